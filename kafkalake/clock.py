@@ -1,0 +1,52 @@
+"""Time as a parameter: whoever needs it takes a `Clock`, so that a test drives it and a simulation replays it."""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Two readings of time, both in milliseconds."""
+
+    def now_ms(self) -> int:
+        """Wall clock: milliseconds since the Unix epoch, UTC. May jump."""
+        ...
+
+    def monotonic_ms(self) -> int:
+        """Milliseconds since some fixed point; never goes back. For timeouts and ages."""
+        ...
+
+
+class SystemClock:
+    """The machine's clocks."""
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def monotonic_ms(self) -> int:
+        return time.monotonic_ns() // 1_000_000
+
+
+class ManualClock:
+    """A clock that moves only when told to. Both readings start at `start_ms`."""
+
+    def __init__(self, start_ms: int = 1_700_000_000_000) -> None:
+        self._wall_ms = start_ms
+        self._monotonic_ms = start_ms
+
+    def now_ms(self) -> int:
+        return self._wall_ms
+
+    def monotonic_ms(self) -> int:
+        return self._monotonic_ms
+
+    def advance(self, milliseconds: int) -> None:
+        """Move both readings forward."""
+        assert milliseconds >= 0
+        self._wall_ms += milliseconds
+        self._monotonic_ms += milliseconds
+
+    def jump(self, milliseconds: int) -> None:
+        """Move the wall clock alone, forward or back, as NTP or an operator does."""
+        self._wall_ms += milliseconds

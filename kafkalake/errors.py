@@ -1,0 +1,326 @@
+"""The one error tree of kafkalake.
+
+    KafkaLakeError
+    ├── ConfigurationError            a setting that cannot be used (also InvalidConfigError at the Kafka door)
+    ├── LakeError                     the lake on disk is not what it should be
+    │   ├── CorruptSegmentError       bytes on disk that fail their checksum or their format: file and position
+    │   └── LeaseHeldError            another broker holds this lake and broker id
+    ├── BrokerUnavailableError        no broker answers at the address (client side)
+    └── KafkaError                    everything that has a Kafka error code; one class per code that we use
+
+Each `KafkaError` class carries Kafka's numeric `code`, Kafka's `label` and whether a client may simply retry.
+No type of a transport or a library appears here. Source of codes: Kafka protocol guide, "Error Codes".
+"""
+
+from __future__ import annotations
+
+
+class KafkaLakeError(Exception):
+    """Base of all errors that kafkalake raises on purpose."""
+
+
+class ConfigurationError(KafkaLakeError):
+    """A setting is unknown, malformed or out of its range."""
+
+
+class LakeError(KafkaLakeError):
+    """The lake on disk is missing or not what it should be."""
+
+
+class CorruptSegmentError(LakeError):
+    """Bytes of a segment that fail their checksum or their format."""
+
+    def __init__(self, path: str, position: int, reason: str) -> None:
+        super().__init__(f"{path}: at byte {position}: {reason}")
+        self.path = path
+        self.position = position
+        self.reason = reason
+
+
+class LeaseHeldError(LakeError):
+    """Another broker holds this lake and broker id."""
+
+
+class BrokerUnavailableError(KafkaLakeError):
+    """No broker answers at the given address."""
+
+
+class KafkaError(KafkaLakeError):
+    """An error that Kafka's protocol has a code for.
+
+    Attributes: `code` int16 as sent on the wire, `label` Kafka's name, `retriable` whether the same request may
+    succeed later without change.
+    """
+
+    code: int = -1
+    label: str = "UNKNOWN_SERVER_ERROR"
+    retriable: bool = False
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(message or self.label)
+
+
+class OffsetOutOfRangeError(KafkaError):
+    code, label, retriable = 1, "OFFSET_OUT_OF_RANGE", False
+
+
+class CorruptMessageError(KafkaError):
+    code, label, retriable = 2, "CORRUPT_MESSAGE", True
+
+
+class UnknownTopicOrPartitionError(KafkaError):
+    code, label, retriable = 3, "UNKNOWN_TOPIC_OR_PARTITION", True
+
+
+class InvalidFetchSizeError(KafkaError):
+    code, label, retriable = 4, "INVALID_FETCH_SIZE", False
+
+
+class LeaderNotAvailableError(KafkaError):
+    code, label, retriable = 5, "LEADER_NOT_AVAILABLE", True
+
+
+class NotLeaderOrFollowerError(KafkaError):
+    code, label, retriable = 6, "NOT_LEADER_OR_FOLLOWER", True
+
+
+class RequestTimedOutError(KafkaError):
+    code, label, retriable = 7, "REQUEST_TIMED_OUT", True
+
+
+class MessageTooLargeError(KafkaError):
+    code, label, retriable = 10, "MESSAGE_TOO_LARGE", False
+
+
+class OffsetMetadataTooLargeError(KafkaError):
+    code, label, retriable = 12, "OFFSET_METADATA_TOO_LARGE", False
+
+
+class NetworkExceptionError(KafkaError):
+    code, label, retriable = 13, "NETWORK_EXCEPTION", True
+
+
+class CoordinatorLoadInProgressError(KafkaError):
+    code, label, retriable = 14, "COORDINATOR_LOAD_IN_PROGRESS", True
+
+
+class CoordinatorNotAvailableError(KafkaError):
+    code, label, retriable = 15, "COORDINATOR_NOT_AVAILABLE", True
+
+
+class NotCoordinatorError(KafkaError):
+    code, label, retriable = 16, "NOT_COORDINATOR", True
+
+
+class InvalidTopicError(KafkaError):
+    code, label, retriable = 17, "INVALID_TOPIC_EXCEPTION", False
+
+
+class RecordListTooLargeError(KafkaError):
+    code, label, retriable = 18, "RECORD_LIST_TOO_LARGE", False
+
+
+class NotEnoughReplicasError(KafkaError):
+    code, label, retriable = 19, "NOT_ENOUGH_REPLICAS", True
+
+
+class InvalidRequiredAcksError(KafkaError):
+    code, label, retriable = 21, "INVALID_REQUIRED_ACKS", False
+
+
+class IllegalGenerationError(KafkaError):
+    code, label, retriable = 22, "ILLEGAL_GENERATION", False
+
+
+class InconsistentGroupProtocolError(KafkaError):
+    code, label, retriable = 23, "INCONSISTENT_GROUP_PROTOCOL", False
+
+
+class InvalidGroupIdError(KafkaError):
+    code, label, retriable = 24, "INVALID_GROUP_ID", False
+
+
+class UnknownMemberIdError(KafkaError):
+    code, label, retriable = 25, "UNKNOWN_MEMBER_ID", False
+
+
+class InvalidSessionTimeoutError(KafkaError):
+    code, label, retriable = 26, "INVALID_SESSION_TIMEOUT", False
+
+
+class RebalanceInProgressError(KafkaError):
+    code, label, retriable = 27, "REBALANCE_IN_PROGRESS", False
+
+
+class TopicAuthorizationError(KafkaError):
+    code, label, retriable = 29, "TOPIC_AUTHORIZATION_FAILED", False
+
+
+class GroupAuthorizationError(KafkaError):
+    code, label, retriable = 30, "GROUP_AUTHORIZATION_FAILED", False
+
+
+class ClusterAuthorizationError(KafkaError):
+    code, label, retriable = 31, "CLUSTER_AUTHORIZATION_FAILED", False
+
+
+class InvalidTimestampError(KafkaError):
+    code, label, retriable = 32, "INVALID_TIMESTAMP", False
+
+
+class UnsupportedVersionError(KafkaError):
+    code, label, retriable = 35, "UNSUPPORTED_VERSION", False
+
+
+class TopicAlreadyExistsError(KafkaError):
+    code, label, retriable = 36, "TOPIC_ALREADY_EXISTS", False
+
+
+class InvalidPartitionsError(KafkaError):
+    code, label, retriable = 37, "INVALID_PARTITIONS", False
+
+
+class InvalidReplicationFactorError(KafkaError):
+    code, label, retriable = 38, "INVALID_REPLICATION_FACTOR", False
+
+
+class InvalidReplicaAssignmentError(KafkaError):
+    code, label, retriable = 39, "INVALID_REPLICA_ASSIGNMENT", False
+
+
+class InvalidConfigError(KafkaError):
+    code, label, retriable = 40, "INVALID_CONFIG", False
+
+
+class NotControllerError(KafkaError):
+    code, label, retriable = 41, "NOT_CONTROLLER", True
+
+
+class InvalidRequestError(KafkaError):
+    code, label, retriable = 42, "INVALID_REQUEST", False
+
+
+class UnsupportedForMessageFormatError(KafkaError):
+    code, label, retriable = 43, "UNSUPPORTED_FOR_MESSAGE_FORMAT", False
+
+
+class PolicyViolationError(KafkaError):
+    code, label, retriable = 44, "POLICY_VIOLATION", False
+
+
+class OutOfOrderSequenceError(KafkaError):
+    code, label, retriable = 45, "OUT_OF_ORDER_SEQUENCE_NUMBER", False
+
+
+class DuplicateSequenceError(KafkaError):
+    code, label, retriable = 46, "DUPLICATE_SEQUENCE_NUMBER", False
+
+
+class InvalidProducerEpochError(KafkaError):
+    code, label, retriable = 47, "INVALID_PRODUCER_EPOCH", False
+
+
+class InvalidTxnStateError(KafkaError):
+    code, label, retriable = 48, "INVALID_TXN_STATE", False
+
+
+class InvalidProducerIdMappingError(KafkaError):
+    code, label, retriable = 49, "INVALID_PRODUCER_ID_MAPPING", False
+
+
+class InvalidTransactionTimeoutError(KafkaError):
+    code, label, retriable = 50, "INVALID_TRANSACTION_TIMEOUT", False
+
+
+class ConcurrentTransactionsError(KafkaError):
+    code, label, retriable = 51, "CONCURRENT_TRANSACTIONS", True
+
+
+class TransactionalIdAuthorizationError(KafkaError):
+    code, label, retriable = 53, "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", False
+
+
+class KafkaStorageError(KafkaError):
+    code, label, retriable = 56, "KAFKA_STORAGE_ERROR", True
+
+
+class LogDirNotFoundError(KafkaError):
+    code, label, retriable = 57, "LOG_DIR_NOT_FOUND", False
+
+
+class UnknownProducerIdError(KafkaError):
+    code, label, retriable = 59, "UNKNOWN_PRODUCER_ID", False
+
+
+class FetchSessionIdNotFoundError(KafkaError):
+    code, label, retriable = 70, "FETCH_SESSION_ID_NOT_FOUND", True
+
+
+class InvalidFetchSessionEpochError(KafkaError):
+    code, label, retriable = 71, "INVALID_FETCH_SESSION_EPOCH", True
+
+
+class FencedLeaderEpochError(KafkaError):
+    code, label, retriable = 74, "FENCED_LEADER_EPOCH", True
+
+
+class UnknownLeaderEpochError(KafkaError):
+    code, label, retriable = 75, "UNKNOWN_LEADER_EPOCH", True
+
+
+class UnsupportedCompressionTypeError(KafkaError):
+    code, label, retriable = 76, "UNSUPPORTED_COMPRESSION_TYPE", False
+
+
+class OffsetNotAvailableError(KafkaError):
+    code, label, retriable = 78, "OFFSET_NOT_AVAILABLE", True
+
+
+class MemberIdRequiredError(KafkaError):
+    code, label, retriable = 79, "MEMBER_ID_REQUIRED", False
+
+
+class FencedInstanceIdError(KafkaError):
+    code, label, retriable = 82, "FENCED_INSTANCE_ID", False
+
+
+class InvalidRecordError(KafkaError):
+    code, label, retriable = 87, "INVALID_RECORD", False
+
+
+class UnstableOffsetCommitError(KafkaError):
+    code, label, retriable = 88, "UNSTABLE_OFFSET_COMMIT", True
+
+
+class ProducerFencedError(KafkaError):
+    code, label, retriable = 90, "PRODUCER_FENCED", False
+
+
+class UnknownTopicIdError(KafkaError):
+    code, label, retriable = 100, "UNKNOWN_TOPIC_ID", True
+
+
+class InconsistentTopicIdError(KafkaError):
+    code, label, retriable = 103, "INCONSISTENT_TOPIC_ID", True
+
+
+class TransactionalIdNotFoundError(KafkaError):
+    code, label, retriable = 105, "TRANSACTIONAL_ID_NOT_FOUND", False
+
+
+class FetchSessionTopicIdError(KafkaError):
+    code, label, retriable = 106, "FETCH_SESSION_TOPIC_ID_ERROR", True
+
+
+class FencedMemberEpochError(KafkaError):
+    code, label, retriable = 110, "FENCED_MEMBER_EPOCH", False
+
+
+_BY_CODE: dict[int, type[KafkaError]] = {error.code: error for error in KafkaError.__subclasses__()}
+
+
+def error_for_code(code: int, message: str = "") -> KafkaError:
+    """The error that Kafka's `code` (int16, not 0) names; a code that we have no class for keeps its number."""
+    error = _BY_CODE.get(code, KafkaError)(message)
+    error.code = code
+    return error
