@@ -1,0 +1,374 @@
+"""Real brokers as processes: Apache Kafka 4.1.1, the reference, and kafkalake, both behind one small interface.
+
+Contract tests and the benchmarks run the same client calls against both. Each broker has its own temporary directory, a free
+port on 127.0.0.1 and a bounded heap, keeps its stderr in a file, and is certainly gone at the end: it runs in a process group
+of its own that `kill` ends, it dies with its parent where the kernel can do that (Linux), and an atexit hook covers the rest.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Protocol
+
+PROJECT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(PROJECT / "scripts"))
+
+import jars  # noqa: E402
+
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 30.0
+PR_SET_PDEATHSIG = 1
+
+
+class BrokerFailed(Exception):
+    """A broker did not start or stop in time; the text ends with what it wrote to stderr."""
+
+
+class Broker(Protocol):
+    """What a test may do with a broker, whichever it is."""
+
+    @property
+    def bootstrap_servers(self) -> str: ...
+    @property
+    def pid(self) -> int: ...
+    def start(self) -> Broker: ...
+    def stop(self) -> None: ...
+    def kill(self) -> None: ...
+    def restart(self) -> None: ...
+
+
+def free_port() -> int:
+    """A port of 127.0.0.1 that is free now."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def java() -> str:
+    """The java command: of JAVA_HOME where it is set, else of PATH."""
+    home = os.environ.get("JAVA_HOME")
+    return str(Path(home) / "bin" / "java") if home else "java"
+
+
+def die_with_parent() -> None:
+    """Between fork and exec: the kernel sends SIGKILL when the thread that started this process ends."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+class BrokerProcess:
+    """Start, stop, kill and restart one broker process; subclasses say the command and when it is ready.
+
+    `directory` holds the broker's data and its `stderr.log`; without one, a temporary directory is made and removed by `close`.
+    """
+
+    name = "broker"
+
+    def __init__(self, directory: Path | None = None, *, environment: Mapping[str, str] | None = None) -> None:
+        self._owns_directory = directory is None
+        self.directory = directory or Path(tempfile.mkdtemp(prefix=f"kafkalake-test-{self.name}-"))
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self.stderr_path = self.directory / "stderr.log"
+        self.port = free_port()
+        self._environment = dict(environment or {})
+        self._process: subprocess.Popen[bytes] | None = None
+        atexit.register(self.close)
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        """The process id of the running broker. Raises `BrokerFailed` where none runs."""
+        if self._process is None or self._process.poll() is not None:
+            raise BrokerFailed(f"{self.name} does not run{self.stderr_tail()}")
+        return self._process.pid
+
+    def start(self) -> BrokerProcess:
+        """Start and wait until the broker serves. Raises `BrokerFailed` with its stderr where it does not in time."""
+        if self._process is not None:
+            raise BrokerFailed(f"{self.name} was started already")
+        self._process = self._launch()
+        try:
+            self._wait_until_ready(time.monotonic() + START_TIMEOUT_S)
+        except BaseException:
+            self.kill()
+            raise
+        return self
+
+    def stop(self) -> None:
+        """SIGTERM, and wait for the end. Raises `BrokerFailed` (after SIGKILL) where it takes longer than 30 s."""
+        if self._process is None:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            raise BrokerFailed(f"{self.name} ignored SIGTERM for {STOP_TIMEOUT_S:.0f} s{self.stderr_tail()}") from None
+        finally:
+            self.kill()
+
+    def kill(self) -> None:
+        """SIGKILL to the broker's whole process group: no chance to write anything."""
+        if self._process is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait(STOP_TIMEOUT_S)
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+        self._process = None
+
+    def restart(self) -> None:
+        """Stop in order where it runs, and start again on the same port and data."""
+        self.stop()
+        self.start()
+
+    def close(self) -> None:
+        """Kill what runs and remove the temporary directory."""
+        atexit.unregister(self.close)
+        self.kill()
+        if self._owns_directory:
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+    def stderr_tail(self, lines: int = 40) -> str:
+        """The last lines the broker wrote to stderr, ready to be put behind an error's text."""
+        with contextlib.suppress(OSError):
+            said = self.stderr_path.read_text(errors="replace").splitlines()[-lines:]
+            return f"; {self.stderr_path} ends with:\n" + "\n".join(said)
+        return ""
+
+    def __enter__(self) -> BrokerProcess:
+        return self.start() if self._process is None else self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def _command(self) -> Sequence[str]:
+        raise NotImplementedError
+
+    def _wait_until_ready(self, deadline: float) -> None:
+        raise NotImplementedError
+
+    def _launch(self) -> subprocess.Popen[bytes]:
+        with self.stderr_path.open("ab") as stderr:
+            return subprocess.Popen(
+                self._command(),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                start_new_session=True,
+                preexec_fn=die_with_parent if threading.current_thread() is threading.main_thread() else None,
+                env={**os.environ, **self._environment},
+            )
+
+    def _fail_if_ended(self, what: str) -> None:
+        assert self._process is not None
+        status = self._process.poll()
+        if status is not None:
+            raise BrokerFailed(f"{self.name} ended with status {status} {what}{self.stderr_tail()}")
+
+
+class ApacheKafka(BrokerProcess):
+    """Apache Kafka 4.1.1, one KRaft node (controller and broker), formatted on the first start."""
+
+    name = "apache-kafka"
+
+    def __init__(
+        self,
+        directory: Path | None = None,
+        *,
+        settings: Mapping[str, str] | None = None,
+        heap: str = "512m",
+    ) -> None:
+        super().__init__(directory)
+        self._settings = dict(settings or {})
+        self._heap = heap
+        self._controller_port = free_port()
+        self._classpath = ":".join(jars.jars("kafka"))
+
+    def start(self) -> ApacheKafka:
+        properties = self.directory / "server.properties"
+        if not properties.exists():
+            properties.write_text("".join(f"{name}={value}\n" for name, value in self._server_properties().items()))
+            self._log4j_configuration()
+            self._format(properties)
+        super().start()
+        return self
+
+    def _server_properties(self) -> dict[str, str]:
+        return {
+            "process.roles": "broker,controller",
+            "node.id": "0",
+            "controller.quorum.voters": f"0@127.0.0.1:{self._controller_port}",
+            "controller.listener.names": "CONTROLLER",
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{self._controller_port}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "log.dirs": str(self.directory / "data"),
+            "offsets.topic.replication.factor": "1",
+            "offsets.topic.num.partitions": "4",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
+            "transaction.state.log.num.partitions": "4",
+            "share.coordinator.state.topic.replication.factor": "1",
+            "share.coordinator.state.topic.min.isr": "1",
+            "group.initial.rebalance.delay.ms": "0",
+            # A broker that was killed is fenced until its old session has run out.
+            "broker.heartbeat.interval.ms": "500",
+            "broker.session.timeout.ms": "2000",
+            **self._settings,
+        }
+
+    def _log4j_configuration(self) -> None:
+        (self.directory / "log4j2.properties").write_text(
+            "rootLogger.level = info\nrootLogger.appenderRef.stderr.ref = stderr\n"
+            "appender.stderr.type = Console\nappender.stderr.name = stderr\nappender.stderr.target = SYSTEM_ERR\n"
+            "appender.stderr.layout.type = PatternLayout\nappender.stderr.layout.pattern = [%d] %p %m (%c)%n\n"
+        )
+
+    def _format(self, properties: Path) -> None:
+        identifier = subprocess.run(
+            [*self._java("128m"), "kafka.tools.StorageTool", "random-uuid"],
+            capture_output=True,
+            text=True,
+            timeout=START_TIMEOUT_S,
+            check=True,
+        ).stdout.split()[-1]
+        with self.stderr_path.open("ab") as stderr:
+            status = subprocess.run(
+                [*self._java("128m"), "kafka.tools.StorageTool", "format", "-t", identifier, "-c", str(properties)],
+                stdin=subprocess.DEVNULL,
+                stdout=stderr,
+                stderr=stderr,
+                timeout=START_TIMEOUT_S,
+            ).returncode
+        if status:
+            raise BrokerFailed(f"formatting {properties} failed{self.stderr_tail()}")
+
+    def _java(self, heap: str) -> list[str]:
+        # The options of Kafka's own start scripts (KAFKA_JVM_PERFORMANCE_OPTS), with the heap fixed from the start as there.
+        return [
+            java(),
+            f"-Xmx{heap}",
+            f"-Xms{heap}",
+            "-server",
+            "-XX:+UseG1GC",
+            "-XX:MaxGCPauseMillis=20",
+            "-XX:InitiatingHeapOccupancyPercent=35",
+            "-XX:+ExplicitGCInvokesConcurrent",
+            "-Djava.awt.headless=true",
+            f"-Dlog4j2.configurationFile={self.directory / 'log4j2.properties'}",
+            "-cp",
+            self._classpath,
+        ]
+
+    def _command(self) -> Sequence[str]:
+        return [*self._java(self._heap), "kafka.Kafka", str(self.directory / "server.properties")]
+
+    def _launch(self) -> subprocess.Popen[bytes]:
+        process = super()._launch()
+        assert process.stdout is not None
+        threading.Thread(target=_drain, args=(process.stdout,), daemon=True).start()
+        return process
+
+    def _wait_until_ready(self, deadline: float) -> None:
+        """Ready is when the broker, no longer fenced, answers with itself in the metadata."""
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import AdminClient
+
+        while time.monotonic() < deadline:
+            self._fail_if_ended("while it started")
+            if _accepts_connections(self.port):
+                with contextlib.suppress(KafkaException):
+                    client = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
+                    if client.list_topics(timeout=2).brokers:
+                        return
+            time.sleep(0.05)
+        raise BrokerFailed(f"{self.name} was not ready in {START_TIMEOUT_S:.0f} s{self.stderr_tail()}")
+
+
+class Kafkalake(BrokerProcess):
+    """A kafkalake broker, started as a user starts it: through the command line, on a lake of its own or on a given one."""
+
+    name = "kafkalake"
+
+    def __init__(
+        self,
+        lake: Path | None = None,
+        *,
+        directory: Path | None = None,
+        broker_id: int = 0,
+        settings: Mapping[str, str] | None = None,
+        start_timeout_s: float = START_TIMEOUT_S,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(directory, environment=environment)
+        self.lake = lake or self.directory / "lake"
+        self.broker_id = broker_id
+        self._settings = dict(settings or {})
+        self._start_timeout_s = start_timeout_s
+
+    def start(self) -> Kafkalake:
+        super().start()
+        return self
+
+    def _command(self) -> Sequence[str]:
+        command = [sys.executable, "-m", "kafkalake.cli.main", "broker", "start", "--lake", str(self.lake)]
+        command += ["--listen", self.bootstrap_servers, "--broker-id", str(self.broker_id)]
+        for name, value in self._settings.items():
+            command += ["--config", f"{name}={value}"]
+        return command
+
+    def _wait_until_ready(self, deadline: float) -> None:
+        """Ready is when it has printed `listening on HOST:PORT`."""
+        assert self._process is not None and self._process.stdout is not None
+        stdout = self._process.stdout
+        ready = threading.Event()
+
+        def read() -> None:
+            for line in stdout:
+                if line.startswith(b"listening on "):
+                    ready.set()
+
+        threading.Thread(target=read, daemon=True).start()
+        deadline += self._start_timeout_s - START_TIMEOUT_S
+        while not ready.wait(0.02):
+            self._fail_if_ended("before it printed `listening on`")
+            if time.monotonic() > deadline:
+                raise BrokerFailed(
+                    f"{self.name} printed no `listening on` in {self._start_timeout_s:.0f} s{self.stderr_tail()}"
+                )
+
+
+def _drain(stream: IO[bytes]) -> None:
+    with contextlib.suppress(ValueError):
+        for _ in stream:
+            pass
+
+
+def _accepts_connections(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+        return True
+    return False
+
+
+def topic_name(prefix: str = "topic") -> str:
+    """A topic name that no other test uses: tests share brokers."""
+    return f"{prefix}-{uuid.uuid4().hex[:10]}"
