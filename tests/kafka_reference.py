@@ -25,10 +25,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Protocol
 
-PROJECT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(PROJECT / "scripts"))
+import jars
 
-import jars  # noqa: E402
+PROJECT = Path(__file__).resolve().parent.parent
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
@@ -46,6 +45,7 @@ class Broker(Protocol):
     def bootstrap_servers(self) -> str: ...
     @property
     def pid(self) -> int: ...
+    def is_running(self) -> bool: ...
     def start(self) -> Broker: ...
     def stop(self) -> None: ...
     def kill(self) -> None: ...
@@ -96,9 +96,12 @@ class BrokerProcess:
     @property
     def pid(self) -> int:
         """The process id of the running broker. Raises `BrokerFailed` where none runs."""
-        if self._process is None or self._process.poll() is not None:
+        if self._process is None or not self.is_running():
             raise BrokerFailed(f"{self.name} does not run{self.stderr_tail()}")
         return self._process.pid
+
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
 
     def start(self) -> BrokerProcess:
         """Start and wait until the broker serves. Raises `BrokerFailed` with its stderr where it does not in time."""
@@ -157,7 +160,9 @@ class BrokerProcess:
     def __enter__(self) -> BrokerProcess:
         return self.start() if self._process is None else self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def _command(self) -> Sequence[str]:
@@ -372,3 +377,14 @@ def _accepts_connections(port: int) -> bool:
 def topic_name(prefix: str = "topic") -> str:
     """A topic name that no other test uses: tests share brokers."""
     return f"{prefix}-{uuid.uuid4().hex[:10]}"
+
+
+def create_topic(
+    broker: Broker, topic: str, *, partitions: int = 1, config: Mapping[str, str] | None = None, timeout_s: float = 20
+) -> None:
+    """Create a topic with one replica and return when the broker has acknowledged it. Raises `KafkaException`."""
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    client = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
+    wanted = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
+    client.create_topics([wanted], operation_timeout=timeout_s, request_timeout=timeout_s)[topic].result(timeout_s)

@@ -1,0 +1,42 @@
+# Sourced by the other scripts: where things are, and which Java to use. Sets PROJECT, VENV, PYTHON_OF_VENV; exports JAVA_HOME
+# where the java of PATH is not the one to take, so that Spark and the tests find the same one.
+
+PROJECT="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
+VENV="$PROJECT/.venv"
+PYTHON_OF_VENV="$VENV/bin/python"
+
+say() { printf '%s\n' "$*"; }
+die() { printf '%s\n' "$*" >&2; exit 1; }
+
+# The major version of a java command; 0 where it does not run.
+java_version() {
+  local said
+  said="$("$1" -version 2>&1)" || { echo 0; return; }
+  said="$(sed -n 's/.* version "\([0-9]*\).*/\1/p' <<<"$said" | head -n 1)"
+  echo "${said:-0}"
+}
+
+# Take the first Java 17 or newer of JAVA_HOME, PATH and the usual directories; false where there is none.
+use_java() {
+  if [[ -n "${JAVA_HOME:-}" && -x "$JAVA_HOME/bin/java" ]] && (($(java_version "$JAVA_HOME/bin/java") >= 17)); then
+    return
+  fi
+  if command -v java >/dev/null && (($(java_version java) >= 17)); then
+    unset JAVA_HOME
+    return
+  fi
+  local candidate
+  for candidate in /usr/lib/jvm/*/bin/java /opt/java/*/bin/java; do
+    if [[ -x "$candidate" ]] && (($(java_version "$candidate") >= 17)); then
+      JAVA_HOME="${candidate%/bin/java}"
+      export JAVA_HOME
+      return
+    fi
+  done
+  return 1
+}
+
+# Java, or one sentence.
+require_java() {
+  use_java || die "Java 17 or newer is missing: run scripts/setup, or install it and set JAVA_HOME."
+}

@@ -1,0 +1,159 @@
+"""What tests share: real brokers, one Spark session, and how tests are spread over workers.
+
+- `kafka_reference`   Apache Kafka 4.1.1, started once per worker that asks for it
+- `kafkalake_broker`  a function that starts a kafkalake broker; it is killed at the end of the test
+- `any_broker`        the test runs twice, against kafkalake and against Apache Kafka, with the same client calls
+- `topic`             a name that no other test uses; brokers are shared
+- `spark`             one session for all tests that use Spark, local[2], with Delta and Spark's own Kafka connector
+
+Tests that fail show what their brokers wrote to stderr.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Generator, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import jars
+import pytest
+from kafka_reference import PROJECT, ApacheKafka, BrokerProcess, Kafkalake, topic_name
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+BROKERS_OF_TEST = pytest.StashKey[list[BrokerProcess]]()
+
+# Fixtures that are costly to start: the tests that use one stay on one worker.
+ONE_WORKER = ("spark", "kafka_reference")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Group the tests for `--dist=loadgroup`: users of a costly fixture together, other tests by their file."""
+    if not config.pluginmanager.hasplugin("xdist"):
+        return
+    for item in items:
+        if item.get_closest_marker("xdist_group") is None:
+            fixtures = getattr(item, "fixturenames", ())
+            group = next((name for name in ONE_WORKER if name in fixtures), item.nodeid.split("::")[0])
+            item.add_marker(pytest.mark.xdist_group(group))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Put the stderr of the brokers that a test used into the report of its failure."""
+    report = yield
+    if report.failed:
+        for broker in item.stash.get(BROKERS_OF_TEST, []):
+            report.sections.append((f"{broker.name} at {broker.bootstrap_servers}", broker.stderr_tail(80).removeprefix("; ")))
+    return report
+
+
+def show_on_failure(request: pytest.FixtureRequest, broker: BrokerProcess) -> None:
+    """Have the broker's stderr shown where this test fails."""
+    request.node.stash.setdefault(BROKERS_OF_TEST, []).append(broker)
+
+
+@pytest.fixture(scope="session")
+def kafka_reference() -> Iterator[ApacheKafka]:
+    """A running Apache Kafka 4.1.1 that all tests of this worker share."""
+    with ApacheKafka() as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def _shared_kafkalake() -> Iterator[Kafkalake]:
+    with Kafkalake() as broker:
+        yield broker
+
+
+@pytest.fixture
+def kafkalake_broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., Kafkalake]]:
+    """A function `(lake=None, *, settings=None, broker_id=0, environment=None, start=True) -> Kafkalake`.
+
+    Without `lake` the brokers of a test share the lake `tmp_path / "lake"`; `settings` are `--config` pairs.
+    """
+    brokers: list[Kafkalake] = []
+
+    def start(
+        lake: Path | None = None,
+        *,
+        settings: Mapping[str, str] | None = None,
+        broker_id: int = 0,
+        environment: Mapping[str, str] | None = None,
+        start: bool = True,
+    ) -> Kafkalake:
+        broker = Kafkalake(
+            lake or tmp_path / "lake",
+            directory=tmp_path / f"broker-{len(brokers)}",
+            broker_id=broker_id,
+            settings=settings,
+            environment=environment,
+        )
+        brokers.append(broker)
+        show_on_failure(request, broker)
+        return broker.start() if start else broker
+
+    yield start
+    for broker in brokers:
+        broker.close()
+
+
+@pytest.fixture(params=["kafkalake", "apache-kafka"])
+def any_broker(request: pytest.FixtureRequest) -> BrokerProcess:
+    """A running broker of each kind in turn. Tests share it, and may kill or stop it: the next test finds it running."""
+    broker: BrokerProcess = request.getfixturevalue(
+        "_shared_kafkalake" if request.param == "kafkalake" else "kafka_reference"
+    )
+    show_on_failure(request, broker)
+    if not broker.is_running():
+        broker.kill()
+        broker.start()
+    return broker
+
+
+@pytest.fixture
+def topic() -> str:
+    """A topic name that no other test uses; the topic itself is not created."""
+    return topic_name()
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """One Spark session, local[2], with the settings of spark-conf, Delta, and Spark's own Kafka connector."""
+    from pyspark.sql import SparkSession
+
+    directory = tmp_path_factory.mktemp("spark")
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    builder = SparkSession.builder.master("local[2]").appName("kafkalake tests")
+    for name, value in spark_settings(directory).items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
+
+
+def spark_settings(directory: Path) -> dict[str, str]:
+    """The settings of spark-conf/spark-defaults.conf, made small, quiet and offline for tests in `directory`."""
+    settings = jars.spark_defaults()
+    for resolved_here in ("spark.jars.packages", "spark.jars.excludes"):
+        del settings[resolved_here]
+    log4j = f"-Dlog4j2.configurationFile=file:{PROJECT / 'spark-conf' / 'log4j2.properties'}"
+    return {
+        **settings,
+        "spark.jars": ",".join(jars.jars("delta") + jars.jars("spark-kafka")),
+        "spark.driver.extraJavaOptions": f"{settings['spark.driver.extraJavaOptions']} {log4j} "
+        f"-Dderby.system.home={directory}",
+        "spark.driver.memory": "1g",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.local.dir": str(directory / "local"),
+        "spark.sql.warehouse.dir": str(directory / "warehouse"),
+        "spark.sql.shuffle.partitions": "4",
+        "spark.ui.enabled": "false",
+    }
