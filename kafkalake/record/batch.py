@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kafkalake.record import layout as at
-from kafkalake.record.schema import SCHEMA
+from kafkalake.record.schema import HEADERS_TYPE, SCHEMA
 
 Bytes = npt.NDArray[np.uint8]
 Int64s = npt.NDArray[np.int64]
@@ -48,48 +48,33 @@ class RecordBatch:
         return body_to_arrow(self.body, self.layout)
 
 
-def body_to_arrow(body: Any, layout: Int64s) -> pa.RecordBatch:
-    """An uncompressed message body as a pyarrow record batch that keeps `body` alive; no copy."""
+def body_to_arrow(body: Any, layout: Int64s, columns: int = at.ALL_COLUMNS) -> pa.RecordBatch:
+    """The columns of bit mask `columns` (bit c: field c of `SCHEMA`) of an uncompressed body; no copy, keeps `body` alive."""
     buffer = pa.py_buffer(body)
     numbers = layout.tolist()
-
-    def part(index: int) -> pa.Buffer | None:
-        offset, length = numbers[at.FIRST_BUFFER + 2 * index], numbers[at.FIRST_BUFFER + 2 * index + 1]
-        return buffer.slice(offset, length)
-
-    def validity(index: int, nulls: int) -> pa.Buffer | None:
-        return part(index) if nulls else None
-
     rows, inner, key_nulls, value_nulls, header_nulls = numbers[: at.FIRST_BUFFER]
     make = pa.Array.from_buffers
-    struct_type = SCHEMA.field("headers").type.value_type
-    header_key = make(pa.utf8(), inner, [None, part(at.HEADER_KEY_OFFSETS), part(at.HEADER_KEY_DATA)], 0)
-    header_value = make(
-        pa.binary(),
-        inner,
-        [
-            validity(at.HEADER_VALUE_VALIDITY, header_nulls),
-            part(at.HEADER_VALUE_OFFSETS),
-            part(at.HEADER_VALUE_DATA),
-        ],
-        header_nulls,
-    )
-    struct = make(struct_type, inner, [None], 0, children=[header_key, header_value])
-    columns = [
-        make(pa.int64(), rows, [None, part(at.OFFSET_DATA)], 0),
-        make(SCHEMA.field("timestamp").type, rows, [None, part(at.TIMESTAMP_DATA)], 0),
-        make(
-            pa.binary(),
-            rows,
-            [validity(at.KEY_VALIDITY, key_nulls), part(at.KEY_OFFSETS), part(at.KEY_DATA)],
-            key_nulls,
-        ),
-        make(
-            pa.binary(),
-            rows,
-            [validity(at.VALUE_VALIDITY, value_nulls), part(at.VALUE_OFFSETS), part(at.VALUE_DATA)],
-            value_nulls,
-        ),
-        make(SCHEMA.field("headers").type, rows, [None, part(at.HEADERS_OFFSETS)], 0, children=[struct]),
+
+    def part(index: int) -> pa.Buffer:
+        return buffer.slice(numbers[at.FIRST_BUFFER + 2 * index], numbers[at.FIRST_BUFFER + 2 * index + 1])
+
+    def binary(first: int, length: int, nulls: int, arrow_type: pa.DataType) -> pa.Array:
+        validity = part(first) if nulls else None
+        return make(arrow_type, length, [validity, part(first + 1), part(first + 2)], nulls)
+
+    def headers() -> pa.Array:
+        keys = binary(at.HEADER_KEY_OFFSETS - 1, inner, 0, pa.utf8())
+        values = binary(at.HEADER_VALUE_VALIDITY, inner, header_nulls, pa.binary())
+        pairs = make(HEADERS_TYPE.value_type, inner, [None], 0, children=[keys, values])
+        return make(HEADERS_TYPE, rows, [None, part(at.HEADERS_OFFSETS)], 0, children=[pairs])
+
+    build = [
+        lambda: make(pa.int64(), rows, [None, part(at.OFFSET_DATA)], 0),
+        lambda: make(SCHEMA.field("timestamp").type, rows, [None, part(at.TIMESTAMP_DATA)], 0),
+        lambda: binary(at.KEY_VALIDITY, rows, key_nulls, pa.binary()),
+        lambda: binary(at.VALUE_VALIDITY, rows, value_nulls, pa.binary()),
+        headers,
     ]
-    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+    wanted = [column for column in range(at.COLUMNS) if (columns >> column) & 1]
+    schema = pa.schema([SCHEMA.field(column) for column in wanted])
+    return pa.RecordBatch.from_arrays([build[column]() for column in wanted], schema=schema)

@@ -23,6 +23,8 @@ import struct
 import numpy as np
 
 COLUMNS = 5
+ALL_COLUMNS = (1 << COLUMNS) - 1
+"""Columns travel as a bit mask: bit c is field c of `SCHEMA`."""
 BUFFERS = 19
 NODES = 8
 

@@ -186,27 +186,52 @@ def _merge_binary(
     return _pad(p, out)
 
 
-@compiled("int64(view, int64[::1], int64[:,::1], int64[:,::1], uint8[::1], int64, int64[::1])")
-def merge_bodies(bodies: Any, starts: Any, layouts: Any, headers: Any, out: Any, base: Any, merged: Any) -> Any:
-    """Join batch bodies into one Arrow body at `out[base:]`, offsets made absolute; returns its length in bytes.
+@compiled()
+def _merge_optional(
+    bodies: Any,
+    starts: Any,
+    layouts: Any,
+    nulls_at: Any,
+    first: Any,
+    wanted: Any,
+    out: Any,
+    base: Any,
+    p: Any,
+    merged: Any,
+) -> Any:
+    """A binary column with a value per row, or three empty buffers where it is not wanted."""
+    if wanted:
+        return _merge_binary(bodies, starts, layouts, at.ROWS, merged[nulls_at], first, out, base, p, merged)
+    for buffer in range(first, first + 3):
+        _set_buffer(merged, buffer, p - base, 0)
+    return p
 
-    bodies uint8, starts int64[K] (where each body begins), layouts int64[K, LAYOUT_SIZE], headers int64[K, HEADER_FIELDS] with the
-    base offsets assigned. `out` must have room for `body_bound`; `merged` int64[LAYOUT_SIZE] is filled.
-    """
+
+@compiled()
+def _merge(bodies: Any, starts: Any, layouts: Any, headers: Any, columns: Any, out: Any, base: Any, merged: Any) -> Any:
     merged[:] = 0
     for k in range(len(starts)):
         for field in range(at.FIRST_BUFFER):
             merged[field] += layouts[k, field]
     p = base
-    for buffer in (at.OFFSET_DATA, at.TIMESTAMP_DATA):
+    for column in range(2):
+        buffer = 2 * column + 1
+        end = p
+        if (columns >> column) & 1:
+            end = _merge_fixed(bodies, starts, layouts, buffer, headers, out, p)
         _set_buffer(merged, buffer - 1, p - base, 0)
-        end = _merge_fixed(bodies, starts, layouts, buffer, headers, out, p)
         _set_buffer(merged, buffer, p - base, end - p)
         p = end
-    nulls = merged[at.KEY_NULLS]
-    p = _merge_binary(bodies, starts, layouts, at.ROWS, nulls, at.KEY_VALIDITY, out, base, p, merged)
-    nulls = merged[at.VALUE_NULLS]
-    p = _merge_binary(bodies, starts, layouts, at.ROWS, nulls, at.VALUE_VALIDITY, out, base, p, merged)
+    p = _merge_optional(
+        bodies, starts, layouts, at.KEY_NULLS, at.KEY_VALIDITY, (columns >> 2) & 1, out, base, p, merged
+    )
+    p = _merge_optional(
+        bodies, starts, layouts, at.VALUE_NULLS, at.VALUE_VALIDITY, (columns >> 3) & 1, out, base, p, merged
+    )
+    if not (columns >> 4) & 1:
+        for buffer in range(at.HEADERS_OFFSETS - 1, at.BUFFERS):
+            _set_buffer(merged, buffer, p - base, 0)
+        return p - base
     _set_buffer(merged, at.HEADERS_OFFSETS - 1, p - base, 0)
     begin = p
     p = _merge_offsets(bodies, starts, layouts, at.ROWS, at.HEADERS_OFFSETS, out, p)
@@ -217,6 +242,45 @@ def merge_bodies(bodies: Any, starts: Any, layouts: Any, headers: Any, out: Any,
     nulls = merged[at.HEADER_VALUE_NULLS]
     p = _merge_binary(bodies, starts, layouts, at.HEADER_ROWS, nulls, at.HEADER_VALUE_VALIDITY, out, base, p, merged)
     return p - base
+
+
+@compiled("int64(view, int64[::1], int64[:,::1], int64[:,::1], uint8[::1], int64, int64[::1])")
+def merge_bodies(bodies: Any, starts: Any, layouts: Any, headers: Any, out: Any, base: Any, merged: Any) -> Any:
+    """Join batch bodies into one Arrow body at `out[base:]`, offsets made absolute; returns its length in bytes.
+
+    bodies uint8, starts int64[K] (where each body begins), layouts int64[K, LAYOUT_SIZE], headers int64[K, HEADER_FIELDS] with
+    the base offsets assigned. `out` must have room (`merged_bound`); `merged` int64[LAYOUT_SIZE] is filled.
+    """
+    return _merge(bodies, starts, layouts, headers, 31, out, base, merged)
+
+
+@compiled("int64(view, int64[::1], int64[:,::1], int64, uint8[::1], int64[::1])")
+def merge_columns(bodies: Any, starts: Any, layouts: Any, columns: Any, out: Any, merged: Any) -> Any:
+    """Join the columns of bit mask `columns` of messages that are in the log (absolute offsets) at `out[0:]`.
+
+    As `merge_bodies`; the other columns become empty buffers. Returns the length in bytes.
+    """
+    headers = np.zeros((len(starts), at.HEADER_FIELDS), dtype=np.int64)
+    return _merge(bodies, starts, layouts, headers, columns, out, 0, merged)
+
+
+@compiled("int64(int64[:,::1], int64)")
+def merged_bound(layouts: Any, columns: Any) -> Any:
+    """Bytes that are enough for `merge_bodies` (columns 31) or `merge_columns` of bodies with these layouts."""
+    rows = 0
+    inner = 0
+    data = 0
+    for k in range(len(layouts)):
+        rows += layouts[k, at.ROWS]
+        inner += layouts[k, at.HEADER_ROWS]
+        if (columns >> 2) & 1:
+            data += layouts[k, at.FIRST_BUFFER + 2 * at.KEY_DATA + 1]
+        if (columns >> 3) & 1:
+            data += layouts[k, at.FIRST_BUFFER + 2 * at.VALUE_DATA + 1]
+        if (columns >> 4) & 1:
+            data += layouts[k, at.FIRST_BUFFER + 2 * at.HEADER_KEY_DATA + 1]
+            data += layouts[k, at.FIRST_BUFFER + 2 * at.HEADER_VALUE_DATA + 1]
+    return data + 16 * rows + 3 * (4 * rows + 4) + 2 * (4 * inner + 4) + rows // 4 + inner // 8 + 8 * at.BUFFERS + 64
 
 
 @compiled()
@@ -320,7 +384,7 @@ def _check_layout(layout: Any, body: Any) -> Any:
     """Buffers stand in order, inside the body, and are as long as their rows ask for (uncompressed bodies)."""
     rows = layout[at.ROWS]
     inner = layout[at.HEADER_ROWS]
-    if rows < 0 or inner < 0 or rows > body or inner > body:
+    if rows < 0 or inner < 0 or rows > 0x7FFFFFFF or inner > 0x7FFFFFFF:
         return False
     previous = 0
     for buffer in range(at.BUFFERS):

@@ -1,0 +1,244 @@
+"""Many Arrow messages at once: walked and verified in one compiled call, joined into one Arrow batch in another.
+
+A segment written by small producer batches holds thousands of messages; no Python runs per message. `scan` takes bytes from
+disk and believes nothing before its checksum; what it returns is uncompressed and verified for the columns asked for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from kafkalake.record import layout as at
+from kafkalake.record.batch import Bytes, Int64s, body_to_arrow
+from kafkalake.record.compiled import compiled
+from kafkalake.record.message import (
+    BAD_METADATA,
+    OK,
+    TORN,
+    check_columns,
+    check_frame,
+    merge_columns,
+    merged_bound,
+    read_metadata,
+)
+
+_CODECS = {at.LZ4: "lz4", at.ZSTD: "zstd"}
+_RAW_BUFFER = -1
+
+
+@dataclass(slots=True, eq=False)
+class MessageSet:
+    """M consecutive messages with B producer batches, bodies uncompressed.
+
+    data: uint8[], holds the bodies. starts: int64[M], where each body begins in `data`. layouts: int64[M, LAYOUT_SIZE].
+    headers: int64[B, HEADER_FIELDS]. first_batch: int64[M + 1], message m has batches `headers[first_batch[m]:first_batch[m + 1]]`.
+    positions: int64[M + 1], where each message began in the scanned bytes, and where the last one ended.
+    """
+
+    data: Bytes
+    starts: Int64s
+    layouts: Int64s
+    headers: Int64s
+    first_batch: Int64s
+    positions: Int64s
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    @property
+    def rows(self) -> int:
+        """Records in all messages."""
+        return int(self.layouts[:, at.ROWS].sum())
+
+    @property
+    def base_offset(self) -> int:
+        """First offset that the messages cover."""
+        return int(self.headers[0, at.BASE_OFFSET])
+
+    @property
+    def next_offset(self) -> int:
+        """One past the last offset that the messages cover."""
+        return int(self.headers[-1, at.BASE_OFFSET] + self.headers[-1, at.LAST_OFFSET_DELTA] + 1)
+
+    def slice(self, first: int, last: int) -> MessageSet:
+        """Messages [first, last), sharing memory."""
+        batches = self.first_batch[first : last + 1]
+        return MessageSet(
+            self.data,
+            self.starts[first:last],
+            self.layouts[first:last],
+            self.headers[batches[0] : batches[-1]],
+            batches - batches[0],
+            self.positions[first : last + 1],
+        )
+
+
+@dataclass(slots=True, eq=False)
+class Scan:
+    """What `scan` found: whole and verified messages, then at byte `end` the reason it stopped (`OK`: at the given end)."""
+
+    messages: MessageSet
+    end: int
+    status: int
+
+
+@compiled("int64(view, int64, int64, int64[::1])")
+def _count(data: Any, begin: Any, end: Any, found: Any) -> Any:
+    """Walk frames of whole messages without checking checksums: found[0] messages, found[1] batches; returns where it stopped."""
+    lengths = np.empty(3, dtype=np.int64)
+    position = begin
+    while position < end:
+        status = check_frame(data, position, end, lengths)
+        if status == OK and lengths[0] + lengths[1] > end - position:
+            status = TORN
+        found[2] = status
+        if status != OK:
+            break
+        found[0] += 1
+        found[1] += lengths[2]
+        position += lengths[0] + lengths[1]
+    return position
+
+
+@compiled(
+    "int64(view, int64, int64, int64, int64[::1], int64[:,::1], int64[:,::1], int64[::1], int64[::1], int64[::1], int64[::1])"
+)
+def _fill(
+    data: Any,
+    begin: Any,
+    count: Any,
+    columns: Any,
+    starts: Any,
+    layouts: Any,
+    headers: Any,
+    first_batch: Any,
+    positions: Any,
+    codecs: Any,
+    found: Any,
+) -> Any:
+    """Verify `count` messages whose frames were counted; returns how many are right, found[2] why the next is not."""
+    lengths = np.empty(3, dtype=np.int64)
+    sums = np.empty(6, dtype=np.int64)
+    position = begin
+    batch = 0
+    positions[0] = begin
+    first_batch[0] = 0
+    for m in range(count):
+        check_frame(data, position, position + at.FIRST_HEADER, lengths)
+        body = position + lengths[0]
+        status = read_metadata(data, position, lengths, layouts[m], headers[batch : batch + lengths[2]], sums)
+        if status == OK:
+            status = check_columns(data, body, lengths[1], layouts[m], sums, columns)
+        if status == OK:
+            rows = 0
+            for k in range(batch, batch + lengths[2]):
+                rows += headers[k, at.RECORDS]
+            if rows != layouts[m, at.ROWS]:
+                status = BAD_METADATA
+        if status != OK:
+            found[2] = status
+            return m
+        codecs[m] = sums[5]
+        starts[m] = body
+        batch += lengths[2]
+        first_batch[m + 1] = batch
+        position = body + lengths[1]
+        positions[m + 1] = position
+    return count
+
+
+def scan(data: Bytes, begin: int, end: int, columns: int = at.ALL_COLUMNS) -> Scan:
+    """Verify the messages in `data[begin:end]` (uint8), of their bodies the columns of bit mask `columns`.
+
+    Stops at the first message that is not whole or not right. Arrays over a memory map are read only where needed.
+    """
+    found = np.zeros(3, dtype=np.int64)
+    stop = int(_count(data, begin, end, found))
+    count, batches, status = found.tolist()
+    starts = np.empty(count, dtype=np.int64)
+    layouts = np.empty((count, at.LAYOUT_SIZE), dtype=np.int64)
+    headers = np.empty((batches, at.HEADER_FIELDS), dtype=np.int64)
+    first_batch = np.empty(count + 1, dtype=np.int64)
+    positions = np.empty(count + 1, dtype=np.int64)
+    codecs = np.empty(count, dtype=np.int64)
+    right = int(_fill(data, begin, count, columns, starts, layouts, headers, first_batch, positions, codecs, found))
+    messages = MessageSet(data, starts, layouts, headers, first_batch, positions)
+    if right < count:
+        messages = messages.slice(0, right)
+        stop, status = int(positions[right]), int(found[2])
+    if (codecs[:right] != at.NO_CODEC).any():
+        messages = _decompress(messages, codecs[:right], columns)
+    return Scan(messages, stop, status)
+
+
+def to_arrow(messages: MessageSet, columns: int = at.ALL_COLUMNS) -> pa.RecordBatch:
+    """All rows as one Arrow batch of the columns of bit mask `columns`, in the order of `SCHEMA`."""
+    if len(messages) == 1:
+        return body_to_arrow(messages.data[int(messages.starts[0]) :], messages.layouts[0], columns)
+    out = np.empty(merged_bound(messages.layouts, columns), dtype=np.uint8)
+    merged = np.empty(at.LAYOUT_SIZE, dtype=np.int64)
+    merge_columns(messages.data, messages.starts, messages.layouts, columns, out, merged)
+    return body_to_arrow(out, merged, columns)
+
+
+def compress_body(body: Bytes, layout: Int64s, codec: int) -> tuple[Bytes, Int64s]:
+    """Compress each buffer of an Arrow body as Arrow's `BodyCompression` asks: int64 uncompressed length, then the bytes.
+
+    Returns the stored body and its layout. A buffer that does not get smaller is kept raw, with length -1 before it.
+    """
+    parts: list[bytes] = []
+    stored = layout.copy()
+    position = 0
+    for buffer in range(at.BUFFERS):
+        offset, length = layout[at.FIRST_BUFFER + 2 * buffer : at.FIRST_BUFFER + 2 * buffer + 2].tolist()
+        part = b""
+        if length:
+            raw = body[offset : offset + length].tobytes()
+            packed = pa.compress(raw, codec=_CODECS[codec], asbytes=True)
+            part = length.to_bytes(8, "little") + packed if len(packed) < length else b"\xff" * 8 + raw
+        stored[at.FIRST_BUFFER + 2 * buffer] = position
+        stored[at.FIRST_BUFFER + 2 * buffer + 1] = len(part)
+        parts.append(part + bytes(-len(part) % 8))
+        position += len(parts[-1])
+    return np.frombuffer(b"".join(parts), dtype=np.uint8), stored
+
+
+def _decompress(messages: MessageSet, codecs: Int64s, columns: int) -> MessageSet:
+    """The same messages with plain bodies in fresh memory; columns that were not asked for become empty."""
+    parts: list[bytes] = []
+    layouts = messages.layouts.copy()
+    starts = np.empty_like(messages.starts)
+    position = 0
+    for m in range(len(messages)):
+        starts[m] = position
+        inner = 0
+        for column in range(at.COLUMNS):
+            first, last = at.COLUMN_FIRST_BUFFER[column : column + 2].tolist()
+            for buffer in range(first, last):
+                part = b""
+                if (columns >> column) & 1:
+                    part = _plain_buffer(messages, m, buffer, int(codecs[m]))
+                layouts[m, at.FIRST_BUFFER + 2 * buffer] = inner
+                layouts[m, at.FIRST_BUFFER + 2 * buffer + 1] = len(part)
+                parts.append(part + bytes(-len(part) % 8))
+                inner += len(parts[-1])
+        position += inner
+    data = np.frombuffer(b"".join(parts), dtype=np.uint8)
+    return MessageSet(data, starts, layouts, messages.headers, messages.first_batch, messages.positions)
+
+
+def _plain_buffer(messages: MessageSet, m: int, buffer: int, codec: int) -> bytes:
+    """One buffer of message `m`, uncompressed. Its bytes have passed their checksum, so its lengths are believed."""
+    offset, length = messages.layouts[m, at.FIRST_BUFFER + 2 * buffer : at.FIRST_BUFFER + 2 * buffer + 2].tolist()
+    start = int(messages.starts[m]) + offset
+    stored = messages.data[start : start + length].tobytes()
+    if codec == at.NO_CODEC or not length:
+        return stored
+    plain = int.from_bytes(stored[:8], "little", signed=True)
+    if plain == _RAW_BUFFER:
+        return stored[8:]
+    return bytes(pa.decompress(stored[8:], decompressed_size=plain, codec=_CODECS[codec], asbytes=True))
