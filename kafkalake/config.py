@@ -1,0 +1,320 @@
+"""Settings as values: parsed once, checked where they stand, under Kafka's own names.
+
+A broker has a `BrokerConfig`, a topic a `TopicConfig`. Both are frozen; a change makes a new one. The definitions (type,
+default, range, meaning) are data in `config_definitions.py`; this module reads text by them, layers what was set where
+(topic over dynamic broker over static broker over default, Kafka's order) and tells where a value came from, which is what
+DescribeConfigs answers.
+
+`ConfigurationError` says the setting, the value and what is wrong; at the Kafka door it becomes InvalidConfigError.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from enum import IntEnum
+from typing import TypeVar
+
+from kafkalake.config_definitions import (
+    BROKER_SETTINGS,
+    INT_MAX,
+    LONG_MAX,
+    TOPIC_NAME_OF_BROKER_NAME,
+    TOPIC_SETTINGS,
+    Kind,
+    Setting,
+    Update,
+    Value,
+)
+from kafkalake.errors import ConfigurationError
+
+_RANGES = {
+    Kind.SHORT: (-(2**15), 2**15 - 1),
+    Kind.INT: (-INT_MAX - 1, INT_MAX),
+    Kind.LONG: (-LONG_MAX - 1, LONG_MAX),
+}
+
+
+class ConfigSource(IntEnum):
+    """Where a value comes from; the numbers are those of DescribeConfigs."""
+
+    DYNAMIC_TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
+    STATIC_BROKER = 4
+    DEFAULT = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Synonym:
+    """One layer that gives, or would give, a setting its value: the name there, the value as text, the source."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEntry:
+    """A setting as DescribeConfigs shows it. `synonyms` are its layers, the one that rules first."""
+
+    setting: Setting
+    value: str | None
+    source: ConfigSource
+    read_only: bool
+    synonyms: tuple[Synonym, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerConfig:
+    """What the broker itself reads. Fields are Kafka's names with underscores; see `BROKER_SETTINGS` for units and meaning."""
+
+    auto_create_topics_enable: bool
+    broker_rack: str | None
+    connections_max_idle_ms: int
+    default_replication_factor: int
+    delete_topic_enable: bool
+    fetch_max_bytes: int
+    fetch_wire_cache_bytes: int
+    lease_duration_ms: int
+    log_level: str
+    max_connections: int
+    max_connections_per_ip: int
+    max_incremental_fetch_session_cache_slots: int
+    max_request_partition_size_limit: int
+    metadata_publish_interval_ms: int
+    num_partitions: int
+    open_files_max: int
+    producer_id_expiration_ms: int
+    request_timeout_ms: int
+    shutdown_timeout_ms: int
+    socket_listen_backlog_size: int
+    socket_request_max_bytes: int
+    transaction_max_timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicConfig:
+    """What one topic's partitions read, defaults filled in. Fields are Kafka's names with underscores."""
+
+    cleanup_policy: str
+    compression_type: str
+    compression_gzip_level: int
+    compression_lz4_level: int
+    compression_zstd_level: int
+    file_delete_delay_ms: int
+    flush_messages: int
+    flush_ms: int
+    index_interval_bytes: int
+    max_message_bytes: int
+    message_timestamp_after_max_ms: int
+    message_timestamp_before_max_ms: int
+    message_timestamp_type: str
+    min_insync_replicas: int
+    retention_bytes: int
+    retention_ms: int
+    segment_bytes: int
+    segment_compression: str
+    segment_ms: int
+
+
+def parse(setting: Setting, text: str) -> Value:
+    """The value that `text` gives the setting. Raises `ConfigurationError` where it is malformed or out of range."""
+    value = _convert(setting, text.strip())
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        if setting.minimum is not None and value < setting.minimum:
+            raise _invalid(setting, text, f"Value must be at least {setting.minimum}")
+        if setting.maximum is not None and value > setting.maximum:
+            raise _invalid(setting, text, f"Value must be no more than {setting.maximum}")
+    if setting.choices and isinstance(value, str):
+        members = [member.strip() for member in value.split(",")] if setting.kind is Kind.LIST else [value]
+        for member in members:
+            if member not in setting.choices:
+                raise _invalid(setting, text, f"String must be one of: {', '.join(setting.choices)}")
+    return value
+
+
+def _convert(setting: Setting, text: str) -> Value:
+    if setting.kind is Kind.BOOLEAN:
+        if text.lower() not in ("true", "false"):
+            raise _invalid(setting, text, "Expected value to be either true or false")
+        return text.lower() == "true"
+    if setting.kind in _RANGES:
+        try:
+            number = int(text)
+        except ValueError:
+            raise _invalid(setting, text, f"Not a number of type {setting.kind.name}") from None
+        low, high = _RANGES[setting.kind]
+        if not low <= number <= high:
+            raise _invalid(setting, text, f"Not a number of type {setting.kind.name}")
+        return number
+    if setting.kind is Kind.DOUBLE:
+        try:
+            real = float(text)
+        except ValueError:
+            real = math.nan
+        if math.isnan(real):
+            raise _invalid(setting, text, "Not a number of type DOUBLE")
+        return real
+    return text
+
+
+def _invalid(setting: Setting, text: str, reason: str) -> ConfigurationError:
+    return ConfigurationError(f"Invalid value {text} for configuration {setting.name}: {reason}")
+
+
+def format_value(value: Value) -> str | None:
+    """The text in which Kafka shows a value; None for a setting that has none."""
+    if value is None:
+        return None
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+def parse_topic_overrides(overrides: Mapping[str, str | None]) -> dict[str, Value]:
+    """A topic's own settings by name. Raises `ConfigurationError` for an unknown name, a null or a bad value."""
+    parsed: dict[str, Value] = {}
+    for name, text in overrides.items():
+        setting = TOPIC_SETTINGS.get(name)
+        if setting is None:
+            raise ConfigurationError(f"Unknown topic config name: {name}")
+        if text is None:
+            raise ConfigurationError(f"Null value not supported for topic configs: {name}")
+        parsed[name] = parse(setting, text)
+    return parsed
+
+
+def parse_broker_settings(settings: Mapping[str, str]) -> dict[str, Value]:
+    """Broker settings by Kafka's name; a topic setting's name stands for the broker's default of it.
+
+    Raises `ConfigurationError` for an unknown name or a bad value.
+    """
+    parsed: dict[str, Value] = {}
+    for given, text in settings.items():
+        name = given
+        topic_setting = TOPIC_SETTINGS.get(given)
+        if given not in BROKER_SETTINGS and topic_setting is not None and topic_setting.broker_name is not None:
+            name = topic_setting.broker_name
+        setting = BROKER_SETTINGS.get(name)
+        if setting is None:
+            raise ConfigurationError(f"Unknown broker config name: {given}")
+        parsed[name] = parse(setting, text)
+    return parsed
+
+
+Config = TypeVar("Config", BrokerConfig, TopicConfig)
+
+
+def _build(kind: type[Config], values: Mapping[str, Value]) -> Config:
+    return kind(**{field.name: values[field.name.replace("_", ".")] for field in fields(kind)})  # type: ignore[arg-type]
+
+
+class Settings:
+    """All settings of one broker in their layers: static (command line), dynamic default, dynamic for this broker.
+
+    Immutable; `with_dynamic` makes the next one. Every value in it has been checked.
+    """
+
+    def __init__(
+        self,
+        static: Mapping[str, str] | None = None,
+        dynamic_default: Mapping[str, str] | None = None,
+        dynamic: Mapping[str, str] | None = None,
+    ) -> None:
+        self.static = parse_broker_settings(static or {})
+        self.dynamic_default = parse_broker_settings(dynamic_default or {})
+        self.dynamic = parse_broker_settings(dynamic or {})
+        self.broker = _build(BrokerConfig, {name: self._value(name) for name in BROKER_SETTINGS})
+        self._topic_defaults = {name: self._topic_default(setting) for name, setting in TOPIC_SETTINGS.items()}
+        if self.broker.default_replication_factor not in (1, -1):
+            raise ConfigurationError(
+                "Invalid value for configuration default.replication.factor: one broker holds one replica"
+            )
+
+    def with_dynamic(self, dynamic_default: Mapping[str, str], dynamic: Mapping[str, str]) -> Settings:
+        """The settings with other dynamic layers. Raises `ConfigurationError` as the constructor does."""
+        static = {name: text for name, value in self.static.items() if (text := format_value(value)) is not None}
+        return Settings(static, dynamic_default, dynamic)
+
+    def topic(self, overrides: Mapping[str, Value]) -> TopicConfig:
+        """The settings of a topic with these (parsed) overrides."""
+        return _build(TopicConfig, {**self._topic_defaults, **overrides})
+
+    def describe_broker(self) -> list[ConfigEntry]:
+        """All broker settings with their values and layers, by name."""
+        return [self._describe_broker_setting(setting) for setting in BROKER_SETTINGS.values()]
+
+    def describe_topic(self, overrides: Mapping[str, Value]) -> list[ConfigEntry]:
+        """All topic settings with their values and layers, by name."""
+        return [self._describe_topic_setting(setting, overrides) for setting in TOPIC_SETTINGS.values()]
+
+    def _value(self, name: str) -> Value:
+        for layer in (self.dynamic, self.dynamic_default, self.static):
+            if name in layer:
+                return layer[name]
+        return BROKER_SETTINGS[name].default
+
+    def _topic_default(self, setting: Setting) -> Value:
+        if setting.broker_name is None:
+            return setting.default
+        value = self._value(setting.broker_name)
+        if value is not None:
+            return value
+        return _coarser_default(setting.name, self._value)
+
+    def _layers(self, name: str) -> list[Synonym]:
+        layers = (
+            (self.dynamic, ConfigSource.DYNAMIC_BROKER),
+            (self.dynamic_default, ConfigSource.DYNAMIC_DEFAULT_BROKER),
+            (self.static, ConfigSource.STATIC_BROKER),
+        )
+        found = [Synonym(name, format_value(layer[name]), source) for layer, source in layers if name in layer]
+        default = BROKER_SETTINGS[name].default
+        if default is not None:
+            found.append(Synonym(name, format_value(default), ConfigSource.DEFAULT))
+        return found
+
+    def _describe_broker_setting(self, setting: Setting) -> ConfigEntry:
+        layers = self._layers(setting.name)
+        for coarser in _COARSER.get(TOPIC_NAME_OF_BROKER_NAME.get(setting.name, ""), ()):
+            layers += self._layers(coarser)
+        source = layers[0].source if layers and layers[0].name == setting.name else ConfigSource.DEFAULT
+        return ConfigEntry(
+            setting,
+            format_value(self._value(setting.name)),
+            source,
+            setting.update is Update.READ_ONLY,
+            tuple(layers),
+        )
+
+    def _describe_topic_setting(self, setting: Setting, overrides: Mapping[str, Value]) -> ConfigEntry:
+        layers: list[Synonym] = []
+        if setting.name in overrides:
+            layers.append(Synonym(setting.name, format_value(overrides[setting.name]), ConfigSource.DYNAMIC_TOPIC))
+            value = overrides[setting.name]
+        else:
+            value = self._topic_defaults[setting.name]
+        if setting.broker_name is not None:
+            for name in (setting.broker_name, *_COARSER.get(setting.name, ())):
+                layers += self._layers(name)
+        source = layers[0].source if layers else ConfigSource.DEFAULT
+        return ConfigEntry(setting, format_value(value), source, False, tuple(layers))
+
+
+# The broker settings that count where the one in milliseconds is absent, and how many milliseconds their unit has.
+_COARSER = {
+    "retention.ms": ("log.retention.minutes", "log.retention.hours"),
+    "segment.ms": ("log.roll.hours",),
+    "flush.ms": ("log.flush.scheduler.interval.ms",),
+}
+_UNIT_MS = {"minutes": 60_000, "hours": 3_600_000, "ms": 1}
+
+
+def _coarser_default(topic_name: str, value_of: Callable[[str], Value]) -> Value:
+    for name in _COARSER.get(topic_name, ()):
+        value = value_of(name)
+        if isinstance(value, int):
+            return value if value < 0 else value * _UNIT_MS[name.rsplit(".", 1)[1]]
+    return TOPIC_SETTINGS[topic_name].default
