@@ -1,0 +1,315 @@
+"""Administration: topics, partitions, settings, offsets, the cluster. Each function is one request to the broker that answers it.
+
+Errors of the broker are raised as the classes of `kafkalake.errors`, with the broker's own words where it sends some.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+from uuid import UUID
+
+from kafkalake.client.cluster import BrokerNode, Cluster
+from kafkalake.client.connection import Connection
+from kafkalake.client.requests import (
+    CREATE_PARTITIONS,
+    CREATE_TOPICS,
+    DELETE_RECORDS,
+    DELETE_TOPICS,
+    DESCRIBE_CLUSTER,
+    DESCRIBE_CONFIGS,
+    INCREMENTAL_ALTER_CONFIGS,
+    LIST_OFFSETS,
+    Api,
+)
+from kafkalake.errors import KafkaError, error_for_code
+
+OPERATION_TIMEOUT_MS = 30_000
+
+LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
+"""Timestamps that ListOffsets understands as places (KIP-79, KIP-734)."""
+
+TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
+SET_CONFIG, DELETE_CONFIG = 0, 1
+
+CONFIG_SOURCES = {
+    0: "UNKNOWN",
+    1: "DYNAMIC_TOPIC_CONFIG",
+    2: "DYNAMIC_BROKER_CONFIG",
+    3: "DYNAMIC_DEFAULT_BROKER_CONFIG",
+    4: "STATIC_BROKER_CONFIG",
+    5: "DEFAULT_CONFIG",
+    6: "DYNAMIC_BROKER_LOGGER_CONFIG",
+    7: "DYNAMIC_CLIENT_METRICS_CONFIG",
+    8: "DYNAMIC_GROUP_CONFIG",
+}
+"""Where a setting's value comes from, as `kafka-configs` names it."""
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class CreatedTopic:
+    """What the broker says of a topic that it has created; -1 and None where its version does not say."""
+
+    name: str
+    topic_id: UUID | None
+    partitions: int
+    replication_factor: int
+
+
+@dataclass(frozen=True)
+class ConfigEntry:
+    """One setting of a topic or a broker. `source` is one of `CONFIG_SOURCES`' values."""
+
+    name: str
+    value: str | None
+    source: str
+    read_only: bool
+    sensitive: bool
+    documentation: str | None = None
+
+    @property
+    def is_default(self) -> bool:
+        """Whether the value was not set on the topic (or broker) itself."""
+        return self.source not in ("DYNAMIC_TOPIC_CONFIG", "DYNAMIC_BROKER_CONFIG", "STATIC_BROKER_CONFIG")
+
+
+@dataclass(frozen=True)
+class ListedOffset:
+    """An offset found by time, and the timestamp of its record in ms since 1970; both -1 where there is none."""
+
+    offset: int
+    timestamp_ms: int
+    leader_epoch: int = -1
+
+
+@dataclass(frozen=True)
+class ClusterDescription:
+    """The cluster: its id, its brokers, and the id of the one that acts as controller (-1: unknown)."""
+
+    cluster_id: str | None
+    controller_id: int
+    brokers: tuple[BrokerNode, ...]
+
+
+def create_topic(
+    cluster: Cluster,
+    name: str,
+    *,
+    partitions: int = -1,
+    replication_factor: int = -1,
+    config: Mapping[str, str] | None = None,
+    validate_only: bool = False,
+) -> CreatedTopic:
+    """Create a topic; -1 takes the broker's default. Raises `TopicAlreadyExistsError`, `InvalidTopicError`, `InvalidConfigError`, ..."""
+    topic = {
+        "name": name,
+        "num_partitions": partitions,
+        "replication_factor": replication_factor,
+        "assignments": (),
+        "configs": [{"name": key, "value": value} for key, value in (config or {}).items()],
+    }
+    answer = _ask_controller(
+        cluster,
+        CREATE_TOPICS,
+        {"topics": [topic], "timeout": OPERATION_TIMEOUT_MS, "validate_only": validate_only},
+    )
+    (result,) = answer.topics
+    _raise(result, f"topic '{name}'")
+    return CreatedTopic(
+        name=name,
+        topic_id=getattr(result, "topic_id", None),
+        partitions=int(getattr(result, "num_partitions", -1)),
+        replication_factor=int(getattr(result, "replication_factor", -1)),
+    )
+
+
+def delete_topics(cluster: Cluster, names: Sequence[str]) -> dict[str, KafkaError]:
+    """Delete topics; returns the error of each that could not be deleted."""
+    answer = _ask_controller(cluster, DELETE_TOPICS, {"topic_names": tuple(names), "timeout": OPERATION_TIMEOUT_MS})
+    errors = {}
+    for result in answer.responses:
+        cluster.forget(result.name)
+        error = _error(result, f"topic '{result.name}'")
+        if error is not None:
+            errors[str(result.name)] = error
+    return errors
+
+
+def create_partitions(cluster: Cluster, topic: str, count: int, *, validate_only: bool = False) -> None:
+    """Raise the number of a topic's partitions to `count`. Raises `InvalidPartitionsError` where it has as many or more."""
+    answer = _ask_controller(
+        cluster,
+        CREATE_PARTITIONS,
+        {
+            "topics": [{"name": topic, "count": count, "assignments": None}],
+            "timeout": OPERATION_TIMEOUT_MS,
+            "validate_only": validate_only,
+        },
+    )
+    (result,) = answer.results
+    _raise(result, f"topic '{topic}'")
+    cluster.forget(topic)
+
+
+def describe_configs(
+    cluster: Cluster, resource_type: int, names: Sequence[str], *, documentation: bool = False
+) -> dict[str, list[ConfigEntry]]:
+    """Settings of topics (`TOPIC_RESOURCE`) or brokers (`BROKER_RESOURCE`, names are ids), by resource, in order of their names."""
+    resources = [{"resource_type": resource_type, "resource_name": name, "configuration_keys": None} for name in names]
+    connection = _broker_for(cluster, resource_type, names)
+    values = {"resources": resources, "include_documentation": documentation}
+    answer = cluster.retrying(lambda: _request(connection(), DESCRIBE_CONFIGS, values))
+    found = {}
+    for result in answer.results:
+        _raise(result, f"'{result.resource_name}'")
+        entries = [
+            ConfigEntry(
+                name=entry.name,
+                value=entry.value,
+                source=CONFIG_SOURCES.get(int(entry.config_source), "UNKNOWN"),
+                read_only=bool(entry.read_only),
+                sensitive=bool(entry.is_sensitive),
+                documentation=getattr(entry, "documentation", None),
+            )
+            for entry in result.configs
+        ]
+        found[str(result.resource_name)] = sorted(entries, key=lambda entry: entry.name)
+    return found
+
+
+def alter_configs(
+    cluster: Cluster,
+    resource_type: int,
+    name: str,
+    *,
+    set_values: Mapping[str, str] | None = None,
+    delete: Sequence[str] = (),
+    validate_only: bool = False,
+) -> None:
+    """Set some settings of a topic or broker and return others to their default (KIP-339). Raises `InvalidConfigError`, ..."""
+    configs: list[dict[str, Any]] = [
+        {"name": key, "config_operation": SET_CONFIG, "value": value} for key, value in (set_values or {}).items()
+    ]
+    configs += [{"name": key, "config_operation": DELETE_CONFIG, "value": None} for key in delete]
+    connection = _broker_for(cluster, resource_type, [name])
+    resource = {"resource_type": resource_type, "resource_name": name, "configs": configs}
+    values = {"resources": [resource], "validate_only": validate_only}
+    answer = cluster.retrying(lambda: _request(connection(), INCREMENTAL_ALTER_CONFIGS, values))
+    for result in answer.responses:
+        _raise(result, f"'{result.resource_name}'")
+
+
+def list_offsets(
+    cluster: Cluster,
+    topic: str,
+    times: Mapping[int, int],
+    *,
+    read_committed: bool = False,
+) -> dict[int, ListedOffset]:
+    """For each partition in `times` the first offset whose timestamp is at or after the given one (ms since 1970).
+
+    `EARLIEST`, `LATEST` and `MAX_TIMESTAMP` name places. Offset -1 where no record is that new.
+    """
+
+    def ask() -> dict[int, ListedOffset]:
+        by_leader: dict[int, list[dict[str, int]]] = {}
+        for partition, timestamp in times.items():
+            entry = {"partition_index": partition, "timestamp": timestamp}
+            by_leader.setdefault(cluster.leader(topic, partition), []).append(entry)
+        found = {}
+        for leader, partitions in by_leader.items():
+            values = {
+                "replica_id": -1,
+                "isolation_level": int(read_committed),
+                "topics": [{"name": topic, "partitions": partitions}],
+            }
+            answer = cluster.broker(leader).request(LIST_OFFSETS, values)
+            for result in answer.topics[0].partitions:
+                try:
+                    _raise(result, f"partition {topic}-{result.partition_index}")
+                except KafkaError:
+                    cluster.forget(topic)
+                    raise
+                found[int(result.partition_index)] = ListedOffset(
+                    int(result.offset), int(result.timestamp), int(getattr(result, "leader_epoch", -1))
+                )
+        return found
+
+    return cluster.retrying(ask)
+
+
+def delete_records(cluster: Cluster, topic: str, before: Mapping[int, int]) -> dict[int, int]:
+    """Delete the records before an offset (-1: all up to the high watermark) per partition; returns the new log start offsets."""
+
+    def ask() -> dict[int, int]:
+        found = {}
+        for partition, offset in before.items():
+            entry = {"partition_index": partition, "offset": offset}
+            values = {"topics": [{"name": topic, "partitions": [entry]}], "timeout": OPERATION_TIMEOUT_MS}
+            answer = cluster.broker(cluster.leader(topic, partition)).request(DELETE_RECORDS, values)
+            (result,) = answer.topics[0].partitions
+            try:
+                _raise(result, f"partition {topic}-{partition}")
+            except KafkaError:
+                cluster.forget(topic)
+                raise
+            found[partition] = int(result.low_watermark)
+        return found
+
+    return cluster.retrying(ask)
+
+
+def describe_cluster(cluster: Cluster) -> ClusterDescription:
+    """The brokers of the cluster in order of their ids. Raises `KafkaError` where the broker refuses."""
+    answer = cluster.retrying(lambda: _request(cluster.any_broker(), DESCRIBE_CLUSTER, {}))
+    _raise(answer, "the cluster")
+    brokers = [BrokerNode(int(node.broker_id), node.host, int(node.port), node.rack) for node in answer.brokers]
+    brokers.sort(key=lambda node: node.broker_id)
+    return ClusterDescription(answer.cluster_id, int(answer.controller_id), tuple(brokers))
+
+
+def _ask_controller(cluster: Cluster, api: Api, values: Mapping[str, Any]) -> Any:
+    """One request to the controller. Only an answer of NOT_CONTROLLER or the like for everything asked is retried."""
+
+    def ask() -> Any:
+        answer = _request(cluster.controller(), api, values)
+        results = getattr(answer, "topics", None) or getattr(answer, "responses", None) or getattr(answer, "results", ())
+        codes = {result.error_code.value for result in results}
+        if len(codes) == 1:
+            error = error_for_code(code) if (code := codes.pop()) else None
+            if error is not None and error.label in ("NOT_CONTROLLER", "COORDINATOR_NOT_AVAILABLE"):
+                raise error
+        return answer
+
+    return cluster.retrying(ask)
+
+
+def _broker_for(cluster: Cluster, resource_type: int, names: Sequence[str]) -> Callable[[], Connection]:
+    """A broker's own settings are asked of itself, all else of any broker."""
+    if resource_type == BROKER_RESOURCE and names and names[0]:
+        return lambda: cluster.broker(int(names[0]))
+    return cluster.any_broker
+
+
+def _request(connection: Connection, api: Api, values: Mapping[str, Any]) -> Any:
+    return connection.request(api, values, timeout_ms=OPERATION_TIMEOUT_MS + 5_000)
+
+
+def _error(result: Any, subject: str) -> KafkaError | None:
+    """The error in a response's part, with the broker's words; else the name of its code."""
+    code = int(result.error_code.value)
+    if not code:
+        return None
+    said = getattr(result, "error_message", None)
+    error = error_for_code(code)
+    name = error.label if error.code == type(error).code else str(result.error_code.name).upper()
+    return error_for_code(code, f"{subject}: {said or name}")
+
+
+def _raise(result: Any, subject: str) -> None:
+    error = _error(result, subject)
+    if error is not None:
+        raise error

@@ -1,0 +1,287 @@
+"""The brokers behind a bootstrap address: who they are, who leads which partition, and one connection to each.
+
+Owns the connections and the newest metadata; retries what Kafka calls retriable, with growing pauses, within a bound. Metadata is
+fetched again after every error that says that it is old.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, TypeVar
+from uuid import UUID
+
+from kafkalake.client.connection import Address, Connection, ConnectionLostError, parse_addresses
+from kafkalake.client.requests import METADATA
+from kafkalake.clock import Clock, SystemClock
+from kafkalake.errors import (
+    BrokerUnavailableError,
+    ConfigurationError,
+    KafkaError,
+    LeaderNotAvailableError,
+    UnknownTopicOrPartitionError,
+    error_for_code,
+)
+
+DEFAULT_BOOTSTRAP_SERVERS = "127.0.0.1:9092"
+FIRST_PAUSE_MS = 50
+LONGEST_PAUSE_MS = 1_000
+RETRY_TIMEOUT_MS = 30_000
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class BrokerNode:
+    """A broker of the cluster, as it advertises itself."""
+
+    broker_id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+
+@dataclass(frozen=True)
+class PartitionInfo:
+    """A partition: `leader` is -1 where it has none."""
+
+    partition: int
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    offline_replicas: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class TopicInfo:
+    """A topic and its partitions in order of their number."""
+
+    name: str
+    topic_id: UUID | None
+    is_internal: bool
+    partitions: tuple[PartitionInfo, ...]
+
+
+class Cluster:
+    """Connections and metadata of one cluster. Use it in a `with` block, from one thread.
+
+    `bootstrap_servers` is `host:port[,host:port...]`. Raises `ConfigurationError` for an address that is none;
+    `BrokerUnavailableError` comes with the first request where no broker answers.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str = DEFAULT_BOOTSTRAP_SERVERS,
+        *,
+        client_id: str = "kafkalake",
+        request_timeout_ms: int = 30_000,
+        retry_timeout_ms: int = RETRY_TIMEOUT_MS,
+        clock: Clock | None = None,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
+        try:
+            self._bootstrap = parse_addresses(bootstrap_servers)
+        except ValueError as error:
+            raise ConfigurationError(f"bootstrap servers: {error}") from None
+        self.request_timeout_ms = request_timeout_ms
+        self._client_id = client_id
+        self._retry_timeout_ms = retry_timeout_ms
+        self._clock = clock or SystemClock()
+        self._pause = pause
+        self._connections: dict[Address, Connection] = {}
+        self._nodes: dict[int, BrokerNode] = {}
+        self._topics: dict[str, TopicInfo] = {}
+        self._controller_id = -1
+        self.cluster_id: str | None = None
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close all connections."""
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+
+    # Connections
+
+    def any_broker(self) -> Connection:
+        """A connection to some broker: an open one, else the first bootstrap address or known broker that answers."""
+        for connection in self._connections.values():
+            if connection.is_open:
+                return connection
+        addresses = [*self._bootstrap, *(Address(node.host, node.port) for node in self._nodes.values())]
+        failures: dict[Address, BrokerUnavailableError] = {}
+        for address in dict.fromkeys(addresses):
+            try:
+                return self._connection(address)
+            except BrokerUnavailableError as error:
+                failures[address] = error
+        if len(failures) == 1:
+            raise next(iter(failures.values()))
+        raise BrokerUnavailableError("; ".join(str(error) for error in failures.values()))
+
+    def broker(self, broker_id: int) -> Connection:
+        """A connection to the broker with this id. Raises `BrokerUnavailableError`."""
+        node = self._nodes.get(broker_id)
+        if node is None:
+            self.refresh(())
+            node = self._nodes.get(broker_id)
+        if node is None:
+            raise BrokerUnavailableError(f"broker {broker_id} is not part of the cluster now")
+        return self._connection(Address(node.host, node.port))
+
+    def controller(self) -> Connection:
+        """A connection to the broker that answers for topics and settings."""
+        self.refresh(())
+        return self.broker(self._controller_id) if self._controller_id >= 0 else self.any_broker()
+
+    def leader(self, topic: str, partition: int) -> int:
+        """The broker id of a partition's leader. Raises `UnknownTopicOrPartitionError`, `LeaderNotAvailableError`."""
+        info = self._topics.get(topic)
+        if info is None:
+            info = self.topic(topic)
+        if not 0 <= partition < len(info.partitions):
+            raise UnknownTopicOrPartitionError(
+                f"topic '{topic}' has no partition {partition}; it has {len(info.partitions)}, numbered from 0"
+            )
+        leader = info.partitions[partition].leader
+        if leader < 0:
+            raise LeaderNotAvailableError(f"partition {topic}-{partition} has no leader now")
+        return leader
+
+    # Metadata
+
+    def brokers(self) -> list[BrokerNode]:
+        """The brokers of the cluster, in order of their id."""
+        self.refresh(())
+        return sorted(self._nodes.values(), key=lambda node: node.broker_id)
+
+    def topics(self) -> list[TopicInfo]:
+        """All topics in order of their name, internal ones too."""
+        self.retrying(lambda: self.refresh(None))
+        return [self._topics[name] for name in sorted(self._topics)]
+
+    def topic(self, name: str, *, create: bool = False, wait_ms: int = 0) -> TopicInfo:
+        """One topic, newest metadata. Raises `UnknownTopicOrPartitionError` with close names where there is none.
+
+        `create`: let the broker create it where its setting allows that; `wait_ms`: how long to ask again for a topic that is
+        not there (yet).
+        """
+        deadline = self._clock.monotonic_ms() + wait_ms
+        pause_ms = FIRST_PAUSE_MS
+        while True:
+            error = self.retrying(lambda: self._refresh_topic(name, create))
+            if error is None:
+                return self._topics[name]
+            if not isinstance(error, UnknownTopicOrPartitionError | LeaderNotAvailableError):
+                raise error
+            if self._clock.monotonic_ms() >= deadline:
+                break
+            self._pause(pause_ms / 1000)
+            pause_ms = min(2 * pause_ms, LONGEST_PAUSE_MS)
+        if isinstance(error, LeaderNotAvailableError):
+            raise error
+        raise UnknownTopicOrPartitionError(f"topic '{name}' does not exist{self._close_names(name)}")
+
+    def refresh(self, topics: Iterable[str] | None, *, create: bool = False) -> dict[str, KafkaError]:
+        """Fetch metadata of the brokers and of the named topics (None: all). Returns the error of each topic that has one."""
+        connection = self.any_broker()
+        version = connection.version(METADATA)
+        wanted = None if topics is None else [{"name": topic} for topic in topics]
+        answer = connection.request(METADATA, {"topics": wanted, "allow_auto_topic_creation": create})
+        assert version >= METADATA.lowest
+        self.cluster_id = answer.cluster_id
+        self._controller_id = int(answer.controller_id)
+        self._nodes = {
+            int(node.node_id): BrokerNode(int(node.node_id), node.host, int(node.port), node.rack) for node in answer.brokers
+        }
+        if topics is None:
+            self._topics = {}
+        errors = {}
+        for topic in answer.topics:
+            if topic.error_code.value:
+                self._topics.pop(topic.name, None)
+                errors[topic.name] = error_for_code(topic.error_code.value, f"topic '{topic.name}': {topic.error_code.name}")
+            else:
+                self._topics[topic.name] = _topic_info(topic)
+        return errors
+
+    def forget(self, topic: str) -> None:
+        """What is known of a topic is old: the next question about it asks the broker."""
+        self._topics.pop(topic, None)
+
+    # Retries
+
+    def retrying(self, operation: Callable[[], Result], *, timeout_ms: int | None = None) -> Result:
+        """Run `operation` until it succeeds, raises what is not retriable, or the bound is reached.
+
+        A broker that cannot be reached at all is an error at once; a connection that broke is made again.
+        """
+        bound = self._retry_timeout_ms if timeout_ms is None else timeout_ms
+        deadline = self._clock.monotonic_ms() + bound
+        attempt = 0
+        while True:
+            try:
+                return operation()
+            except ConnectionLostError:
+                if attempt >= 3 or self._clock.monotonic_ms() >= deadline:
+                    raise
+            except KafkaError as error:
+                if not error.retriable or self._clock.monotonic_ms() >= deadline:
+                    raise
+            self.pause(attempt)
+            attempt += 1
+
+    def pause(self, attempt: int) -> None:
+        """Wait before attempt number `attempt + 1`: doubling from 50 ms to 1 s, with jitter."""
+        pause_ms = min(FIRST_PAUSE_MS * 2 ** min(attempt, 10), LONGEST_PAUSE_MS)
+        self._pause(pause_ms * random.uniform(0.8, 1.2) / 1000)
+
+    def _connection(self, address: Address) -> Connection:
+        connection = self._connections.get(address)
+        if connection is None or not connection.is_open:
+            connection = Connection(address, client_id=self._client_id, request_timeout_ms=self.request_timeout_ms)
+            self._connections[address] = connection
+        return connection
+
+    def _refresh_topic(self, name: str, create: bool) -> KafkaError | None:
+        """The error of one topic as a value: that it is missing is no reason to retry."""
+        return self.refresh([name], create=create).get(name)
+
+    def _close_names(self, name: str) -> str:
+        """`; did you mean 'x'?`, or nothing."""
+        import difflib
+
+        self.refresh(None)
+        close: Sequence[str] = difflib.get_close_matches(name, list(self._topics), n=2, cutoff=0.6)
+        return f"; did you mean {' or '.join(repr(found) for found in close)}?" if close else ""
+
+
+def _topic_info(topic: Any) -> TopicInfo:
+    partitions = sorted(topic.partitions, key=lambda partition: int(partition.partition_index))
+    return TopicInfo(
+        name=topic.name,
+        topic_id=getattr(topic, "topic_id", None),
+        is_internal=bool(topic.is_internal),
+        partitions=tuple(
+            PartitionInfo(
+                partition=int(partition.partition_index),
+                leader=int(partition.leader_id),
+                leader_epoch=int(getattr(partition, "leader_epoch", -1)),
+                replicas=tuple(int(node) for node in partition.replica_nodes),
+                isr=tuple(int(node) for node in partition.isr_nodes),
+                offline_replicas=tuple(int(node) for node in partition.offline_replicas),
+            )
+            for partition in partitions
+        ),
+    )
