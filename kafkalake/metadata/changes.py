@@ -1,0 +1,90 @@
+"""What a write to the metadata makes of the rows that are there: pure, and the same for every store.
+
+Each function takes the current rows and returns the new ones, or raises what the caller is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+
+from kafkalake.errors import (
+    InconsistentTopicIdError,
+    InvalidPartitionsError,
+    LeaseHeldError,
+    TopicAlreadyExistsError,
+    UnknownTopicOrPartitionError,
+)
+from kafkalake.metadata.schemas import BrokerRow, PartitionRow, SegmentRow, TopicPartition, TopicRow
+
+
+def with_topic_created(topics: Sequence[TopicRow], row: TopicRow) -> list[TopicRow]:
+    if any(topic.topic == row.topic for topic in topics):
+        raise TopicAlreadyExistsError(f"Topic '{row.topic}' already exists.")
+    return [*topics, row]
+
+
+def with_topic_deleted(topics: Sequence[TopicRow], name: str) -> list[TopicRow]:
+    remaining = [topic for topic in topics if topic.topic != name]
+    if len(remaining) == len(topics):
+        raise UnknownTopicOrPartitionError(f"Topic '{name}' does not exist.")
+    return remaining
+
+
+def with_topic_altered(topics: Sequence[TopicRow], row: TopicRow) -> list[TopicRow]:
+    current = next((topic for topic in topics if topic.topic == row.topic), None)
+    if current is None:
+        raise UnknownTopicOrPartitionError(f"Topic '{row.topic}' does not exist.")
+    if current.topic_id != row.topic_id:
+        raise InconsistentTopicIdError(f"Topic '{row.topic}' was deleted and created again meanwhile.")
+    if row.partitions < current.partitions:
+        raise InvalidPartitionsError(
+            f"Topic '{row.topic}' has {current.partitions} partitions, which cannot become {row.partitions}."
+        )
+    return [row if topic is current else topic for topic in topics]
+
+
+def with_broker_acquired(
+    brokers: Sequence[BrokerRow], row: BrokerRow, replacing_lease_id: str | None
+) -> list[BrokerRow]:
+    current = _broker(brokers, row.broker_id)
+    if current is not None and current.lease_id != replacing_lease_id:
+        raise LeaseHeldError(held_sentence(current))
+    return [*(broker for broker in brokers if broker is not current), row]
+
+
+def with_broker_renewed(brokers: Sequence[BrokerRow], row: BrokerRow) -> list[BrokerRow]:
+    current = _broker(brokers, row.broker_id)
+    if current is None:
+        raise LeaseHeldError(f"The lease of broker {row.broker_id} was released or taken over: its row is gone.")
+    if current.lease_id != row.lease_id:
+        raise LeaseHeldError(held_sentence(current))
+    return [row if broker is current else broker for broker in brokers]
+
+
+def with_broker_released(brokers: Sequence[BrokerRow], broker_id: int, lease_id: str) -> list[BrokerRow]:
+    return [broker for broker in brokers if (broker.broker_id, broker.lease_id) != (broker_id, lease_id)]
+
+
+def held_sentence(holder: BrokerRow) -> str:
+    """Who holds a lease, for an operator."""
+    return (
+        f"broker {holder.broker_id} of this lake is already run by {holder.host}:{holder.port} "
+        f"(pid {holder.pid} on {holder.machine}, since {utc_text(holder.started_at_ms)}; "
+        f"its lease expires at {utc_text(holder.lease_expires_at_ms)})"
+    )
+
+
+def utc_text(timestamp_ms: int) -> str:
+    """A time as an operator reads it: UTC, to the second."""
+    return f"{datetime.fromtimestamp(timestamp_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def segments_of(partitions: Iterable[PartitionRow], segments: Iterable[SegmentRow]) -> list[SegmentRow]:
+    """The segments of these partitions, by topic id: those of a topic that is gone are left out."""
+    wanted = {TopicPartition(row.topic_id, row.partition) for row in partitions}
+    return [row for row in segments if (row.topic_id, row.partition) in wanted]
+
+
+def _broker(brokers: Sequence[BrokerRow], broker_id: int) -> BrokerRow | None:
+    return next((broker for broker in brokers if broker.broker_id == broker_id), None)

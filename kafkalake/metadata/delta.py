@@ -1,0 +1,251 @@
+"""`MetadataStore` on Delta tables: what a broker writes here, Spark reads with `format("delta")`.
+
+`topics` and `brokers` are one small file each that a change replaces. `partitions` is partitioned by leader: a publish
+replaces its leader's one file. `segments` is kept by `SegmentFiles`.
+
+Every write is decided on the rows of one version and committed on top of exactly that version; when another writer was
+faster, it is decided anew, at most `ATTEMPTS_MAX` times.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kafkalake.errors import KafkaStorageError
+from kafkalake.metadata import changes, paths
+from kafkalake.metadata.delta_table import Change, CommitConflict, OpenDeltaTable, TableDefinition
+from kafkalake.metadata.schemas import (
+    BROKERS_SCHEMA,
+    PARTITIONS_SCHEMA,
+    SEGMENTS_SCHEMA,
+    TIMESTAMP,
+    TOPICS_SCHEMA,
+    BrokerRow,
+    PartitionRow,
+    SegmentRow,
+    TopicRow,
+    from_table,
+    to_table,
+)
+from kafkalake.metadata.segment_files import SegmentFiles
+from kafkalake.metadata.store import MetadataSnapshot, PublishedState
+
+ATTEMPTS_MAX = 20
+
+TABLE_DEFINITIONS = {
+    # A broker renews its lease every ten seconds, for ever.
+    paths.BROKERS: TableDefinition(BROKERS_SCHEMA, history="interval 1 hours"),
+    # Longer than `partitions`: each of its readable versions needs the version of `segments` that it names.
+    paths.SEGMENTS: TableDefinition(SEGMENTS_SCHEMA, history="interval 2 days"),
+    paths.PARTITIONS: TableDefinition(PARTITIONS_SCHEMA, history="interval 1 days", partition_by=("leader",)),
+    paths.TOPICS: TableDefinition(TOPICS_SCHEMA, history="interval 30 days"),
+}
+
+_Row = TypeVar("_Row", TopicRow, BrokerRow)
+
+
+class DeltaMetadataStore:
+    """The metadata of the lake at `lake_path`.
+
+    With `create` (a broker) missing tables are made; without (a reader) a path that is no lake raises `LakeError`.
+    """
+
+    def __init__(self, lake_path: str | Path, *, create: bool = True, randomness: random.Random | None = None) -> None:
+        self.lake = Path(lake_path)
+        if create:
+            paths.prepare_lake(self.lake)
+        else:
+            paths.require_lake(self.lake)
+        self._randomness = randomness or random.Random()
+        self._locks = {name: threading.Lock() for name in paths.TABLES}
+        self._tables = {
+            name: OpenDeltaTable(paths.table_path(self.lake, name), TABLE_DEFINITIONS[name], create=create)
+            for name in paths.TABLES
+        }
+        self._segment_files = SegmentFiles(self._tables[paths.SEGMENTS])
+
+    # Topics.
+
+    def load_topics(self) -> list[TopicRow]:
+        return sorted(self._load(paths.TOPICS, TopicRow), key=lambda row: row.topic)
+
+    def create_topic(self, row: TopicRow) -> None:
+        self._replace_rows(paths.TOPICS, TopicRow, lambda rows: changes.with_topic_created(rows, row))
+
+    def delete_topic(self, topic: str) -> None:
+        self._replace_rows(paths.TOPICS, TopicRow, lambda rows: changes.with_topic_deleted(rows, topic))
+
+    def alter_topic(self, row: TopicRow) -> None:
+        self._replace_rows(paths.TOPICS, TopicRow, lambda rows: changes.with_topic_altered(rows, row))
+
+    # Brokers.
+
+    def load_brokers(self) -> list[BrokerRow]:
+        return sorted(self._load(paths.BROKERS, BrokerRow), key=lambda row: row.broker_id)
+
+    def acquire_broker(self, row: BrokerRow, replacing_lease_id: str | None) -> None:
+        self._replace_rows(
+            paths.BROKERS, BrokerRow, lambda rows: changes.with_broker_acquired(rows, row, replacing_lease_id)
+        )
+
+    def renew_broker(self, row: BrokerRow) -> None:
+        self._replace_rows(paths.BROKERS, BrokerRow, lambda rows: changes.with_broker_renewed(rows, row))
+
+    def release_broker(self, broker_id: int, lease_id: str) -> None:
+        self._replace_rows(
+            paths.BROKERS, BrokerRow, lambda rows: changes.with_broker_released(rows, broker_id, lease_id)
+        )
+
+    # Partitions and segments.
+
+    def publish(self, state: PublishedState) -> int:
+        with self._locks[paths.PARTITIONS]:
+            partitions = self._tables[paths.PARTITIONS]
+            if _is_published(partitions, state):
+                return partitions.version
+        segments_version = self._publish_segments(state)
+        with self._locks[paths.PARTITIONS]:
+            self._commit(partitions, lambda: _partitions_change(partitions, state, segments_version))
+            return partitions.version
+
+    def last_published_version(self, app_id: str) -> int | None:
+        versions = []
+        for name in (paths.SEGMENTS, paths.PARTITIONS):
+            with self._locks[name]:
+                table = self._tables[name]
+                table.refresh()
+                version = table.transaction_version(app_id)
+            if version is not None:
+                versions.append(version)
+        return max(versions, default=None)
+
+    def load_partitions(self, version: int | None = None, timestamp_ms: int | None = None) -> list[PartitionRow]:
+        _, table = self._partitions_at(version, timestamp_ms)
+        return from_table(PartitionRow, table)
+
+    def load_segments(
+        self, topic: str | None = None, version: int | None = None, timestamp_ms: int | None = None
+    ) -> list[SegmentRow]:
+        if version is None and timestamp_ms is None:
+            with self._locks[paths.SEGMENTS]:
+                self._tables[paths.SEGMENTS].refresh()
+                return _sorted_segments(self._tables[paths.SEGMENTS].read(), topic)
+        segments = self.load_snapshot(version, timestamp_ms).segments
+        return [row for row in segments if topic is None or row.topic == topic]
+
+    def load_snapshot(self, version: int | None = None, timestamp_ms: int | None = None) -> MetadataSnapshot:
+        found, table = self._partitions_at(version, timestamp_ms)
+        partitions = from_table(PartitionRow, table)
+        segments: list[SegmentRow] = []
+        for segments_version in sorted({row.segments_version for row in partitions}):
+            with self._locks[paths.SEGMENTS]:
+                self._tables[paths.SEGMENTS].refresh()
+                rows = _sorted_segments(self._tables[paths.SEGMENTS].read_version(segments_version), None)
+            owners = [row for row in partitions if row.segments_version == segments_version]
+            segments.extend(changes.segments_of(owners, rows))
+        return MetadataSnapshot(found, partitions, segments)
+
+    def maintain(self) -> None:
+        for name in paths.TABLES:
+            with self._locks[name]:
+                self._tables[name].maintain()
+
+    def close(self) -> None:
+        self._tables.clear()
+
+    # How it is done.
+
+    def _load(self, name: str, row_class: type[_Row]) -> list[_Row]:
+        with self._locks[name]:
+            self._tables[name].refresh()
+            return from_table(row_class, self._tables[name].read())
+
+    def _replace_rows(
+        self, name: str, row_class: type[_Row], decide: Callable[[Sequence[_Row]], Sequence[_Row]]
+    ) -> None:
+        """Commit what `decide` makes of the newest rows of a small table; durable when the call returns."""
+        table = self._tables[name]
+        schema = TABLE_DEFINITIONS[name].schema
+
+        def change() -> Change | None:
+            rows = from_table(row_class, table.read())
+            decided = decide(rows)
+            if list(decided) == rows:
+                return None
+            return Change(add=[to_table(schema, decided)], remove=table.files())
+
+        with self._locks[name]:
+            table.refresh()
+            self._commit(table, change, durable=True)
+
+    def _publish_segments(self, state: PublishedState) -> int:
+        """Commit the segments of a publish, if any; the version of `segments` that the publish belongs to."""
+        segments = self._tables[paths.SEGMENTS]
+        with self._locks[paths.SEGMENTS]:
+            segments.refresh()
+            self._commit(segments, lambda: self._segment_files.change_for(state))
+            return segments.version
+
+    def _partitions_at(self, version: int | None, timestamp_ms: int | None) -> tuple[int, pa.Table]:
+        if version is not None and timestamp_ms is not None:
+            raise ValueError("a version and a time cannot both be asked for")
+        with self._locks[paths.PARTITIONS]:
+            partitions = self._tables[paths.PARTITIONS]
+            partitions.refresh()
+            if timestamp_ms is not None:
+                version = partitions.version_at(timestamp_ms)
+            found = partitions.version if version is None else version
+            table = partitions.read_version(found)
+        return found, table.sort_by([("topic", "ascending"), ("partition", "ascending")])
+
+    def _commit(self, table: OpenDeltaTable, decide: Callable[[], Change | None], *, durable: bool = False) -> None:
+        """Commit what `decide` wants on the version seen, deciding anew when another writer was faster."""
+        for attempt in range(ATTEMPTS_MAX):
+            change = decide()
+            if change is None:
+                return
+            try:
+                table.commit(change, durable=durable)
+                return
+            except CommitConflict:
+                # Writers that keep step with each other would collide for ever.
+                time.sleep(self._randomness.uniform(0, 0.002 * (attempt + 1)))
+        raise KafkaStorageError(f"{table.path}: other writers were faster {ATTEMPTS_MAX} times in a row; try again.")
+
+
+def _is_published(partitions: OpenDeltaTable, state: PublishedState) -> bool:
+    last = partitions.transaction_version(state.app_id)
+    return last is not None and last >= state.version
+
+
+def _partitions_change(partitions: OpenDeltaTable, state: PublishedState, segments_version: int) -> Change | None:
+    """Replace the rows of the state's leader, each stamped with the publish's time and version of `segments`."""
+    if _is_published(partitions, state):
+        return None
+    leader = {"leader": str(state.leader)}
+    rows = to_table(PARTITIONS_SCHEMA, state.partitions)
+    stamps = {
+        "leader": pa.scalar(state.leader, pa.int32()),
+        "published_at": pa.scalar(state.published_at_ms * 1000, TIMESTAMP),
+        "segments_version": pa.scalar(segments_version, pa.int64()),
+    }
+    for name, value in stamps.items():
+        index = PARTITIONS_SCHEMA.get_field_index(name)
+        rows = rows.set_column(index, PARTITIONS_SCHEMA.field(index), pa.repeat(value, rows.num_rows))
+    replaced = [file for file in partitions.files() if file.partition == leader]
+    return Change(add=[rows], remove=replaced, transaction=(state.app_id, state.version), partition=leader)
+
+
+def _sorted_segments(table: pa.Table, topic: str | None) -> list[SegmentRow]:
+    if topic is not None:
+        table = table.filter(pc.equal(table.column("topic"), topic))
+    order = [(name, "ascending") for name in ("topic", "partition", "base_offset", "generation")]
+    return from_table(SegmentRow, table.sort_by(order))

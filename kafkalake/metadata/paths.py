@@ -1,0 +1,107 @@
+"""Where things lie in a lake.
+
+    <lake>/metadata/<table>                        a Delta table
+    <lake>/logs/<broker id>/.lock                  held (flock) by the running broker
+    <lake>/logs/<broker id>/<topic>-<partition>/   segments, indexes and `state` of one partition
+
+Every other module asks here, so that the layout is written down once. A directory is a lake when its `topics` table
+has a Delta log; that table is created last, so a lake that was half made when its maker died is completed, not refused.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kafkalake.errors import LakeError
+
+METADATA_DIRECTORY = "metadata"
+LOG_DIRECTORY = "logs"
+LOCK_FILE = ".lock"
+
+TOPICS = "topics"
+BROKERS = "brokers"
+PARTITIONS = "partitions"
+SEGMENTS = "segments"
+TABLES = (BROKERS, SEGMENTS, PARTITIONS, TOPICS)
+"""The Delta tables in the order in which they are created."""
+
+
+def table_path(lake: Path, table: str) -> Path:
+    """Directory of the Delta table `table`."""
+    return lake / METADATA_DIRECTORY / table
+
+
+def broker_log_path(lake: Path, broker_id: int) -> Path:
+    """Directory that holds the partitions of one broker."""
+    return lake / LOG_DIRECTORY / str(broker_id)
+
+
+def partition_path(lake: Path, broker_id: int, topic: str, partition: int) -> Path:
+    """Directory of one partition's segments."""
+    return broker_log_path(lake, broker_id) / f"{topic}-{partition}"
+
+
+def lock_path(lake: Path, broker_id: int) -> Path:
+    """File that the running broker keeps locked."""
+    return broker_log_path(lake, broker_id) / LOCK_FILE
+
+
+def relative_path(lake: Path, file: Path) -> str:
+    """`file` as `segments.path` holds it: relative to the lake, with forward slashes."""
+    return file.relative_to(lake).as_posix()
+
+
+def is_lake(path: Path) -> bool:
+    """Whether `path` holds a lake."""
+    log = table_path(path, TOPICS) / "_delta_log"
+    try:
+        return any(entry.suffix in (".json", ".parquet") for entry in log.iterdir())
+    except OSError:
+        return False
+
+
+def require_lake(path: Path) -> Path:
+    """`path` itself when it is a lake.
+
+    Raises `LakeError` with what to do about it when it is not.
+    """
+    if is_lake(path):
+        return path
+    if not path.exists():
+        raise LakeError(
+            f"no lake at {path}: there is no such directory. `kafkalake broker start --lake {path}` makes one."
+        )
+    if not path.is_dir():
+        raise LakeError(f"no lake at {path}: that is a file. Name the directory that holds `metadata` and `logs`.")
+    raise LakeError(
+        f"no lake at {path}: it has no metadata/topics table. Name the directory that holds `metadata` and `logs`, "
+        f"or let `kafkalake broker start --lake` make a lake in an empty directory."
+    )
+
+
+def prepare_lake(path: Path) -> Path:
+    """Make the directories of a lake at `path`, unless they are there; the tables are the store's.
+
+    Raises `LakeError` when `path` holds something else or cannot be written.
+    """
+    if not is_lake(path):
+        _refuse_foreign_directory(path)
+    try:
+        (path / METADATA_DIRECTORY).mkdir(parents=True, exist_ok=True)
+        (path / LOG_DIRECTORY).mkdir(exist_ok=True)
+    except OSError as error:
+        raise LakeError(f"cannot make a lake at {path}: {error.strerror or error}.") from error
+    return path
+
+
+def _refuse_foreign_directory(path: Path) -> None:
+    if not path.exists():
+        return
+    if not path.is_dir():
+        raise LakeError(f"cannot make a lake at {path}: that is a file.")
+    foreign = sorted(entry.name for entry in path.iterdir() if entry.name not in (METADATA_DIRECTORY, LOG_DIRECTORY))
+    if foreign:
+        raise LakeError(
+            f"cannot make a lake at {path}: it already holds other files ({', '.join(foreign[:3])}). "
+            "Name an empty or a new directory."
+        )

@@ -1,0 +1,240 @@
+"""The Delta tables of the metadata: their Arrow schemas, and one frozen dataclass per row.
+
+Rows cross into Arrow and back column by column, so that ten thousand partitions cost milliseconds. A column of type
+timestamp (microseconds, UTC, what Spark reads) is an attribute with the suffix `_ms` (milliseconds since the epoch,
+Kafka's unit) in the dataclass; all other columns and attributes have the same name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple, TypeVar
+
+import pyarrow as pa
+
+TIMESTAMP = pa.timestamp("us", tz="UTC")
+
+TOPICS_SCHEMA = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("topic_id", pa.string()),
+        ("partitions", pa.int32()),
+        ("config", pa.map_(pa.string(), pa.string())),
+        ("created_at", TIMESTAMP),
+    ]
+)
+
+BROKERS_SCHEMA = pa.schema(
+    [
+        ("broker_id", pa.int32()),
+        ("host", pa.string()),
+        ("port", pa.int32()),
+        ("machine", pa.string()),
+        ("log_dir", pa.string()),
+        ("lease_id", pa.string()),
+        ("pid", pa.int32()),
+        ("started_at", TIMESTAMP),
+        ("lease_expires_at", TIMESTAMP),
+        ("controller_epoch", pa.int32()),
+    ]
+)
+
+PARTITIONS_SCHEMA = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("topic_id", pa.string()),
+        ("partition", pa.int32()),
+        ("leader", pa.int32()),
+        ("leader_epoch", pa.int32()),
+        ("replicas", pa.list_(pa.int32())),
+        ("isr", pa.list_(pa.int32())),
+        ("log_start_offset", pa.int64()),
+        ("high_watermark", pa.int64()),
+        ("last_stable_offset", pa.int64()),
+        ("log_end_offset", pa.int64()),
+        ("published_at", TIMESTAMP),
+        ("segments_version", pa.int64()),
+    ]
+)
+
+SEGMENTS_SCHEMA = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("topic_id", pa.string()),
+        ("partition", pa.int32()),
+        ("base_offset", pa.int64()),
+        ("next_offset", pa.int64()),
+        ("generation", pa.int32()),
+        ("path", pa.string()),
+        ("records", pa.int64()),
+        ("bytes", pa.int64()),
+        ("min_timestamp", TIMESTAMP),
+        ("max_timestamp", TIMESTAMP),
+        ("sealed_at", TIMESTAMP),
+    ]
+)
+
+
+class TopicPartition(NamedTuple):
+    """A partition, named as Kafka names it."""
+
+    topic: str
+    partition: int
+
+
+class SegmentKey(NamedTuple):
+    """What makes a sealed segment one of a kind: a compacted segment is a new generation of the same range."""
+
+    topic_id: str
+    partition: int
+    base_offset: int
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRow:
+    """A topic: its id (uuid text), number of partitions and the settings that differ from the broker's."""
+
+    topic: str
+    topic_id: str
+    partitions: int
+    config: Mapping[str, str]
+    created_at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRow:
+    """A broker and its lease. `host` is what clients connect to, `machine` the host name of the machine it runs on."""
+
+    broker_id: int
+    host: str
+    port: int
+    machine: str
+    log_dir: str
+    lease_id: str
+    pid: int
+    started_at_ms: int
+    lease_expires_at_ms: int
+    controller_epoch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRow:
+    """A partition's state at a publish.
+
+    `published_at_ms` and `segments_version` (the version of the table `segments` that belongs to this state) are set
+    by the store when it commits; what a caller puts there is ignored.
+    """
+
+    topic: str
+    topic_id: str
+    partition: int
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    log_start_offset: int
+    high_watermark: int
+    last_stable_offset: int
+    log_end_offset: int
+    published_at_ms: int = -1
+    segments_version: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentRow:
+    """A sealed segment: offsets [base_offset, next_offset), `path` relative to the lake, `bytes` of the segment file.
+
+    `min_timestamp_ms` and `max_timestamp_ms` are None for a segment without rows.
+    """
+
+    topic: str
+    topic_id: str
+    partition: int
+    base_offset: int
+    next_offset: int
+    generation: int
+    path: str
+    records: int
+    bytes: int
+    min_timestamp_ms: int | None
+    max_timestamp_ms: int | None
+    sealed_at_ms: int
+
+    @property
+    def key(self) -> SegmentKey:
+        return SegmentKey(self.topic_id, self.partition, self.base_offset, self.generation)
+
+    def same_content(self, other: SegmentRow) -> bool:
+        """Whether both describe the same file; when it was sealed does not count."""
+        return (self.key, self.next_offset, self.path, self.records, self.bytes) == (
+            other.key,
+            other.next_offset,
+            other.path,
+            other.records,
+            other.bytes,
+        )
+
+
+Row = TypeVar("Row", TopicRow, BrokerRow, PartitionRow, SegmentRow)
+
+# Producers may send any int64 as a timestamp; microseconds in an int64 hold a thousandth of that range.
+_TIMESTAMP_MS_MAX = (2**63 - 1) // 1000
+
+
+def to_table(schema: pa.Schema, rows: Sequence[TopicRow | BrokerRow | PartitionRow | SegmentRow]) -> pa.Table:
+    """`rows` as an Arrow table of exactly `schema`. Timestamps beyond microseconds' range are clamped to it."""
+    return pa.Table.from_arrays([_to_column(field, rows) for field in schema], schema=schema)
+
+
+def from_table(row_class: type[Row], table: pa.Table) -> list[Row]:
+    """The rows of `table`, in its order; columns are found by name, ones that the class does not know are ignored."""
+    columns = []
+    for field in fields(row_class):
+        name = field.name
+        column = table.column(name.removesuffix("_ms") if name.endswith("_ms") else name)
+        columns.append(_from_column(column))
+    return [row_class(*values) for values in zip(*columns, strict=True)]
+
+
+def segment_keys(table: pa.Table) -> list[SegmentKey]:
+    """The keys of a `segments` table, in its order."""
+    columns = [_from_column(table.column(name)) for name in SegmentKey._fields]
+    return [SegmentKey(*values) for values in zip(*columns, strict=True)]
+
+
+def _to_column(field: pa.Field, rows: Sequence[Any]) -> pa.Array:
+    if pa.types.is_timestamp(field.type):
+        name = f"{field.name}_ms"
+        return pa.array([_clamped_us(getattr(row, name)) for row in rows], field.type)
+    values = [getattr(row, field.name) for row in rows]
+    if pa.types.is_map(field.type):
+        values = [list(value.items()) for value in values]
+    return pa.array(values, field.type)
+
+
+def _clamped_us(timestamp_ms: int | None) -> int | None:
+    if timestamp_ms is None:
+        return None
+    return max(-_TIMESTAMP_MS_MAX, min(_TIMESTAMP_MS_MAX, timestamp_ms)) * 1000
+
+
+def _from_column(column: pa.ChunkedArray) -> Iterable[Any]:
+    column_type = column.type
+    if pa.types.is_timestamp(column_type):
+        return [None if value is None else value // 1000 for value in column.cast(pa.int64()).to_pylist()]
+    if pa.types.is_string(column_type) or pa.types.is_large_string(column_type):
+        return _shared_strings(column)
+    values: list[Any] = column.to_pylist()
+    if pa.types.is_map(column_type):
+        return [dict(value or ()) for value in values]
+    if pa.types.is_list(column_type):
+        return [tuple(value or ()) for value in values]
+    return values
+
+
+def _shared_strings(column: pa.ChunkedArray) -> list[Any]:
+    """Equal strings become one object: a topic's name occurs once per segment."""
+    seen: dict[str, str] = {}
+    return [value if value is None else seen.setdefault(value, value) for value in column.to_pylist()]

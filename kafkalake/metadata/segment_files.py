@@ -1,0 +1,80 @@
+"""How a publish changes the files of `segments`, so that the table stays few files and each change rewrites little.
+
+New rows go to one new file. A file that loses a row is rewritten without it. Once there are more than `FILES_MAX`
+files, the small ones join the new file, so that tens of thousands of segments load from a few dozen files; a file holds
+at most `FILE_ROWS` rows, which bounds what one removal rewrites (about 0.3 MB).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+import pyarrow as pa
+
+from kafkalake.metadata.delta_table import Change, DataFile, OpenDeltaTable
+from kafkalake.metadata.schemas import SEGMENTS_SCHEMA, SegmentKey, SegmentRow, from_table, segment_keys, to_table
+from kafkalake.metadata.store import PublishedState
+
+FILES_MAX = 32
+FILE_ROWS = 8192
+
+
+class SegmentFiles:
+    """Finds segments in the files of the open table `segments` and plans its commits."""
+
+    def __init__(self, table: OpenDeltaTable) -> None:
+        self._table = table
+        self._rows_by_key: dict[str, dict[SegmentKey, int]] = {}  # by file path: key -> row in the file
+
+    def change_for(self, state: PublishedState) -> Change | None:
+        """The commit that `state` asks of the table, or None when the table already says all of it.
+
+        Decided by content, not by `txn`: after a crash between the two commits of a publish, the next one brings the
+        same segments again, perhaps with more, and under another version. A segment that is there with other content
+        (sealed again after a recovery that cut it) is replaced.
+        """
+        removed = set(state.removed)
+        added = {row.key: row for row in state.sealed if row.key not in removed}
+        obsolete: dict[str, set[int]] = {}
+        for file in self._table.files() if removed or added else ():
+            here = self._keys(file)
+            gone = {here[key] for key in removed & here.keys()}
+            for key in added.keys() & here.keys():
+                if self._row(file, here[key]).same_content(added[key]):
+                    del added[key]
+                else:
+                    gone.add(here[key])
+            if gone:
+                obsolete[file.path] = gone
+        if not added and not obsolete:
+            return None
+        return self._rewrite(obsolete, added.values(), state)
+
+    def _rewrite(self, obsolete: dict[str, set[int]], added: Collection[SegmentRow], state: PublishedState) -> Change:
+        """Add a file with `added` and what is left of the files that lose rows or are small and too many."""
+        files = self._table.files()
+        replaced = [file for file in files if file.path in obsolete]
+        if len(files) - len(replaced) >= FILES_MAX:
+            replaced = [file for file in files if file.path in obsolete or file.records < FILE_ROWS // 2]
+        kept = [_without(self._table.rows(file), obsolete.get(file.path, set())) for file in replaced]
+        rows = pa.concat_tables([*kept, to_table(SEGMENTS_SCHEMA, list(added))]).combine_chunks()
+        return Change(
+            add=[rows.slice(start, FILE_ROWS) for start in range(0, rows.num_rows, FILE_ROWS)],
+            remove=replaced,
+            transaction=(state.app_id, state.version),
+        )
+
+    def _keys(self, file: DataFile) -> dict[SegmentKey, int]:
+        if file.path not in self._rows_by_key:
+            current = {file.path for file in self._table.files()}
+            self._rows_by_key = {path: keys for path, keys in self._rows_by_key.items() if path in current}
+            self._rows_by_key[file.path] = {key: row for row, key in enumerate(segment_keys(self._table.rows(file)))}
+        return self._rows_by_key[file.path]
+
+    def _row(self, file: DataFile, index: int) -> SegmentRow:
+        return from_table(SegmentRow, self._table.rows(file).slice(index, 1))[0]
+
+
+def _without(rows: pa.Table, indexes: Iterable[int]) -> pa.Table:
+    gone = set(indexes)
+    return rows.take(pa.array([index for index in range(rows.num_rows) if index not in gone], pa.int64()))

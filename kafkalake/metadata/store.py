@@ -1,0 +1,129 @@
+"""What the broker asks of the metadata: topics, broker leases, and what the publisher copies out of the logs.
+
+All calls block and may be made from any thread; the broker makes them on an executor. Every write is committed before
+the call returns. Implementations: `DeltaMetadataStore` (the lake) and `MemoryMetadataStore` (tests).
+
+**How `partitions` and `segments` belong together.** A publish first commits `segments` (when sealed segments came or
+went), then `partitions`, and every row of `partitions` carries `segments_version`, the version of `segments` that this
+state was published with. A reader at any version of `partitions` finds the segments in a column it has already read:
+no look into Delta's history, which log cleanup thins out, and no broker. In Spark:
+
+    partitions = spark.read.format("delta").option("versionAsOf", v).load(f"{lake}/metadata/partitions")
+    for s in {row.segments_version for row in partitions.select("segments_version").distinct().collect()}:
+        segments = spark.read.format("delta").option("versionAsOf", s).load(f"{lake}/metadata/segments")
+
+With several brokers each one's rows name their own version; rows of `segments` are then taken for the partitions whose
+row names it. `load_snapshot` does exactly this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from kafkalake.metadata.schemas import BrokerRow, PartitionRow, SegmentKey, SegmentRow, TopicRow
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedState:
+    """One publish of one leader.
+
+    `partitions` are all partitions that `leader` leads now; they replace what it published before. `sealed` are
+    segments to add (one that is there already is not added twice), `removed` the keys of segments to take out (one that
+    is not there is passed over). `app_id` and `version` are Delta's `txn`: a publish whose version is not above the last
+    one of its app id changes nothing.
+    """
+
+    leader: int
+    partitions: Sequence[PartitionRow]
+    sealed: Sequence[SegmentRow]
+    removed: Sequence[SegmentKey]
+    app_id: str
+    version: int
+    published_at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataSnapshot:
+    """Partitions at one version and the segments that belong to them."""
+
+    version: int
+    partitions: list[PartitionRow]
+    segments: list[SegmentRow]
+
+
+class MetadataStore(Protocol):
+    """The calls. Each may raise `KafkaStorageError` (retriable) when the disk or too many other writers prevent it."""
+
+    def load_topics(self) -> list[TopicRow]:
+        """All topics."""
+        ...
+
+    def create_topic(self, row: TopicRow) -> None:
+        """Add a topic. Raises `TopicAlreadyExistsError`; of two writers that create one name, one gets it."""
+        ...
+
+    def delete_topic(self, topic: str) -> None:
+        """Take a topic out. Raises `UnknownTopicOrPartitionError`."""
+        ...
+
+    def alter_topic(self, row: TopicRow) -> None:
+        """Replace the row of the topic with this name and topic id.
+
+        Raises `UnknownTopicOrPartitionError` (no such name), `InconsistentTopicIdError` (deleted and made anew
+        meanwhile), `InvalidPartitionsError` (fewer partitions than there are).
+        """
+        ...
+
+    def load_brokers(self) -> list[BrokerRow]:
+        """All brokers that hold a lease or did not release it."""
+        ...
+
+    def acquire_broker(self, row: BrokerRow, replacing_lease_id: str | None) -> None:
+        """Write `row` if the broker's row has the lease id `replacing_lease_id` (None: if it has no row).
+
+        Raises `LeaseHeldError` when another lease is there.
+        """
+        ...
+
+    def renew_broker(self, row: BrokerRow) -> None:
+        """Replace the row that has the same lease id. Raises `LeaseHeldError` when it is gone or another's."""
+        ...
+
+    def release_broker(self, broker_id: int, lease_id: str) -> None:
+        """Take the row out if it has this lease id; otherwise there is nothing to release."""
+        ...
+
+    def publish(self, state: PublishedState) -> int:
+        """Commit one publish; returns the version of `partitions` that holds it."""
+        ...
+
+    def last_published_version(self, app_id: str) -> int | None:
+        """The largest `txn` version that any publish of `app_id` has committed, even in part; None before the first."""
+        ...
+
+    def load_partitions(self, version: int | None = None, timestamp_ms: int | None = None) -> list[PartitionRow]:
+        """Partitions now, at a version, or as they were at a time (both at once is a `ValueError`).
+
+        Raises `LakeError` when that version or time is not kept any more or not there yet.
+        """
+        ...
+
+    def load_segments(
+        self, topic: str | None = None, version: int | None = None, timestamp_ms: int | None = None
+    ) -> list[SegmentRow]:
+        """Sealed segments now, or as they belong to `partitions` at `version` or at a time; of one topic or of all."""
+        ...
+
+    def load_snapshot(self, version: int | None = None, timestamp_ms: int | None = None) -> MetadataSnapshot:
+        """Partitions and the segments that belong to them: now, at a version of `partitions`, or at a time."""
+        ...
+
+    def maintain(self) -> None:
+        """Drop what only versions past their retention still need. Safe at any time; costs about a listing."""
+        ...
+
+    def close(self) -> None:
+        """Let go of open tables; further calls are not allowed."""
+        ...
