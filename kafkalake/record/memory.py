@@ -50,10 +50,12 @@ def _store(bits: int) -> Any:
     return store
 
 
+load_u8 = _load(8, types.int64, signed=False)
 load_i16 = _load(16, types.int64, signed=True)
 load_i32 = _load(32, types.int64, signed=True)
 load_u32 = _load(32, types.int64, signed=False)
 load_i64 = _load(64, types.int64, signed=True)
+store_u8 = _store(8)
 store_i16 = _store(16)
 store_i32 = _store(32)
 store_i64 = _store(64)
