@@ -152,6 +152,10 @@ class RebalanceInProgressError(KafkaError):
     code, label, retriable = 27, "REBALANCE_IN_PROGRESS", False
 
 
+class InvalidCommitOffsetSizeError(KafkaError):
+    code, label, retriable = 28, "INVALID_COMMIT_OFFSET_SIZE", False
+
+
 class TopicAuthorizationError(KafkaError):
     code, label, retriable = 29, "TOPIC_AUTHORIZATION_FAILED", False
 
@@ -236,6 +240,10 @@ class ConcurrentTransactionsError(KafkaError):
     code, label, retriable = 51, "CONCURRENT_TRANSACTIONS", True
 
 
+class TransactionCoordinatorFencedError(KafkaError):
+    code, label, retriable = 52, "TRANSACTION_COORDINATOR_FENCED", False
+
+
 class TransactionalIdAuthorizationError(KafkaError):
     code, label, retriable = 53, "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", False
 
@@ -250,6 +258,14 @@ class LogDirNotFoundError(KafkaError):
 
 class UnknownProducerIdError(KafkaError):
     code, label, retriable = 59, "UNKNOWN_PRODUCER_ID", False
+
+
+class NonEmptyGroupError(KafkaError):
+    code, label, retriable = 68, "NON_EMPTY_GROUP", False
+
+
+class GroupIdNotFoundError(KafkaError):
+    code, label, retriable = 69, "GROUP_ID_NOT_FOUND", False
 
 
 class FetchSessionIdNotFoundError(KafkaError):
@@ -280,8 +296,16 @@ class MemberIdRequiredError(KafkaError):
     code, label, retriable = 79, "MEMBER_ID_REQUIRED", False
 
 
+class GroupMaxSizeReachedError(KafkaError):
+    code, label, retriable = 81, "GROUP_MAX_SIZE_REACHED", False
+
+
 class FencedInstanceIdError(KafkaError):
     code, label, retriable = 82, "FENCED_INSTANCE_ID", False
+
+
+class GroupSubscribedToTopicError(KafkaError):
+    code, label, retriable = 86, "GROUP_SUBSCRIBED_TO_TOPIC", False
 
 
 class InvalidRecordError(KafkaError):
@@ -314,6 +338,26 @@ class FetchSessionTopicIdError(KafkaError):
 
 class FencedMemberEpochError(KafkaError):
     code, label, retriable = 110, "FENCED_MEMBER_EPOCH", False
+
+
+class UnreleasedInstanceIdError(KafkaError):
+    code, label, retriable = 111, "UNRELEASED_INSTANCE_ID", False
+
+
+class UnsupportedAssignorError(KafkaError):
+    code, label, retriable = 112, "UNSUPPORTED_ASSIGNOR", False
+
+
+class StaleMemberEpochError(KafkaError):
+    code, label, retriable = 113, "STALE_MEMBER_EPOCH", False
+
+
+class TransactionAbortableError(KafkaError):
+    code, label, retriable = 120, "TRANSACTION_ABORTABLE", False
+
+
+class InvalidRegularExpressionError(KafkaError):
+    code, label, retriable = 128, "INVALID_REGULAR_EXPRESSION", False
 
 
 _BY_CODE: dict[int, type[KafkaError]] = {error.code: error for error in KafkaError.__subclasses__()}
