@@ -1,0 +1,164 @@
+"""The producers' original bytes of each partition's tail, for consumers that are nearly up to date.
+
+Such a consumer gets back what a producer sent, untouched but for the offset and the leader epoch that the caller has
+patched in (record batch v2 keeps both outside its checksum): no decoding, no encoding, no read of a file.
+
+Bytes lie one after the other in chunks, so that a fetch of many batches is a view of one or two chunks rather than a
+list of batches. A chunk is never resized and never written twice, so a view of it stays right while it is being sent.
+One budget for all partitions: when it is used up, the oldest chunk of any partition goes. Two unrelated things happen then: the
+partition forgets the offsets, and the memory is freed as soon as no answer refers to it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+
+_FIRST_CHUNK_BYTES = 16 * 1024
+_CHUNK_BYTES_MAX = 1024 * 1024
+
+
+class _Chunk:
+    """Batches in a row: where each starts (`positions`) and its first offset (`offsets`); `next_offset` follows the last."""
+
+    __slots__ = ("buffer", "next_offset", "offsets", "owner", "positions", "size", "used")
+
+    def __init__(self, owner: PartitionTail, size: int, next_offset: int) -> None:
+        self.owner = owner
+        self.buffer = memoryview(bytearray(size))
+        self.size = size
+        self.used = 0
+        self.offsets: list[int] = []
+        self.positions: list[int] = []
+        self.next_offset = next_offset
+
+
+class WireCache:
+    """The budget and the age of all chunks; makes a `PartitionTail` per partition."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes_max = bytes_max
+        self.bytes = 0
+        self._by_age: deque[_Chunk] = deque()
+        self._live = 0
+
+    def tail(self) -> PartitionTail:
+        """An empty tail for one more partition."""
+        return PartitionTail(self)
+
+    def _new_chunk(self, owner: PartitionTail, size: int, next_offset: int) -> _Chunk:
+        self.bytes += size
+        while self.bytes > self.bytes_max and self._by_age:
+            oldest = self._by_age.popleft()
+            if oldest.size:
+                oldest.owner._drop(oldest)
+                self._release(oldest)
+        chunk = _Chunk(owner, size, next_offset)
+        self._by_age.append(chunk)
+        self._live += 1
+        return chunk
+
+    def _release(self, chunk: _Chunk) -> None:
+        """Take a chunk out of the budget; its place in the line of ages stays until its turn comes."""
+        self.bytes -= chunk.size
+        chunk.size = 0
+        chunk.buffer = memoryview(b"")
+        self._live -= 1
+        if len(self._by_age) > 2 * self._live + 64:
+            self._by_age = deque(each for each in self._by_age if each.size)
+
+
+class PartitionTail:
+    """The cached batches of one partition: a gapless run of offsets up to the log's end, or nothing."""
+
+    __slots__ = ("_cache", "_chunks")
+
+    def __init__(self, cache: WireCache) -> None:
+        self._cache = cache
+        self._chunks: deque[_Chunk] = deque()
+
+    @property
+    def start_offset(self) -> int | None:
+        """The first offset that is here."""
+        return self._chunks[0].offsets[0] if self._chunks else None
+
+    @property
+    def end_offset(self) -> int | None:
+        """The offset after the last that is here."""
+        return self._chunks[-1].next_offset if self._chunks else None
+
+    def reserve(self, length: int, base_offset: int, next_offset: int) -> memoryview | None:
+        """Room for one batch of `length` bytes with offsets [base_offset, next_offset), for the caller to fill at once.
+
+        None where the batch is too large to keep; then, and where offsets are missing before it, what was here is let go.
+        """
+        chunks = self._chunks
+        if chunks and chunks[-1].next_offset != base_offset:
+            self.clear()
+        if length > self._cache.bytes_max // 4:
+            self.clear()
+            return None
+        if not chunks or chunks[-1].used + length > chunks[-1].size:
+            size = min(_CHUNK_BYTES_MAX, 2 * chunks[-1].size if chunks else _FIRST_CHUNK_BYTES)
+            chunks.append(self._cache._new_chunk(self, max(length, size), base_offset))
+        chunk = chunks[-1]
+        chunk.offsets.append(base_offset)
+        chunk.positions.append(chunk.used)
+        room = chunk.buffer[chunk.used : chunk.used + length]
+        chunk.used += length
+        chunk.next_offset = next_offset
+        return room
+
+    def read(self, offset: int, end_offset: int, bytes_max: int, *, first_whole: bool) -> tuple[list[memoryview], int] | None:
+        """Whole batches from the one that holds `offset`, up to `end_offset` and about `bytes_max`: (views, bytes).
+
+        A batch that begins before `end_offset` and ends after it is left out; with `first_whole` the first batch is given
+        even where it is larger than `bytes_max`. None where `offset` is not here.
+        """
+        start, end = self.start_offset, self.end_offset
+        if start is None or end is None or not start <= offset < end:
+            return None
+        views: list[memoryview] = []
+        total = 0
+        for chunk in self._chunks:
+            if chunk.next_offset <= offset:
+                continue
+            first = bisect_right(chunk.offsets, offset) - 1 if not views else 0
+            first = max(first, 0)
+            last = self._last_batch(chunk, first, end_offset, bytes_max - total, first_whole=first_whole and not views)
+            if last < first:
+                break
+            stop = chunk.positions[last + 1] if last + 1 < len(chunk.positions) else chunk.used
+            begin = chunk.positions[first]
+            views.append(chunk.buffer[begin:stop])
+            total += stop - begin
+            if last + 1 < len(chunk.positions):
+                break
+        return views, total
+
+    @staticmethod
+    def _last_batch(chunk: _Chunk, first: int, end_offset: int, bytes_max: int, *, first_whole: bool) -> int:
+        """Index of the last batch that may be given, `first - 1` for none."""
+        if end_offset >= chunk.next_offset:
+            last = len(chunk.offsets) - 1
+        else:
+            last = bisect_right(chunk.offsets, end_offset) - 2  # the batch that holds end_offset is left out
+        if last >= first:
+            limit = chunk.positions[first] + bytes_max
+            stop = chunk.positions[last + 1] if last + 1 < len(chunk.positions) else chunk.used
+            if stop > limit:
+                last = bisect_right(chunk.positions, limit) - 2  # the last batch that ends at or before the limit
+                if last < first and first_whole:
+                    last = first
+        return last
+
+    def clear(self) -> None:
+        """Let everything go: the log was truncated, or its end has run away from what is here."""
+        for chunk in self._chunks:
+            self._cache._release(chunk)
+        self._chunks.clear()
+
+    def _drop(self, chunk: _Chunk) -> None:
+        """The budget takes the oldest chunk back; a partition's own chunks are in order of age."""
+        assert self._chunks[0] is chunk
+        self._chunks.popleft()

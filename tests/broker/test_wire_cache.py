@@ -1,0 +1,121 @@
+"""The wire cache against a plain list of batches."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kafkalake.broker.wire_cache import PartitionTail, WireCache
+
+Batch = tuple[int, int, bytes]
+
+
+def append(tail: PartitionTail, batch: Batch) -> bool:
+    base_offset, next_offset, data = batch
+    room = tail.reserve(len(data), base_offset, next_offset)
+    if room is not None:
+        room[:] = data
+    return room is not None
+
+
+def read(tail: PartitionTail, offset: int, end_offset: int, bytes_max: int, first_whole: bool) -> bytes | None:
+    found = tail.read(offset, end_offset, bytes_max, first_whole=first_whole)
+    if found is None:
+        return None
+    views, total = found
+    data = b"".join(views)
+    assert len(data) == total
+    return data
+
+
+def expected(batches: list[Batch], offset: int, end_offset: int, bytes_max: int, first_whole: bool) -> bytes:
+    data = b""
+    for base_offset, next_offset, batch in batches:
+        if next_offset <= offset:
+            continue
+        if next_offset > end_offset or (len(data) + len(batch) > bytes_max and not (first_whole and not data)):
+            break
+        data += batch
+        if len(data) > bytes_max:
+            break
+    return data
+
+
+def numbered(sizes: list[tuple[int, int]]) -> list[Batch]:
+    batches = []
+    offset = 100
+    for number, (records, length) in enumerate(sizes):
+        batches.append((offset, offset + records, bytes([number % 256]) * length))
+        offset += records
+    return batches
+
+
+@settings(max_examples=300)
+@given(
+    st.lists(st.tuples(st.integers(1, 5), st.integers(1, 40_000)), min_size=1, max_size=40),
+    st.integers(0, 300),
+    st.integers(0, 300),
+    st.integers(0, 200_000),
+    st.booleans(),
+)
+def test_gives_the_whole_batches_that_fit(
+    sizes: list[tuple[int, int]], offset: int, end_offset: int, bytes_max: int, first_whole: bool
+) -> None:
+    tail = WireCache(1 << 30).tail()
+    batches = numbered(sizes)
+    for batch in batches:
+        assert append(tail, batch)
+    found = read(tail, offset, end_offset, bytes_max, first_whole)
+    if 100 <= offset < batches[-1][1]:
+        assert found == expected(batches, offset, end_offset, bytes_max, first_whole)
+    else:
+        assert found is None
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 60_000)), max_size=80))
+def test_stays_within_its_budget_and_keeps_the_newest(appends: list[tuple[int, int]]) -> None:
+    cache = WireCache(300_000)
+    tails = [cache.tail() for _ in range(4)]
+    ends = [0] * 4
+    for which, length in appends:
+        assert append(tails[which], (ends[which], ends[which] + 1, bytes([which]) * length))
+        ends[which] += 1
+        assert read(tails[which], ends[which] - 1, ends[which], 1, True) == bytes([which]) * length
+        live = sum(chunk.size for tail in tails for chunk in tail._chunks)
+        assert cache.bytes == live
+        assert live <= 300_000 + 1024 * 1024
+
+
+def test_a_gap_lets_the_older_batches_go() -> None:
+    tail = WireCache(1 << 20).tail()
+    assert append(tail, (0, 5, b"a" * 10))
+    assert append(tail, (7, 9, b"b" * 10))
+    assert read(tail, 0, 9, 100, True) is None
+    assert read(tail, 7, 9, 100, True) == b"b" * 10
+
+
+def test_a_batch_too_large_for_the_cache_is_not_kept() -> None:
+    tail = WireCache(1000).tail()
+    assert append(tail, (0, 1, b"a" * 10))
+    assert not append(tail, (1, 2, b"b" * 600))
+    assert read(tail, 0, 2, 100, True) is None
+
+
+def test_a_view_in_use_outlives_its_chunk() -> None:
+    cache = WireCache(40_000)
+    tail = cache.tail()
+    assert append(tail, (0, 1, b"a" * 9_000))
+    found = tail.read(0, 1, 10_000, first_whole=True)
+    assert found is not None
+    for offset in range(1, 50):
+        assert append(tail, (offset, offset + 1, b"b" * 9_000))
+    assert bytes(found[0][0]) == b"a" * 9_000
+    assert read(tail, 0, 50, 100, True) is None
+
+
+def test_clearing_often_keeps_no_dead_chunks() -> None:
+    cache = WireCache(1 << 30)
+    tail = cache.tail()
+    for offset in range(0, 20_000, 2):
+        assert append(tail, (offset, offset + 1, b"x"))
+    assert len(cache._by_age) < 200
