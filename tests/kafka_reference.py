@@ -79,13 +79,20 @@ class BrokerProcess:
 
     name = "broker"
 
-    def __init__(self, directory: Path | None = None, *, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path | None = None,
+        *,
+        environment: Mapping[str, str] | None = None,
+        start_timeout_s: float = START_TIMEOUT_S,
+    ) -> None:
         self._owns_directory = directory is None
         self.directory = directory or Path(tempfile.mkdtemp(prefix=f"kafkalake-test-{self.name}-"))
         self.directory.mkdir(parents=True, exist_ok=True)
         self.stderr_path = self.directory / "stderr.log"
         self.port = free_port()
         self._environment = dict(environment or {})
+        self._start_timeout_s = start_timeout_s
         self._process: subprocess.Popen[bytes] | None = None
         atexit.register(self.close)
 
@@ -109,7 +116,7 @@ class BrokerProcess:
             raise BrokerFailed(f"{self.name} was started already")
         self._process = self._launch()
         try:
-            self._wait_until_ready(time.monotonic() + START_TIMEOUT_S)
+            self._wait_until_ready(time.monotonic() + self._start_timeout_s)
         except BaseException:
             self.kill()
             raise
@@ -201,8 +208,9 @@ class ApacheKafka(BrokerProcess):
         *,
         settings: Mapping[str, str] | None = None,
         heap: str = "512m",
+        start_timeout_s: float = START_TIMEOUT_S,
     ) -> None:
-        super().__init__(directory)
+        super().__init__(directory, start_timeout_s=start_timeout_s)
         self._settings = dict(settings or {})
         self._heap = heap
         self._controller_port = free_port()
@@ -306,7 +314,7 @@ class ApacheKafka(BrokerProcess):
                     if client.list_topics(timeout=2).brokers:
                         return
             time.sleep(0.05)
-        raise BrokerFailed(f"{self.name} was not ready in {START_TIMEOUT_S:.0f} s{self.stderr_tail()}")
+        raise BrokerFailed(f"{self.name} was not ready in {self._start_timeout_s:.0f} s{self.stderr_tail()}")
 
 
 class Kafkalake(BrokerProcess):
@@ -324,11 +332,10 @@ class Kafkalake(BrokerProcess):
         start_timeout_s: float = START_TIMEOUT_S,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__(directory, environment=environment)
+        super().__init__(directory, environment=environment, start_timeout_s=start_timeout_s)
         self.lake = lake or self.directory / "lake"
         self.broker_id = broker_id
         self._settings = dict(settings or {})
-        self._start_timeout_s = start_timeout_s
 
     def start(self) -> Kafkalake:
         super().start()
@@ -353,7 +360,6 @@ class Kafkalake(BrokerProcess):
                     ready.set()
 
         threading.Thread(target=read, daemon=True).start()
-        deadline += self._start_timeout_s - START_TIMEOUT_S
         while not ready.wait(0.02):
             self._fail_if_ended("before it printed `listening on`")
             if time.monotonic() > deadline:
@@ -382,9 +388,16 @@ def topic_name(prefix: str = "topic") -> str:
 def create_topic(
     broker: Broker, topic: str, *, partitions: int = 1, config: Mapping[str, str] | None = None, timeout_s: float = 20
 ) -> None:
-    """Create a topic with one replica and return when the broker has acknowledged it. Raises `KafkaException`."""
+    """Create a topic with one replica and return when each of its partitions has a leader. Raises `KafkaException`."""
     from confluent_kafka.admin import AdminClient, NewTopic
 
     client = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
     wanted = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
     client.create_topics([wanted], operation_timeout=timeout_s, request_timeout=timeout_s)[topic].result(timeout_s)
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        known = client.list_topics(topic, timeout=timeout_s).topics[topic].partitions.values()
+        if len(known) == partitions and all(partition.leader >= 0 for partition in known):
+            return
+        time.sleep(0.02)
+    raise BrokerFailed(f"{topic} had no leader for each of its {partitions} partitions after {timeout_s:.0f} s")

@@ -1,0 +1,78 @@
+"""How much to measure, and the two brokers that take turns."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from kafka_reference import ApacheKafka, BrokerProcess, Kafkalake
+
+APACHE_KAFKA_HEAP = "1g"  # KAFKA_HEAP_OPTS of Kafka's own start script: -Xmx1G -Xms1G
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Sizes of a run: `quick` is a tenth or less of everything, to see that it works and not to be quoted."""
+
+    directory: Path
+    quick: bool = False
+    rounds: int = 5
+    partitions: int = 1
+    settings: tuple[tuple[str, str], ...] = ()
+
+    def size(self, full: int, quick: int) -> int:
+        return quick if self.quick else full
+
+    @contextlib.contextmanager
+    def brokers(self, *, start_timeout_s: float = 60) -> Iterator[tuple[Kafkalake, ApacheKafka]]:
+        """Both brokers, running, with their data in a directory of this measure that is removed at the end."""
+        with tempfile.TemporaryDirectory(
+            prefix="kafkalake-benchmark-", dir=self.directory, ignore_cleanup_errors=True
+        ) as d:
+            ours = Kafkalake(
+                directory=Path(d) / "kafkalake", settings=dict(self.settings), start_timeout_s=start_timeout_s
+            )
+            theirs = ApacheKafka(Path(d) / "apache-kafka", heap=APACHE_KAFKA_HEAP, start_timeout_s=start_timeout_s)
+            with ours, theirs:
+                yield ours, theirs
+
+    @contextlib.contextmanager
+    def kafkalake(self) -> Iterator[Kafkalake]:
+        """A kafkalake broker alone."""
+        with (
+            tempfile.TemporaryDirectory(
+                prefix="kafkalake-benchmark-", dir=self.directory, ignore_cleanup_errors=True
+            ) as d,
+            Kafkalake(directory=Path(d) / "kafkalake", settings=dict(self.settings)) as ours,
+        ):
+            yield ours
+
+
+def take_turns(
+    name: str, rounds: int, brokers: tuple[BrokerProcess, ...], work: Callable[[BrokerProcess], float], unit: str
+) -> list[list[float]]:
+    """Each round lets every broker work once, in turning order; returns each broker's figures, round by round.
+
+    Dirty pages go to the disk before each turn, so that no turn pays for what the one before it wrote.
+    """
+    figures: list[list[float]] = [[0.0] * rounds for _ in brokers]
+    for round_number in range(rounds):
+        order = range(len(brokers)) if round_number % 2 == 0 else reversed(range(len(brokers)))
+        for index in order:
+            os.sync()
+            figures[index][round_number] = work(brokers[index])
+            progress(
+                f"{name}: round {round_number + 1}, {brokers[index].name}: {figures[index][round_number]:,.4g} {unit}"
+            )
+    return figures
+
+
+def progress(text: str) -> None:
+    """One line to stderr with the time."""
+    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
