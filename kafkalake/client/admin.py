@@ -103,7 +103,10 @@ def create_topic(
     config: Mapping[str, str] | None = None,
     validate_only: bool = False,
 ) -> CreatedTopic:
-    """Create a topic; -1 takes the broker's default. Raises `TopicAlreadyExistsError`, `InvalidTopicError`, `InvalidConfigError`, ..."""
+    """Create a topic; -1 takes the broker's default.
+
+    Raises `TopicAlreadyExistsError`, `InvalidTopicError`, `InvalidConfigError`, `InvalidPartitionsError`.
+    """
     topic = {
         "name": name,
         "num_partitions": partitions,
@@ -276,7 +279,9 @@ def _ask_controller(cluster: Cluster, api: Api, values: Mapping[str, Any]) -> An
 
     def ask() -> Any:
         answer = _request(cluster.controller(), api, values)
-        results = getattr(answer, "topics", None) or getattr(answer, "responses", None) or getattr(answer, "results", ())
+        results = (
+            getattr(answer, "topics", None) or getattr(answer, "responses", None) or getattr(answer, "results", ())
+        )
         codes = {result.error_code.value for result in results}
         if len(codes) == 1:
             error = error_for_code(code) if (code := codes.pop()) else None
@@ -299,14 +304,14 @@ def _request(connection: Connection, api: Api, values: Mapping[str, Any]) -> Any
 
 
 def _error(result: Any, subject: str) -> KafkaError | None:
-    """The error in a response's part, with the broker's words; else the name of its code."""
+    """The error in a response's part, in the broker's words; where it has none, what its code says of `subject`."""
     code = int(result.error_code.value)
     if not code:
         return None
     said = getattr(result, "error_message", None)
-    error = error_for_code(code)
-    name = error.label if error.code == type(error).code else str(result.error_code.name).upper()
-    return error_for_code(code, f"{subject}: {said or name}")
+    if said:
+        return error_for_code(code, str(said).rstrip("."))
+    return error_for_code(code, f"{subject}: {result.error_code.name.replace('_', ' ')}")
 
 
 def _raise(result: Any, subject: str) -> None:

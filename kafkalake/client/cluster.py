@@ -203,7 +203,8 @@ class Cluster:
         self.cluster_id = answer.cluster_id
         self._controller_id = int(answer.controller_id)
         self._nodes = {
-            int(node.node_id): BrokerNode(int(node.node_id), node.host, int(node.port), node.rack) for node in answer.brokers
+            int(node.node_id): BrokerNode(int(node.node_id), node.host, int(node.port), node.rack)
+            for node in answer.brokers
         }
         if topics is None:
             self._topics = {}
@@ -211,7 +212,9 @@ class Cluster:
         for topic in answer.topics:
             if topic.error_code.value:
                 self._topics.pop(topic.name, None)
-                errors[topic.name] = error_for_code(topic.error_code.value, f"topic '{topic.name}': {topic.error_code.name}")
+                errors[topic.name] = error_for_code(
+                    topic.error_code.value, f"topic '{topic.name}': {topic.error_code.name}"
+                )
             else:
                 self._topics[topic.name] = _topic_info(topic)
         return errors

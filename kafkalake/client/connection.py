@@ -55,6 +55,7 @@ class Connection:
         self._client_id = client_id
         self._request_timeout_ms = request_timeout_ms
         self._pending: deque[_Pending] = deque()
+        self._answers: deque[Any] = deque()
         self._next_correlation_id = 0
         self._versions: dict[int, tuple[int, int]] = {}
         self._socket = self._connect()
@@ -62,10 +63,11 @@ class Connection:
         self._agree_on_versions()
 
     def request(self, api: Api, values: Mapping[str, Any], *, timeout_ms: int | None = None) -> Any:
-        """Send one request and wait for its response (kio's dataclass). Nothing else may be pending."""
-        assert not self._pending
+        """Send one request and wait for its response (kio's dataclass); responses due before it are kept for `receive`."""
         self.send(api, values)
-        return self.receive(timeout_ms)
+        while len(self._pending) > 1:
+            self._answers.append(self._receive(timeout_ms))
+        return self._receive(timeout_ms)
 
     def send(self, api: Api, values: Mapping[str, Any], *, answered: bool = True) -> None:
         """Send one request; its response is read by a later `receive`, except where there is none (`acks=0`)."""
@@ -76,12 +78,21 @@ class Connection:
             self._socket.settimeout(self._request_timeout_ms / 1000)
             self._socket.sendall(frame)
         except OSError as error:
-            raise self._lost(f"the connection to {self.address} broke while a request was sent: {_reason(error)}") from error
+            raise self._lost(
+                f"the connection to {self.address} broke while a request was sent: {_reason(error)}"
+            ) from error
         if answered:
             self._pending.append(_Pending(api, version, correlation_id))
 
     def receive(self, timeout_ms: int | None = None) -> Any:
-        """The response to the oldest request that has none yet."""
+        """The response to the oldest request sent by `send` that was not received yet. Raises `ConnectionLostError`."""
+        if self._answers:
+            return self._answers.popleft()
+        if not self.is_open:
+            raise self._lost(f"the connection to {self.address} is closed")
+        return self._receive(timeout_ms)
+
+    def _receive(self, timeout_ms: int | None) -> Any:
         pending = self._pending.popleft()
         timeout_ms = timeout_ms or self._request_timeout_ms
         deadline = time.monotonic() + timeout_ms / 1000
@@ -91,14 +102,18 @@ class Connection:
                 raise MalformedResponseError(f"a response of {size} bytes")
             return decode_response(pending.api, pending.version, pending.correlation_id, self._read(size, deadline))
         except TimeoutError as error:
-            raise self._lost(f"{self.address} did not answer a {pending.api.name} request in {timeout_ms} ms") from error
+            raise self._lost(
+                f"{self.address} did not answer a {pending.api.name} request in {timeout_ms} ms"
+            ) from error
         except OSError as error:
             raise self._lost(
                 f"the connection to {self.address} broke before its answer to {pending.api.name}: {_reason(error)}"
             ) from error
         except MalformedResponseError as error:
             self.close()
-            raise BrokerUnavailableError(f"what answers at {self.address} does not speak Kafka's protocol: {error}") from error
+            raise BrokerUnavailableError(
+                f"what answers at {self.address} does not speak Kafka's protocol: {error}"
+            ) from error
         except KeyboardInterrupt:
             self.close()
             raise
@@ -125,7 +140,9 @@ class Connection:
         try:
             connected = socket.create_connection((self.address.host, self.address.port), CONNECT_TIMEOUT_MS / 1000)
         except TimeoutError as error:
-            raise BrokerUnavailableError(f"no broker answers at {self.address}: timed out after {CONNECT_TIMEOUT_MS} ms") from error
+            raise BrokerUnavailableError(
+                f"no broker answers at {self.address}: timed out after {CONNECT_TIMEOUT_MS} ms"
+            ) from error
         except (OSError, UnicodeError) as error:
             raise BrokerUnavailableError(f"no broker answers at {self.address}: {_reason(error)}") from error
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

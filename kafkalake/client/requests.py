@@ -138,7 +138,10 @@ def _implicit(kind: Any, is_array: bool, optional: bool, is_time: bool) -> Any:
 
 def _build(entity: type, api: Api, values: Mapping[str, Any]) -> Any:
     known = _fields(entity)
-    arguments = {field.name: _value(field, api, values[field.name]) if field.name in values else field.implicit for field in known}
+    arguments = {
+        field.name: _value(field, api, values[field.name]) if field.name in values else field.implicit
+        for field in known
+    }
     if len(values) > len(known) or any(name not in arguments for name in values):
         for name, value in values.items():
             if name not in arguments and value not in (None, 0, -1, "", (), [], False):

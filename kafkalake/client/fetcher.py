@@ -1,0 +1,203 @@
+"""A plain consumer of one topic, without a group: positions in, Arrow batches out.
+
+Each `poll` sends one Fetch to every leader that has partitions to read, then takes the answers; brokers hold a request until there
+is something to return or `max_wait_ms` is over. Positions are moved as batches are returned, so that a loop of polls sees
+each record once. With `read_committed`, records of aborted transactions are left out (KIP-98), as control batches always are.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from kafkalake.client.admin import EARLIEST, LATEST, list_offsets
+from kafkalake.client.cluster import Cluster
+from kafkalake.client.requests import FETCH
+from kafkalake.errors import BrokerUnavailableError, KafkaError, OffsetOutOfRangeError, error_for_code
+from kafkalake.record import layout as at
+from kafkalake.record.batch import RecordBatch
+from kafkalake.wire.record_batch import decode_fetched
+
+FAILURE_TIMEOUT_MS = 30_000
+ABORT = 0
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """Records of one partition in the order of their offsets; `records` has the columns of `record.schema.SCHEMA`."""
+
+    partition: int
+    records: pa.RecordBatch
+    timestamp_type: Literal["CreateTime", "LogAppendTime"]
+
+
+class Fetcher:
+    """Reads one topic from the given positions (partition -> offset) on.
+
+    `out_of_range`: where reading goes on when a position is not (or no longer) in the log, else `OffsetOutOfRangeError`.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        topic: str,
+        positions: Mapping[int, int],
+        *,
+        read_committed: bool = False,
+        max_wait_ms: int = 500,
+        min_bytes: int = 1,
+        max_bytes: int = 50 * 1024 * 1024,
+        partition_max_bytes: int = 1024 * 1024,
+        out_of_range: Literal["earliest", "latest", "error"] = "error",
+    ) -> None:
+        self.topic = topic
+        self.positions = dict(positions)
+        self.end_offsets: dict[int, int] = {}
+        """By partition, one past the last offset that may be read, as the newest answer said."""
+        self._cluster = cluster
+        self._read_committed = read_committed
+        self._max_wait_ms = max_wait_ms
+        self._min_bytes = min_bytes
+        self._max_bytes = max_bytes
+        self._partition_max_bytes = partition_max_bytes
+        self._out_of_range = out_of_range
+        self._failing_since_ms: int | None = None
+        self._error: KafkaError | None = None
+        self._failures = 0
+
+    def poll(self, partitions: Sequence[int] | None = None, *, max_wait_ms: int | None = None) -> list[Fetched]:
+        """What is there, or nothing after `max_wait_ms`. Raises `KafkaError`, `BrokerUnavailableError` after 30 s of failures."""
+        wait_ms = self._max_wait_ms if max_wait_ms is None else min(self._max_wait_ms, max_wait_ms)
+        wanted = self.positions if partitions is None else partitions
+        if self._error is not None:
+            raise self._error
+        fetched: list[Fetched] = []
+        errors: list[KafkaError] = []
+        try:
+            for answer in self._ask(wanted, wait_ms):
+                self._read(answer, fetched, errors)
+        except (KafkaError, BrokerUnavailableError) as error:
+            self._cluster.close()  # some connections may still owe an answer that nobody waits for
+            self._failed(error)
+            return []
+        if not errors:
+            self._failing_since_ms, self._failures = None, 0
+        elif not fetched:
+            self._failed(errors[0])
+        else:  # what was read is delivered first; a partition that keeps failing keeps saying so
+            self._error = next((error for error in errors if not error.retriable), None)
+            self._cluster.forget(self.topic)
+        return fetched
+
+    def _ask(self, partitions: Iterable[int], wait_ms: int) -> list[Any]:
+        """One request to every leader, then the answers of all."""
+        by_leader: dict[int, list[int]] = {}
+        for partition in partitions:
+            by_leader.setdefault(self._cluster.leader(self.topic, partition), []).append(partition)
+        connections = [(self._cluster.broker(leader), led) for leader, led in by_leader.items()]
+        for connection, led in connections:
+            connection.send(FETCH, self._request(led, wait_ms))
+        timeout_ms = self._cluster.request_timeout_ms + wait_ms
+        return [connection.receive(timeout_ms) for connection, _ in connections]
+
+    def _request(self, partitions: Sequence[int], wait_ms: int) -> dict[str, Any]:
+        entries = [
+            {
+                "partition": partition,
+                "fetch_offset": self.positions[partition],
+                "partition_max_bytes": self._partition_max_bytes,
+            }
+            for partition in partitions
+        ]
+        return {
+            "replica_id": -1,
+            "max_wait": wait_ms,
+            "min_bytes": self._min_bytes,
+            "max_bytes": self._max_bytes,
+            "isolation_level": int(self._read_committed),
+            "session_epoch": -1,
+            "topics": [{"topic": self.topic, "partitions": entries}],
+        }
+
+    def _read(self, answer: Any, fetched: list[Fetched], errors: list[KafkaError]) -> None:
+        if getattr(answer, "error_code", None) is not None and answer.error_code.value:
+            raise error_for_code(int(answer.error_code.value))
+        for topic in answer.responses:
+            for part in topic.partitions:
+                try:
+                    for records in self._read_partition(part):
+                        fetched.append(records)
+                except KafkaError as error:
+                    errors.append(error)
+
+    def _read_partition(self, part: Any) -> Iterator[Fetched]:
+        partition = int(part.partition_index)
+        code = int(part.error_code.value)
+        if code == OffsetOutOfRangeError.code:
+            self._reset(partition)
+            return
+        if code:
+            raise error_for_code(code, f"partition {self.topic}-{partition}: {part.error_code.name.replace('_', ' ')}")
+        self.end_offsets[partition] = int(part.last_stable_offset if self._read_committed else part.high_watermark)
+        aborted = sorted((int(entry.first_offset), int(entry.producer_id)) for entry in part.aborted_transactions or ())
+        aborting: set[int] = set()
+        for batch in decode_fetched(part.records or b""):
+            last = int(batch.header[at.BASE_OFFSET] + batch.header[at.LAST_OFFSET_DELTA])
+            while aborted and aborted[0][0] <= last:
+                aborting.add(aborted.pop(0)[1])
+            records = self._visible(batch, aborting)
+            if records is not None and last >= self.positions[partition]:
+                records = _from_offset(records, self.positions[partition])
+                append_time = batch.header[at.ATTRIBUTES] & at.ATTRIBUTE_LOG_APPEND_TIME
+                if records.num_rows:
+                    yield Fetched(partition, records, "LogAppendTime" if append_time else "CreateTime")
+            self.positions[partition] = max(self.positions[partition], last + 1)
+
+    def _visible(self, batch: RecordBatch, aborting: set[int]) -> pa.RecordBatch | None:
+        """The records of a batch; None for a control batch and, if read_committed, for an aborted one."""
+        attributes = int(batch.header[at.ATTRIBUTES])
+        producer_id = int(batch.header[at.PRODUCER_ID])
+        if attributes & at.ATTRIBUTE_CONTROL:
+            if batch.header[at.CONTROL_TYPE] == ABORT:
+                aborting.discard(producer_id)
+            return None
+        if self._read_committed and attributes & at.ATTRIBUTE_TRANSACTIONAL and producer_id in aborting:
+            return None
+        return batch.to_arrow()
+
+    def _reset(self, partition: int) -> None:
+        place = {"earliest": EARLIEST, "latest": LATEST}.get(self._out_of_range)
+        if place is None:
+            ends = [
+                list_offsets(self._cluster, self.topic, {partition: time_})[partition] for time_ in (EARLIEST, LATEST)
+            ]
+            raise OffsetOutOfRangeError(
+                f"partition {self.topic}-{partition} has no offset {self.positions[partition]}: "
+                f"it goes from {ends[0].offset} to {ends[1].offset}"
+            )
+        found = list_offsets(self._cluster, self.topic, {partition: place}, read_committed=self._read_committed)
+        self.positions[partition] = found[partition].offset
+
+    def _failed(self, error: KafkaError | BrokerUnavailableError) -> None:
+        """Raise what is not retriable, and what is after `FAILURE_TIMEOUT_MS`; else wait a moment."""
+        now_ms = time.monotonic_ns() // 1_000_000
+        self._failing_since_ms = self._failing_since_ms or now_ms
+        if isinstance(error, KafkaError) and not error.retriable:
+            raise error
+        if now_ms - self._failing_since_ms >= FAILURE_TIMEOUT_MS:
+            raise error
+        self._cluster.forget(self.topic)
+        self._cluster.pause(self._failures)
+        self._failures += 1
+
+
+def _from_offset(records: pa.RecordBatch, offset: int) -> pa.RecordBatch:
+    """The records from `offset` on: a broker returns whole batches."""
+    offsets = records.column("offset").to_numpy()
+    first = int(np.searchsorted(offsets, offset))
+    return records.slice(first) if first else records

@@ -1,0 +1,343 @@
+"""A plain producer: Arrow batches of records in, acknowledged Kafka batches out.
+
+Records are spread over partitions (`partitioner`), cut into batches, encoded and sent to the partitions' leaders. One request is
+in flight per leader, while the next is encoded; so order within a partition survives every retry. A batch that fails with
+what Kafka calls retriable is sent again, in its place, until `delivery_timeout_ms`; with `acks=all` each batch carries a
+producer id and sequence numbers (KIP-98), so that a batch sent twice is written once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kafkalake.client.cluster import Cluster
+from kafkalake.client.connection import Connection, ConnectionLostError
+from kafkalake.client.partitioner import partitions_of_keys, sticky_partitions
+from kafkalake.client.requests import INIT_PRODUCER_ID, PRODUCE
+from kafkalake.errors import (
+    BrokerUnavailableError,
+    DuplicateSequenceError,
+    KafkaError,
+    MessageTooLargeError,
+    UnknownTopicOrPartitionError,
+    UnsupportedVersionError,
+    error_for_code,
+)
+from kafkalake.record import layout as at
+from kafkalake.record.schema import SCHEMA
+from kafkalake.wire.record_batch import batch_from_arrow, encode_batch
+
+RECORD_OVERHEAD_BYTES = 24
+REQUEST_BYTES = 8 * 1024 * 1024
+TOPIC_WAIT_MS = 5_000
+"""How long a topic that is not there may take to be created by the broker."""
+
+ALL, LEADER, NONE = -1, 1, 0
+
+
+@dataclass(eq=False)
+class _Batch:
+    """An encoded batch on its way to a partition."""
+
+    partition: int
+    data: bytes
+    records: int
+    deadline_ms: int
+    attempts: int = 0
+
+
+@dataclass
+class Sent:
+    """What has been sent and acknowledged so far (with `acks=0`: sent)."""
+
+    records: int = 0
+    batches: int = 0
+    bytes: int = 0
+    next_offsets: dict[int, int] = field(default_factory=dict)
+    """By partition, one past the offset of the last record acknowledged."""
+
+
+class Producer:
+    """Writes to one topic. Use it in a `with` block, from one thread; leaving the block flushes.
+
+    acks: `ALL`, `LEADER` or `NONE`. compression: none, gzip, snappy, lz4 or zstd. `partition`: all records go there.
+    Raises `UnknownTopicOrPartitionError` where the topic does not exist and the broker does not create it.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        topic: str,
+        *,
+        acks: int = ALL,
+        compression: str = "none",
+        partition: int | None = None,
+        batch_bytes: int = 256 * 1024,
+        delivery_timeout_ms: int = 120_000,
+        idempotent: bool = True,
+    ) -> None:
+        self.topic = topic
+        self.sent = Sent()
+        self._cluster = cluster
+        self._acks = acks
+        self._compression = compression
+        self._partition = partition
+        self._batch_bytes = batch_bytes
+        self._delivery_timeout_ms = delivery_timeout_ms
+        self._partitions = len(cluster.topic(topic, create=True, wait_ms=TOPIC_WAIT_MS).partitions)
+        if partition is not None:
+            cluster.leader(topic, partition)
+        self._unkeyed_bytes = 0
+        self._waiting: dict[int, deque[_Batch]] = {}
+        self._in_flight: dict[int, tuple[Connection, list[_Batch]]] = {}
+        self._producer_id, self._producer_epoch = -1, -1
+        self._next_sequence: dict[int, int] = {}
+        if idempotent and acks == ALL:
+            self._become_idempotent()
+
+    def __enter__(self) -> Producer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.flush()
+
+    def send(self, records: pa.RecordBatch) -> None:
+        """Encode and send `records`: columns `key` and `value` (binary), and if present `headers` and `timestamp` as in `SCHEMA`.
+
+        Returns when all of it is on its way; what was sent before has been acknowledged then. Raises `KafkaError`,
+        `BrokerUnavailableError`.
+        """
+        for partition, part in self._spread(_complete(records)):
+            self._enqueue(partition, part)
+        while self._waiting:
+            self._turn()
+
+    def flush(self) -> None:
+        """Return when all that was sent has been acknowledged. Raises as `send`."""
+        while self._waiting or self._in_flight:
+            self._turn()
+
+    # From records to batches
+
+    def _spread(self, records: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """The records in pieces: one partition, at most `batch_bytes` (or one record) each."""
+        sizes = _record_bytes(records)
+        if self._partition is not None or self._partitions == 1:
+            yield from ((self._partition or 0, part) for part in _cut(records, sizes, self._batch_bytes))
+            return
+        partitions = self._assign(records.column("key"), sizes)
+        order = np.argsort(partitions, kind="stable")
+        counts = np.bincount(partitions, minlength=self._partitions)
+        records = records.take(pa.array(order))
+        sizes = sizes[order]
+        start = 0
+        for partition in np.flatnonzero(counts).tolist():
+            end = start + int(counts[partition])
+            for part in _cut(records.slice(start, end - start), sizes[start:end], self._batch_bytes):
+                yield partition, part
+            start = end
+
+    def _assign(self, keys: pa.BinaryArray, sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
+        if keys.null_count == 0:
+            return partitions_of_keys(keys, self._partitions)
+        partitions = partitions_of_keys(keys, self._partitions)
+        unkeyed = np.flatnonzero(pc.is_null(keys).to_numpy(zero_copy_only=False))
+        of_unkeyed = sizes[unkeyed]
+        partitions[unkeyed] = sticky_partitions(of_unkeyed, self._unkeyed_bytes, self._batch_bytes, self._partitions)
+        self._unkeyed_bytes += int(of_unkeyed.sum())
+        return partitions
+
+    def _enqueue(self, partition: int, records: pa.RecordBatch) -> None:
+        batch = batch_from_arrow(records)
+        if self._producer_id >= 0:
+            sequence = self._next_sequence.get(partition, 0)
+            batch.header[at.PRODUCER_ID] = self._producer_id
+            batch.header[at.PRODUCER_EPOCH] = self._producer_epoch
+            batch.header[at.BASE_SEQUENCE] = sequence
+            self._next_sequence[partition] = (sequence + records.num_rows) & 0x7FFFFFFF
+        data = encode_batch(batch, self._compression)
+        deadline_ms = _now_ms() + self._delivery_timeout_ms
+        self._waiting.setdefault(partition, deque()).append(_Batch(partition, data, records.num_rows, deadline_ms))
+
+    # From batches to acknowledgements
+
+    def _turn(self) -> None:
+        """One step: for each leader, take the answer that is due, then send it what waits."""
+        for leader in list(self._in_flight):
+            self._collect(leader)
+        self._dispatch()
+
+    def _dispatch(self) -> None:
+        by_leader: dict[int, list[_Batch]] = {}
+        failed: KafkaError | BrokerUnavailableError | None = None
+        for partition in list(self._waiting):
+            try:
+                leader = self._cluster.leader(self.topic, partition)
+            except (KafkaError, BrokerUnavailableError) as error:
+                failed = error
+                self._check_deadline(self._waiting[partition][0], error)
+                continue
+            batches = by_leader.setdefault(leader, [])
+            if sum(len(batch.data) for batch in batches) < REQUEST_BYTES:
+                batches.append(self._take(partition))
+        for leader, batches in by_leader.items():
+            try:
+                self._send(leader, batches)
+            except BrokerUnavailableError as error:
+                failed = error
+                self._put_back(batches, error)
+        if failed is not None:
+            self._cluster.pause(max((queue[0].attempts for queue in self._waiting.values()), default=0))
+
+    def _send(self, leader: int, batches: list[_Batch]) -> None:
+        data = [{"index": batch.partition, "records": batch.data} for batch in batches]
+        values = {
+            "transactional_id": None,
+            "acks": self._acks,
+            "timeout": self._cluster.request_timeout_ms,
+            "topic_data": [{"name": self.topic, "partition_data": data}],
+        }
+        connection = self._cluster.broker(leader)
+        connection.send(PRODUCE, values, answered=self._acks != NONE)
+        if self._acks == NONE:
+            for batch in batches:
+                self._count(batch)
+        else:
+            self._in_flight[leader] = (connection, batches)
+
+    def _collect(self, leader: int) -> None:
+        connection, batches = self._in_flight.pop(leader)
+        try:
+            answer = connection.receive()
+        except ConnectionLostError as error:
+            self._put_back(batches, error)
+            return
+        results = {int(result.index): result for topic in answer.responses for result in topic.partition_responses}
+        failed = [(batch, self._result(batch, results.get(batch.partition))) for batch in batches]
+        again = [(batch, error) for batch, error in failed if error is not None]
+        if again:
+            self._put_back([batch for batch, _ in again], again[-1][1])
+            self._cluster.pause(again[0][0].attempts)
+
+    def _result(self, batch: _Batch, result: Any) -> KafkaError | None:
+        """Count a batch as acknowledged, or return a retriable error. Raises one that is not."""
+        code = int(result.error_code.value) if result is not None else UnknownTopicOrPartitionError.code
+        if code in (0, DuplicateSequenceError.code):
+            self._count(batch)
+            if result.base_offset >= 0:
+                self.sent.next_offsets[batch.partition] = int(result.base_offset) + batch.records
+            return None
+        error = error_for_code(code)
+        said = getattr(result, "error_message", None) or error.label.lower().replace("_", " ")
+        if isinstance(error, MessageTooLargeError):
+            said = f"a batch of {len(batch.data)} bytes is larger than the topic's max.message.bytes"
+        error = error_for_code(code, f"partition {self.topic}-{batch.partition}: {said}")
+        if not error.retriable:
+            raise error
+        return error
+
+    def _put_back(self, batches: list[_Batch], error: KafkaError | BrokerUnavailableError) -> None:
+        """Batches that were not acknowledged are the first to be sent again."""
+        self._cluster.forget(self.topic)
+        for batch in batches:
+            self._check_deadline(batch, error)
+            batch.attempts += 1
+            self._waiting.setdefault(batch.partition, deque()).appendleft(batch)
+
+    def _check_deadline(self, batch: _Batch, error: Exception) -> None:
+        if _now_ms() >= batch.deadline_ms or (isinstance(error, KafkaError) and not error.retriable):
+            raise error
+
+    def _take(self, partition: int) -> _Batch:
+        queue = self._waiting[partition]
+        batch = queue.popleft()
+        if not queue:
+            del self._waiting[partition]
+        return batch
+
+    def _count(self, batch: _Batch) -> None:
+        self.sent.records += batch.records
+        self.sent.batches += 1
+        self.sent.bytes += len(batch.data)
+
+    def _become_idempotent(self) -> None:
+        """Get a producer id; a broker that has none to give gets batches without one."""
+        values = {"transactional_id": None, "transaction_timeout": 60_000, "producer_id": -1, "producer_epoch": -1}
+
+        def ask() -> Any:
+            answer = self._cluster.any_broker().request(INIT_PRODUCER_ID, values)
+            if answer.error_code.value:
+                raise error_for_code(int(answer.error_code.value))
+            return answer
+
+        try:
+            answer = self._cluster.retrying(ask)
+        except UnsupportedVersionError:
+            return
+        self._producer_id, self._producer_epoch = int(answer.producer_id), int(answer.producer_epoch)
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
+
+
+def _complete(records: pa.RecordBatch) -> pa.RecordBatch:
+    """`records` with the columns timestamp, key, value, headers of `SCHEMA`; absent timestamps are now, absent headers none."""
+    rows = records.num_rows
+    columns = {}
+    for name in ("timestamp", "key", "value", "headers"):
+        kind = SCHEMA.field(name).type
+        if name in records.schema.names:
+            column = records.column(name)
+            columns[name] = column if column.type == kind else column.cast(kind)
+        elif name == "headers":
+            zeros = pa.array(np.zeros(rows + 1, dtype=np.int32))
+            columns[name] = pa.ListArray.from_arrays(zeros, pa.array([], kind.value_type)).cast(kind)
+        elif name == "timestamp":
+            columns[name] = pa.array(np.full(rows, time.time_ns() // 1_000_000), pa.int64()).cast(kind)
+        else:
+            columns[name] = pa.nulls(rows, kind)
+    return pa.RecordBatch.from_arrays(
+        list(columns.values()), schema=pa.schema([SCHEMA.field(name) for name in columns])
+    )
+
+
+def _record_bytes(records: pa.RecordBatch) -> npt.NDArray[np.int64]:
+    """int64[N]: roughly the bytes of each record on the wire."""
+    total = np.full(records.num_rows, RECORD_OVERHEAD_BYTES, dtype=np.int64)
+    for name in ("key", "value"):
+        total += pc.fill_null(pc.binary_length(records.column(name)), 0).to_numpy(zero_copy_only=False)
+    headers = records.column("headers")
+    inner = headers.flatten()
+    if len(inner):
+        of_each = pc.add(
+            pc.binary_length(inner.field("key")), pc.fill_null(pc.binary_length(inner.field("value")), 0)
+        ).to_numpy(zero_copy_only=False)
+        ends = np.concatenate(([0], np.cumsum(of_each + 4)))
+        counts = np.concatenate(([0], np.cumsum(pc.list_value_length(headers).to_numpy(zero_copy_only=False))))
+        total += np.diff(ends[counts])
+    return total
+
+
+def _cut(records: pa.RecordBatch, sizes: npt.NDArray[np.int64], batch_bytes: int) -> Iterator[pa.RecordBatch]:
+    """Slices of at most `batch_bytes`; a record larger than that stands alone."""
+    ends = np.cumsum(sizes)
+    start = 0
+    while start < records.num_rows:
+        before = int(ends[start - 1]) if start else 0
+        end = max(int(np.searchsorted(ends, before + batch_bytes, side="right")), start + 1)
+        yield records.slice(start, end - start)
+        start = end
