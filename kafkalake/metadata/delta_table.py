@@ -85,6 +85,7 @@ class OpenDeltaTable:
         self._table = _open_or_create(path, definition) if create else _open(path)
         self._files: list[DataFile] | None = None
         self._rows: dict[str, pa.Table] = {}
+        self._transactions: dict[str, int | None] = {}
 
     @property
     def version(self) -> int:
@@ -99,10 +100,13 @@ class OpenDeltaTable:
             raise KafkaStorageError(f"cannot read the log of {self.path}: {error}") from error
         if self._table.version() != before:
             self._files = None
+            self._transactions = {}
 
     def transaction_version(self, app_id: str) -> int | None:
         """Newest `txn` version of `app_id` in the log."""
-        return self._table.transaction_version(app_id)
+        if app_id not in self._transactions:
+            self._transactions[app_id] = self._table.transaction_version(app_id)
+        return self._transactions[app_id]
 
     def files(self) -> list[DataFile]:
         """The files of this version."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
@@ -206,9 +207,8 @@ def segment_keys(table: pa.Table) -> list[SegmentKey]:
 
 def _to_column(field: pa.Field, rows: Sequence[Any]) -> pa.Array:
     if pa.types.is_timestamp(field.type):
-        name = f"{field.name}_ms"
-        return pa.array([_clamped_us(getattr(row, name)) for row in rows], field.type)
-    values = [getattr(row, field.name) for row in rows]
+        return pa.array(list(map(_clamped_us, map(attrgetter(f"{field.name}_ms"), rows))), field.type)
+    values = list(map(attrgetter(field.name), rows))
     if pa.types.is_map(field.type):
         values = [list(value.items()) for value in values]
     return pa.array(values, field.type)

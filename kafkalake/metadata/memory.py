@@ -1,0 +1,158 @@
+"""`MetadataStore` in memory, for tests: the same rules and the same versions, no disk.
+
+Time of a version is the store's clock at the commit, as a file's time is for Delta.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+
+from kafkalake.clock import Clock, SystemClock
+from kafkalake.errors import LakeError
+from kafkalake.metadata import changes
+from kafkalake.metadata.schemas import BrokerRow, PartitionRow, SegmentKey, SegmentRow, TopicRow
+from kafkalake.metadata.store import MetadataSnapshot, PublishedState
+
+_Segments = dict[SegmentKey, SegmentRow]
+
+
+class MemoryMetadataStore:
+    """Every version is kept. Thread-safe. `fail_next` makes the next writes raise, in order (a full disk, say)."""
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
+        self._lock = threading.Lock()
+        self._topics: list[TopicRow] = []
+        self._brokers: list[BrokerRow] = []
+        self._partitions: list[tuple[int, list[PartitionRow]]] = [(self._clock.now_ms(), [])]
+        self._segments: list[_Segments] = [{}]
+        self._transactions: dict[str, int] = {}
+        self.fail_next: list[Exception] = []
+
+    def load_topics(self) -> list[TopicRow]:
+        with self._lock:
+            return sorted(self._topics, key=lambda row: row.topic)
+
+    def create_topic(self, row: TopicRow) -> None:
+        with self._lock:
+            self._fail()
+            self._topics = changes.with_topic_created(self._topics, row)
+
+    def delete_topic(self, topic: str) -> None:
+        with self._lock:
+            self._fail()
+            self._topics = changes.with_topic_deleted(self._topics, topic)
+
+    def alter_topic(self, row: TopicRow) -> None:
+        with self._lock:
+            self._fail()
+            self._topics = changes.with_topic_altered(self._topics, row)
+
+    def load_brokers(self) -> list[BrokerRow]:
+        with self._lock:
+            return sorted(self._brokers, key=lambda row: row.broker_id)
+
+    def acquire_broker(self, row: BrokerRow, replacing_lease_id: str | None) -> None:
+        with self._lock:
+            self._fail()
+            self._brokers = changes.with_broker_acquired(self._brokers, row, replacing_lease_id)
+
+    def renew_broker(self, row: BrokerRow) -> None:
+        with self._lock:
+            self._fail()
+            self._brokers = changes.with_broker_renewed(self._brokers, row)
+
+    def release_broker(self, broker_id: int, lease_id: str) -> None:
+        with self._lock:
+            self._fail()
+            self._brokers = changes.with_broker_released(self._brokers, broker_id, lease_id)
+
+    def publish(self, state: PublishedState) -> int:
+        with self._lock:
+            if self._transactions.get(state.app_id, state.version - 1) >= state.version:
+                return len(self._partitions) - 1
+            self._fail()
+            segments = _segments_after(self._segments[-1], state)
+            if segments != self._segments[-1]:
+                self._segments.append(segments)
+            stamped = [
+                replace(
+                    row,
+                    leader=state.leader,
+                    published_at_ms=state.published_at_ms,
+                    segments_version=len(self._segments) - 1,
+                )
+                for row in state.partitions
+            ]
+            others = [row for row in self._partitions[-1][1] if row.leader != state.leader]
+            self._partitions.append((self._clock.now_ms(), [*others, *stamped]))
+            self._transactions[state.app_id] = state.version
+            return len(self._partitions) - 1
+
+    def last_published_version(self, app_id: str) -> int | None:
+        with self._lock:
+            return self._transactions.get(app_id)
+
+    def load_partitions(self, version: int | None = None, timestamp_ms: int | None = None) -> list[PartitionRow]:
+        return self.load_snapshot(version, timestamp_ms).partitions
+
+    def load_segments(
+        self, topic: str | None = None, version: int | None = None, timestamp_ms: int | None = None
+    ) -> list[SegmentRow]:
+        if version is None and timestamp_ms is None:
+            with self._lock:
+                rows = _sorted(self._segments[-1])
+        else:
+            rows = self.load_snapshot(version, timestamp_ms).segments
+        return [row for row in rows if topic is None or row.topic == topic]
+
+    def load_snapshot(self, version: int | None = None, timestamp_ms: int | None = None) -> MetadataSnapshot:
+        with self._lock:
+            found = self._version(version, timestamp_ms)
+            partitions = sorted(self._partitions[found][1], key=lambda row: (row.topic, row.partition))
+            segments: list[SegmentRow] = []
+            for segments_version in sorted({row.segments_version for row in partitions}):
+                owners = [row for row in partitions if row.segments_version == segments_version]
+                segments.extend(changes.segments_of(owners, _sorted(self._segments[segments_version])))
+            return MetadataSnapshot(found, partitions, segments)
+
+    def maintain(self) -> None:
+        """Nothing to do: this store keeps every version."""
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+    def _fail(self) -> None:
+        if self.fail_next:
+            raise self.fail_next.pop(0)
+
+    def _version(self, version: int | None, timestamp_ms: int | None) -> int:
+        if version is not None and timestamp_ms is not None:
+            raise ValueError("a version and a time cannot both be asked for")
+        if timestamp_ms is not None:
+            candidates = [i for i, (committed_ms, _) in enumerate(self._partitions) if committed_ms <= timestamp_ms]
+            if not candidates:
+                raise LakeError(f"no version of partitions at {changes.utc_text(timestamp_ms)}")
+            return candidates[-1]
+        if version is None:
+            return len(self._partitions) - 1
+        if not 0 <= version < len(self._partitions):
+            raise LakeError(
+                f"version {version} of partitions cannot be read: the newest is {len(self._partitions) - 1}"
+            )
+        return version
+
+
+def _segments_after(segments: _Segments, state: PublishedState) -> _Segments:
+    after = dict(segments)
+    for row in state.sealed:
+        if row.key not in after or not after[row.key].same_content(row):
+            after[row.key] = row
+    for key in state.removed:
+        after.pop(key, None)
+    return after
+
+
+def _sorted(segments: _Segments) -> list[SegmentRow]:
+    return sorted(segments.values(), key=lambda row: (row.topic, row.partition, row.base_offset, row.generation))
