@@ -9,12 +9,9 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from load import RecordingProducer, check_nothing_lost_nothing_twice, read_all
-
+from kafka_clients import create_topic
 from kafkalake.dataset import topic_reader
-
-sys.path.append(os.path.join(os.path.dirname(__file__), "..", "interop"))
-from clients import create_topic  # noqa: E402
+from recording_producer import RecordingProducer, check_nothing_lost_nothing_twice, read_all
 
 ROUNDS = int(os.environ.get("KILL_ROUNDS", "20"))
 PARTITIONS = 3

@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 import pytest
-from clients import CLIENTS, CODECS, Client, Record, create_topic
+from kafka_clients import CLIENTS, CODECS, Client, Record, create_topic
 
 START_MS = 1_700_000_000_000
 ODD_RECORDS = [
