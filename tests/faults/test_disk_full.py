@@ -1,0 +1,77 @@
+"""A full disk under a running broker: producers get an error, the broker lives, nothing acknowledged is lost, and it recovers."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+import pytest
+from kafka_clients import create_topic
+from recording_producer import read_all
+
+DISK_BYTES = 48 * 1024 * 1024
+BALLAST_BYTES = 16 * 1024 * 1024
+NO_SPACE_ERRORS = {"KAFKA_STORAGE_ERROR", "_MSG_TIMED_OUT"}
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of its own with 48 MiB."""
+    if os.geteuid() != 0:
+        pytest.skip("mounting a tmpfs needs root; tests/storage covers a full disk with a double of the files")
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(disk)], check=True)
+    yield disk
+    subprocess.run(["umount", "--lazy", str(disk)], check=True)
+
+
+def produce(servers: str, topic: str, count: int, start: int, timeout_ms: int) -> tuple[dict[int, bytes], list[Any]]:
+    """Write `count` values of 10 kB with acks=all: what was acknowledged by offset, and the errors of the others."""
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": servers, "acks": "all", "message.timeout.ms": timeout_ms, "retry.backoff.ms": 50}
+    )
+    acknowledged: dict[int, bytes] = {}
+    errors: list[Any] = []
+
+    def delivered(error: Any, message: Any) -> None:
+        if error is None:
+            acknowledged[message.offset()] = message.value()
+        else:
+            errors.append(error)
+
+    for number in range(start, start + count):
+        producer.produce(topic, b"%d:" % number + os.urandom(5_000).hex().encode(), on_delivery=delivered)
+        producer.poll(0)
+    assert producer.flush(60) == 0
+    return acknowledged, errors
+
+
+def test_a_full_disk_refuses_writes_and_loses_nothing(
+    small_disk: Path, kafkalake_broker: Callable[..., Any], topic: str
+) -> None:
+    ballast = small_disk / "ballast"
+    ballast.write_bytes(bytes(BALLAST_BYTES))
+    broker = kafkalake_broker(small_disk / "lake", settings={"log.segment.bytes": "4000000"})
+    servers = broker.bootstrap_servers
+    create_topic(servers, topic)
+
+    acknowledged, errors = produce(servers, topic, 6_000, 0, timeout_ms=3_000)
+    assert acknowledged and errors, "the disk should have become full on the way"
+    assert {error.name() for error in errors} <= NO_SPACE_ERRORS
+    assert broker.is_running()
+    found = read_all(servers, topic, 0)
+    assert {offset: found.get(offset) for offset in acknowledged} == acknowledged
+
+    ballast.unlink()
+    more, errors = produce(servers, topic, 100, 6_000, timeout_ms=30_000)
+    assert len(more) == 100 and not errors
+    broker.kill()
+    broker.start()
+    found = read_all(servers, topic, 0)
+    expected = acknowledged | more
+    assert {offset: found.get(offset) for offset in expected} == expected
