@@ -1,0 +1,279 @@
+"""Fetching: read from several partitions within limits, and wait until there is enough to be worth an answer.
+
+A request is answered when it has `min_bytes`, when its time is up, or when a partition has something to say that cannot wait (an
+error, a diverging epoch). While it waits it costs one entry in the purgatory; appends add to a counter, and only a request
+that has enough reads again.
+
+Limits: `max_bytes` over the request and `partition_max_bytes` per partition, but the first batch of the first partition that
+has any is always given, so that a consumer with small limits still moves (KIP-74). Batches are never cut.
+
+Records come as they lie: views of the producers' bytes from the cache, or verified Arrow messages, which the server encodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
+
+from kafkalake.broker.fetch_sessions import FetchContext, FetchPartition, FetchSessionCache, PartitionKey, TopicKey
+from kafkalake.broker.partition import Partition
+from kafkalake.broker.purgatory import DelayedOperation, Purgatory
+from kafkalake.broker.topics import Topics
+from kafkalake.clock import Clock
+from kafkalake.errors import KafkaError, OffsetOutOfRangeError, UnknownTopicIdError, UnknownTopicOrPartitionError
+from kafkalake.record.message_set import MessageSet
+
+
+class Isolation(Enum):
+    """Up to where a reader may see."""
+
+    READ_UNCOMMITTED = 0
+    READ_COMMITTED = 1
+
+
+class CachedRecords(NamedTuple):
+    """Producers' bytes, ready to be sent, in order."""
+
+    views: Sequence[memoryview]
+    size_bytes: int
+
+
+class StoredRecords(NamedTuple):
+    """Messages that hold offsets [start_offset, end_offset); to be encoded from the batch that holds the first, within `max_bytes`.
+
+    `first_whole`: the first batch is given even where it is larger.
+    """
+
+    messages: MessageSet
+    start_offset: int
+    end_offset: int
+    max_bytes: int
+    first_whole: bool
+
+
+class AbortedTransaction(NamedTuple):
+    """A transaction whose records a read_committed consumer leaves out from `first_offset` to its abort marker."""
+
+    producer_id: int
+    first_offset: int
+
+
+class EpochEnd(NamedTuple):
+    """A leader epoch and the offset at which it ended."""
+
+    epoch: int
+    end_offset: int
+
+
+@dataclass(slots=True)
+class FetchedPartition:
+    """The answer for one partition. Offsets are -1 where `error` says that there are none."""
+
+    topic: TopicKey
+    partition: int
+    error: KafkaError | None = None
+    high_watermark: int = -1
+    last_stable_offset: int = -1
+    log_start_offset: int = -1
+    aborted: Sequence[AbortedTransaction] | None = None
+    records: CachedRecords | StoredRecords | None = None
+    diverging: EpochEnd | None = None
+
+
+@dataclass(slots=True)
+class Fetched:
+    """The answer to a request: `error` alone, or the partitions."""
+
+    error: KafkaError | None
+    session_id: int
+    partitions: list[FetchedPartition] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class FetchRequest:
+    """What a client asks. Bytes and milliseconds as the names say."""
+
+    partitions: Sequence[FetchPartition]
+    forgotten: Sequence[PartitionKey]
+    session_id: int
+    session_epoch: int
+    uses_topic_ids: bool
+    isolation: Isolation
+    min_bytes: int
+    max_bytes: int
+    max_wait_ms: int
+
+
+class Fetcher:
+    """Answers fetches from the topics."""
+
+    def __init__(
+        self, topics: Topics, sessions: FetchSessionCache, purgatory: Purgatory, clock: Clock, bytes_max: int
+    ) -> None:
+        self._topics = topics
+        self._sessions = sessions
+        self._purgatory = purgatory
+        self._clock = clock
+        self._bytes_max = bytes_max
+
+    def fetch(self, request: FetchRequest, reply: Callable[[Fetched], None]) -> DelayedOperation | None:
+        """Answer now, or later through the purgatory; then the operation that waits is returned."""
+        try:
+            context = self._sessions.begin(
+                request.session_id,
+                request.session_epoch,
+                request.partitions,
+                request.forgotten,
+                uses_topic_ids=request.uses_topic_ids,
+                now_ms=self._clock.monotonic_ms(),
+            )
+        except KafkaError as error:
+            reply(Fetched(error, 0))
+            return None
+        operation = _FetchOperation(self, request, context, reply)
+        return operation if operation.start(self._purgatory) else None
+
+    def find(self, asked: FetchPartition) -> Partition:
+        """The partition that is asked for. Raises `UnknownTopicOrPartitionError` or `UnknownTopicIdError`."""
+        topic = self._topics.find(asked.topic) if isinstance(asked.topic, str) else self._topics.find_id(asked.topic)
+        if topic is None:
+            raise UnknownTopicOrPartitionError() if isinstance(asked.topic, str) else UnknownTopicIdError()
+        if not 0 <= asked.partition < len(topic.partitions):
+            raise UnknownTopicOrPartitionError()
+        return topic.partitions[asked.partition]
+
+    def read(self, request: FetchRequest, context: FetchContext) -> _Read:
+        """Read all partitions of the request within its limits."""
+        found = _Read()
+        remaining = min(request.max_bytes, self._bytes_max)
+        for asked in context.partitions:
+            answer = FetchedPartition(asked.topic, asked.partition)
+            try:
+                partition = self.find(asked)
+                found.watched.append(partition)
+                limit = min(remaining, asked.partition_max_bytes)
+                size = read_partition(partition, asked, request.isolation, limit, answer, first_whole=not found.bytes)
+                remaining -= size
+                found.bytes += size
+                found.urgent |= answer.diverging is not None
+            except KafkaError as error:
+                answer.error = error
+                found.urgent = True
+            found.answers.append((asked, answer))
+        return found
+
+
+@dataclass(slots=True)
+class _Read:
+    """What one pass over the partitions found; `urgent`: it must not wait for more bytes."""
+
+    answers: list[tuple[FetchPartition, FetchedPartition]] = field(default_factory=list)
+    watched: list[Partition] = field(default_factory=list)
+    bytes: int = 0
+    urgent: bool = False
+
+
+class _FetchOperation(DelayedOperation):
+    """One fetch that may wait."""
+
+    def __init__(
+        self, fetcher: Fetcher, request: FetchRequest, context: FetchContext, reply: Callable[[Fetched], None]
+    ) -> None:
+        super().__init__()
+        self._fetcher = fetcher
+        self._request = request
+        self._context = context
+        self._reply = reply
+        self._watched: list[Partition] = []
+        self._bytes_wanted = 0
+
+    def start(self, purgatory: Purgatory) -> bool:
+        """Answer at once, or wait; whether it waits."""
+        found = self._fetcher.read(self._request, self._context)
+        request = self._request
+        if found.urgent or found.bytes >= request.min_bytes or request.max_wait_ms <= 0 or not self._context.partitions:
+            self._answer(found)
+            return False
+        self._watched = found.watched
+        appended = sum(partition.appended_bytes for partition in found.watched)
+        self._bytes_wanted = appended + request.min_bytes - found.bytes
+        purgatory.watch(self, found.watched, request.max_wait_ms)
+        return True
+
+    def is_complete(self) -> bool:
+        return sum(partition.appended_bytes for partition in self._watched) >= self._bytes_wanted or any(
+            partition.removed for partition in self._watched
+        )
+
+    def complete(self) -> None:
+        self._answer(self._fetcher.read(self._request, self._context))
+
+    def _answer(self, found: _Read) -> None:
+        context = self._context
+        partitions = []
+        for asked, answer in found.answers:
+            if answer.error is not None or answer.diverging is not None:
+                context.told_error(asked)
+            elif answer.records is not None or context.must_tell(asked, answer.high_watermark, answer.log_start_offset):
+                had_records = answer.records is not None
+                context.told(asked, answer.high_watermark, answer.log_start_offset, had_records=had_records)
+            else:
+                continue
+            partitions.append(answer)
+        self._reply(Fetched(None, context.session_id, partitions))
+
+
+def read_partition(
+    partition: Partition,
+    asked: FetchPartition,
+    isolation: Isolation,
+    max_bytes: int,
+    answer: FetchedPartition,
+    *,
+    first_whole: bool,
+) -> int:
+    """Fill `answer` from one partition; returns about how many bytes its records are.
+
+    Raises the errors of the partition: leader epoch, `OffsetOutOfRangeError`, `KafkaStorageError`.
+    """
+    log = partition.log
+    partition.check_leader_epoch(asked.current_leader_epoch)
+    answer.high_watermark = log.high_watermark
+    answer.last_stable_offset = log.last_stable_offset
+    answer.log_start_offset = log.log_start_offset
+    if asked.last_fetched_epoch >= 0:
+        epoch, end_offset = log.end_offset_for_epoch(asked.last_fetched_epoch)
+        if epoch < asked.last_fetched_epoch or end_offset < asked.fetch_offset:
+            answer.diverging = EpochEnd(epoch, end_offset)
+            return 0
+    offset = asked.fetch_offset
+    if not log.log_start_offset <= offset <= log.log_end_offset:
+        raise OffsetOutOfRangeError()
+    committed = isolation is Isolation.READ_COMMITTED
+    end_offset = log.last_stable_offset if committed else log.high_watermark
+    if committed:
+        answer.aborted = ()
+    if offset >= end_offset or (max_bytes <= 0 and not first_whole):
+        return 0
+    size = _read_records(partition, offset, end_offset, max(max_bytes, 0), answer, first_whole=first_whole)
+    if committed and answer.records is not None:
+        answer.aborted = [AbortedTransaction(*each) for each in log.aborted_transactions(offset, end_offset)]
+    return size
+
+
+def _read_records(
+    partition: Partition, offset: int, end_offset: int, max_bytes: int, answer: FetchedPartition, *, first_whole: bool
+) -> int:
+    cached = partition.read_tail(offset, end_offset, max_bytes, first_whole=first_whole)
+    if cached is not None:
+        views, size = cached
+        if views:
+            answer.records = CachedRecords(views, size)
+        return size
+    messages = partition.log.read(offset, max_bytes, end_offset)
+    if not len(messages):
+        return 0
+    answer.records = StoredRecords(messages, offset, end_offset, max_bytes, first_whole)
+    return min(int(messages.positions[-1] - messages.positions[0]), max(max_bytes, 1))

@@ -1,0 +1,191 @@
+"""Incremental fetch sessions: a consumer names its partitions once, and then only what changes. Source: KIP-227.
+
+A request says where it stands with a session id and an epoch:
+
+    epoch      id      meaning
+    -1         any     a full fetch without a session; a session with that id is closed
+     0         0       a full fetch that asks for a session
+     0         other   the same, and the session with that id is closed
+    n > 0      other   the next fetch of the session: its partitions, with the changes that the request names
+
+The answer to an incremental fetch leaves out a partition about which the client knows everything already: no records, no
+error, high watermark and log start as in the last answer. Slots are bounded; a session makes room for a new one after
+it was idle for two minutes, or when it is smaller than the new one. Without a slot a client is answered with session id 0
+and goes on with full fetches.
+
+Pure: the session cache is given the time and random ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from kafkalake.errors import FetchSessionIdNotFoundError, FetchSessionTopicIdError, InvalidFetchSessionEpochError
+
+FINAL_EPOCH = -1
+INITIAL_EPOCH = 0
+IDLE_MS = 120_000
+_EPOCH_MAX = 2**31 - 1
+
+TopicKey = str | UUID
+PartitionKey = tuple[TopicKey, int]
+
+
+@dataclass(slots=True)
+class FetchPartition:
+    """What a client asks of one partition; `topic` is a name or, from protocol version 13 on, a topic id.
+
+    Epochs are -1 where the client has none. `sent_high_watermark` and `sent_log_start_offset` are what a session's last
+    answer said.
+    """
+
+    topic: TopicKey
+    partition: int
+    fetch_offset: int
+    partition_max_bytes: int
+    current_leader_epoch: int = -1
+    last_fetched_epoch: int = -1
+    sent_high_watermark: int = -1
+    sent_log_start_offset: int = -1
+
+    @property
+    def key(self) -> PartitionKey:
+        return (self.topic, self.partition)
+
+
+@dataclass(slots=True)
+class FetchSession:
+    """A client's partitions, in the order in which they are served; `epoch` is the one its next request must carry."""
+
+    session_id: int
+    uses_topic_ids: bool
+    created_ms: int
+    last_used_ms: int
+    epoch: int = 1
+    partitions: dict[PartitionKey, FetchPartition] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class FetchContext:
+    """What one request fetches: its partitions, the session it belongs to (None: none), whether its answer is incremental."""
+
+    partitions: list[FetchPartition]
+    session: FetchSession | None
+    incremental: bool
+
+    @property
+    def session_id(self) -> int:
+        return 0 if self.session is None else self.session.session_id
+
+    def must_tell(self, partition: FetchPartition, high_watermark: int, log_start_offset: int) -> bool:
+        """Whether the client does not know these offsets yet; for a partition that has neither records nor an error."""
+        return not self.incremental or (
+            partition.sent_high_watermark != high_watermark or partition.sent_log_start_offset != log_start_offset
+        )
+
+    def told(self, partition: FetchPartition, high_watermark: int, log_start_offset: int, *, had_records: bool) -> None:
+        """The answer says this. A partition that gave records goes to the end, so that each has its turn."""
+        partition.sent_high_watermark = high_watermark
+        partition.sent_log_start_offset = log_start_offset
+        if had_records and self.session is not None and self.session.partitions.pop(partition.key, None) is not None:
+            self.session.partitions[partition.key] = partition
+
+    def told_error(self, partition: FetchPartition) -> None:
+        """The answer has an error for it: the next one tells everything again."""
+        partition.sent_high_watermark = -1
+        partition.sent_log_start_offset = -1
+
+
+class FetchSessionCache:
+    """The sessions of all clients."""
+
+    def __init__(self, slots: int, random_id: Callable[[], int]) -> None:
+        """`random_id` gives integers in [1, 2**31)."""
+        self._slots = slots
+        self._random_id = random_id
+        self._sessions: dict[int, FetchSession] = {}  # least recently used first
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def begin(
+        self,
+        session_id: int,
+        epoch: int,
+        partitions: Sequence[FetchPartition],
+        forgotten: Iterable[PartitionKey],
+        *,
+        uses_topic_ids: bool,
+        now_ms: int,
+    ) -> FetchContext:
+        """Find out what a request fetches.
+
+        Raises `FetchSessionIdNotFoundError`, `InvalidFetchSessionEpochError` or `FetchSessionTopicIdError`; the client
+        then starts again with a full fetch.
+        """
+        if epoch in (FINAL_EPOCH, INITIAL_EPOCH):
+            self._sessions.pop(session_id, None)
+            session = None
+            if epoch == INITIAL_EPOCH and partitions:
+                session = self._create(partitions, uses_topic_ids=uses_topic_ids, now_ms=now_ms)
+            return FetchContext(list(partitions), session, incremental=False)
+        session = self._sessions.get(session_id)
+        if session is None:
+            raise FetchSessionIdNotFoundError()
+        if session.epoch != epoch:
+            raise InvalidFetchSessionEpochError()
+        if session.uses_topic_ids != uses_topic_ids:
+            raise FetchSessionTopicIdError()
+        self._update(session, partitions, forgotten)
+        session.epoch = 1 if session.epoch == _EPOCH_MAX else session.epoch + 1
+        session.last_used_ms = now_ms
+        del self._sessions[session_id]
+        if not session.partitions:
+            return FetchContext([], None, incremental=True)
+        self._sessions[session_id] = session
+        return FetchContext(list(session.partitions.values()), session, incremental=True)
+
+    @staticmethod
+    def _update(session: FetchSession, partitions: Sequence[FetchPartition], forgotten: Iterable[PartitionKey]) -> None:
+        for partition in partitions:
+            known = session.partitions.get(partition.key)
+            if known is None:
+                session.partitions[partition.key] = partition
+            else:
+                known.fetch_offset = partition.fetch_offset
+                known.partition_max_bytes = partition.partition_max_bytes
+                known.current_leader_epoch = partition.current_leader_epoch
+                known.last_fetched_epoch = partition.last_fetched_epoch
+        for key in forgotten:
+            session.partitions.pop(key, None)
+
+    def _create(
+        self, partitions: Sequence[FetchPartition], *, uses_topic_ids: bool, now_ms: int
+    ) -> FetchSession | None:
+        if not self._make_room(len(partitions), now_ms):
+            return None
+        session_id = self._random_id()
+        while session_id in self._sessions:
+            session_id = self._random_id()
+        session = FetchSession(session_id, uses_topic_ids, now_ms, now_ms)
+        session.partitions = {partition.key: partition for partition in partitions}
+        self._sessions[session_id] = session
+        return session
+
+    def _make_room(self, size: int, now_ms: int) -> bool:
+        if len(self._sessions) < self._slots:
+            return True
+        if not self._sessions:
+            return False
+        idle = next(iter(self._sessions.values()))
+        if now_ms - idle.last_used_ms > IDLE_MS:
+            del self._sessions[idle.session_id]
+            return True
+        settled = [each for each in self._sessions.values() if now_ms - each.created_ms > IDLE_MS]
+        smallest = min(settled, key=lambda each: len(each.partitions), default=None)
+        if smallest is not None and len(smallest.partitions) < size:
+            del self._sessions[smallest.session_id]
+            return True
+        return False

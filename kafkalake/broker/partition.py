@@ -1,0 +1,122 @@
+"""One partition that this broker leads: its log, the producers' batches that wait for it, the cached tail.
+
+**Group commit.** Batches of all connections that arrive in one turn of the event loop are queued here and written by one
+`flush`: one append of the log for all of them. Then three separate steps, so that replicas can come between them: the
+batches are in the log; the high watermark moves; the producers are answered. With one replica they follow at once, and
+the answer comes last, so that whoever has it finds the record in every reader, Spark included.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from kafkalake.broker.wire_cache import PartitionTail
+from kafkalake.errors import FencedLeaderEpochError, KafkaError, KafkaStorageError, UnknownLeaderEpochError
+from kafkalake.record.batch import RecordBatch
+from kafkalake.storage.log import AppendResult, Log
+
+if TYPE_CHECKING:
+    from kafkalake.broker.topics import Topic
+
+logger = logging.getLogger(__name__)
+
+
+class PendingAppend:
+    """A batch in the queue. `original` are the producer's bytes where the cache may give them to consumers as they are."""
+
+    __slots__ = ("batch", "done", "original", "tag")
+
+    def __init__(
+        self,
+        batch: RecordBatch,
+        original: bytes | memoryview | None,
+        done: Callable[[object, AppendResult | KafkaError], None],
+        tag: object,
+    ) -> None:
+        self.batch = batch
+        self.original = original
+        self.done = done
+        self.tag = tag
+
+
+class Partition:
+    """A partition. Used by the event loop's thread only."""
+
+    __slots__ = ("_queue", "_tail", "appended_bytes", "index", "leader_epoch", "log", "removed", "topic")
+
+    def __init__(self, topic: Topic, index: int, log: Log, tail: PartitionTail) -> None:
+        self.topic = topic
+        self.index = index
+        self.log = log
+        self.leader_epoch = log.leader_epoch
+        self.removed = False
+        self.appended_bytes = 0
+        self._tail = tail
+        self._queue: list[PendingAppend] = []
+
+    @property
+    def name(self) -> str:
+        """Topic and number, as logs and directories show it."""
+        return f"{self.topic.name}-{self.index}"
+
+    def check_leader_epoch(self, epoch: int) -> None:
+        """A client's idea of the leader epoch (-1: it has none) against ours.
+
+        Raises `FencedLeaderEpochError` (it is behind) or `UnknownLeaderEpochError` (it is ahead). Source: KIP-320.
+        """
+        if epoch >= 0 and epoch != self.leader_epoch:
+            if epoch < self.leader_epoch:
+                raise FencedLeaderEpochError()
+            raise UnknownLeaderEpochError()
+
+    def enqueue(self, pending: PendingAppend) -> bool:
+        """Queue a batch for the next flush; whether it is the first in the queue."""
+        self._queue.append(pending)
+        return len(self._queue) == 1
+
+    def flush(self) -> list[tuple[PendingAppend, AppendResult | KafkaError]]:
+        """Append what is queued, move the high watermark; the results, for the caller to answer."""
+        queue, self._queue = self._queue, []
+        if self.removed:
+            return [(pending, KafkaStorageError("the topic is being deleted")) for pending in queue]
+        try:
+            results = self.log.append([pending.batch for pending in queue], self.leader_epoch)
+            self._keep_originals(queue, results)
+            self.log.advance_high_watermark(self.log.log_end_offset)
+        except Exception as error:
+            # What was not foreseen must not leave producers without an answer, nor bytes in the cache that the log may lack.
+            logger.exception("append failed partition=%s", self.name)
+            self._tail.clear()
+            return [(pending, KafkaStorageError(f"append failed: {error}")) for pending in queue]
+        return list(zip(queue, results, strict=True))
+
+    def read_tail(
+        self, offset: int, end_offset: int, bytes_max: int, *, first_whole: bool
+    ) -> tuple[list[memoryview], int] | None:
+        """Cached original batches, see `PartitionTail.read`."""
+        return self._tail.read(offset, end_offset, bytes_max, first_whole=first_whole)
+
+    def forget_tail(self) -> None:
+        """Let the cached bytes go."""
+        self._tail.clear()
+
+    def _keep_originals(self, queue: list[PendingAppend], results: list[AppendResult | KafkaError]) -> None:
+        epoch = self.leader_epoch.to_bytes(4, "big", signed=True)
+        for pending, result in zip(queue, results, strict=True):
+            if isinstance(result, KafkaError) or result.duplicate:
+                continue
+            original = pending.original
+            if original is None:
+                self._tail.clear()
+                self.appended_bytes += len(pending.batch.body)
+                continue
+            length = len(original)
+            self.appended_bytes += length
+            room = self._tail.reserve(length, result.base_offset, result.last_offset + 1)
+            if room is not None:
+                # Record batch v2: base offset at 0, leader epoch at 12; the checksum covers neither.
+                room[:] = original
+                room[0:8] = result.base_offset.to_bytes(8, "big")
+                room[12:16] = epoch

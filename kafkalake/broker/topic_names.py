@@ -1,0 +1,45 @@
+"""Kafka's rules for topic names.
+
+A name is at most 249 characters of `a-z A-Z 0-9 . _ -`, and neither `.` nor `..`. Names that differ only in `.` against `_`
+collide, because Kafka's metrics show both as `_`; the second of two such names is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from kafkalake.errors import InvalidTopicError
+
+NAME_LENGTH_MAX = 249
+_LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+def check_topic_name(name: str) -> None:
+    """Raise `InvalidTopicError`, with Kafka's words, for a name that no topic may have."""
+    if not name:
+        raise InvalidTopicError("Topic name is invalid: the empty string is not allowed")
+    if name == ".":
+        raise InvalidTopicError("Topic name is invalid: '.' is not allowed")
+    if name == "..":
+        raise InvalidTopicError("Topic name is invalid: '..' is not allowed")
+    if len(name) > NAME_LENGTH_MAX:
+        raise InvalidTopicError(
+            f"Topic name is invalid: the length of '{name}' is longer than the max allowed length {NAME_LENGTH_MAX}"
+        )
+    if not _LEGAL.fullmatch(name):
+        raise InvalidTopicError(
+            f"Topic name is invalid: '{name}' contains one or more characters other than ASCII alphanumerics, "
+            "'.', '_' and '-'"
+        )
+
+
+def collision_key(name: str) -> str:
+    """Names with the same key collide."""
+    return name.replace(".", "_")
+
+
+def find_collision(name: str, existing: Iterable[str]) -> str | None:
+    """A name among `existing` that collides with `name` without being equal to it."""
+    key = collision_key(name)
+    return next((other for other in existing if other != name and collision_key(other) == key), None)

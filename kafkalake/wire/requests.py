@@ -1,0 +1,304 @@
+"""Requests: header and body from the bytes of one frame.
+
+kio's schemas tell each version's fields; the reading is ours, because kio's native reader allocates what a count claims before it
+looks whether the bytes are there, and one hostile frame would end the process. Here no count is believed beyond the bytes
+that are left, and a request may hold at most `ELEMENTS_MAX` array elements, which bounds its memory.
+
+A body is a `Message`: one attribute for each field of that version, named as kio names it; times in milliseconds, errors as
+codes, the null uuid as None. A field that came with a later version is absent: handlers read it by `getattr` with a default.
+
+Whatever is wrong with the bytes, the error is `InvalidRequestError`: who sent them is disconnected. Source: Kafka protocol
+guide, "Headers", "Messages"; KIP-482 (flexible versions).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import Field, fields
+from functools import cache
+from types import NoneType, SimpleNamespace, UnionType
+from typing import Any, NamedTuple, Union, get_args, get_origin
+from uuid import UUID
+
+from kio.index import load_request_schema
+
+from kafkalake.errors import InvalidRequestError
+
+ELEMENTS_MAX = 250_000
+"""Array elements in one request, over all its arrays."""
+
+Message = SimpleNamespace
+Reader = Callable[[Any, int, list[int]], tuple[Any, int]]
+"""(frame, position, [elements that may still come]) -> (value, position after it)."""
+
+_FIXED = struct.Struct(">hhi")
+_CLIENT_ID_LENGTH = struct.Struct(">h")
+_NUMBERS = {
+    "bool": "?",
+    "int8": "b",
+    "int16": "h",
+    "uint16": "H",
+    "int32": "i",
+    "int64": "q",
+    "float64": "d",
+    "error_code": "h",
+    "timedelta_i32": "i",
+    "timedelta_i64": "q",
+    "datetime_i64": "q",
+}
+
+
+class RequestHeader(NamedTuple):
+    """What stands before every request; `body` is where the body begins in the frame."""
+
+    api_key: int
+    version: int
+    correlation_id: int
+    client_id: str | None
+    body: int
+
+
+def read_fixed_header(frame: Any) -> tuple[int, int, int]:
+    """(api key, version, correlation id): the part that is the same in every version. Raises `InvalidRequestError`."""
+    if len(frame) < _FIXED.size:
+        raise InvalidRequestError("the request is shorter than its header")
+    return _FIXED.unpack_from(frame, 0)
+
+
+def read_header(frame: Any) -> RequestHeader:
+    """The header of a request whose version is known to be supported. Raises `InvalidRequestError`.
+
+    The client id is a string with a 16-bit length in all versions; flexible versions have tagged fields after it.
+    """
+    try:
+        api_key, version, correlation_id = _FIXED.unpack_from(frame, 0)
+        (length,) = _CLIENT_ID_LENGTH.unpack_from(frame, 8)
+        position = 10
+        client_id = None
+        if length >= 0:
+            position += length
+            _check_room(frame, 10, length)
+            client_id = str(frame[10:position], "utf-8")
+        if _schema(api_key, version)[1]:
+            position = _skip_tagged_fields(frame, position, {}, None, [0])
+    except (struct.error, IndexError, UnicodeDecodeError) as error:
+        raise InvalidRequestError(f"malformed request header: {error}") from None
+    return RequestHeader(api_key, version, correlation_id, client_id, position)
+
+
+def decode_request(header: RequestHeader, frame: Any) -> Any:
+    """The body, a `Message`. `bytes` fields are views of `frame`. Raises `InvalidRequestError`, also for bytes left over."""
+    read = _schema(header.api_key, header.version)[0]
+    try:
+        body, end = read(frame, header.body, [ELEMENTS_MAX])
+    except (struct.error, IndexError, UnicodeDecodeError) as error:
+        raise InvalidRequestError(
+            f"malformed request (api {header.api_key}, version {header.version}): {error}"
+        ) from None
+    if end != len(frame):
+        raise InvalidRequestError(
+            f"malformed request (api {header.api_key}, version {header.version}): {len(frame) - end} bytes too many"
+        )
+    return body
+
+
+def _check_room(frame: Any, position: int, length: int) -> None:
+    if length > len(frame) - position:
+        raise InvalidRequestError(f"{length} bytes are announced at byte {position} of {len(frame)}")
+
+
+def _varint(frame: Any, position: int) -> tuple[int, int]:
+    byte = frame[position]
+    if byte < 0x80:
+        return byte, position + 1
+    value = byte & 0x7F
+    for shift in (7, 14, 21, 28):
+        position += 1
+        byte = frame[position]
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position + 1
+    raise InvalidRequestError(f"a varint is too long at byte {position}")
+
+
+def _length_reader(*, flexible: bool, wide: bool) -> Callable[[Any, int], tuple[int, int]]:
+    """Reads the length before a string (`wide` False), bytes or an array; -1 stands for null."""
+    if flexible:
+
+        def read_compact(frame: Any, position: int) -> tuple[int, int]:
+            value, position = _varint(frame, position)
+            return value - 1, position
+
+        return read_compact
+    layout = struct.Struct(">i" if wide else ">h")
+
+    def read_plain(frame: Any, position: int) -> tuple[int, int]:
+        (value,) = layout.unpack_from(frame, position)
+        if value < -1:
+            raise InvalidRequestError(f"a length of {value} at byte {position}")
+        return value, position + layout.size
+
+    return read_plain
+
+
+def _number_reader(layout: str) -> Reader:
+    number = struct.Struct(">" + layout)
+
+    def read(frame: Any, position: int, budget: list[int]) -> tuple[Any, int]:
+        return number.unpack_from(frame, position)[0], position + number.size
+
+    return read
+
+
+def _read_uuid(frame: Any, position: int, budget: list[int]) -> tuple[UUID | None, int]:
+    _check_room(frame, position, 16)
+    data = bytes(frame[position : position + 16])
+    return (UUID(bytes=data) if any(data) else None), position + 16
+
+
+def _bytes_reader(*, flexible: bool, text: bool, nullable: bool) -> Reader:
+    read_length = _length_reader(flexible=flexible, wide=not text)
+
+    def read(frame: Any, position: int, budget: list[int]) -> tuple[Any, int]:
+        length, start = read_length(frame, position)
+        if length < 0:
+            if not nullable:
+                raise InvalidRequestError(f"a null where none is allowed at byte {position}")
+            return None, start
+        end = start + length
+        if end > len(frame):
+            _check_room(frame, start, length)
+        data = frame[start:end]
+        return (str(data, "utf-8") if text else data), end
+
+    return read
+
+
+def _array_reader(item: Reader, *, flexible: bool, nullable: bool) -> Reader:
+    read_length = _length_reader(flexible=flexible, wide=True)
+
+    def read(frame: Any, position: int, budget: list[int]) -> tuple[Any, int]:
+        count, start = read_length(frame, position)
+        if count < 0:
+            if not nullable:
+                raise InvalidRequestError(f"a null array where none is allowed at byte {position}")
+            return None, start
+        _check_room(frame, start, count)  # each element has at least one byte
+        budget[0] -= count
+        if budget[0] < 0:
+            raise InvalidRequestError(f"more than {ELEMENTS_MAX} array elements")
+        values = []
+        for _ in range(count):
+            value, start = item(frame, start, budget)
+            values.append(value)
+        return values, start
+
+    return read
+
+
+def _nullable_struct(item: Reader) -> Reader:
+    def read(frame: Any, position: int, budget: list[int]) -> tuple[Any, int]:
+        return item(frame, position + 1, budget) if frame[position] == 1 else (None, position + 1)
+
+    return read
+
+
+def _without_none(kind: Any) -> tuple[Any, bool]:
+    if get_origin(kind) in (Union, UnionType):
+        return next(each for each in get_args(kind) if each is not NoneType), True
+    return kind, False
+
+
+def _field_reader(field: Field[Any], *, flexible: bool) -> Reader:
+    kind, nullable = _without_none(field.type)
+    is_array = get_origin(kind) is tuple
+    inner, inner_nullable = _without_none(get_args(kind)[0]) if is_array else (kind, False)
+    kafka_type = field.metadata.get("kafka_type")
+    reader: Reader
+    if hasattr(inner, "__dataclass_fields__"):
+        reader = _struct_reader(inner)
+        if nullable and not is_array:
+            reader = _nullable_struct(reader)
+    elif kafka_type in _NUMBERS:
+        reader = _number_reader(_NUMBERS[kafka_type])
+    elif kafka_type == "uuid":
+        reader = _read_uuid
+    else:
+        reader = _bytes_reader(flexible=flexible, text=kafka_type == "string", nullable=nullable and not is_array)
+    return _array_reader(reader, flexible=flexible, nullable=nullable or inner_nullable) if is_array else reader
+
+
+def _is_number(field: Field[Any]) -> bool:
+    return get_origin(_without_none(field.type)[0]) is not tuple and field.metadata.get("kafka_type") in _NUMBERS
+
+
+def _steps(plain: list[Field[Any]], *, flexible: bool) -> list[tuple[tuple[str, ...], Any]]:
+    """How to read the fields in order: neighbouring numbers in one go (a `Struct`), others by their reader."""
+    steps: list[tuple[tuple[str, ...], Any]] = []
+    numbers: list[Field[Any]] = []
+    for field in [*plain, None]:
+        if field is not None and _is_number(field):
+            numbers.append(field)
+            continue
+        if numbers:
+            layout = struct.Struct(">" + "".join(_NUMBERS[each.metadata["kafka_type"]] for each in numbers))
+            steps.append((tuple(each.name for each in numbers), layout))
+            numbers = []
+        if field is not None:
+            steps.append(((field.name,), _field_reader(field, flexible=flexible)))
+    return steps
+
+
+@cache
+def _struct_reader(entity: Any) -> Reader:
+    flexible = entity.__flexible__
+    plain = [each for each in fields(entity) if "tag" not in each.metadata]
+    steps = _steps(plain, flexible=flexible)
+    tagged = {
+        each.metadata["tag"]: (each.name, _field_reader(each, flexible=flexible))
+        for each in fields(entity)
+        if "tag" in each.metadata
+    }
+
+    def read(frame: Any, position: int, budget: list[int]) -> tuple[Any, int]:
+        message = Message()
+        values = message.__dict__
+        for names, step in steps:
+            if type(step) is struct.Struct:
+                values.update(zip(names, step.unpack_from(frame, position), strict=True))
+                position += step.size
+            else:
+                values[names[0]], position = step(frame, position, budget)
+        if flexible:
+            if frame[position] == 0:
+                position += 1
+            else:
+                position = _skip_tagged_fields(frame, position, tagged, values, budget)
+        return message, position
+
+    return read
+
+
+def _skip_tagged_fields(
+    frame: Any, position: int, known: dict[int, tuple[str, Reader]], values: dict[str, Any] | None, budget: list[int]
+) -> int:
+    """Read the tagged fields that are known into `values` and pass over the others."""
+    count, position = _varint(frame, position)
+    for _ in range(count):
+        tag, position = _varint(frame, position)
+        size, position = _varint(frame, position)
+        _check_room(frame, position, size)
+        if tag in known and values is not None:
+            name, reader = known[tag]
+            values[name], end = reader(frame, position, budget)
+            if end != position + size:
+                raise InvalidRequestError(f"tagged field {tag} is not as long as announced, at byte {position}")
+        position += size
+    return position
+
+
+@cache
+def _schema(api_key: int, version: int) -> tuple[Reader, bool]:
+    schema: Any = load_request_schema(api_key, version)
+    return _struct_reader(schema), bool(schema.__flexible__)
