@@ -11,15 +11,13 @@ Tests that fail show what their brokers wrote to stderr.
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import jars
+import local_spark
 import pytest
-from kafka_reference import PROJECT, ApacheKafka, BrokerProcess, Kafkalake, topic_name
+from kafka_reference import ApacheKafka, BrokerProcess, Kafkalake, topic_name
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,7 +47,9 @@ def pytest_runtest_makereport(
     report = yield
     if report.failed:
         for broker in item.stash.get(BROKERS_OF_TEST, []):
-            report.sections.append((f"{broker.name} at {broker.bootstrap_servers}", broker.stderr_tail(80).removeprefix("; ")))
+            report.sections.append(
+                (f"{broker.name} at {broker.bootstrap_servers}", broker.stderr_tail(80).removeprefix("; "))
+            )
     return report
 
 
@@ -125,35 +125,10 @@ def topic() -> str:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """One Spark session, local[2], with the settings of spark-conf, Delta, and Spark's own Kafka connector."""
-    from pyspark.sql import SparkSession
-
-    directory = tmp_path_factory.mktemp("spark")
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    builder = SparkSession.builder.master("local[2]").appName("kafkalake tests")
-    for name, value in spark_settings(directory).items():
-        builder = builder.config(name, value)
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
+    settings = local_spark.settings(
+        tmp_path_factory.mktemp("spark"), jar_sets=("delta", "spark-kafka"), driver_memory="1g"
+    )
+    settings["spark.sql.shuffle.partitions"] = "4"
+    session = local_spark.session(master="local[2]", name="kafkalake tests", of=settings)
     yield session
-    session.stop()
-
-
-def spark_settings(directory: Path) -> dict[str, str]:
-    """The settings of spark-conf/spark-defaults.conf, made small, quiet and offline for tests in `directory`."""
-    settings = jars.spark_defaults()
-    for resolved_here in ("spark.jars.packages", "spark.jars.excludes"):
-        del settings[resolved_here]
-    log4j = f"-Dlog4j2.configurationFile=file:{PROJECT / 'spark-conf' / 'log4j2.properties'}"
-    return {
-        **settings,
-        "spark.jars": ",".join(jars.jars("delta") + jars.jars("spark-kafka")),
-        "spark.driver.extraJavaOptions": f"{settings['spark.driver.extraJavaOptions']} {log4j} "
-        f"-Dderby.system.home={directory}",
-        "spark.driver.memory": "1g",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.local.dir": str(directory / "local"),
-        "spark.sql.warehouse.dir": str(directory / "warehouse"),
-        "spark.sql.shuffle.partitions": "4",
-        "spark.ui.enabled": "false",
-    }
+    local_spark.end(session)

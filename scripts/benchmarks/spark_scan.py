@@ -6,15 +6,13 @@ One session reads both, in turns. Each figure is the time from `load` to the res
 from __future__ import annotations
 
 import contextlib
-import os
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import jars
-from kafka_reference import PROJECT, BrokerProcess, Kafkalake, create_topic
+import local_spark
+from kafka_reference import BrokerProcess, Kafkalake, create_topic
 from pyspark.sql import DataFrame, SparkSession
 
 from benchmarks import kafka_tools
@@ -99,28 +97,10 @@ def _compare(
 @contextlib.contextmanager
 def spark_session(directory: Path) -> Iterator[SparkSession]:
     """A session on this machine's cores with spark-conf's settings, Delta, and Spark's Kafka connector."""
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    settings = jars.spark_defaults()
-    for resolved_here in ("spark.jars.packages", "spark.jars.excludes"):
-        del settings[resolved_here]
     with tempfile.TemporaryDirectory(prefix="kafkalake-spark-", dir=directory, ignore_cleanup_errors=True) as scratch:
-        settings |= {
-            "spark.jars": ",".join(jars.jars("delta") + jars.jars("spark-kafka")),
-            "spark.driver.extraJavaOptions": settings["spark.driver.extraJavaOptions"]
-            + f" -Dlog4j2.configurationFile=file:{PROJECT / 'spark-conf' / 'log4j2.properties'}"
-            + f" -Dderby.system.home={scratch}",
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
-            "spark.local.dir": scratch,
-            "spark.sql.warehouse.dir": f"{scratch}/warehouse",
-            "spark.ui.enabled": "false",
-        }
-        builder = SparkSession.builder.master("local[*]").appName("kafkalake benchmark")
-        for name, value in settings.items():
-            builder = builder.config(name, value)
-        session = builder.getOrCreate()
-        session.sparkContext.setLogLevel("ERROR")
+        settings = local_spark.settings(Path(scratch), jar_sets=("delta", "spark-kafka"))
+        session = local_spark.session(master="local[*]", name="kafkalake benchmark", of=settings)
         try:
             yield session
         finally:
-            session.stop()
+            local_spark.end(session)
