@@ -1,0 +1,439 @@
+"""Kernels that turn a record batch v2 into the Arrow body of a `record.RecordBatch`.
+
+`check_batch` looks at the header and the checksum. `read_records` walks the records twice: once to validate every
+length and to add up what the columns need, once to copy. Between the two it lays out the body; where `out` is too small
+it says how much it wants and has written nothing. One call does both for an uncompressed batch (`read_batch`). Nothing
+is allocated for what a header claims: the caller bounds the number of records by the bytes that carry them.
+
+Measured: see `record_batch.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kafkalake.record import layout as at
+from kafkalake.record.compiled import compiled
+from kafkalake.record.crc32c import START, extend, finish
+from kafkalake.record.memory import copy, load_u8, store_i32, store_i64, store_u8
+from kafkalake.wire import batch_header as wire
+from kafkalake.wire.header_key import store_key, stored_bytes
+from kafkalake.wire.varint import big_i16, big_i32, big_i64, big_u32, read_varint, read_varlong
+
+# What a kernel returns. Messages and error classes: `record_batch.FAULTS`.
+OK = 0
+NEEDS_ROOM = 1
+CORRUPT_LENGTH, BAD_CHECKSUM, BAD_MAGIC = 2, 3, 4
+BASE_OFFSET_NOT_ZERO, BAD_COUNT, BAD_OFFSET_RANGE, CONTROL_FROM_CLIENT, BAD_SEQUENCE, BAD_PRODUCER = 5, 6, 7, 8, 9, 10
+BAD_TIMESTAMP_TYPE = 11
+BAD_RECORD_LENGTH, BAD_RECORD, BAD_OFFSET_DELTA, BAD_HEADER_COUNT, BAD_HEADER_KEY, TRAILING_BYTES = (
+    12,
+    13,
+    14,
+    15,
+    16,
+    17,
+)
+TIMESTAMP_OUT_OF_RANGE, BODY_TOO_LARGE, BAD_CONTROL_RECORD = 18, 19, 20
+
+# `numbers`: int64[NUMBERS], what a kernel fills: a layout, a header, and a few results.
+FIRST_HEADER_FIELD = at.LAYOUT_SIZE
+ROOM = FIRST_HEADER_FIELD + at.HEADER_FIELDS
+"""Bytes of the body: used, or needed where `out` was too small."""
+RECORD_INDEX = ROOM + 1
+"""The record at fault."""
+MIN_TIMESTAMP = ROOM + 2
+"""Smallest timestamp of the records that have one; -1 where none has."""
+CLAIMED = ROOM + 3
+"""Number of records that the batch header claims."""
+KEY_BYTES, VALUE_BYTES, HEADER_KEY_BYTES, HEADER_VALUE_BYTES = ROOM + 4, ROOM + 5, ROOM + 6, ROOM + 7
+NUMBERS = ROOM + 8
+
+LARGEST_BODY = 0x7FFF0000
+"""Bytes: what an Arrow message of ours may hold, with room for padding."""
+KNOWN_ATTRIBUTES = (
+    at.ATTRIBUTE_COMPRESSION_MASK | at.ATTRIBUTE_LOG_APPEND_TIME | at.ATTRIBUTE_TRANSACTIONAL | at.ATTRIBUTE_CONTROL
+)
+
+
+@compiled()
+def _check_produced(data: Any, position: Any) -> Any:
+    """What Kafka asks of a batch that comes from a client (LogValidator, UnifiedLog.analyzeAndValidateRecords)."""
+    attributes = big_i16(data, position + wire.ATTRIBUTES)
+    count = big_i32(data, position + wire.RECORD_COUNT)
+    if attributes & at.ATTRIBUTE_CONTROL:
+        return CONTROL_FROM_CLIENT
+    if attributes & at.ATTRIBUTE_LOG_APPEND_TIME:
+        return BAD_TIMESTAMP_TYPE
+    if count <= 0:
+        return BAD_COUNT
+    if big_i32(data, position + wire.LAST_OFFSET_DELTA) != count - 1:
+        return BAD_OFFSET_RANGE
+    if big_i64(data, position + wire.PRODUCER_ID) >= 0:
+        if big_i32(data, position + wire.BASE_SEQUENCE) < 0:
+            return BAD_SEQUENCE
+        if big_i16(data, position + wire.PRODUCER_EPOCH) < 0:
+            return BAD_PRODUCER
+    elif attributes & at.ATTRIBUTE_TRANSACTIONAL or big_i64(data, position + wire.PRODUCER_ID) != wire.NO_PRODUCER_ID:
+        return BAD_PRODUCER
+    return OK
+
+
+@compiled()
+def _check_batch(data: Any, position: Any, end: Any, produced: Any) -> Any:
+    if end - position < wire.RECORDS:
+        return CORRUPT_LENGTH
+    if load_u8(data, position + wire.MAGIC) != wire.MAGIC_2:
+        return BAD_MAGIC
+    if big_i32(data, position + wire.BATCH_LENGTH) != end - position - wire.BEFORE_BATCH_LENGTH:
+        return CORRUPT_LENGTH
+    if produced and big_i64(data, position) != 0:
+        return BASE_OFFSET_NOT_ZERO
+    if np.int64(finish(extend(START, data, position + wire.ATTRIBUTES, end))) != big_u32(data, position + wire.CRC):
+        return BAD_CHECKSUM
+    if produced:
+        return _check_produced(data, position)
+    if big_i32(data, position + wire.RECORD_COUNT) < 0 or big_i32(data, position + wire.LAST_OFFSET_DELTA) < 0:
+        return BAD_COUNT
+    return OK
+
+
+@compiled()
+def _read_header(data: Any, position: Any, numbers: Any) -> None:
+    first = FIRST_HEADER_FIELD
+    numbers[first + at.BASE_OFFSET] = big_i64(data, position)
+    numbers[first + at.LAST_OFFSET_DELTA] = big_i32(data, position + wire.LAST_OFFSET_DELTA)
+    numbers[first + at.LEADER_EPOCH] = big_i32(data, position + wire.PARTITION_LEADER_EPOCH)
+    numbers[first + at.PRODUCER_ID] = big_i64(data, position + wire.PRODUCER_ID)
+    numbers[first + at.PRODUCER_EPOCH] = big_i16(data, position + wire.PRODUCER_EPOCH)
+    numbers[first + at.ATTRIBUTES] = big_i16(data, position + wire.ATTRIBUTES) & KNOWN_ATTRIBUTES
+    numbers[first + at.BASE_SEQUENCE] = big_i32(data, position + wire.BASE_SEQUENCE)
+    numbers[first + at.BASE_TIMESTAMP] = big_i64(data, position + wire.BASE_TIMESTAMP)
+    numbers[first + at.MAX_TIMESTAMP] = big_i64(data, position + wire.MAX_TIMESTAMP)
+    numbers[first + at.RECORDS] = big_i32(data, position + wire.RECORD_COUNT)
+    numbers[first + at.CONTROL_TYPE] = -1
+    numbers[first + at.RESERVED] = 0
+    numbers[first + at.COORDINATOR_EPOCH] = 0
+    numbers[CLAIMED] = big_i32(data, position + wire.RECORD_COUNT)
+
+
+@compiled()
+def _measure_headers(data: Any, position: Any, end: Any, count: Any, numbers: Any) -> Any:
+    """Validate the headers of one record and count them; returns (status, position behind them)."""
+    for _ in range(count):
+        length, position = read_varint(data, position, end)
+        if position < 0:
+            return BAD_RECORD, 0
+        if length < 0:
+            return BAD_HEADER_KEY, 0
+        if length > end - position:
+            return BAD_RECORD, 0
+        numbers[HEADER_KEY_BYTES] += stored_bytes(data, position, length)
+        position += length
+        length, position = read_varint(data, position, end)
+        if position < 0 or length < -1 or length > end - position:
+            return BAD_RECORD, 0
+        if length < 0:
+            numbers[at.HEADER_VALUE_NULLS] += 1
+        else:
+            numbers[HEADER_VALUE_BYTES] += length
+            position += length
+    numbers[at.HEADER_ROWS] += count
+    return OK, position
+
+
+@compiled()
+def _measure(data: Any, position: Any, end: Any, produced: Any, numbers: Any) -> Any:
+    """First walk: validate every record of `data[position:end]` and add up its columns in `numbers`."""
+    count = numbers[CLAIMED]
+    base_timestamp = numbers[FIRST_HEADER_FIELD + at.BASE_TIMESTAMP]
+    last_delta = numbers[FIRST_HEADER_FIELD + at.LAST_OFFSET_DELTA]
+    for field in range(at.FIRST_BUFFER):
+        numbers[field] = 0
+    key_bytes = value_bytes = key_nulls = value_nulls = 0
+    numbers[HEADER_KEY_BYTES] = numbers[HEADER_VALUE_BYTES] = 0
+    smallest, largest = 0x7FFFFFFFFFFFFFFF, -0x8000000000000000
+    previous = -1
+    for i in range(count):
+        numbers[RECORD_INDEX] = i
+        length, position = read_varint(data, position, end)
+        if position < 0 or length < 0 or length > end - position:
+            return BAD_RECORD_LENGTH
+        record_end = position + length
+        delta, position = read_varlong(data, position + 1, record_end)  # behind the attributes, which mean nothing yet
+        if position < 0:
+            return BAD_RECORD
+        timestamp = base_timestamp + delta
+        if timestamp != wire.NO_TIMESTAMP:
+            smallest = min(smallest, timestamp)
+        largest = max(largest, timestamp)
+        delta, position = read_varint(data, position, record_end)
+        if position < 0:
+            return BAD_RECORD
+        if (produced and delta != i) or delta <= previous or delta > last_delta:
+            return BAD_OFFSET_DELTA
+        previous = delta
+        length, position = read_varint(data, position, record_end)
+        if position < 0 or length < -1 or length > record_end - position:
+            return BAD_RECORD
+        if length < 0:
+            key_nulls += 1
+        else:
+            key_bytes += length
+            position += length
+        length, position = read_varint(data, position, record_end)
+        if position < 0 or length < -1 or length > record_end - position:
+            return BAD_RECORD
+        if length < 0:
+            value_nulls += 1
+        else:
+            value_bytes += length
+            position += length
+        headers, position = read_varint(data, position, record_end)
+        if position < 0:
+            return BAD_RECORD
+        if headers != 0:
+            if headers < 0 or headers > (record_end - position) // 2:
+                return BAD_HEADER_COUNT
+            status, position = _measure_headers(data, position, record_end, headers, numbers)
+            if status != OK:
+                return status
+        if position != record_end:
+            return BAD_RECORD_LENGTH
+    if position != end:
+        return TRAILING_BYTES
+    numbers[at.ROWS] = count
+    numbers[at.KEY_NULLS], numbers[at.VALUE_NULLS] = key_nulls, value_nulls
+    numbers[KEY_BYTES], numbers[VALUE_BYTES] = key_bytes, value_bytes
+    if count:
+        numbers[MIN_TIMESTAMP] = min(smallest, max(largest, wire.NO_TIMESTAMP))
+        if smallest < wire.EARLIEST_TIMESTAMP_MS or largest > wire.LATEST_TIMESTAMP_MS:
+            return TIMESTAMP_OUT_OF_RANGE
+        if produced:
+            numbers[FIRST_HEADER_FIELD + at.MAX_TIMESTAMP] = largest
+    return OK
+
+
+@compiled()
+def _place(numbers: Any, buffer: Any, position: Any, length: Any) -> Any:
+    numbers[at.FIRST_BUFFER + 2 * buffer] = position
+    numbers[at.FIRST_BUFFER + 2 * buffer + 1] = length
+    return (position + length + 7) & ~7
+
+
+@compiled()
+def _bitmap(rows: Any, nulls: Any) -> Any:
+    return (rows + 7) >> 3 if nulls else 0
+
+
+@compiled()
+def _lay_out(numbers: Any) -> Any:
+    """Where each buffer of the body stands; returns the body's length."""
+    rows = numbers[at.ROWS]
+    inner = numbers[at.HEADER_ROWS]
+    p = _place(numbers, at.OFFSET_DATA - 1, 0, 0)
+    p = _place(numbers, at.OFFSET_DATA, p, 8 * rows)
+    p = _place(numbers, at.TIMESTAMP_DATA - 1, p, 0)
+    p = _place(numbers, at.TIMESTAMP_DATA, p, 8 * rows)
+    p = _place(numbers, at.KEY_VALIDITY, p, _bitmap(rows, numbers[at.KEY_NULLS]))
+    p = _place(numbers, at.KEY_OFFSETS, p, 4 * (rows + 1))
+    p = _place(numbers, at.KEY_DATA, p, numbers[KEY_BYTES])
+    p = _place(numbers, at.VALUE_VALIDITY, p, _bitmap(rows, numbers[at.VALUE_NULLS]))
+    p = _place(numbers, at.VALUE_OFFSETS, p, 4 * (rows + 1))
+    p = _place(numbers, at.VALUE_DATA, p, numbers[VALUE_BYTES])
+    p = _place(numbers, at.HEADERS_OFFSETS - 1, p, 0)
+    p = _place(numbers, at.HEADERS_OFFSETS, p, 4 * (rows + 1))
+    p = _place(numbers, at.HEADERS_OFFSETS + 1, p, 0)
+    p = _place(numbers, at.HEADER_KEY_OFFSETS - 1, p, 0)
+    p = _place(numbers, at.HEADER_KEY_OFFSETS, p, 4 * (inner + 1))
+    p = _place(numbers, at.HEADER_KEY_DATA, p, numbers[HEADER_KEY_BYTES])
+    p = _place(numbers, at.HEADER_VALUE_VALIDITY, p, _bitmap(inner, numbers[at.HEADER_VALUE_NULLS]))
+    p = _place(numbers, at.HEADER_VALUE_OFFSETS, p, 4 * (inner + 1))
+    return _place(numbers, at.HEADER_VALUE_DATA, p, numbers[HEADER_VALUE_BYTES])
+
+
+@compiled()
+def _start(numbers: Any, buffer: Any) -> Any:
+    return numbers[at.FIRST_BUFFER + 2 * buffer]
+
+
+@compiled()
+def _clear_bits(numbers: Any, buffer: Any, out: Any) -> None:
+    for i in range(_start(numbers, buffer), _start(numbers, buffer) + numbers[at.FIRST_BUFFER + 2 * buffer + 1]):
+        store_u8(out, i, 0)
+
+
+@compiled()
+def _set_bit(out: Any, start: Any, row: Any) -> None:
+    position = start + (row >> 3)
+    store_u8(out, position, load_u8(out, position) | (1 << (row & 7)))
+
+
+@compiled()
+def _pad(numbers: Any, out: Any, end: Any) -> None:
+    """Zero what lies between the buffers."""
+    for buffer in range(at.BUFFERS):
+        position = _start(numbers, buffer) + numbers[at.FIRST_BUFFER + 2 * buffer + 1]
+        stop = _start(numbers, buffer + 1) if buffer + 1 < at.BUFFERS else end
+        while position < stop:
+            store_u8(out, position, 0)
+            position += 1
+
+
+@compiled()
+def _fill_headers(
+    data: Any, position: Any, end: Any, first: Any, count: Any, numbers: Any, out: Any, k: Any, v: Any
+) -> Any:
+    """Copy the headers of one record: rows `first` and on; k, v: where keys and values stand. Returns (position, k,
+    v)."""
+    key_offsets, key_data = _start(numbers, at.HEADER_KEY_OFFSETS), _start(numbers, at.HEADER_KEY_DATA)
+    value_offsets, value_data = _start(numbers, at.HEADER_VALUE_OFFSETS), _start(numbers, at.HEADER_VALUE_DATA)
+    bits, nulls = _start(numbers, at.HEADER_VALUE_VALIDITY), numbers[at.HEADER_VALUE_NULLS]
+    for row in range(first, first + count):
+        length, position = read_varint(data, position, end)
+        k = store_key(data, position, length, out, k)
+        position += length
+        store_i32(out, key_offsets + 4 * (row + 1), k - key_data)
+        length, position = read_varint(data, position, end)
+        if length >= 0:
+            copy(out, v, data, position, length)
+            position += length
+            v += length
+            if nulls:
+                _set_bit(out, bits, row)
+        store_i32(out, value_offsets + 4 * (row + 1), v - value_data)
+    return position, k, v
+
+
+@compiled()
+def _fill(data: Any, position: Any, end: Any, numbers: Any, out: Any) -> None:
+    """Second walk: copy what `_measure` has validated to where `_lay_out` wants it."""
+    header = FIRST_HEADER_FIELD
+    base_offset = numbers[header + at.BASE_OFFSET]
+    base_timestamp = numbers[header + at.BASE_TIMESTAMP]
+    append_time = numbers[header + at.ATTRIBUTES] & at.ATTRIBUTE_LOG_APPEND_TIME != 0
+    max_timestamp = numbers[header + at.MAX_TIMESTAMP]
+    offsets, timestamps = _start(numbers, at.OFFSET_DATA), _start(numbers, at.TIMESTAMP_DATA)
+    key_bits, key_offsets, key_data = (
+        _start(numbers, at.KEY_VALIDITY),
+        _start(numbers, at.KEY_OFFSETS),
+        _start(numbers, at.KEY_DATA),
+    )
+    value_bits, value_offsets = _start(numbers, at.VALUE_VALIDITY), _start(numbers, at.VALUE_OFFSETS)
+    value_data, headers_offsets = _start(numbers, at.VALUE_DATA), _start(numbers, at.HEADERS_OFFSETS)
+    key_nulls, value_nulls = numbers[at.KEY_NULLS], numbers[at.VALUE_NULLS]
+    _clear_bits(numbers, at.KEY_VALIDITY, out)
+    _clear_bits(numbers, at.VALUE_VALIDITY, out)
+    _clear_bits(numbers, at.HEADER_VALUE_VALIDITY, out)
+    for buffer in (
+        at.KEY_OFFSETS,
+        at.VALUE_OFFSETS,
+        at.HEADERS_OFFSETS,
+        at.HEADER_KEY_OFFSETS,
+        at.HEADER_VALUE_OFFSETS,
+    ):
+        store_i32(out, _start(numbers, buffer), 0)
+    key, value = key_data, value_data
+    header_key, header_value = _start(numbers, at.HEADER_KEY_DATA), _start(numbers, at.HEADER_VALUE_DATA)
+    header_row = 0
+    for i in range(numbers[at.ROWS]):
+        length, position = read_varint(data, position, end)
+        delta, position = read_varlong(data, position + 1, end)
+        store_i64(out, timestamps + 8 * i, max_timestamp if append_time else base_timestamp + delta)
+        delta, position = read_varint(data, position, end)
+        store_i64(out, offsets + 8 * i, base_offset + delta)
+        length, position = read_varint(data, position, end)
+        if length >= 0:
+            copy(out, key, data, position, length)
+            position += length
+            key += length
+            if key_nulls:
+                _set_bit(out, key_bits, i)
+        store_i32(out, key_offsets + 4 * (i + 1), key - key_data)
+        length, position = read_varint(data, position, end)
+        if length >= 0:
+            copy(out, value, data, position, length)
+            position += length
+            value += length
+            if value_nulls:
+                _set_bit(out, value_bits, i)
+        store_i32(out, value_offsets + 4 * (i + 1), value - value_data)
+        headers, position = read_varint(data, position, end)
+        if headers:
+            position, header_key, header_value = _fill_headers(
+                data, position, end, header_row, headers, numbers, out, header_key, header_value
+            )
+            header_row += headers
+        store_i32(out, headers_offsets + 4 * (i + 1), header_row)
+
+
+@compiled()
+def _read_control(data: Any, position: Any, end: Any, numbers: Any) -> Any:
+    """A control batch holds one record, whose key is (version, type) and whose value (version, coordinator epoch)."""
+    if numbers[CLAIMED] != 1 or numbers[KEY_BYTES] < wire.CONTROL_KEY_BYTES:
+        return BAD_CONTROL_RECORD
+    _, position = read_varint(data, position, end)
+    _, position = read_varlong(data, position + 1, end)
+    _, position = read_varint(data, position, end)
+    length, position = read_varint(data, position, end)
+    numbers[FIRST_HEADER_FIELD + at.CONTROL_TYPE] = big_i16(data, position + 2)
+    position += length
+    length, position = read_varint(data, position, end)
+    if length >= wire.CONTROL_VALUE_BYTES:
+        numbers[FIRST_HEADER_FIELD + at.COORDINATOR_EPOCH] = big_i32(data, position + 2)
+    for field in (at.ROWS, at.HEADER_ROWS, at.KEY_NULLS, at.VALUE_NULLS, at.HEADER_VALUE_NULLS):
+        numbers[field] = 0
+    for field in (KEY_BYTES, VALUE_BYTES, HEADER_KEY_BYTES, HEADER_VALUE_BYTES, FIRST_HEADER_FIELD + at.RECORDS):
+        numbers[field] = 0
+    return OK
+
+
+@compiled()
+def _read_records(records: Any, begin: Any, end: Any, produced: Any, numbers: Any, out: Any) -> Any:
+    status = _measure(records, begin, end, produced, numbers)
+    if status != OK:
+        return status
+    if numbers[FIRST_HEADER_FIELD + at.ATTRIBUTES] & at.ATTRIBUTE_CONTROL:
+        status = _read_control(records, begin, end, numbers)
+        if status != OK:
+            return status
+    body = _lay_out(numbers)
+    numbers[ROOM] = body
+    if body > LARGEST_BODY:
+        return BODY_TOO_LARGE
+    if body > len(out):
+        return NEEDS_ROOM
+    _fill(records, begin, end, numbers, out)
+    _pad(numbers, out, body)
+    return OK
+
+
+@compiled("int64(view, int64, int64, boolean, int64[::1])")
+def check_batch(data: Any, position: Any, end: Any, produced: Any, numbers: Any) -> Any:
+    """Check the header and the checksum of the batch `data[position:end]` (uint8) and unpack the header into `numbers`.
+
+    `produced`: the batch comes from a client, which may not set offsets, write control batches or use log append time.
+    """
+    status = _check_batch(data, position, end, produced)
+    if status == OK:
+        _read_header(data, position, numbers)
+    return status
+
+
+@compiled("int64(view, int64, int64, boolean, int64[::1], uint8[::1])")
+def read_records(records: Any, begin: Any, end: Any, produced: Any, numbers: Any, out: Any) -> Any:
+    """Turn plain records `records[begin:end]` into a body in `out`; `numbers` as `check_batch` left it."""
+    return _read_records(records, begin, end, produced, numbers, out)
+
+
+@compiled("int64(view, int64, int64, boolean, int64[::1], uint8[::1])")
+def read_batch(data: Any, position: Any, end: Any, produced: Any, numbers: Any, out: Any) -> Any:
+    """`check_batch` and `read_records` of an uncompressed batch in one call; fills layout, header and `ROOM` of
+    `numbers`."""
+    status = _check_batch(data, position, end, produced)
+    if status != OK:
+        return status
+    _read_header(data, position, numbers)
+    return _read_records(data, position + wire.RECORDS, end, produced, numbers, out)

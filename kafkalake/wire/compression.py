@@ -1,0 +1,162 @@
+"""The codecs of record batches: gzip, snappy (raw and snappy-java's frames), lz4 (frame), zstd; all bounded when
+reading.
+
+What arrives was compressed by somebody else, so it is decompressed into a limit: never are more than `limit` bytes
+produced, whatever the input claims. Input that exceeds it gets an `InvalidRecordError`, and has cost no more than that
+memory.
+
+Two forms differ between clients. Snappy: Java and those that follow it write snappy-java ("xerial") frames (the magic
+`82 SNAPPY 00`, two int32 versions, then blocks: int32 length, raw snappy), others one raw block; we read both and write
+the first, which all read. lz4: Java's client reads only frames whose blocks are independent, which neither cramjam's
+nor pyarrow's one-call functions write; so we put the frame around raw blocks ourselves. Source: KIP-57, KIP-110;
+snappy-java; LZ4 frame format 1.6.
+
+Measured, 160,000 bytes that compress well: compress 98 (gzip level 1) and 330 (level 6), 15 (snappy), 17 (lz4), 40 µs
+(zstd level 3); decompress 52, 34, 73, 24 µs.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import cramjam
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from kafkalake.errors import InvalidRecordError, UnsupportedCompressionTypeError
+
+Bytes = npt.NDArray[np.uint8]
+
+NONE, GZIP, SNAPPY, LZ4, ZSTD = 0, 1, 2, 3, 4
+CODEC_NAMES = {NONE: "none", GZIP: "gzip", SNAPPY: "snappy", LZ4: "lz4", ZSTD: "zstd"}
+CODECS = {name: codec for codec, name in CODEC_NAMES.items()} | {"uncompressed": NONE}
+"""Kafka's names of codecs (`compression.type`) to their numbers in a batch's attributes."""
+
+GZIP_LEVEL = 6
+ZSTD_LEVEL = 3
+"""Kafka's default levels (KIP-390)."""
+
+_STREAMS = {GZIP: cramjam.gzip, LZ4: cramjam.lz4, ZSTD: cramjam.zstd}
+_FULL = "failed to write whole buffer"
+"""What cramjam says where the output has no more room."""
+
+_SNAPPY_JAVA_MAGIC = b"\x82SNAPPY\x00"
+_SNAPPY_JAVA_HEADER = _SNAPPY_JAVA_MAGIC + struct.pack(">ii", 1, 1)
+_SNAPPY_JAVA_BLOCK_BYTES = 32 * 1024
+_SNAPPY_LARGEST_RATIO = 64
+"""A copy of 64 bytes takes three in raw snappy: nothing honest claims more than this times its own size."""
+
+_LZ4_HEADER = bytes.fromhex("04224d18 60 40 82")
+"""Magic; version 1, independent blocks, no checksums; blocks of at most 64 KiB; checksum of these two bytes."""
+_LZ4_BLOCK_BYTES = 64 * 1024
+_LZ4_STORED = 0x80000000
+_LZ4_END = b"\x00\x00\x00\x00"
+
+
+def compress(codec: int, data: Any) -> bytes:
+    """`data` (bytes-like) with the codec of a batch's attributes (1 to 4; 0 is returned as it is)."""
+    if codec == NONE:
+        return bytes(data)
+    if codec == GZIP:
+        return bytes(cramjam.gzip.compress(data, level=GZIP_LEVEL))
+    if codec == SNAPPY:
+        return _compress_snappy_java(memoryview(data))
+    if codec == LZ4:
+        return _compress_lz4(memoryview(data))
+    if codec == ZSTD:
+        return bytes(cramjam.zstd.compress(data, level=ZSTD_LEVEL))
+    raise UnsupportedCompressionTypeError(f"unknown compression type {codec}")
+
+
+def decompress(codec: int, data: Any, limit: int) -> Bytes:
+    """The plain bytes (uint8) of `data` (bytes-like), at most `limit` of them.
+
+    Raises InvalidRecordError where the data is damaged or exceeds the limit, UnsupportedCompressionTypeError for an
+    unknown codec.
+    """
+    if codec == SNAPPY:
+        return _decompress_snappy(memoryview(data), limit)
+    if codec in _STREAMS:
+        return _decompress_stream(codec, data, limit)
+    raise UnsupportedCompressionTypeError(f"unknown compression type {codec}")
+
+
+def _too_large(codec: int, limit: int) -> InvalidRecordError:
+    return InvalidRecordError(f"{CODEC_NAMES[codec]} records are larger than {limit} bytes when decompressed")
+
+
+def _damaged(codec: int, reason: object) -> InvalidRecordError:
+    return InvalidRecordError(f"{CODEC_NAMES[codec]} records cannot be decompressed: {reason}")
+
+
+def _decompress_stream(codec: int, data: Any, limit: int) -> Bytes:
+    """Decompress into a buffer that grows up to the limit: formats that need not say how much they hold."""
+    room = min(limit, max(16 * 1024, 8 * len(data)))
+    while True:
+        out = np.empty(room, dtype=np.uint8)
+        try:
+            return out[: _STREAMS[codec].decompress_into(data, out)]
+        except cramjam.DecompressionError as error:
+            if _FULL not in str(error):
+                raise _damaged(codec, error) from None
+        if room == limit:
+            raise _too_large(codec, limit)
+        room = min(limit, 8 * room)
+
+
+def _compress_lz4(data: memoryview) -> bytes:
+    parts = [_LZ4_HEADER]
+    for start in range(0, len(data), _LZ4_BLOCK_BYTES):
+        block = data[start : start + _LZ4_BLOCK_BYTES]
+        packed = pa.compress(pa.py_buffer(block), codec="lz4_raw", asbytes=True)
+        if len(packed) < len(block):
+            parts += [struct.pack("<I", len(packed)), packed]
+        else:
+            parts += [struct.pack("<I", len(block) | _LZ4_STORED), bytes(block)]
+    return b"".join([*parts, _LZ4_END])
+
+
+def _compress_snappy_java(data: memoryview) -> bytes:
+    parts = [_SNAPPY_JAVA_HEADER]
+    for start in range(0, len(data), _SNAPPY_JAVA_BLOCK_BYTES):
+        packed = bytes(cramjam.snappy.compress_raw(data[start : start + _SNAPPY_JAVA_BLOCK_BYTES]))
+        parts += [struct.pack(">i", len(packed)), packed]
+    return b"".join(parts)
+
+
+def _decompress_snappy(data: memoryview, limit: int) -> Bytes:
+    if data[: len(_SNAPPY_JAVA_MAGIC)] != _SNAPPY_JAVA_MAGIC:
+        return _snappy_block(data, limit)
+    blocks: list[Bytes] = []
+    left = limit
+    position = len(_SNAPPY_JAVA_HEADER)
+    while position < len(data):
+        if data[position : position + len(_SNAPPY_JAVA_MAGIC)] == _SNAPPY_JAVA_MAGIC:  # streams put one after the other
+            position += len(_SNAPPY_JAVA_HEADER)
+            continue
+        if len(data) - position < 4:
+            raise _damaged(SNAPPY, "a block's length is cut short")
+        (length,) = struct.unpack_from(">i", data, position)
+        position += 4
+        if length < 0 or length > len(data) - position:
+            raise _damaged(SNAPPY, f"a block of {length} bytes, with {len(data) - position} left")
+        blocks.append(_snappy_block(data[position : position + length], left))
+        left -= len(blocks[-1])
+        position += length
+    return blocks[0] if len(blocks) == 1 else np.concatenate([np.empty(0, dtype=np.uint8), *blocks])
+
+
+def _snappy_block(data: memoryview, limit: int) -> Bytes:
+    try:
+        length = cramjam.snappy.decompress_raw_len(data)
+        if length > _SNAPPY_LARGEST_RATIO * len(data):
+            raise _damaged(SNAPPY, f"{len(data)} bytes claim to hold {length}")
+        if length > limit:
+            raise _too_large(SNAPPY, limit)
+        out: Any = np.empty(length, dtype=np.uint8)
+        plain: Bytes = out[: cramjam.snappy.decompress_raw_into(data, out)]
+        return plain
+    except cramjam.DecompressionError as error:
+        raise _damaged(SNAPPY, error) from None

@@ -1,0 +1,350 @@
+"""Kafka's record batches v2 to `record.RecordBatch` and back: what crosses the edge of the broker, in both directions.
+
+Produce: `decode_produced` takes exactly one batch, checks all that Kafka checks of a client's batch, and returns Arrow
+columns. Fetch: `encode_fetched` rebuilds the producers' batches from stored messages; `patch_produced` makes a batch
+servable from the wire cache. Client: `batch_from_arrow` and `encode_batch` to produce, `decode_fetched` to consume.
+
+Where we are stricter than Kafka, since the log is Arrow and Spark reads it: timestamps must fit in microseconds; a
+negative length other than -1 is no null; the LogAppendTime bit is refused for CreateTime topics too; inner offsets must
+count up without gaps in uncompressed batches too; a transactional batch needs a producer id. Header keys that are not
+UTF-8 keep their bytes: see `header_key.py`.
+
+Measured, one core of a 2-core machine, medians: `decode_produced` of an uncompressed batch with 100-byte values takes 4
+µs for 1 record, 12.5 µs for 150 (16 KiB), 115 µs for 2,500 (22 M records/s); with a key and two headers each 20 µs for
+150. Compressed, 150 records: 15 (snappy) to 62 µs (gzip). `encode_fetched` of 1 MB in batches of 150: 260 µs (35 M
+records/s, 3.9 GB/s), with keys and headers 16 M records/s, in batches of one record 8 M/s.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from kafkalake.errors import (
+    CorruptMessageError,
+    InvalidRecordError,
+    InvalidTimestampError,
+    KafkaError,
+    LakeError,
+    MessageTooLargeError,
+    UnsupportedCompressionTypeError,
+    UnsupportedForMessageFormatError,
+)
+from kafkalake.record import layout as at
+from kafkalake.record.batch import RecordBatch
+from kafkalake.record.crc32c import checksum
+from kafkalake.record.message_set import MessageSet
+from kafkalake.wire import batch_header as wire
+from kafkalake.wire import batch_reader, batch_writer, compression
+from kafkalake.wire.arrow_batch import batch_from_arrow
+
+__all__ = [
+    "DEFAULT_LIMITS",
+    "BatchLimits",
+    "batch_from_arrow",
+    "codec_of",
+    "decode_fetched",
+    "decode_produced",
+    "encode_batch",
+    "encode_fetched",
+    "patch_produced",
+]
+
+Buffer = bytes | bytearray | memoryview
+Bytes = npt.NDArray[np.uint8]
+Int64s = npt.NDArray[np.int64]
+
+_COUNT = struct.Struct(">i")
+_CRC = struct.Struct(">I")
+_PATCHED = struct.Struct(">qii")
+_COLUMN_BYTES_PER_RECORD = 45
+"""Offset, timestamp, three int32 offsets and two bits: 29; the rest is room for the offsets of a few headers."""
+_BODY_PADDING = 8 * at.BUFFERS + 64
+
+FAULTS: dict[int, tuple[type[KafkaError], str]] = {
+    batch_reader.CORRUPT_LENGTH: (CorruptMessageError, "the batch length does not fit the bytes"),
+    batch_reader.BAD_CHECKSUM: (CorruptMessageError, "the CRC32C of the batch does not match"),
+    batch_reader.BAD_MAGIC: (UnsupportedForMessageFormatError, "only record batches of magic 2 are supported"),
+    batch_reader.BASE_OFFSET_NOT_ZERO: (InvalidRecordError, "the base offset of a produced batch must be 0"),
+    batch_reader.BAD_COUNT: (InvalidRecordError, "the batch claims an impossible number of records"),
+    batch_reader.BAD_OFFSET_RANGE: (InvalidRecordError, "last offset delta and number of records do not agree"),
+    batch_reader.CONTROL_FROM_CLIENT: (InvalidRecordError, "clients are not allowed to write control records"),
+    batch_reader.BAD_SEQUENCE: (InvalidRecordError, "a batch with a producer id must have a sequence number"),
+    batch_reader.BAD_PRODUCER: (InvalidRecordError, "producer id, producer epoch and transactional flag do not agree"),
+    batch_reader.BAD_TIMESTAMP_TYPE: (
+        InvalidTimestampError,
+        "a producer must not set the timestamp type LogAppendTime",
+    ),
+    batch_reader.BAD_RECORD_LENGTH: (InvalidRecordError, "its length does not fit the bytes"),
+    batch_reader.BAD_RECORD: (InvalidRecordError, "a length or a varint runs out of the record, or is negative"),
+    batch_reader.BAD_OFFSET_DELTA: (InvalidRecordError, "its offset delta is out of order"),
+    batch_reader.BAD_HEADER_COUNT: (InvalidRecordError, "its number of headers does not fit its length"),
+    batch_reader.BAD_HEADER_KEY: (InvalidRecordError, "the key of a header is null"),
+    batch_reader.TRAILING_BYTES: (InvalidRecordError, "bytes follow the last record"),
+    batch_reader.TIMESTAMP_OUT_OF_RANGE: (InvalidTimestampError, "a timestamp does not fit in microseconds"),
+    batch_reader.BODY_TOO_LARGE: (MessageTooLargeError, "the records take more than 2 GiB as Arrow columns"),
+    batch_reader.BAD_CONTROL_RECORD: (InvalidRecordError, "a control batch must hold one control record"),
+}
+"""Status of a kernel: error class and what it says. Statuses from BAD_RECORD_LENGTH on concern the record at
+RECORD_INDEX."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLimits:
+    """What a produced batch may be.
+
+    max_message_bytes: `max.message.bytes`, size of the batch as it arrives. max_decompressed_bytes: of its records in
+    plain form. timestamp_before_max_ms, timestamp_after_max_ms: how far a timestamp may lie before and after `now_ms`
+    (KIP-937); None: no bound. key_required: the topic is compacted, so that records without a key are refused.
+    """
+
+    max_message_bytes: int = 1_048_588
+    max_decompressed_bytes: int = 104_857_600
+    timestamp_before_max_ms: int | None = None
+    timestamp_after_max_ms: int | None = None
+    key_required: bool = False
+
+
+DEFAULT_LIMITS = BatchLimits()
+
+
+def codec_of(data: Buffer) -> int:
+    """The codec (0 to 7, `compression.CODEC_NAMES`) in the attributes of a batch; 0 where there is no header."""
+    return data[wire.ATTRIBUTES + 1] & at.ATTRIBUTE_COMPRESSION_MASK if len(data) >= wire.RECORDS else compression.NONE
+
+
+def decode_produced(data: Buffer, limits: BatchLimits = DEFAULT_LIMITS, now_ms: int | None = None) -> RecordBatch:
+    """The one record batch that a Produce request (>= 3) carries for a partition; offsets count from 0.
+
+    `header` has the producer's fields; its `max_timestamp` is computed from the records, leader epoch and base offset
+    are for the log to set. `now_ms` (ms since 1970) is what the limits on timestamps refer to; without it they are not
+    checked.
+
+    Raises, as Kafka does: CorruptMessageError (lengths of the batch, checksum), InvalidRecordError (anything else that
+    is not exactly one valid batch), MessageTooLargeError, InvalidTimestampError, UnsupportedCompressionTypeError.
+    """
+    length = len(data)
+    if length < wire.RECORDS or data[wire.MAGIC] != wire.MAGIC_2:
+        raise _not_a_batch(data)
+    stated = _COUNT.unpack_from(data, wire.BATCH_LENGTH)[0] + wire.BEFORE_BATCH_LENGTH
+    if stated != length:
+        raise _not_one_batch(stated, length)
+    if length > limits.max_message_bytes:
+        raise MessageTooLargeError(
+            f"the record batch has {length} bytes, more than max.message.bytes {limits.max_message_bytes}"
+        )
+    source = np.frombuffer(data, dtype=np.uint8)
+    numbers = np.empty(batch_reader.NUMBERS, dtype=np.int64)
+    batch = _decode(source, 0, length, True, numbers, limits.max_decompressed_bytes)
+    if now_ms is not None or limits.key_required:
+        _check_limits(numbers, limits, now_ms)
+    return batch
+
+
+def _not_a_batch(data: Buffer) -> KafkaError:
+    if not len(data):
+        return InvalidRecordError("a produce request must have exactly one record batch for each partition")
+    if len(data) > wire.MAGIC and data[wire.MAGIC] < wire.MAGIC_2:
+        return InvalidRecordError(f"produce requests may only hold record batches of magic 2, not {data[wire.MAGIC]}")
+    if len(data) > wire.MAGIC and data[wire.MAGIC] > wire.MAGIC_2:
+        return CorruptMessageError(f"unknown magic {data[wire.MAGIC]}")
+    return CorruptMessageError(f"{len(data)} bytes are too few for a record batch")
+
+
+def _not_one_batch(stated: int, length: int) -> KafkaError:
+    if stated < wire.RECORDS:
+        return CorruptMessageError(f"a record batch of {stated} bytes is smaller than its header")
+    if stated > length:
+        return InvalidRecordError(f"the record batch is cut short: {length} of {stated} bytes")
+    return InvalidRecordError(f"{length - stated} bytes follow the record batch: a partition takes exactly one")
+
+
+def _fault(status: int, numbers: Int64s) -> KafkaError:
+    error, text = FAULTS[status]
+    if status >= batch_reader.BAD_RECORD_LENGTH:
+        text = f"record {numbers[batch_reader.RECORD_INDEX]}: {text}"
+    return error(text)
+
+
+def _decode(source: Any, position: int, end: int, produced: bool, numbers: Int64s, limit: int) -> RecordBatch:
+    """The batch at `source[position:end]`; `numbers` (uninitialised) is filled and kept by the result."""
+    attributes = int(source[position + wire.ATTRIBUTES + 1])
+    if attributes & at.ATTRIBUTE_COMPRESSION_MASK:
+        status = batch_reader.check_batch(source, position, end, produced, numbers)
+        if status:
+            raise _fault(status, numbers)
+        codec = attributes & at.ATTRIBUTE_COMPRESSION_MASK
+        records = compression.decompress(codec, source[position + wire.RECORDS : end], limit)
+        body = _room(records, len(records), int(numbers[batch_reader.CLAIMED]))
+        status = batch_reader.read_records(records, 0, len(records), produced, numbers, body)
+        if status == batch_reader.NEEDS_ROOM:
+            body = np.empty(int(numbers[batch_reader.ROOM]), dtype=np.uint8)
+            status = batch_reader.read_records(records, 0, len(records), produced, numbers, body)
+    else:
+        claimed = _COUNT.unpack_from(source, position + wire.RECORD_COUNT)[0]
+        body = _room(source, end - position, claimed)
+        status = batch_reader.read_batch(source, position, end, produced, numbers, body)
+        if status == batch_reader.NEEDS_ROOM:
+            body = np.empty(int(numbers[batch_reader.ROOM]), dtype=np.uint8)
+            status = batch_reader.read_batch(source, position, end, produced, numbers, body)
+    if status:
+        raise _fault(status, numbers)
+    used = numbers[batch_reader.ROOM]
+    return RecordBatch(body[:used], numbers[: at.LAYOUT_SIZE], numbers[at.LAYOUT_SIZE : batch_reader.ROOM])
+
+
+def _room(records: Bytes, length: int, claimed: int) -> Bytes:
+    """A body that is large enough unless there are many headers; however many records are claimed, no more than the
+    bytes allow."""
+    count = max(0, min(claimed, length // wire.SMALLEST_RECORD))
+    return np.empty(length + _COLUMN_BYTES_PER_RECORD * count + _BODY_PADDING, dtype=np.uint8)
+
+
+def _check_limits(numbers: Int64s, limits: BatchLimits, now_ms: int | None) -> None:
+    if limits.key_required and numbers[at.KEY_NULLS]:
+        raise InvalidRecordError("a compacted topic cannot accept records without a key")
+    if now_ms is None:
+        return
+    earliest, latest = int(numbers[batch_reader.MIN_TIMESTAMP]), int(numbers[at.LAYOUT_SIZE + at.MAX_TIMESTAMP])
+    before, after = limits.timestamp_before_max_ms, limits.timestamp_after_max_ms
+    if after is not None and latest > now_ms + after:
+        raise InvalidTimestampError(f"timestamp {latest} is more than {after} ms after {now_ms}")
+    if before is not None and earliest != wire.NO_TIMESTAMP and earliest < now_ms - before:
+        raise InvalidTimestampError(f"timestamp {earliest} is more than {before} ms before {now_ms}")
+
+
+def patch_produced(data: Buffer, base_offset: int, leader_epoch: int) -> bytes:
+    """A produced batch with its offset and leader epoch set, as a consumer gets it from the wire cache; the checksum
+    does not cover them.
+
+    Only for CreateTime topics that keep the producer's codec: log append time and another codec stand in what the
+    checksum covers.
+    """
+    (length,) = _COUNT.unpack_from(data, wire.BATCH_LENGTH)
+    return _PATCHED.pack(base_offset, length, leader_epoch) + data[wire.MAGIC :]
+
+
+def encode_fetched(messages: MessageSet, start_offset: int, end_offset: int, max_bytes: int) -> memoryview:
+    """The producers' batches that hold offsets of [start_offset, end_offset), as bytes that a Fetch response carries.
+
+    Batches come whole, so the first may start before `start_offset`; the first one is returned however large it is,
+    others only while they fit in `max_bytes`. A batch is compressed with the codec in its attributes. Empty if there is
+    no such batch.
+
+    Raises LakeError where the messages are no bodies that kafkalake wrote, or lack columns.
+    """
+    arrays = messages.data, messages.starts, messages.layouts, messages.headers, messages.first_batch
+    plan = np.empty(batch_writer.PLAN, dtype=np.int64)
+    _sound(batch_writer.select(*arrays, start_offset, end_offset, max_bytes, plan))
+    _, first, _, end, room, codecs, _ = plan.tolist()
+    if codecs:
+        return _encode_compressed(messages, start_offset, end_offset, max_bytes)
+    out: Any = np.empty(room, dtype=np.uint8)
+    ends = np.empty(end - first, dtype=np.int64)
+    _sound(batch_writer.write_batches(*arrays, max_bytes, plan, out, ends))
+    written = int(plan[batch_writer.WRITTEN])
+    return memoryview(out[: ends[written - 1]] if written else out[:0])
+
+
+def _sound(status: int) -> None:
+    if status:
+        raise LakeError("rows, buffers and batch headers of an Arrow message do not fit together")
+
+
+def _encode_compressed(messages: MessageSet, start_offset: int, end_offset: int, max_bytes: int) -> memoryview:
+    """`encode_fetched` where batches are compressed: rounds of at most `max_bytes` in plain form until the limit is
+    reached.
+
+    What is written plain shrinks when compressed, so that a round leaves room for the next.
+    """
+    arrays = messages.data, messages.starts, messages.layouts, messages.headers, messages.first_batch
+    plan = np.empty(batch_writer.PLAN, dtype=np.int64)
+    parts: list[bytes] = []
+    left = max_bytes
+    while True:
+        _sound(batch_writer.select(*arrays, start_offset, end_offset, left, plan))
+        _, first, _, end, room, _, _ = plan.tolist()
+        if first == end:
+            break
+        out = np.empty(room, dtype=np.uint8)
+        ends = np.empty(end - first, dtype=np.int64)
+        _sound(batch_writer.write_batches(*arrays, left, plan, out, ends))
+        written = int(plan[batch_writer.WRITTEN])
+        begin = 0
+        for stop in ends[:written].tolist():
+            part = _compressed_batch(out[begin:stop])
+            if parts and len(part) > left:
+                return memoryview(b"".join(parts))
+            parts.append(part)
+            left -= len(part)
+            begin = stop
+        last = messages.headers[first + written - 1]
+        start_offset = int(last[at.BASE_OFFSET] + last[at.LAST_OFFSET_DELTA]) + 1
+    return memoryview(b"".join(parts))
+
+
+def _compressed_batch(plain: Bytes) -> bytes:
+    """An encoded batch whose records are still plain, compressed as its attributes say."""
+    codec = int(plain[wire.ATTRIBUTES + 1]) & at.ATTRIBUTE_COMPRESSION_MASK
+    if not codec:
+        return plain.tobytes()
+    batch = bytearray(plain[: wire.RECORDS])
+    batch += compression.compress(codec, plain[wire.RECORDS :])
+    _COUNT.pack_into(batch, wire.BATCH_LENGTH, len(batch) - wire.BEFORE_BATCH_LENGTH)
+    crc = checksum(np.frombuffer(batch, dtype=np.uint8), wire.ATTRIBUTES, len(batch))
+    _CRC.pack_into(batch, wire.CRC, crc)
+    return bytes(batch)
+
+
+def encode_batch(batch: RecordBatch, codec: int = compression.NONE) -> bytes:
+    """One batch as a producer sends it, compressed with `codec`; takes its header as it is but for the codec.
+
+    Raises UnsupportedCompressionTypeError.
+    """
+    if codec not in compression.CODEC_NAMES:
+        raise UnsupportedCompressionTypeError(f"unknown compression type {codec}")
+    header = batch.header.copy()
+    header[at.ATTRIBUTES] = (int(header[at.ATTRIBUTES]) & ~at.ATTRIBUTE_COMPRESSION_MASK) | codec
+    messages = MessageSet(
+        batch.body,
+        np.zeros(1, dtype=np.int64),
+        batch.layout.reshape(1, at.LAYOUT_SIZE),
+        header.reshape(1, at.HEADER_FIELDS),
+        np.array([0, 1], dtype=np.int64),
+        np.zeros(2, dtype=np.int64),
+    )
+    base_offset = int(header[at.BASE_OFFSET])
+    return bytes(encode_fetched(messages, base_offset, base_offset + 1, 0))
+
+
+def decode_fetched(data: Buffer, limit: int = DEFAULT_LIMITS.max_decompressed_bytes) -> Iterator[RecordBatch]:
+    """The batches of a Fetch response, offsets absolute, each decompressed to at most `limit` bytes of records.
+
+    A control batch comes with no rows and its `control_type` set. A batch that the response cuts off at its end is left
+    out, as the protocol allows. Batches start where the broker keeps them, so the first may hold offsets before the one
+    asked for.
+
+    Raises CorruptMessageError, InvalidRecordError, UnsupportedForMessageFormatError (magic 0 or 1),
+    UnsupportedCompressionTypeError.
+    """
+    if not len(data):
+        return
+    source: Any = np.frombuffer(data, dtype=np.uint8)
+    position = 0
+    while len(source) - position >= wire.RECORDS:
+        size = _COUNT.unpack_from(source, position + wire.BATCH_LENGTH)[0] + wire.BEFORE_BATCH_LENGTH
+        if source[position + wire.MAGIC] != wire.MAGIC_2:
+            error, text = FAULTS[batch_reader.BAD_MAGIC]
+            raise error(text)
+        if size < wire.RECORDS:
+            raise CorruptMessageError(f"a record batch of {size} bytes is smaller than its header")
+        if size > len(source) - position:
+            return
+        numbers = np.empty(batch_reader.NUMBERS, dtype=np.int64)
+        yield _decode(source, position, position + size, False, numbers, limit)
+        position += size
