@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import logging
 import os
 import signal
 import sys
@@ -268,6 +269,8 @@ def spark_session(scratch: Path) -> Iterator[SparkSession]:
             session = local_spark.session(
                 master="local[2]", name="kafkalake quickstart", of=local_spark.settings(scratch, driver_memory="1g")
             )
+        # Spark's own handler calls into the JVM in the middle of a call that waits, which ends in noise.
+        signal.signal(signal.SIGINT, _interrupt)
         try:
             yield session
         finally:
@@ -311,8 +314,14 @@ def heading(text: str) -> None:
     console.print(f"\n[bold]{text}[/]")
 
 
+def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
+    logging.disable()  # of the call that is cut off, nobody wants to read
+    raise KeyboardInterrupt
+
+
 def _end(number: int, frame: FrameType | None) -> NoReturn:
     """SIGTERM ends the story through every `with`, so that no process stays."""
+    logging.disable()
     raise SystemExit(128 + number)
 
 
