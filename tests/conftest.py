@@ -34,9 +34,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     for item in items:
         if item.get_closest_marker("xdist_group") is None:
-            fixtures = getattr(item, "fixturenames", ())
-            group = next((name for name in ONE_WORKER if name in fixtures), item.nodeid.split("::")[0])
-            item.add_marker(pytest.mark.xdist_group(group))
+            item.add_marker(pytest.mark.xdist_group(group_of(item)))
+
+
+def group_of(item: pytest.Item) -> str:
+    """The name of the group that this test stays together with on one worker."""
+    fixtures = set(getattr(item, "fixturenames", ()))
+    if "any_broker" in fixtures and item.callspec.params.get("any_broker") == "apache-kafka":  # type: ignore[attr-defined]
+        fixtures.add("kafka_reference")  # it asks for it only once it runs
+    return next((name for name in ONE_WORKER if name in fixtures), item.nodeid.split("::")[0])
 
 
 @pytest.hookimpl(wrapper=True)
