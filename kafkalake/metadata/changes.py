@@ -80,6 +80,12 @@ def utc_text(timestamp_ms: int) -> str:
     return f"{datetime.fromtimestamp(timestamp_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
+def current_partitions(rows: Iterable[PartitionRow]) -> list[PartitionRow]:
+    """One row per partition, by topic and number: just after a leader moved, the larger leader epoch counts."""
+    ordered = sorted(rows, key=lambda row: (row.topic, row.partition, row.leader_epoch, row.leader))
+    return list({(row.topic_id, row.partition): row for row in ordered}.values())
+
+
 def segments_of(partitions: Iterable[PartitionRow], segments: Iterable[SegmentRow]) -> list[SegmentRow]:
     """The segments of these partitions, by topic id: those of a topic that is gone are left out."""
     wanted = {TopicPartition(row.topic_id, row.partition) for row in partitions}

@@ -128,8 +128,8 @@ class DeltaMetadataStore:
         return max(versions, default=None)
 
     def load_partitions(self, version: int | None = None, timestamp_ms: int | None = None) -> list[PartitionRow]:
-        _, table = self._partitions_at(version, timestamp_ms)
-        return from_table(PartitionRow, table)
+        _, rows = self._partitions_at(version, timestamp_ms)
+        return rows
 
     def load_segments(
         self, topic: str | None = None, version: int | None = None, timestamp_ms: int | None = None
@@ -142,8 +142,7 @@ class DeltaMetadataStore:
         return [row for row in segments if topic is None or row.topic == topic]
 
     def load_snapshot(self, version: int | None = None, timestamp_ms: int | None = None) -> MetadataSnapshot:
-        found, table = self._partitions_at(version, timestamp_ms)
-        partitions = from_table(PartitionRow, table)
+        found, partitions = self._partitions_at(version, timestamp_ms)
         segments: list[SegmentRow] = []
         for segments_version in sorted({row.segments_version for row in partitions}):
             with self._locks[paths.SEGMENTS]:
@@ -194,7 +193,7 @@ class DeltaMetadataStore:
             self._commit(segments, lambda: self._segment_files.change_for(state))
             return segments.version
 
-    def _partitions_at(self, version: int | None, timestamp_ms: int | None) -> tuple[int, pa.Table]:
+    def _partitions_at(self, version: int | None, timestamp_ms: int | None) -> tuple[int, list[PartitionRow]]:
         if version is not None and timestamp_ms is not None:
             raise ValueError("a version and a time cannot both be asked for")
         with self._locks[paths.PARTITIONS]:
@@ -204,7 +203,7 @@ class DeltaMetadataStore:
                 version = partitions.version_at(timestamp_ms)
             found = partitions.version if version is None else version
             table = partitions.read_version(found)
-        return found, table.sort_by([("topic", "ascending"), ("partition", "ascending")])
+        return found, changes.current_partitions(from_table(PartitionRow, table))
 
     def _commit(self, table: OpenDeltaTable, decide: Callable[[], Change | None], *, durable: bool = False) -> None:
         """Commit what `decide` wants on the version seen, deciding anew when another writer was faster."""

@@ -110,7 +110,7 @@ class MemoryMetadataStore:
     def load_snapshot(self, version: int | None = None, timestamp_ms: int | None = None) -> MetadataSnapshot:
         with self._lock:
             found = self._version(version, timestamp_ms)
-            partitions = sorted(self._partitions[found][1], key=lambda row: (row.topic, row.partition))
+            partitions = changes.current_partitions(self._partitions[found][1])
             segments: list[SegmentRow] = []
             for segments_version in sorted({row.segments_version for row in partitions}):
                 owners = [row for row in partitions if row.segments_version == segments_version]

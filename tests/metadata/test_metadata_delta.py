@@ -1,0 +1,245 @@
+"""What only the Delta store has: other writers, crashes between commits, a full disk, many segments, checkpoints."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from metadata_processes import SPAWN, create_topics, die_while_publishing, publish_often, publish_on_a_full_disk
+from metadata_rows import partition_row, published, segment_row, topic_row
+
+from kafkalake.errors import KafkaStorageError
+from kafkalake.metadata import delta
+from kafkalake.metadata.delta import DeltaMetadataStore
+from kafkalake.metadata.delta_table import CommitConflict, OpenDeltaTable
+from kafkalake.metadata.memory import MemoryMetadataStore
+from kafkalake.metadata.paths import TABLES, table_path
+from kafkalake.metadata.publisher import reconcile
+from kafkalake.metadata.segment_files import FILE_ROWS, FILES_MAX
+
+DEADLINE_S = 60
+
+
+def log_directory(lake: Path, table: str) -> Path:
+    return table_path(lake, table) / "_delta_log"
+
+
+def data_files(lake: Path, table: str) -> list[str]:
+    return DeltaTable(table_path(lake, table)).file_uris()
+
+
+def test_the_tables_are_what_any_delta_reader_understands(tmp_path: Path) -> None:
+    DeltaMetadataStore(tmp_path)
+    for name in TABLES:
+        table = DeltaTable(table_path(tmp_path, name))
+        assert (table.protocol().min_reader_version, table.protocol().min_writer_version) == (1, 2)
+        assert table.metadata().configuration["delta.logRetentionDuration"].startswith("interval ")
+    assert DeltaTable(table_path(tmp_path, "partitions")).metadata().partition_columns == ["leader"]
+
+
+def test_a_publish_is_one_commit_and_carries_deltas_transaction(tmp_path: Path) -> None:
+    store = DeltaMetadataStore(tmp_path)
+    store.publish(published(5, [partition_row()], [segment_row(base=base) for base in range(0, 1_000, 100)]))
+    for name in ("partitions", "segments"):
+        table = DeltaTable(table_path(tmp_path, name))
+        assert (table.version(), table.transaction_version("kafkalake-broker-0")) == (1, 5)
+
+
+def test_a_second_handle_sees_what_the_first_commits(tmp_path: Path) -> None:
+    first, second = DeltaMetadataStore(tmp_path), DeltaMetadataStore(tmp_path)
+    first.create_topic(topic_row("a"))
+    second.create_topic(topic_row("b"))
+    first.publish(published(0, [partition_row(leader=0)], [segment_row(broker=0)], leader=0))
+    second.publish(published(0, [partition_row(partition=1, leader=1)], [segment_row(partition=1)], leader=1))
+    first.publish(published(1, [partition_row(leader=0, end=9)], [segment_row(base=100)], leader=0))
+    assert [row.topic for row in first.load_topics()] == ["a", "b"]
+    assert [row.high_watermark for row in second.load_partitions()] == [9, 0]
+    assert len(second.load_segments()) == 3
+
+
+def test_two_processes_that_create_the_same_topics_get_each_name_once(tmp_path: Path) -> None:
+    DeltaMetadataStore(tmp_path)
+    names = [f"topic-{number:02}" for number in range(15)]
+    pipes, processes = [], []
+    for number, order in enumerate((names, names)):
+        ours, theirs = SPAWN.Pipe()
+        process = SPAWN.Process(target=create_topics, args=(tmp_path, order, f"writer-{number}", theirs))
+        process.start()
+        pipes.append(ours)
+        processes.append(process)
+    won = start_together(pipes)
+    for process in processes:
+        process.join(DEADLINE_S)
+    assert sorted(won[0] + won[1]) == names
+    topics = DeltaMetadataStore(tmp_path).load_topics()
+    assert [row.topic for row in topics] == names
+    assert {row.topic for row in topics if row.topic_id == "writer-0"} == set(won[0])
+
+
+def test_two_leaders_that_publish_at_once_both_get_through(tmp_path: Path) -> None:
+    DeltaMetadataStore(tmp_path)
+    pipes, processes = [], []
+    for leader in (0, 1):
+        ours, theirs = SPAWN.Pipe()
+        process = SPAWN.Process(target=publish_often, args=(tmp_path, leader, 20, theirs))
+        process.start()
+        pipes.append(ours)
+        processes.append(process)
+    assert start_together(pipes) == ["done", "done"]
+    for process in processes:
+        process.join(DEADLINE_S)
+    store = DeltaMetadataStore(tmp_path)
+    assert [(row.leader, row.high_watermark) for row in store.load_partitions()] == [(0, 19), (1, 19)]
+    keys = [(row.partition, row.base_offset) for row in store.load_segments()]
+    assert keys == [(leader, base * 100) for leader in (0, 1) for base in range(20)]
+
+
+def start_together(pipes: list) -> list:
+    for pipe in pipes:
+        assert pipe.poll(DEADLINE_S) and pipe.recv() == "ready"
+    for pipe in pipes:
+        pipe.send("go")
+    answers = []
+    for pipe in pipes:
+        assert pipe.poll(DEADLINE_S)
+        answers.append(pipe.recv())
+    return answers
+
+
+@pytest.mark.parametrize(
+    ("at_commit", "before", "segments_then", "end_then"),
+    [(0, True, [0], 100), (0, False, [0, 100], 100), (1, True, [0, 100], 100), (1, False, [0, 100], 200)],
+)
+def test_a_kill_at_any_commit_of_a_publish_is_repaired_by_the_next(
+    tmp_path: Path, at_commit: int, before: bool, segments_then: list[int], end_then: int
+) -> None:
+    store = DeltaMetadataStore(tmp_path)
+    store.publish(published(0, [partition_row(end=100)], [segment_row(base=0)]))
+    process = SPAWN.Process(target=die_while_publishing, args=(tmp_path, at_commit, before))
+    process.start()
+    process.join(DEADLINE_S)
+    assert process.exitcode == -9
+
+    restarted = DeltaMetadataStore(tmp_path)
+    assert [row.base_offset for row in restarted.load_segments()] == segments_then
+    assert [row.high_watermark for row in restarted.load_partitions()] == [end_then]
+    assert [row.base_offset for row in restarted.load_snapshot().segments] == [0, 100][: end_then // 100]
+
+    on_disk = [segment_row(base=base) for base in (0, 100, 200)]
+    repair = reconcile(on_disk, restarted.load_segments())
+    version = restarted.last_published_version("kafkalake-broker-0") + 1
+    restarted.publish(published(version, [partition_row(end=300)], repair.missing, repair.gone))
+    assert restarted.load_segments() == on_disk
+    assert [row.high_watermark for row in restarted.load_partitions()] == [300]
+    assert restarted.load_snapshot().segments == on_disk
+
+
+def test_a_full_disk_is_an_error_and_nothing_is_left_half_written(tmp_path: Path) -> None:
+    ours, theirs = SPAWN.Pipe()
+    process = SPAWN.Process(target=publish_on_a_full_disk, args=(tmp_path, theirs))
+    process.start()
+    assert ours.poll(DEADLINE_S) and ours.recv() == ["refused", "refused"]
+    process.join(DEADLINE_S)
+    store = DeltaMetadataStore(tmp_path)
+    assert store.load_topics() == [topic_row()]
+    assert [row.base_offset for row in store.load_segments()] == [0, 100]
+    assert [row.high_watermark for row in store.load_snapshot().partitions] == [200]
+
+
+def test_a_commit_whose_checkpoint_fails_has_happened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    definition = delta.TABLE_DEFINITIONS["topics"]
+    monkeypatch.setitem(delta.TABLE_DEFINITIONS, "topics", replace_interval(definition, 3))
+    store = DeltaMetadataStore(tmp_path)
+    for version in range(1, 6):
+        (log_directory(tmp_path, "topics") / f"{version:020}.checkpoint.parquet").mkdir()
+    for number in range(5):
+        store.create_topic(topic_row(f"topic-{number}"))
+    assert len(store.load_topics()) == 5
+
+
+def replace_interval(definition: delta.TableDefinition, interval: int) -> delta.TableDefinition:
+    return delta.TableDefinition(definition.schema, definition.history, definition.partition_by, interval)
+
+
+def test_a_writer_that_always_loses_gives_up_with_a_retriable_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = DeltaMetadataStore(tmp_path)
+    attempts = 0
+
+    def lose(*_: object, **__: object) -> None:
+        nonlocal attempts
+        attempts += 1
+        raise CommitConflict
+
+    monkeypatch.setattr(OpenDeltaTable, "commit", lose)
+    with pytest.raises(KafkaStorageError, match="other writers were faster") as raised:
+        store.create_topic(topic_row())
+    assert raised.value.retriable
+    assert attempts == delta.ATTEMPTS_MAX
+
+
+def test_segments_stay_few_files_and_a_removal_rewrites_little(tmp_path: Path) -> None:
+    store = DeltaMetadataStore(tmp_path)
+    many = [segment_row(partition=number % 10, base=number * 100) for number in range(2 * FILE_ROWS)]
+    store.publish(published(0, [], many))
+    assert len(data_files(tmp_path, "segments")) == 2
+    for version in range(1, FILES_MAX + 20):
+        store.publish(published(version, [], [segment_row(topic="other", base=version * 100)]))
+        assert len(data_files(tmp_path, "segments")) <= FILES_MAX + 1
+    before = set(data_files(tmp_path, "segments"))
+    store.publish(published(999, [], [], [many[0].key]))
+    assert len(before - set(data_files(tmp_path, "segments"))) == 1
+    assert len(store.load_segments()) == len(many) + FILES_MAX + 18
+
+
+def test_a_large_lake_loads_well_under_a_second(tmp_path: Path) -> None:
+    store = DeltaMetadataStore(tmp_path)
+    partitions = [partition_row(f"topic-{number // 100}", number % 100) for number in range(10_000)]
+    sealed = [segment_row(row.topic, row.partition, base=base) for row in partitions for base in (0, 100)]
+    store.publish(published(0, partitions, sealed))
+    started = time.perf_counter()
+    snapshot = DeltaMetadataStore(tmp_path, create=False).load_snapshot()
+    assert time.perf_counter() - started < 1
+    assert (len(snapshot.partitions), len(snapshot.segments)) == (10_000, 20_000)
+
+
+def test_checkpoints_are_written_so_that_opening_reads_a_short_log(tmp_path: Path) -> None:
+    store = DeltaMetadataStore(tmp_path)
+    for version in range(120):
+        store.publish(published(version, [partition_row(end=version)]))
+    log = log_directory(tmp_path, "partitions")
+    assert list(log.glob("*.checkpoint.parquet"))
+    assert (log / "_last_checkpoint").exists()
+    assert [row.high_watermark for row in DeltaMetadataStore(tmp_path).load_partitions()] == [119]
+    assert DeltaMetadataStore(tmp_path).last_published_version("kafkalake-broker-0") == 119
+
+
+_key = st.tuples(st.integers(0, 1), st.integers(0, 3), st.integers(0, 1))
+_steps = st.lists(
+    st.tuples(st.integers(0, 1), st.lists(st.tuples(_key, st.sampled_from([50, 100])), max_size=4), st.lists(_key)),
+    max_size=8,
+)
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps=_steps)
+def test_any_series_of_publishes_reads_like_the_store_in_memory(
+    tmp_path_factory: pytest.TempPathFactory, steps: list
+) -> None:
+    stores = [DeltaMetadataStore(tmp_path_factory.mktemp("lake")), MemoryMetadataStore()]
+    versions = []
+    for number, (leader, sealed, removed) in enumerate(steps):
+        rows = [partition_row(partition=partition, leader=leader, end=number) for partition in (leader * 2, 1)]
+        segments = [segment_row(partition=p, base=b * 100, size=s, generation=g) for (p, b, g), s in sealed]
+        gone = [segment_row(partition=p, base=b * 100, generation=g).key for p, b, g in removed]
+        versions.append([store.publish(published(number, rows, segments, gone, leader=leader)) for store in stores])
+    assert stores[0].load_segments() == stores[1].load_segments()
+    for ours, theirs in versions:
+        one, other = stores[0].load_snapshot(version=ours), stores[1].load_snapshot(version=theirs)
+        assert one.segments == other.segments
+        assert one.partitions == other.partitions
