@@ -23,7 +23,7 @@ from kafkalake.client.requests import (
     LIST_OFFSETS,
     Api,
 )
-from kafkalake.errors import KafkaError, error_for_code
+from kafkalake.errors import KafkaError, NotControllerError, error_for_code
 
 OPERATION_TIMEOUT_MS = 30_000
 
@@ -72,8 +72,8 @@ class ConfigEntry:
 
     @property
     def is_default(self) -> bool:
-        """Whether the value was not set on the topic (or broker) itself."""
-        return self.source not in ("DYNAMIC_TOPIC_CONFIG", "DYNAMIC_BROKER_CONFIG", "STATIC_BROKER_CONFIG")
+        """Whether nobody set it: the value is the built-in default."""
+        return self.source in ("DEFAULT_CONFIG", "UNKNOWN")
 
 
 @dataclass(frozen=True)
@@ -279,14 +279,11 @@ def _ask_controller(cluster: Cluster, api: Api, values: Mapping[str, Any]) -> An
 
     def ask() -> Any:
         answer = _request(cluster.controller(), api, values)
-        results = (
-            getattr(answer, "topics", None) or getattr(answer, "responses", None) or getattr(answer, "results", ())
-        )
-        codes = {result.error_code.value for result in results}
-        if len(codes) == 1:
-            error = error_for_code(code) if (code := codes.pop()) else None
-            if error is not None and error.label in ("NOT_CONTROLLER", "COORDINATOR_NOT_AVAILABLE"):
-                raise error
+        fields = ("topics", "responses", "results")
+        results: Sequence[Any] = next(getattr(answer, field) for field in fields if hasattr(answer, field))
+        codes = {int(result.error_code.value) for result in results}
+        if codes == {NotControllerError.code}:
+            raise NotControllerError(f"{api.name}: the controller has moved")
         return answer
 
     return cluster.retrying(ask)

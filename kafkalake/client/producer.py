@@ -33,9 +33,10 @@ from kafkalake.errors import (
     UnsupportedVersionError,
     error_for_code,
 )
-from kafkalake.record import layout as at
 from kafkalake.record.schema import SCHEMA
-from kafkalake.wire.record_batch import batch_from_arrow, encode_batch
+from kafkalake.wire.arrow_batch import batch_from_arrow
+from kafkalake.wire.compression import CODECS
+from kafkalake.wire.record_batch import encode_batch
 
 RECORD_OVERHEAD_BYTES = 24
 REQUEST_BYTES = 8 * 1024 * 1024
@@ -90,7 +91,7 @@ class Producer:
         self.sent = Sent()
         self._cluster = cluster
         self._acks = acks
-        self._compression = compression
+        self._codec = CODECS[compression]
         self._partition = partition
         self._batch_bytes = batch_bytes
         self._delivery_timeout_ms = delivery_timeout_ms
@@ -161,14 +162,13 @@ class Producer:
         return partitions
 
     def _enqueue(self, partition: int, records: pa.RecordBatch) -> None:
-        batch = batch_from_arrow(records)
+        sequence = self._next_sequence.get(partition, 0) if self._producer_id >= 0 else -1
+        batch = batch_from_arrow(
+            records, producer_id=self._producer_id, producer_epoch=self._producer_epoch, base_sequence=sequence
+        )
         if self._producer_id >= 0:
-            sequence = self._next_sequence.get(partition, 0)
-            batch.header[at.PRODUCER_ID] = self._producer_id
-            batch.header[at.PRODUCER_EPOCH] = self._producer_epoch
-            batch.header[at.BASE_SEQUENCE] = sequence
             self._next_sequence[partition] = (sequence + records.num_rows) & 0x7FFFFFFF
-        data = encode_batch(batch, self._compression)
+        data = encode_batch(batch, self._codec)
         deadline_ms = _now_ms() + self._delivery_timeout_ms
         self._waiting.setdefault(partition, deque()).append(_Batch(partition, data, records.num_rows, deadline_ms))
 

@@ -1,0 +1,59 @@
+"""Lines of a file or of stdin, many at a time, as soon as they are there.
+
+A pipe is read without waiting for more than it holds, so that a line typed or logged is sent at once, while a file is read in large
+pieces. The last line counts with or without a line feed; a carriage return before a line feed belongs to neither.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import stat
+from collections.abc import Callable, Iterator
+
+from kafkalake.cli.output import Failure
+
+CHUNK_BYTES = 2 * 1024 * 1024
+LONGEST_LINE_BYTES = 64 * 1024 * 1024
+
+
+def read_lines(descriptor: int, progress: Callable[[int], None] = lambda _: None) -> Iterator[list[bytes]]:
+    """The lines in lists, one list for what was there to read; `progress` is told the bytes read so far.
+
+    Raises `Failure` for a line of more than 64 MiB.
+    """
+    is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
+    rest = b""
+    done = 0
+    while True:
+        chunk = os.read(descriptor, CHUNK_BYTES) if is_file else _read_available(descriptor)
+        if not chunk:
+            break
+        done += len(chunk)
+        progress(done)
+        chunk = rest + chunk if rest else chunk
+        if b"\r\n" in chunk:
+            chunk = chunk.replace(b"\r\n", b"\n")
+        lines = chunk.split(b"\n")
+        rest = lines.pop()
+        if len(rest) > LONGEST_LINE_BYTES:
+            raise Failure(f"a line has more than {LONGEST_LINE_BYTES >> 20} MiB; is this a text file?")
+        if lines:
+            yield lines
+    if rest:
+        yield [rest.removesuffix(b"\r")]
+
+
+def is_waiting(descriptor: int) -> bool:
+    """Whether reading would wait: nothing is there now, and the end has not come."""
+    return not select.select([descriptor], [], [], 0)[0]
+
+
+def _read_available(descriptor: int) -> bytes:
+    """Wait for the first bytes, then take what follows without waiting, up to `CHUNK_BYTES`; empty at the end."""
+    chunks = [os.read(descriptor, CHUNK_BYTES)]
+    size = len(chunks[0])
+    while chunks[-1] and size < CHUNK_BYTES and not is_waiting(descriptor):
+        chunks.append(os.read(descriptor, CHUNK_BYTES))
+        size += len(chunks[-1])
+    return b"".join(chunks)

@@ -1,0 +1,139 @@
+"""The command `kafkalake`: its families of commands, and how it ends.
+
+Importing this module is quick (typer, no more): what is heavy is imported inside the commands. Expected errors become one
+sentence on stderr and an exit code: 0 done, 1 could not, 2 wrong usage, 130 interrupted. `KAFKALAKE_DEBUG=1` shows the traceback.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from kafkalake import __version__
+from kafkalake.cli import broker, consume, log, produce, sql, topics
+from kafkalake.cli.output import Failure, OutputClosed, UsageProblem, close_names, show_error, silence, write_line
+
+START_A_BROKER = "Is a broker running there? Start one with:  kafkalake broker start --lake ./lake"
+
+app = typer.Typer(
+    name="kafkalake",
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Kafka topics that already are lakehouse tables.\n\n"
+    "Any Kafka client writes and reads them; Spark, DuckDB and Polars query the very same files.",
+    epilog="""[bold]A first round[/bold]
+
+  [cyan]kafkalake broker start --lake ./lake[/cyan]
+  [cyan]kafkalake topics create clicks --partitions 4[/cyan]
+  [cyan]kafkalake produce clicks events.jsonl --key-field user[/cyan]
+  [cyan]kafkalake consume clicks --from-beginning --max-records 3[/cyan]
+  [cyan]kafkalake sql "SELECT count(*) FROM clicks" --lake ./lake[/cyan]""",
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        write_line(f"kafkalake {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+RUN, DATA, INSPECT = "Run", "Records", "The lake"
+app.add_typer(broker.app, name="broker", rich_help_panel=RUN)
+app.add_typer(topics.app, name="topics", rich_help_panel=RUN)
+app.command("produce", rich_help_panel=DATA, epilog=produce.EXAMPLES)(produce.produce)
+app.command("consume", rich_help_panel=DATA, epilog=consume.EXAMPLES)(consume.consume)
+app.command("sql", rich_help_panel=INSPECT, epilog=sql.EXAMPLES)(sql.sql)
+app.add_typer(log.app, name="log", rich_help_panel=INSPECT)
+
+
+def main() -> None:
+    """Entry point of the command: run with `sys.argv` and exit."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line and return its exit code; expected errors have been shown on stderr then."""
+    try:
+        result = typer.main.get_command(app)(args=list(arguments), prog_name="kafkalake", standalone_mode=False)
+        return result if isinstance(result, int) else 0
+    except OutputClosed:
+        return 0
+    except KeyboardInterrupt:
+        return 130
+    except SystemExit as error:
+        return error.code if isinstance(error.code, int) else 1
+    except Exception as error:
+        if os.environ.get("KAFKALAKE_DEBUG"):
+            raise
+        return _explain(error)
+
+
+def _explain(error: Exception) -> int:
+    """Show an error and return the exit code for it."""
+    from kafkalake.errors import BrokerUnavailableError, KafkaLakeError
+
+    if hasattr(error, "format_message"):  # a usage error of typer's
+        return _explain_usage(error)
+    if isinstance(error, UsageProblem):
+        show_error(str(error))
+        return 2
+    if isinstance(error, Failure):
+        show_error(str(error), error.hint)
+    elif isinstance(error, BrokerUnavailableError):
+        show_error(str(error), START_A_BROKER)
+    elif isinstance(error, KafkaLakeError):
+        show_error(str(error))
+    elif isinstance(error, BrokenPipeError):
+        silence()
+        return 0
+    elif isinstance(error, OSError) and error.filename is not None:
+        show_error(f"{error.filename}: {error.strerror}")
+    else:
+        show_error(
+            f"kafkalake met a problem that it did not expect: {type(error).__name__}: {error}",
+            "KAFKALAKE_DEBUG=1 shows where; please report it.",
+        )
+    return 1
+
+
+def _explain_usage(error: Any) -> int:
+    """What is wrong with the command line, what was probably meant, and where help is."""
+    context = getattr(error, "ctx", None)
+    if type(error).__name__ == "NoArgsIsHelpError":
+        return 2  # the help has been shown
+    message = str(error.format_message()).strip().rstrip(".")
+    message = message.split(" (Possible options")[0].replace("No such option: ", "No such option ")
+    wrong = getattr(error, "option_name", None)
+    if wrong and context is not None and "No such option" in message:
+        known = [
+            name
+            for parameter in context.command.get_params(context)
+            for name in parameter.opts
+            if name.startswith("--")
+        ]
+        suggestion = close_names(str(wrong), known)
+        message = f"{message}; {suggestion}" if suggestion else message
+    message = message.replace(". Did you mean", "; did you mean")
+    message = message[:1].lower() + message[1:]
+    show_error(message, f"See: {context.command_path} --help" if context is not None else None)
+    return int(getattr(error, "exit_code", 2))
+
+
+if __name__ == "__main__":
+    main()

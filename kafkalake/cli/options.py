@@ -1,0 +1,69 @@
+"""Options and arguments that several commands share, so that they read and behave the same everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kafkalake.cli.output import UsageProblem, close_names
+
+if TYPE_CHECKING:
+    from kafkalake.client.cluster import Cluster
+
+DEFAULT_BOOTSTRAP_SERVER = "127.0.0.1:9092"
+
+BootstrapServer = Annotated[
+    str,
+    typer.Option(
+        "--bootstrap-server",
+        "-b",
+        envvar="KAFKALAKE_BOOTSTRAP_SERVERS",
+        metavar="HOST:PORT",
+        help="A broker of the cluster, or several: HOST:PORT,HOST:PORT.",
+        rich_help_panel="Connection",
+    ),
+]
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON with stable keys, for programs.")]
+
+Lake = Annotated[
+    Path,
+    typer.Option(
+        "--lake",
+        "-l",
+        envvar="KAFKALAKE_LAKE",
+        metavar="DIR",
+        help="The lake's directory.",
+        show_default=False,
+    ),
+]
+
+TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.", show_default=False)]
+
+
+def connect(bootstrap_server: str, *, request_timeout_ms: int = 30_000) -> Cluster:
+    """The cluster behind an address; nothing is sent yet."""
+    from kafkalake.client.cluster import Cluster
+
+    return Cluster(bootstrap_server, client_id="kafkalake-cli", request_timeout_ms=request_timeout_ms)
+
+
+def parse_pairs(pairs: Iterable[str], option: str) -> dict[str, str]:
+    """`["a=b", "c="]` as a dictionary, in the order given. Raises `UsageProblem` for one without `=` or a name."""
+    parsed = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name.strip():
+            raise UsageProblem(f"{option} takes KEY=VALUE, not '{pair}'")
+        parsed[name.strip()] = value.strip()
+    return parsed
+
+
+def unknown_setting_hint(names: Iterable[str], known: Iterable[str]) -> str | None:
+    """For settings that are none: what was probably meant."""
+    known = list(known)
+    hints = [f"'{name}': {close}" for name in names if name not in known and (close := close_names(name, known))]
+    return "; ".join(hints) or None

@@ -1,0 +1,132 @@
+"""What a command says: results to stdout, all else to stderr; plain text for programs, a table for people.
+
+A table is drawn only on a terminal. Piped output has no colours and no frames; `NO_COLOR` is respected by rich. Writing to a
+pipe whose reader has gone ends the command quietly.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+class UsageProblem(Exception):
+    """The command line asks for something that makes no sense: one sentence, exit code 2."""
+
+
+class Failure(Exception):
+    """The command could not do what it was asked to: one sentence and perhaps a hint, exit code 1."""
+
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+class OutputClosed(Exception):
+    """Nobody reads stdout any more (`kafkalake consume ... | head`)."""
+
+
+def on_terminal() -> bool:
+    """Whether stdout is a terminal."""
+    return sys.stdout.isatty()
+
+
+def write(data: bytes) -> None:
+    """Write to stdout and flush it. Raises `OutputClosed`."""
+    try:
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        silence()
+        raise OutputClosed from None
+
+
+def write_line(text: str = "") -> None:
+    """Write a line of text to stdout. Raises `OutputClosed`."""
+    write((text + "\n").encode("utf-8", "surrogateescape"))
+
+
+def write_json(document: Any) -> None:
+    """Write one JSON document: indented for people, on one line otherwise."""
+    write_line(json.dumps(document, ensure_ascii=False, indent=2 if on_terminal() else None, default=str))
+
+
+def silence() -> None:
+    """Send what is still buffered for stdout nowhere, so that closing it at exit does not complain."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def console() -> Console:
+    """Stdout for people."""
+    from rich.console import Console
+
+    return Console(highlight=False, soft_wrap=False)
+
+
+def error_console() -> Console:
+    """Stderr for people: notes, progress, errors."""
+    from rich.console import Console
+
+    return Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def table(
+    title: str | None, columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Iterable[str] = ()
+) -> None:
+    """Draw a table on the terminal. `right`: columns of numbers."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    drawn = Table(
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE_HEAD,
+        header_style="bold cyan",
+        pad_edge=False,
+    )
+    numbers = set(right)
+    for column in columns:
+        drawn.add_column(column, justify="right" if column in numbers else "left", overflow="fold")
+    for row in rows:
+        drawn.add_row(*(Text("" if value is None else str(value)) for value in row))
+    console().print(drawn)
+
+
+def note(text: str) -> None:
+    """A remark to stderr."""
+    from rich.text import Text
+
+    error_console().print(Text(text, style="dim"))
+
+
+def show_error(message: str, hint: str | None = None) -> None:
+    """`error: ...` to stderr, in red on a terminal, and a hint on a line of its own."""
+    from rich.text import Text
+
+    printer = error_console()
+    printer.print(Text.assemble(("error: ", "bold red"), message))
+    if hint:
+        printer.print(Text(hint, style="dim"))
+
+
+def close_names(name: str, known: Iterable[str]) -> str | None:
+    """`did you mean 'x'?`, or None where nothing known is close to `name`."""
+    import difflib
+
+    names = list(known)
+    close = difflib.get_close_matches(name, names, n=2, cutoff=0.6)
+    if not close:
+        close = [
+            found
+            for found in names
+            if found.replace(".", "").replace("_", "") == name.replace(".", "").replace("_", "")
+        ][:1]
+    return f"did you mean {' or '.join(repr(found) for found in close)}?" if close else None

@@ -1,0 +1,294 @@
+"""What `kafkalake produce` reads, as Arrow batches: columns `key`, `value`, and where they are given `headers` and `timestamp`.
+
+- lines      a record a line; with a key separator, key and value
+- json       a JSON value a line, sent as it stands; key and timestamp from fields of it
+- records    a JSON object a line as `kafkalake consume --format json` prints it: key, value, headers, timestamp
+- csv        a record a row, as a JSON object; text that is a JSON number stays a number, as it is written
+- parquet    a record a row, as a JSON object
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from kafkalake.cli.lines import read_lines
+from kafkalake.cli.output import Failure, UsageProblem, close_names
+from kafkalake.record.schema import SCHEMA
+
+ROWS_PER_BATCH = 32_768
+_TIMESTAMP = SCHEMA.field("timestamp").type
+_HEADERS = SCHEMA.field("headers").type
+_JSON_NUMBER = r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?"
+
+
+@dataclass(frozen=True)
+class Fields:
+    """Which fields or columns hold key, value and timestamp; None: no key, the whole row, now."""
+
+    key: str | None = None
+    value: str | None = None
+    timestamp: str | None = None
+
+
+def format_of(path: Path | None) -> str:
+    """The format that a file's name says; `lines` for stdin and for what it does not know."""
+    suffixes = {
+        ".json": "json",
+        ".jsonl": "json",
+        ".ndjson": "json",
+        ".csv": "csv",
+        ".tsv": "csv",
+        ".parquet": "parquet",
+    }
+    return suffixes.get(path.suffix.lower(), "lines") if path is not None else "lines"
+
+
+def from_lines(
+    descriptor: int, key_separator: str | None, null_marker: str | None, progress: Callable[[int], None]
+) -> Iterator[pa.RecordBatch]:
+    """A record a line. Raises `Failure` for a line without the separator."""
+    separator = key_separator.encode() if key_separator else None
+    null = null_marker.encode() if null_marker is not None else None
+    number = 0
+    for lines in read_lines(descriptor, progress):
+        keys: list[bytes | None] = []
+        values: Sequence[bytes | None] = lines
+        if separator is not None:
+            parts = [line.partition(separator) for line in lines]
+            for offset, (_, found, _) in enumerate(parts):
+                if not found:
+                    raise Failure(f"line {number + offset + 1} has no key separator '{key_separator}'")
+            keys = [key if key != null else None for key, _, _ in parts]
+            values = [value for _, _, value in parts]
+        if null is not None:
+            values = [None if value == null else value for value in values]
+        number += len(lines)
+        yield _batch(keys or [None] * len(lines), values)
+
+
+def from_json_lines(descriptor: int, fields: Fields, progress: Callable[[int], None]) -> Iterator[pa.RecordBatch]:
+    """A JSON value a line; blank lines are left out. Raises `Failure` for what is no JSON, with the line's number."""
+    number = 0
+    for lines in read_lines(descriptor, progress):
+        keys: list[bytes | None] = []
+        values: list[bytes | None] = []
+        timestamps: list[int | None] = []
+        for line in lines:
+            number += 1
+            if not line or line.isspace():
+                continue
+            parsed = _parse(line, number)
+            keys.append(_as_bytes(_field(parsed, fields.key, number)) if fields.key else None)
+            values.append(_as_bytes(_field(parsed, fields.value, number)) if fields.value else line)
+            if fields.timestamp:
+                timestamps.append(_milliseconds(_field(parsed, fields.timestamp, number), number))
+        yield _batch(keys, values, timestamps=timestamps if fields.timestamp else None)
+
+
+def from_record_lines(descriptor: int, progress: Callable[[int], None]) -> Iterator[pa.RecordBatch]:
+    """Whole records, as `consume --format json` prints them. Raises `Failure` with the line's number."""
+    number = 0
+    for lines in read_lines(descriptor, progress):
+        records = []
+        for line in lines:
+            number += 1
+            if line and not line.isspace():
+                record = _parse(line, number)
+                if not isinstance(record, dict) or "value" not in record:
+                    raise Failure(
+                        f"line {number} is no record: a JSON object with 'value' and perhaps 'key', 'headers', 'timestamp'"
+                    )
+                records.append((number, record))
+        yield _batch(
+            [_text_or_bytes(record.get("key")) for _, record in records],
+            [_text_or_bytes(record["value"]) for _, record in records],
+            timestamps=[_milliseconds(record.get("timestamp"), line) for line, record in records],
+            headers=[_headers(record.get("headers"), line) for line, record in records],
+        )
+
+
+def from_table(
+    path: Path | None, kind: str, fields: Fields, delimiter: str | None, progress: Callable[[int], None]
+) -> Iterator[pa.RecordBatch]:
+    """A record a row of a CSV or Parquet file; `progress` is told the rows so far. Raises `Failure`, `UsageProblem`."""
+    import duckdb
+
+    from kafkalake.cli.duckdb_rows import arrow_batches
+
+    connection = duckdb.connect(config={"autoinstall_known_extensions": False, "autoload_known_extensions": False})
+    try:
+        source = _source(path, kind, delimiter)
+        columns = {
+            name: str(type_) for name, type_, *_ in connection.execute(f"DESCRIBE SELECT * FROM {source}").fetchall()
+        }
+        rows = 0
+        for batch in arrow_batches(
+            connection, f"SELECT {_selection(columns, kind, fields)} FROM {source}", ROWS_PER_BATCH
+        ):
+            rows += batch.num_rows
+            progress(rows)
+            arrays = {name: batch.column(name) for name in batch.schema.names}
+            yield pa.RecordBatch.from_arrays(
+                [array.cast(_TIMESTAMP if name == "timestamp" else pa.binary()) for name, array in arrays.items()],
+                names=list(arrays),
+            )
+    except duckdb.Error as error:
+        raise Failure(f"{path}: {str(error).splitlines()[0]}") from None
+
+
+def rows_of_parquet(path: Path) -> int:
+    """Rows of a Parquet file, from its footer. Raises `Failure`."""
+    import pyarrow.parquet as pq
+
+    try:
+        return int(pq.read_metadata(path).num_rows)
+    except (pa.ArrowException, OSError) as error:
+        raise Failure(f"{path}: {str(error).splitlines()[0]}") from None
+
+
+def header_columns(headers: Sequence[tuple[str, bytes | None]], rows: int) -> pa.Array:
+    """The same headers for every one of `rows` records."""
+    return pa.array([[{"key": key, "value": value} for key, value in headers]] * rows, _HEADERS)
+
+
+def _batch(
+    keys: Sequence[bytes | None],
+    values: Sequence[bytes | None],
+    *,
+    timestamps: Sequence[int | None] | None = None,
+    headers: Sequence[list[dict[str, Any]]] | None = None,
+) -> pa.RecordBatch:
+    columns = {"key": pa.array(keys, pa.binary()), "value": pa.array(values, pa.binary())}
+    if timestamps is not None:
+        now = int(datetime.now(UTC).timestamp() * 1000)
+        columns["timestamp"] = pa.array([now if at is None else at for at in timestamps], pa.int64()).cast(_TIMESTAMP)
+    if headers is not None and any(headers):
+        columns["headers"] = pa.array(headers, _HEADERS)
+    return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+
+def _parse(line: bytes, number: int) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError as error:
+        raise Failure(f"line {number} is not JSON: {error}") from None
+
+
+def _field(parsed: Any, name: str, number: int) -> Any:
+    """A field of a JSON object; `a.b` is field b of the object in field a, unless there is a field named `a.b`."""
+    if not isinstance(parsed, dict):
+        raise Failure(f"line {number} is no JSON object, so it has no field '{name}'")
+    if name in parsed:
+        return parsed[name]
+    first, dot, rest = name.partition(".")
+    if dot and isinstance(parsed.get(first), dict):
+        return _field(parsed[first], rest, number)
+    close = close_names(name, parsed)
+    raise Failure(f"line {number} has no field '{name}'" + (f"; {close}" if close else ""))
+
+
+def _as_bytes(value: Any) -> bytes | None:
+    """A field's text: a string as it is, else its JSON; null stays null."""
+    if value is None:
+        return None
+    return (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))).encode()
+
+
+def _text_or_bytes(value: Any) -> bytes | None:
+    """The bytes of a key or value of `consume --format json`: a string, or `{"base64": ...}` where it was not UTF-8."""
+    if isinstance(value, dict) and list(value) == ["base64"]:
+        return base64.b64decode(value["base64"])
+    return _as_bytes(value)
+
+
+def _headers(value: Any, number: int) -> list[dict[str, Any]]:
+    if value is None:
+        return []
+    if isinstance(value, dict):
+        return [{"key": key, "value": _text_or_bytes(text)} for key, text in value.items()]
+    try:
+        return [{"key": str(header["key"]), "value": _text_or_bytes(header.get("value"))} for header in value]
+    except (TypeError, KeyError, AttributeError):
+        raise Failure(f'line {number}: headers are a list of {{"key": ..., "value": ...}}') from None
+
+
+def _milliseconds(value: Any, number: int) -> int | None:
+    if value is None or (isinstance(value, int) and not isinstance(value, bool)):
+        return value
+    from kafkalake.cli.times import parse_time
+
+    try:
+        return parse_time(str(value), "timestamp")
+    except UsageProblem:
+        raise Failure(
+            f"line {number}: '{value}' is no timestamp: milliseconds since 1970 or 2026-11-21T08:00:00Z"
+        ) from None
+
+
+def _source(path: Path | None, kind: str, delimiter: str | None) -> str:
+    if path is None:
+        raise UsageProblem(f"{kind} is read from a file, not from stdin")
+    if not os.access(path, os.R_OK):
+        raise Failure(f"{path}: no such file, or it cannot be read")
+    quoted = _quoted(str(path), "'")
+    if kind == "parquet":
+        return f"read_parquet({quoted})"
+    options = ", all_varchar=true, header=true" + (f", delim={_quoted(delimiter, chr(39))}" if delimiter else "")
+    return f"read_csv({quoted}{options})"
+
+
+def _selection(columns: dict[str, str], kind: str, fields: Fields) -> str:
+    """The SELECT list that makes key, value and timestamp of a row."""
+    for name in (fields.key, fields.value, fields.timestamp):
+        if name is not None and name not in columns:
+            close = close_names(name, columns)
+            raise Failure(f"there is no column '{name}'" + (f"; {close}" if close else f": {', '.join(columns)}"))
+    parts = []
+    if fields.key is not None:
+        parts.append(f"{_bytes_of(fields.key, columns)} AS key")
+    else:
+        parts.append("NULL::BLOB AS key")
+    parts.append(
+        f"{_bytes_of(fields.value, columns) if fields.value is not None else _row_as_json(columns, kind)} AS value"
+    )
+    if fields.timestamp is not None:
+        column = _quoted(fields.timestamp)
+        text = f"CAST({column} AS VARCHAR)"
+        moment = f"epoch_ms(CAST({text} AS TIMESTAMP))"
+        parts.append(f"coalesce(TRY_CAST({text} AS BIGINT), {moment}, epoch_ms(now()::TIMESTAMP)) AS timestamp")
+    return ", ".join(parts)
+
+
+def _bytes_of(column: str, columns: dict[str, str]) -> str:
+    quoted = _quoted(column)
+    kind = columns[column]
+    if kind == "BLOB":
+        return quoted
+    if kind == "VARCHAR":
+        return f"encode({quoted})"
+    return f"encode(CASE WHEN {quoted} IS NULL THEN NULL ELSE trim(CAST(to_json({quoted}) AS VARCHAR), '\"') END)"
+
+
+def _row_as_json(columns: dict[str, str], kind: str) -> str:
+    parts = []
+    for name in columns:
+        column = _quoted(name)
+        text = f"CAST(to_json({column}) AS VARCHAR)"
+        if kind == "csv":
+            text = f"CASE WHEN regexp_full_match({column}, '{_JSON_NUMBER}') THEN {column} ELSE {text} END"
+        label = _quoted(json.dumps(name, ensure_ascii=False) + ":", "'")
+        parts.append(f"{label} || coalesce({text}, 'null')")
+    return "encode('{' || " + " || ',' || ".join(parts) + " || '}')"
+
+
+def _quoted(text: str, quote: str = '"') -> str:
+    return quote + text.replace(quote, 2 * quote) + quote

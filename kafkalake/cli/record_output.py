@@ -1,0 +1,190 @@
+"""How `kafkalake consume` prints records: as `kafka-console-consumer` does, as JSON lines, as CSV.
+
+`text` is byte for byte what Kafka's tool prints for the same properties: the parts asked for, in Kafka's order, with a tab between
+them; keys and values as they are, `null` where they are null.
+"""
+
+from __future__ import annotations
+
+import base64
+import csv
+import io
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from kafkalake.cli.output import UsageProblem, close_names
+
+if TYPE_CHECKING:
+    from kafkalake.client.fetcher import Fetched
+
+Formatter = Callable[["Fetched"], bytes]
+
+CSV_COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
+
+
+@dataclass(frozen=True)
+class TextProperties:
+    """What is printed of a record, by the names of `kafka-console-consumer`'s properties."""
+
+    print_timestamp: bool = False
+    print_partition: bool = False
+    print_offset: bool = False
+    print_headers: bool = False
+    print_key: bool = False
+    print_value: bool = True
+    key_separator: str = "\t"
+    line_separator: str = "\n"
+    headers_separator: str = ","
+    null_literal: str = "null"
+
+    def with_property(self, text: str) -> TextProperties:
+        """The same with one of Kafka's properties set, as `print.key=true`. Raises `UsageProblem`."""
+        name, equals, value = text.partition("=")
+        field = name.strip().replace(".", "_")
+        if field not in self.__dataclass_fields__ or not equals:
+            known = [field.replace("_", ".") for field in self.__dataclass_fields__]
+            close = close_names(name.strip(), known)
+            raise UsageProblem(
+                f"--property does not know '{text}'" + (f"; {close}" if close else f": {', '.join(known)}")
+            )
+        if field.startswith("print_"):
+            if value.lower() not in ("true", "false"):
+                raise UsageProblem(f"--property {name} is true or false, not '{value}'")
+            return replace(self, **{field: value.lower() == "true"})  # type: ignore[arg-type]
+        return replace(self, **{field: value})  # type: ignore[arg-type]
+
+
+def text_formatter(properties: TextProperties) -> Formatter:
+    """Records as `kafka-console-consumer` prints them."""
+    p = properties
+    only_value = p.print_value and not (
+        p.print_timestamp or p.print_partition or p.print_offset or p.print_headers or p.print_key
+    )
+    end, null = p.line_separator.encode(), p.null_literal.encode()
+
+    def values(fetched: Fetched) -> bytes:
+        return b"".join(
+            [(null if value is None else value) + end for value in fetched.records.column("value").to_pylist()]
+        )
+
+    def parts(fetched: Fetched) -> bytes:
+        columns = _columns(fetched, p)
+        separator = p.key_separator.encode()
+        return b"".join([separator.join(row) + end for row in zip(*columns, strict=True)]) if columns else b""
+
+    return values if only_value else parts
+
+
+def json_formatter(topic: str) -> Formatter:
+    """A JSON object a line: topic, partition, offset, timestamp (ms), timestampType, key, value, headers.
+
+    Keys and values are strings, or `{"base64": ...}` where they are not UTF-8.
+    """
+
+    def lines(fetched: Fetched) -> bytes:
+        records = fetched.records
+        out = []
+        for offset, timestamp, key, value, headers in zip(
+            records.column("offset").to_pylist(),
+            _timestamps(fetched),
+            records.column("key").to_pylist(),
+            records.column("value").to_pylist(),
+            records.column("headers").to_pylist(),
+            strict=True,
+        ):
+            record = {
+                "topic": topic,
+                "partition": fetched.partition,
+                "offset": offset,
+                "timestamp": timestamp,
+                "timestampType": fetched.timestamp_type,
+                "key": as_text(key),
+                "value": as_text(value),
+                "headers": [{"key": header["key"], "value": as_text(header["value"])} for header in headers],
+            }
+            out.append(json.dumps(record, ensure_ascii=False))
+        return ("\n".join(out) + "\n").encode("utf-8", "backslashreplace")
+
+    return lines
+
+
+def csv_formatter(topic: str) -> Formatter:
+    """A CSV row a record, with a head line before the first: `CSV_COLUMNS`; headers are a JSON object."""
+    head = [",".join(CSV_COLUMNS) + "\n"]
+
+    def rows(fetched: Fetched) -> bytes:
+        records = fetched.records
+        text = io.StringIO()
+        text.write(head.pop() if head else "")
+        writer = csv.writer(text, lineterminator="\n")
+        for offset, timestamp, key, value, headers in zip(
+            records.column("offset").to_pylist(),
+            _timestamps(fetched),
+            records.column("key").to_pylist(),
+            records.column("value").to_pylist(),
+            records.column("headers").to_pylist(),
+            strict=True,
+        ):
+            named = {header["key"]: as_text(header["value"]) for header in headers}
+            shown = json.dumps(named, ensure_ascii=False) if named else ""
+            writer.writerow([topic, fetched.partition, offset, timestamp, _in_csv(key), _in_csv(value), shown])
+        return text.getvalue().encode("utf-8", "backslashreplace")
+
+    return rows
+
+
+def as_text(value: bytes | None) -> Any:
+    """Bytes in JSON: a string where they are UTF-8, else `{"base64": ...}`; null stays null."""
+    if value is None:
+        return None
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(value).decode()}
+
+
+def _in_csv(value: bytes | None) -> str:
+    text = as_text(value)
+    return "" if text is None else text if isinstance(text, str) else f"base64:{text['base64']}"
+
+
+def _timestamps(fetched: Fetched) -> list[int]:
+    """Milliseconds since 1970."""
+    import pyarrow as pa
+
+    return fetched.records.column("timestamp").cast(pa.int64()).to_pylist()  # type: ignore[no-any-return]
+
+
+def _columns(fetched: Fetched, p: TextProperties) -> list[Sequence[bytes]]:
+    """The printed parts of each record, in Kafka's order."""
+    records = fetched.records
+    null = p.null_literal.encode()
+    columns: list[Sequence[bytes]] = []
+    if p.print_timestamp:
+        kind = fetched.timestamp_type
+        columns.append([b"NO_TIMESTAMP" if at < 0 else f"{kind}:{at}".encode() for at in _timestamps(fetched)])
+    if p.print_partition:
+        columns.append([f"Partition:{fetched.partition}".encode()] * records.num_rows)
+    if p.print_offset:
+        columns.append([f"Offset:{offset}".encode() for offset in records.column("offset").to_pylist()])
+    if p.print_headers:
+        separator = p.headers_separator.encode()
+        columns.append(
+            [
+                separator.join(
+                    header["key"].encode("utf-8", "surrogateescape")
+                    + b":"
+                    + (null if header["value"] is None else header["value"])
+                    for header in headers
+                )
+                or b"NO_HEADERS"
+                for headers in records.column("headers").to_pylist()
+            ]
+        )
+    if p.print_key:
+        columns.append([null if key is None else key for key in records.column("key").to_pylist()])
+    if p.print_value:
+        columns.append([null if value is None else value for value in records.column("value").to_pylist()])
+    return columns

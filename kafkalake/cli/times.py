@@ -1,0 +1,31 @@
+"""Points in time on the command line."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+
+from kafkalake.cli.output import UsageProblem
+
+_UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def parse_time(text: str, option: str, *, now: datetime | None = None) -> int:
+    """Milliseconds since 1970 for `1732176000000`, `2026-11-21T08:00:00Z`, `2026-11-21` or `15m` (ago; ms, s, m, h, d).
+
+    A date and time without an offset is UTC. Raises `UsageProblem`.
+    """
+    if text.isdecimal():
+        return int(text)
+    ago = re.fullmatch(r"(\d+)\s*(ms|s|m|h|d)(?: ago)?", text.strip())
+    if ago:
+        past = (now or datetime.now(UTC)) - timedelta(milliseconds=int(ago[1]) * _UNITS[ago[2]])
+        return int(past.timestamp() * 1000)
+    try:
+        moment = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise UsageProblem(
+            f"{option} takes a time as 2026-11-21T08:00:00Z, milliseconds since 1970, or 15m for 15 minutes ago, not '{text}'"
+        ) from None
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return round(moment.timestamp() * 1000)

@@ -1,0 +1,396 @@
+"""`kafkalake topics`: create, list, describe, alter, delete; names and columns as in `kafka-topics`, `kafka-get-offsets`."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+from uuid import UUID
+
+import typer
+
+from kafkalake.cli.options import (
+    DEFAULT_BOOTSTRAP_SERVER,
+    BootstrapServer,
+    Json,
+    TopicName,
+    connect,
+    parse_pairs,
+    unknown_setting_hint,
+)
+from kafkalake.cli.output import Failure, UsageProblem, console, on_terminal, table, write_json, write_line
+
+if TYPE_CHECKING:
+    from kafkalake.client.admin import ConfigEntry
+    from kafkalake.client.cluster import TopicInfo
+    from kafkalake.errors import KafkaError
+
+app = typer.Typer(no_args_is_help=True, help="Create, list, describe, alter and delete topics.")
+
+Config = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--config",
+        "-c",
+        metavar="KEY=VALUE",
+        help="A topic setting by Kafka's name, such as retention.ms=86400000. May be given several times.",
+        show_default=False,
+    ),
+]
+
+
+@app.command(
+    epilog="Example:  [cyan]kafkalake topics create clicks --partitions 4 --config retention.ms=604800000[/cyan]",
+)
+def create(
+    topic: TopicName,
+    partitions: Annotated[
+        int | None,
+        typer.Option(
+            "--partitions", "-p", min=1, help="Number of partitions (the broker's num.partitions).", show_default=False
+        ),
+    ] = None,
+    replication_factor: Annotated[
+        int | None,
+        typer.Option(min=1, help="Copies of each partition (the broker's default).", show_default=False),
+    ] = None,
+    config: Config = None,
+    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="A topic that exists is no error.")] = False,
+    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
+    json: Json = False,
+) -> None:
+    """Create a topic."""
+    from kafkalake.client import admin
+    from kafkalake.errors import KafkaError, TopicAlreadyExistsError
+
+    settings = parse_pairs(config or (), "--config")
+    with connect(bootstrap_server) as cluster:
+        try:
+            created = admin.create_topic(
+                cluster,
+                topic,
+                partitions=partitions or -1,
+                replication_factor=replication_factor or -1,
+                config=settings,
+            )
+        except TopicAlreadyExistsError:
+            if not if_not_exists:
+                raise
+            info = cluster.topic(topic)
+            created = admin.CreatedTopic(topic, info.topic_id, len(info.partitions), len(info.partitions[0].replicas))
+            text = f"Topic {topic} exists already."
+        except KafkaError as error:
+            raise _with_setting_hint(error, settings) from None
+        else:
+            text = f"Created topic {topic}."
+    if json:
+        write_json(
+            {
+                "topic": topic,
+                "topicId": kafka_uuid(created.topic_id),
+                "partitionCount": created.partitions,
+                "replicationFactor": created.replication_factor,
+                "configs": settings,
+            }
+        )
+    else:
+        write_line(text)
+
+
+@app.command("list")
+def list_topics(
+    exclude_internal: Annotated[
+        bool, typer.Option("--exclude-internal", help="Leave out topics such as __consumer_offsets.")
+    ] = False,
+    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
+    json: Json = False,
+) -> None:
+    """List the names of all topics, one a line."""
+    with connect(bootstrap_server) as cluster:
+        topics = [topic for topic in cluster.topics() if not (exclude_internal and topic.is_internal)]
+    if json:
+        write_json(
+            [
+                {
+                    "topic": topic.name,
+                    "topicId": kafka_uuid(topic.topic_id),
+                    "partitionCount": len(topic.partitions),
+                    "replicationFactor": _replication_factor(topic),
+                    "internal": topic.is_internal,
+                }
+                for topic in topics
+            ]
+        )
+        return
+    for topic in topics:
+        write_line(topic.name)
+
+
+@app.command(epilog="Example:  [cyan]kafkalake topics describe clicks --json | jq .[0].configs[/cyan]")
+def describe(
+    topics: Annotated[
+        list[str] | None, typer.Argument(metavar="[TOPIC]...", help="Names of topics; none: all.", show_default=False)
+    ] = None,
+    all_configs: Annotated[
+        bool, typer.Option("--all-configs", help="Show settings that have their default value too.")
+    ] = False,
+    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
+    json: Json = False,
+) -> None:
+    """Describe topics: partitions, leaders, replicas, settings."""
+    from kafkalake.client import admin
+
+    with connect(bootstrap_server) as cluster:
+        found = [cluster.topic(name) for name in topics] if topics else cluster.topics()
+        names = [topic.name for topic in found]
+        configs = admin.describe_configs(cluster, admin.TOPIC_RESOURCE, names) if names else {}
+    shown = {
+        name: [entry for entry in entries if all_configs or not entry.is_default] for name, entries in configs.items()
+    }
+    if json:
+        write_json([_description(topic, shown.get(topic.name, [])) for topic in found])
+    elif on_terminal():
+        for topic in found:
+            _draw(topic, shown.get(topic.name, []))
+    else:
+        for topic in found:
+            for line in description_lines(topic, shown.get(topic.name, [])):
+                write_line(line)
+
+
+@app.command(
+    epilog="Example:  [cyan]kafkalake topics alter clicks --partitions 8 --config retention.ms=3600000[/cyan]",
+)
+def alter(
+    topic: TopicName,
+    partitions: Annotated[
+        int | None,
+        typer.Option(
+            "--partitions", "-p", min=1, help="New number of partitions; it can only grow.", show_default=False
+        ),
+    ] = None,
+    config: Config = None,
+    delete_config: Annotated[
+        list[str] | None,
+        typer.Option("--delete-config", metavar="KEY", help="Return a setting to its default.", show_default=False),
+    ] = None,
+    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
+    json: Json = False,
+) -> None:
+    """Add partitions to a topic, change its settings."""
+    from kafkalake.client import admin
+    from kafkalake.errors import KafkaError
+
+    settings = parse_pairs(config or (), "--config")
+    deleted = delete_config or []
+    if partitions is None and not settings and not deleted:
+        raise UsageProblem("nothing to alter: give --partitions, --config or --delete-config")
+    with connect(bootstrap_server) as cluster:
+        cluster.topic(topic)
+        try:
+            if settings or deleted:
+                admin.alter_configs(cluster, admin.TOPIC_RESOURCE, topic, set_values=settings, delete=deleted)
+        except KafkaError as error:
+            raise _with_setting_hint(error, [*settings, *deleted]) from None
+        if partitions is not None:
+            admin.create_partitions(cluster, topic, partitions)
+        info = cluster.topic(topic)
+    if json:
+        write_json({"topic": topic, "partitionCount": len(info.partitions), "set": settings, "deleted": deleted})
+        return
+    if settings or deleted:
+        write_line(f"Completed updating config for topic {topic}.")
+    if partitions is not None:
+        write_line(f"Topic {topic} has {len(info.partitions)} partitions now.")
+
+
+@app.command()
+def delete(
+    topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Names of topics.", show_default=False)],
+    if_exists: Annotated[bool, typer.Option("--if-exists", help="A topic that does not exist is no error.")] = False,
+    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
+    json: Json = False,
+) -> None:
+    """Delete topics with all their records."""
+    from kafkalake.client import admin
+    from kafkalake.errors import UnknownTopicOrPartitionError
+
+    with connect(bootstrap_server) as cluster:
+        existing = []
+        for topic in topics:
+            try:
+                existing.append(cluster.topic(topic).name)
+            except UnknownTopicOrPartitionError:
+                if not if_exists:
+                    raise
+        errors = admin.delete_topics(cluster, existing) if existing else {}
+    deleted = [topic for topic in existing if topic not in errors]
+    if json:
+        write_json({"deleted": deleted, "errors": {topic: str(error) for topic, error in errors.items()}})
+    else:
+        for topic in deleted:
+            write_line(f"Deleted topic {topic}.")
+    if errors:
+        raise next(iter(errors.values()))
+
+
+@app.command(epilog="Example:  [cyan]kafkalake topics offsets clicks --time earliest[/cyan]")
+def offsets(
+    topic: TopicName,
+    time: Annotated[
+        str,
+        typer.Option(
+            "--time",
+            metavar="TIME",
+            help="earliest, latest, max-timestamp, milliseconds since 1970, or a date and time as 2026-11-21T08:00:00Z.",
+        ),
+    ] = "latest",
+    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
+    json: Json = False,
+) -> None:
+    """Print an offset of every partition as TOPIC:PARTITION:OFFSET, as kafka-get-offsets does."""
+    from kafkalake.cli.times import parse_time
+    from kafkalake.client import admin
+
+    places = {"earliest": admin.EARLIEST, "latest": admin.LATEST, "max-timestamp": admin.MAX_TIMESTAMP}
+    wanted = places[time] if time in places else parse_time(time, "--time")
+    with connect(bootstrap_server) as cluster:
+        partitions = cluster.topic(topic).partitions
+        found = admin.list_offsets(cluster, topic, {partition.partition: wanted for partition in partitions})
+    if json:
+        write_json(
+            [
+                {"topic": topic, "partition": number, "offset": listed.offset, "timestamp": listed.timestamp_ms}
+                for number, listed in sorted(found.items())
+            ]
+        )
+        return
+    for number, listed in sorted(found.items()):
+        write_line(f"{topic}:{number}:{listed.offset if listed.offset >= 0 else ''}")
+
+
+@app.command("delete-records")
+def delete_records(
+    topic: TopicName,
+    before_offset: Annotated[
+        int,
+        typer.Option(min=-1, help="Delete the records before this offset; -1: all that are there.", show_default=False),
+    ],
+    partition: Annotated[
+        list[int] | None,
+        typer.Option("--partition", min=0, help="Only in this partition (default: all).", show_default=False),
+    ] = None,
+    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
+    json: Json = False,
+) -> None:
+    """Delete the oldest records of a topic, up to an offset."""
+    from kafkalake.client import admin
+
+    with connect(bootstrap_server) as cluster:
+        known = [info.partition for info in cluster.topic(topic).partitions]
+        low_watermarks = admin.delete_records(cluster, topic, dict.fromkeys(partition or known, before_offset))
+    if json:
+        write_json([{"topic": topic, "partition": p, "lowWatermark": low} for p, low in sorted(low_watermarks.items())])
+        return
+    for number, low_watermark in sorted(low_watermarks.items()):
+        write_line(f"partition: {topic}-{number}\tlow_watermark: {low_watermark}")
+
+
+def kafka_uuid(identifier: UUID | None) -> str | None:
+    """A topic id as Kafka's tools write it: URL-safe base64 without padding."""
+    return None if identifier is None else base64.urlsafe_b64encode(identifier.bytes).decode().rstrip("=")
+
+
+def description_lines(topic: TopicInfo, configs: Sequence[ConfigEntry]) -> list[str]:
+    """A topic as `kafka-topics --describe` prints it, tabs and all."""
+    head = [
+        f"Topic: {topic.name}",
+        f"TopicId: {kafka_uuid(topic.topic_id)}",
+        f"PartitionCount: {len(topic.partitions)}",
+        f"ReplicationFactor: {_replication_factor(topic)}",
+        f"Configs: {','.join(f'{entry.name}={entry.value}' for entry in configs)}",
+    ]
+    lines = ["\t".join(head)]
+    for partition in topic.partitions:
+        parts = [
+            f"Topic: {topic.name}",
+            f"Partition: {partition.partition}",
+            f"Leader: {partition.leader if partition.leader >= 0 else 'none'}",
+            f"Replicas: {_ids(partition.replicas)}",
+            f"Isr: {_ids(partition.isr)}",
+            "Elr: N/A",
+            "LastKnownElr: N/A",
+        ]
+        lines.append("\t" + "\t".join(parts))
+    return lines
+
+
+def _description(topic: TopicInfo, configs: Sequence[ConfigEntry]) -> dict[str, Any]:
+    return {
+        "topic": topic.name,
+        "topicId": kafka_uuid(topic.topic_id),
+        "partitionCount": len(topic.partitions),
+        "replicationFactor": _replication_factor(topic),
+        "internal": topic.is_internal,
+        "configs": {entry.name: entry.value for entry in configs},
+        "partitions": [
+            {
+                "partition": partition.partition,
+                "leader": partition.leader,
+                "leaderEpoch": partition.leader_epoch,
+                "replicas": list(partition.replicas),
+                "isr": list(partition.isr),
+            }
+            for partition in topic.partitions
+        ],
+    }
+
+
+def _draw(topic: TopicInfo, configs: Sequence[ConfigEntry]) -> None:
+    from rich.text import Text
+
+    head = Text.assemble(
+        ("Topic: ", "dim"),
+        (topic.name, "bold"),
+        ("  TopicId: ", "dim"),
+        str(kafka_uuid(topic.topic_id)),
+        ("  PartitionCount: ", "dim"),
+        str(len(topic.partitions)),
+        ("  ReplicationFactor: ", "dim"),
+        str(_replication_factor(topic)),
+    )
+    printer = console()
+    printer.print(head)
+    for entry in configs:
+        printer.print(Text.assemble(("  Config: ", "dim"), f"{entry.name}={entry.value}"))
+    table(
+        None,
+        ["Partition", "Leader", "Replicas", "Isr"],
+        [
+            (
+                partition.partition,
+                partition.leader if partition.leader >= 0 else "none",
+                _ids(partition.replicas),
+                _ids(partition.isr),
+            )
+            for partition in topic.partitions
+        ],
+        right=["Partition", "Leader"],
+    )
+
+
+def _ids(nodes: Iterable[int]) -> str:
+    return ",".join(str(node) for node in nodes)
+
+
+def _replication_factor(topic: TopicInfo) -> int:
+    return len(topic.partitions[0].replicas) if topic.partitions else 0
+
+
+def _with_setting_hint(error: KafkaError, names: Iterable[str]) -> Exception:
+    """The same error; for an unknown setting, with what was probably meant."""
+    from kafkalake.config_definitions import TOPIC_SETTINGS
+    from kafkalake.errors import InvalidConfigError
+
+    hint = unknown_setting_hint(names, TOPIC_SETTINGS) if isinstance(error, InvalidConfigError) else None
+    return Failure(str(error), hint) if hint else error
