@@ -1,0 +1,100 @@
+"""The journal of a coordinator: an internal topic, seen as far as a coordinator needs it.
+
+A coordinator appends batches and is told when each is durable; on start it is shown every batch again, in order. What it
+remembers is exactly what the journal says, so an answer goes out only after the batch behind it is durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from kafkalake.broker.coordination.decisions import ErrorClass
+from kafkalake.errors import (
+    CoordinatorNotAvailableError,
+    KafkaError,
+    KafkaStorageError,
+    NotCoordinatorError,
+    NotEnoughReplicasError,
+    NotLeaderOrFollowerError,
+    RequestTimedOutError,
+    UnknownTopicOrPartitionError,
+)
+
+NO_PRODUCER_ID = -1
+
+_INT32_MIN = -(1 << 31)
+
+
+class JournalRecord(NamedTuple):
+    """One record of a journal; `value` None is a tombstone."""
+
+    key: bytes
+    value: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Producer:
+    """Who wrote a transactional batch."""
+
+    producer_id: int
+    epoch: int
+
+
+Appended = Callable[[int, KafkaError | None], None]
+"""Called once with (offset of the batch's first record, None) when it is durable, or (-1, the error) when it is not."""
+
+
+class Journal(Protocol):
+    """The partitions of one internal topic that this broker leads."""
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions the topic has."""
+        ...
+
+    def append(
+        self,
+        partition: int,
+        records: Sequence[JournalRecord],
+        timestamp_ms: int,
+        producer: Producer | None,
+        done: Appended,
+    ) -> None:
+        """Append one batch (transactional where there is a `producer`). Batches of a partition become durable in order.
+
+        `done` may be called before this returns. A failed batch left nothing behind.
+        """
+        ...
+
+
+class Timers(Protocol):
+    """Deadlines, as `broker.purgatory.Timers` keeps them on its timing wheel."""
+
+    def schedule(self, delay_ms: int, action: Callable[[], None]) -> Any:
+        """Call `action` once after `delay_ms`, never before this returns; the result is what `cancel` takes."""
+        ...
+
+    def cancel(self, timeout: Any) -> None:
+        """Do not call it after all; no error if it was called."""
+        ...
+
+
+def journal_partition(name: str, partitions: int) -> int:
+    """The partition of the journal that owns a group or transactional id: Java's String.hashCode, as in Kafka."""
+    value = 0
+    data = name.encode("utf-16-be", "surrogatepass")
+    for index in range(0, len(data), 2):
+        value = (value * 31 + (data[index] << 8 | data[index + 1])) & 0xFFFFFFFF
+    signed = value - (1 << 32) if value & 0x80000000 else value
+    return 0 if signed == _INT32_MIN else abs(signed) % partitions
+
+
+def coordinator_error(error: KafkaError) -> ErrorClass:
+    """What a client is told when the journal could not take a batch: an error after which it looks for the coordinator anew."""
+    if isinstance(error, UnknownTopicOrPartitionError | NotEnoughReplicasError | RequestTimedOutError):
+        return CoordinatorNotAvailableError
+    if isinstance(error, NotLeaderOrFollowerError | KafkaStorageError):
+        return NotCoordinatorError
+    return type(error)

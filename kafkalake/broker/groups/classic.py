@@ -1,0 +1,585 @@
+"""A group of the classic protocol (JoinGroup, SyncGroup, Heartbeat, LeaveGroup): events in, decisions out.
+
+    Empty ──join──> PreparingRebalance ──all joined, or time is up──> CompletingRebalance ──leader's assignment durable──> Stable
+      ^                │      ^                                            │  │                                          │
+      └──nobody left───┘      └────a member comes, goes, dies or changes───┴──┴──────────────────────────────────────────┘
+    Dead: deleted, or the broker stops; nothing is accepted any more.
+
+Every generation begins with a join round. Its first member to come (or, where that one does not rejoin, the next) leads: it
+hears what all members say and assigns the partitions; the broker hands the assignments out and never looks inside them. A
+generation is written to the journal when its assignment arrives and answered when it is durable.
+
+Sessions: a member has one timer, which is set anew only when it runs out early; a heartbeat just moves the deadline. A
+member whose join or sync waits for us is not expected to send heartbeats.
+
+Source: Kafka protocol guide, "Group membership API"; KIP-62 (rebalance timeout), KIP-134 (initial delay), KIP-345 (static
+members), KIP-389 (group size), KIP-394 (member id first), KIP-559 (protocol checks in sync), KIP-814 (skip assignment).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
+
+from kafkalake.broker.coordination.decisions import Append, CancelTimer, Decision, ErrorClass, Reply, SetTimer
+from kafkalake.broker.groups.classic_state import (
+    JOIN_TIMER,
+    SYNC_TIMER,
+    AssignmentWritten,
+    InitialWait,
+    State,
+    StaticMemberWritten,
+    group_record,
+    member_of,
+    session_timer,
+)
+from kafkalake.broker.groups.config import GroupConfig
+from kafkalake.broker.groups.records import GroupRecord
+from kafkalake.broker.groups.requests import (
+    JoinRequest,
+    JoinResult,
+    LeaveResult,
+    LeavingMember,
+    SyncRequest,
+    SyncResult,
+)
+from kafkalake.broker.groups.roster import Member, Roster
+from kafkalake.broker.groups.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
+from kafkalake.clock import Clock
+from kafkalake.errors import (
+    CoordinatorNotAvailableError,
+    FencedInstanceIdError,
+    GroupMaxSizeReachedError,
+    IllegalGenerationError,
+    InconsistentGroupProtocolError,
+    InvalidRequestError,
+    KafkaError,
+    MemberIdRequiredError,
+    RebalanceInProgressError,
+    UnknownMemberIdError,
+)
+
+
+class ClassicGroup:
+    """One group. Each event leaves its decisions in `decisions`, for the coordinator to take and carry out in order.
+
+    `new_uuid` gives a fresh text for a member id. Methods that answer at once raise a `KafkaError`; `join` and `sync` answer
+    through their waiter.
+    """
+
+    def __init__(self, group_id: str, config: GroupConfig, clock: Clock, new_uuid: Callable[[], str]) -> None:
+        self.group_id = group_id
+        self.state = State.EMPTY
+        self.state_since_ms = clock.now_ms()
+        self.generation_id = 0
+        self.protocol_name: str | None = None
+        self.roster = Roster()
+        self.subscribed_topics: frozenset[str] | None = None
+        self.decisions: list[Decision] = []
+        self._config = config
+        self._clock = clock
+        self._new_uuid = new_uuid
+        self._pending: set[str] = set()
+        self._awaited_syncs: set[str] = set()
+        self._initial_wait: InitialWait | None = None
+
+    # Joining
+
+    def join(self, request: JoinRequest, waiter: object) -> None:
+        """A member joins or rejoins. Answered at once with an error, or when the join round is over."""
+        try:
+            self._admit(request)
+            if request.member_id:
+                self._rejoin(request, waiter)
+            else:
+                self._join_new(request, waiter)
+        except GroupMaxSizeReachedError as error:
+            self._reply(waiter, JoinResult(type(error), ""))
+        except KafkaError as error:
+            self._reply(waiter, JoinResult(type(error), request.member_id))
+
+    def _admit(self, request: JoinRequest) -> None:
+        if self.state is State.DEAD:
+            raise CoordinatorNotAvailableError
+        member = self.roster.get(request.member_id)
+        if not self._has_room(member):
+            self._pending.discard(request.member_id)
+            if member is not None:
+                self._remove(member)
+            raise GroupMaxSizeReachedError
+        if not self.roster.supports(request.protocol_type, request.protocols):
+            raise InconsistentGroupProtocolError
+
+    def _has_room(self, member: Member | None) -> bool:
+        """While members rejoin, places go to those who come first; later the group is as big as its generation."""
+        if self.state is State.PREPARING_REBALANCE:
+            return (
+                member is not None and member.joining is not None
+            ) or self.roster.joining < self._config.group_max_size
+        return self.state is State.EMPTY or member is not None or len(self.roster) < self._config.group_max_size
+
+    def _join_new(self, request: JoinRequest, waiter: object) -> None:
+        member_id = f"{request.group_instance_id or request.client_id}-{self._new_uuid()}"
+        if request.group_instance_id is not None:
+            old_member_id = self.roster.static_member_id(request.group_instance_id)
+            if old_member_id is None:
+                self._add(member_id, request, waiter)
+            else:
+                self._replace_static(old_member_id, member_id, request, waiter)
+        elif request.member_id_required:
+            self._pending.add(member_id)
+            self.decisions.append(SetTimer(session_timer(member_id), request.session_timeout_ms))
+            self._reply(waiter, JoinResult(MemberIdRequiredError, member_id))
+        else:
+            self._add(member_id, request, waiter)
+
+    def _rejoin(self, request: JoinRequest, waiter: object) -> None:
+        if request.member_id in self._pending:
+            if request.group_instance_id is not None:
+                # Static members are never asked to come back with an id.
+                raise InvalidRequestError
+            self._add(request.member_id, request, waiter)
+            return
+        member = self.roster.checked(request.member_id, request.group_instance_id)
+        unchanged = member.protocols == request.protocols
+        if (self.state is State.COMPLETING_REBALANCE and unchanged) or (
+            self.state is State.STABLE and unchanged and member.member_id != self.roster.leader
+        ):
+            # It did not hear the answer, or asks again: nothing changed. A leader that rejoins wants to assign anew.
+            self._reply(waiter, self._generation_for(member))
+            return
+        self._update(member, request, waiter)
+        self._rebalance_or_complete_join()
+
+    def _add(self, member_id: str, request: JoinRequest, waiter: object) -> None:
+        if self._initial_wait is not None and self.state is State.PREPARING_REBALANCE:
+            self._initial_wait.extended_by_newcomer = True
+        self._pending.discard(member_id)
+        member = Member(
+            member_id,
+            request.group_instance_id,
+            request.client_id,
+            request.client_host,
+            request.session_timeout_ms,
+            request.rebalance_timeout_ms,
+            request.protocols,
+            is_new=True,
+            joining=waiter,
+        )
+        self.roster.add(member, request.protocol_type)
+        # A new member may not know its id, so it can neither send heartbeats nor come back as itself: its join has a limit.
+        self._expect_heartbeat(member, self._config.group_new_member_join_timeout_ms)
+        self._rebalance_or_complete_join()
+
+    def _update(self, member: Member, request: JoinRequest, waiter: object) -> None:
+        self.roster.set_protocols(member, request.protocols)
+        member.session_timeout_ms = request.session_timeout_ms
+        member.rebalance_timeout_ms = request.rebalance_timeout_ms
+        if member.joining is not None:
+            # The client gave that request up: it has sent this one.
+            self._reply(member.joining, JoinResult(RebalanceInProgressError, member.member_id))
+        self.roster.set_joining(member, waiter)
+
+    def _replace_static(self, old_member_id: str, member_id: str, request: JoinRequest, waiter: object) -> None:
+        """A static member came back without its member id: it takes its own place; whoever uses the old id is fenced."""
+        member = self.roster.checked(old_member_id, request.group_instance_id)
+        self._answer_join(member, JoinResult(FencedInstanceIdError, old_member_id))
+        self._answer_sync(member, SyncResult(FencedInstanceIdError))
+        ticket = StaticMemberWritten(
+            member,
+            waiter,
+            request.can_skip_assignment,
+            old_member_id,
+            self.roster.leader,
+            member.protocols,
+            member.session_timeout_ms,
+            member.rebalance_timeout_ms,
+        )
+        self._rename(member, member_id)
+        self._update(member, request, waiter)
+        if self.state is State.STABLE and self.roster.select_protocol() == self.protocol_name:
+            assignments = {other.member_id: other.assignment for other in self.roster}
+            self.decisions.append(Append((self.record(assignments),), ticket))
+        elif self.state is State.PREPARING_REBALANCE:
+            self._maybe_complete_join()
+        else:
+            # In CompletingRebalance the leader may be assigning to the old id.
+            self._prepare_rebalance()
+
+    def _rename(self, member: Member, member_id: str) -> None:
+        self._cancel_session(member)
+        self._awaited_syncs.discard(member.member_id)
+        self.roster.rename(member, member_id)
+        self._expect_heartbeat(member, member.session_timeout_ms)
+
+    def _static_member_written(self, ticket: StaticMemberWritten, error: ErrorClass | None) -> None:
+        member = ticket.member
+        if self.state is not State.STABLE or member.joining is not ticket.waiter:
+            # A rebalance began meanwhile, and its next generation will say the same; or the member is gone.
+            return
+        self.roster.set_joining(member, None)
+        if error is None:
+            is_leader = member.member_id == self.roster.leader
+            if ticket.can_skip_assignment:
+                result = self._generation_for(member, skip_assignment=is_leader)
+            else:
+                # An old client that heard that it leads would assign again: it hears its old id as the leader's.
+                result = self._generation(member.member_id, ticket.old_leader)
+            self._reply(ticket.waiter, result)
+            return
+        self._rename(member, ticket.old_member_id)
+        self.roster.set_protocols(member, ticket.old_protocols)
+        member.session_timeout_ms = ticket.old_session_timeout_ms
+        member.rebalance_timeout_ms = ticket.old_rebalance_timeout_ms
+        self._reply(ticket.waiter, JoinResult(error, ""))
+
+    # The join round
+
+    def _rebalance_or_complete_join(self) -> None:
+        if self.state is State.PREPARING_REBALANCE:
+            self._maybe_complete_join()
+        else:
+            self._prepare_rebalance()
+
+    def _prepare_rebalance(self) -> None:
+        """Begin a join round: members hear of it by their next heartbeat."""
+        assert self.state not in (State.PREPARING_REBALANCE, State.DEAD)
+        if self.state is State.COMPLETING_REBALANCE:
+            self._withdraw_assignments(RebalanceInProgressError)
+        self._awaited_syncs.clear()
+        self.decisions.append(CancelTimer(SYNC_TIMER))
+        was_empty = self.state is State.EMPTY
+        self._become(State.PREPARING_REBALANCE)
+        if was_empty:
+            # Members of an application usually start together: wait for the others before the first generation.
+            delay_ms = self._config.group_initial_rebalance_delay_ms
+            self._initial_wait = InitialWait(delay_ms, max(self.roster.rebalance_timeout_ms - delay_ms, 0))
+            self.decisions.append(SetTimer(JOIN_TIMER, delay_ms))
+        elif self._all_joined():
+            self._complete_join()
+        else:
+            self.decisions.append(SetTimer(JOIN_TIMER, self.roster.rebalance_timeout_ms))
+
+    def _all_joined(self) -> bool:
+        return self.roster.joining == len(self.roster) and not self._pending
+
+    def _maybe_complete_join(self) -> None:
+        if self._initial_wait is None and self._all_joined():
+            self._complete_join()
+
+    def _join_time_is_up(self) -> None:
+        if self.state is not State.PREPARING_REBALANCE:
+            return
+        wait = self._initial_wait
+        if wait is not None and wait.extended_by_newcomer and wait.remaining_ms:
+            delay_ms = min(self._config.group_initial_rebalance_delay_ms, wait.remaining_ms)
+            self._initial_wait = InitialWait(delay_ms, max(wait.remaining_ms - wait.delay_ms, 0))
+            self.decisions.append(SetTimer(JOIN_TIMER, delay_ms))
+        else:
+            self._complete_join()
+
+    def _complete_join(self) -> None:
+        """End the join round: who has not come back is out (static members keep their place until their session ends)."""
+        self._initial_wait = None
+        self.decisions.append(CancelTimer(JOIN_TIMER))
+        for member in [m for m in self.roster if m.joining is None and m.group_instance_id is None]:
+            self._remove(member)
+        if len(self.roster) and not self.roster.elect_joined_leader():
+            self.decisions.append(SetTimer(JOIN_TIMER, self.roster.rebalance_timeout_ms))
+            return
+        self.generation_id += 1
+        self._awaited_syncs.clear()
+        if not len(self.roster):
+            self.protocol_name = None
+            self._become(State.EMPTY)
+            self._follow_subscriptions()
+            self.decisions.append(Append((self.record({}),)))
+            return
+        self.protocol_name = self.roster.select_protocol()
+        self._become(State.COMPLETING_REBALANCE)
+        self._follow_subscriptions()
+        for member in self.roster:
+            self._answer_join(member, self._generation_for(member))
+            self._expect_heartbeat(member, member.session_timeout_ms)
+            member.is_new = False
+            self._awaited_syncs.add(member.member_id)
+        self.decisions.append(SetTimer(SYNC_TIMER, self.roster.rebalance_timeout_ms))
+
+    # Handing out assignments
+
+    def sync(self, request: SyncRequest, waiter: object) -> None:
+        """A member asks for its assignment, the leader brings all of them. Answered when they are durable."""
+        try:
+            member = self._checked_sync(request)
+        except KafkaError as error:
+            self._reply(waiter, SyncResult(type(error)))
+            return
+        self._awaited_syncs.discard(member.member_id)
+        if self.state is State.STABLE:
+            self._reply(waiter, self._assignment_of(member))
+            return
+        self._answer_sync(member, SyncResult(RebalanceInProgressError))  # an earlier one that the client gave up
+        member.syncing = waiter
+        if member.member_id == self.roster.leader:
+            assignments = {other.member_id: request.assignments.get(other.member_id, b"") for other in self.roster}
+            ticket = AssignmentWritten(self.generation_id, assignments)
+            self.decisions.append(Append((self.record(assignments),), ticket))
+
+    def _checked_sync(self, request: SyncRequest) -> Member:
+        member = self.checked_member(request.member_id, request.group_instance_id, request.generation_id)
+        for said, ours in (
+            (request.protocol_type, self.roster.protocol_type),
+            (request.protocol_name, self.protocol_name),
+        ):
+            if said is not None and ours is not None and said != ours:
+                raise InconsistentGroupProtocolError
+        if self.state is State.PREPARING_REBALANCE:
+            raise RebalanceInProgressError
+        return member
+
+    def _assignment_written(self, ticket: AssignmentWritten, error: ErrorClass | None) -> None:
+        if self.state is not State.COMPLETING_REBALANCE or ticket.generation_id != self.generation_id:
+            return
+        if error is not None:
+            self._withdraw_assignments(error)
+            self._prepare_rebalance()
+            return
+        self._become(State.STABLE)
+        for member in self.roster:
+            member.assignment = ticket.assignments.get(member.member_id, b"")
+            if self._answer_sync(member, self._assignment_of(member)):
+                self._expect_heartbeat(member, member.session_timeout_ms)
+
+    def _withdraw_assignments(self, error: ErrorClass) -> None:
+        for member in self.roster:
+            member.assignment = b""
+            if self._answer_sync(member, SyncResult(error)):
+                self._expect_heartbeat(member, member.session_timeout_ms)
+
+    def _sync_time_is_up(self) -> None:
+        """Members that heard of the generation but did not ask for their assignment are out."""
+        if self.state not in (State.COMPLETING_REBALANCE, State.STABLE) or not self._awaited_syncs:
+            return
+        for member_id in sorted(self._awaited_syncs):
+            member = self.roster.get(member_id)
+            if member is not None:
+                self._remove(member)
+        self._prepare_rebalance()
+
+    # Staying and leaving
+
+    def heartbeat(self, member_id: str, generation_id: int, group_instance_id: str | None = None) -> None:
+        """A member is alive. Raises what the member must do: `RebalanceInProgressError` means rejoin."""
+        member = self.checked_member(member_id, group_instance_id, generation_id)
+        self._expect_heartbeat(member, member.session_timeout_ms)
+        if self.state is State.PREPARING_REBALANCE:
+            raise RebalanceInProgressError
+
+    def leave(self, leaving: Sequence[LeavingMember]) -> list[LeaveResult]:
+        """Members leave, or are sent away by their instance ids. Raises `CoordinatorNotAvailableError`."""
+        if self.state is State.DEAD:
+            raise CoordinatorNotAvailableError
+        results = [LeaveResult(*one, self._leave_one(one)) for one in leaving]
+        if any(result.error is None for result in results):
+            self._member_went()
+        return results
+
+    def _leave_one(self, leaving: LeavingMember) -> ErrorClass | None:
+        member_id, group_instance_id = leaving
+        if member_id in self._pending:
+            if group_instance_id is not None:
+                return UnknownMemberIdError
+            self._pending.discard(member_id)
+            self.decisions.append(CancelTimer(session_timer(member_id)))
+            return None
+        if not member_id and group_instance_id is not None:
+            member_id = self.roster.static_member_id(group_instance_id) or ""
+        try:
+            self._remove(self.roster.checked(member_id, group_instance_id))
+        except KafkaError as error:
+            return type(error)
+        return None
+
+    def _session_time_is_up(self, member_id: str) -> None:
+        if member_id in self._pending:
+            self._pending.discard(member_id)
+            if self.state is State.PREPARING_REBALANCE:
+                self._maybe_complete_join()
+            return
+        member = self.roster.get(member_id)
+        if member is None:
+            return
+        member.timer_due_at_ms = None
+        if not member.is_new and (member.joining is not None or member.syncing is not None):
+            return  # it waits for us; the answer sets its session anew
+        remaining_ms = member.session_ends_at_ms - self._clock.monotonic_ms()
+        if remaining_ms > 0:
+            self._expect_heartbeat(member, remaining_ms)
+        else:
+            self._remove(member)
+            self._member_went()
+
+    def _member_went(self) -> None:
+        if self.state in (State.STABLE, State.COMPLETING_REBALANCE):
+            self._prepare_rebalance()
+        elif self.state is State.PREPARING_REBALANCE:
+            self._maybe_complete_join()
+
+    def _expect_heartbeat(self, member: Member, within_ms: int) -> None:
+        ends_at_ms = self._clock.monotonic_ms() + within_ms
+        member.session_ends_at_ms = ends_at_ms
+        if member.timer_due_at_ms is None or member.timer_due_at_ms > ends_at_ms:
+            member.timer_due_at_ms = ends_at_ms
+            self.decisions.append(SetTimer(session_timer(member.member_id), within_ms))
+
+    def _cancel_session(self, member: Member) -> None:
+        if member.timer_due_at_ms is not None:
+            member.timer_due_at_ms = None
+            self.decisions.append(CancelTimer(session_timer(member.member_id)))
+
+    def _remove(self, member: Member) -> None:
+        """A member is out; a request of it that waits is told so, that it may come back as a new member."""
+        self._cancel_session(member)
+        self._awaited_syncs.discard(member.member_id)
+        self._answer_join(member, JoinResult(UnknownMemberIdError, ""))
+        self._answer_sync(member, SyncResult(UnknownMemberIdError))
+        self.roster.remove(member)
+
+    # Checks that others need
+
+    def checked_member(self, member_id: str, group_instance_id: str | None, generation_id: int) -> Member:
+        """The member, if it belongs to this generation.
+
+        Raises `CoordinatorNotAvailableError` (dead group), `UnknownMemberIdError`, `FencedInstanceIdError`,
+        `IllegalGenerationError`.
+        """
+        if self.state is State.DEAD:
+            raise CoordinatorNotAvailableError
+        member = self.roster.checked(member_id, group_instance_id)
+        if generation_id != self.generation_id:
+            raise IllegalGenerationError
+        return member
+
+    def check_commit(
+        self, member_id: str, group_instance_id: str | None, generation_id: int, *, transactional: bool = False
+    ) -> None:
+        """Whether this member may commit offsets now; a commit also keeps its session alive.
+
+        Without member and generation (an admin client, a consumer that assigns itself) only to an empty group.
+        """
+        if self.state is State.DEAD:
+            raise CoordinatorNotAvailableError
+        if generation_id < 0 and self.state is State.EMPTY:
+            return
+        if generation_id >= 0 or member_id or group_instance_id is not None:
+            member = self.checked_member(member_id, group_instance_id, generation_id)
+        elif transactional:
+            return  # old transactional clients say neither
+        else:
+            raise UnknownMemberIdError
+        if transactional:
+            return
+        if self.state is State.COMPLETING_REBALANCE:
+            # It knows the generation but not yet its assignment, so what it commits was read under an older one.
+            raise RebalanceInProgressError
+        self._expect_heartbeat(member, member.session_timeout_ms)
+
+    # What the coordinator tells it
+
+    def timer_fired(self, name: Hashable) -> None:
+        """The timer `name` ran out."""
+        if name == JOIN_TIMER:
+            self._join_time_is_up()
+        elif name == SYNC_TIMER:
+            self._sync_time_is_up()
+        else:
+            assert isinstance(name, tuple)
+            self._session_time_is_up(name[1])
+
+    def appended(self, ticket: object, error: ErrorClass | None) -> None:
+        """The batch of an `Append` is durable, or could not be written (`error` is what clients are told)."""
+        if isinstance(ticket, AssignmentWritten):
+            self._assignment_written(ticket, error)
+        elif isinstance(ticket, StaticMemberWritten):
+            self._static_member_written(ticket, error)
+
+    def restored(self) -> None:
+        """After the journal has been read: members have a whole session from now on to show themselves."""
+        for member in self.roster:
+            self._expect_heartbeat(member, member.session_timeout_ms)
+        if len(self.roster) > self._config.group_max_size:
+            self._prepare_rebalance()
+
+    def restore(self, record: GroupRecord) -> None:
+        """Become the group that `record` says, at start."""
+        assert not len(self.roster) and not self._pending
+        self.generation_id, self.protocol_name = record.generation_id, record.protocol_name
+        self.roster.protocol_type = record.protocol_type or None
+        for one in record.members:
+            self.roster.add(member_of(one, record.protocol_name or ""), record.protocol_type)
+        if record.leader is not None and record.leader in self.roster:
+            self.roster.leader = record.leader
+        self.state = State.STABLE if len(self.roster) else State.EMPTY
+        self.state_since_ms = record.state_since_ms
+        self._follow_subscriptions()
+
+    def die(self, error: ErrorClass) -> None:
+        """The group was deleted, or this broker does not coordinate it any more: whoever waits is told `error`."""
+        self._become(State.DEAD)
+        for member in self.roster:
+            self._cancel_session(member)
+            self._answer_join(member, JoinResult(error, member.member_id))
+            self._answer_sync(member, SyncResult(error))
+        for member_id in sorted(self._pending):
+            self.decisions.append(CancelTimer(session_timer(member_id)))
+        self.decisions += [CancelTimer(JOIN_TIMER), CancelTimer(SYNC_TIMER)]
+
+    # Small parts
+
+    def record(self, assignments: Mapping[str, bytes]) -> GroupRecord:
+        """The generation as it goes to the journal, with these assignments."""
+        return group_record(
+            self.group_id, self.roster, self.generation_id, self.protocol_name, self.state_since_ms, assignments
+        )
+
+    def _become(self, state: State) -> None:
+        self.state = state
+        self.state_since_ms = self._clock.now_ms()
+
+    def _follow_subscriptions(self) -> None:
+        if self.roster.protocol_type != CONSUMER_PROTOCOL_TYPE:
+            self.subscribed_topics = None
+        else:
+            name = self.protocol_name or ""
+            self.subscribed_topics = subscribed_topics(member.metadata(name) for member in self.roster)
+
+    def _generation(self, member_id: str, leader: str | None) -> JoinResult:
+        return JoinResult(
+            None, member_id, self.generation_id, self.roster.protocol_type, self.protocol_name, leader or ""
+        )
+
+    def _generation_for(self, member: Member, *, skip_assignment: bool = False) -> JoinResult:
+        """This generation, as the member hears of it: with all members where it leads."""
+        result = self._generation(member.member_id, self.roster.leader)
+        if member.member_id == self.roster.leader:
+            members = self.roster.joined_members(self.protocol_name or "")
+            result = replace(result, members=members, skip_assignment=skip_assignment)
+        return result
+
+    def _assignment_of(self, member: Member) -> SyncResult:
+        return SyncResult(None, self.roster.protocol_type, self.protocol_name, member.assignment)
+
+    def _answer_join(self, member: Member, result: JoinResult) -> None:
+        if member.joining is not None:
+            self._reply(member.joining, result)
+            self.roster.set_joining(member, None)
+
+    def _answer_sync(self, member: Member, result: SyncResult) -> bool:
+        if member.syncing is None:
+            return False
+        self._reply(member.syncing, result)
+        member.syncing = None
+        return True
+
+    def _reply(self, waiter: object, result: JoinResult | SyncResult) -> None:
+        self.decisions.append(Reply(waiter, result))
