@@ -16,7 +16,7 @@ java_version() {
   echo "${said:-0}"
 }
 
-# Take the first Java 17 or newer of JAVA_HOME, PATH and the usual directories; false where there is none.
+# Take Java 17 or newer of JAVA_HOME, of PATH, or the oldest such one of the usual directories; false where there is none.
 use_java() {
   if [[ -n "${JAVA_HOME:-}" && -x "$JAVA_HOME/bin/java" ]] && (($(java_version "$JAVA_HOME/bin/java") >= 17)); then
     return
@@ -25,15 +25,16 @@ use_java() {
     unset JAVA_HOME
     return
   fi
-  local candidate
+  local candidate version best=0
   for candidate in /usr/lib/jvm/*/bin/java /opt/java/*/bin/java; do
-    if [[ -x "$candidate" ]] && (($(java_version "$candidate") >= 17)); then
-      JAVA_HOME="${candidate%/bin/java}"
-      export JAVA_HOME
-      return
+    [[ -x "$candidate" ]] || continue
+    version="$(java_version "$candidate")"
+    if ((version >= 17 && (best == 0 || version < best))); then
+      best="$version"
+      export JAVA_HOME="${candidate%/bin/java}"
     fi
   done
-  return 1
+  ((best > 0))
 }
 
 # Java, or one sentence.
