@@ -23,6 +23,7 @@ from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_reader, entity_writer
 
 from kafkalake.errors import UnsupportedVersionError
+from kafkalake.wire.shape import checked_message
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ def decode_response(api: Api, version: int, correlation_id: int, data: bytes) ->
         header, size = entity_reader(schema.__header_schema__)(data, 0)
         if header.correlation_id != correlation_id:
             raise MalformedResponseError(f"response {header.correlation_id} instead of {correlation_id}")
-        body, _ = entity_reader(schema)(data, size)
+        body, _ = entity_reader(schema)(*checked_message(schema, data, size))
     except MalformedResponseError:
         raise
     except Exception as error:  # kio raises ValueError, IndexError, struct.error, ... on bytes that it cannot read
