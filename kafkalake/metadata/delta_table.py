@@ -164,13 +164,13 @@ class OpenDeltaTable:
         With `durable` the new files and their directories are fsynced, for what must outlive a loss of power.
         Raises `CommitConflict` when another version came first (then refreshed), `KafkaStorageError` on I/O errors.
         """
+        before = self._table.version()
         written: list[AddAction] = []
         try:
             written = [self._write_file(rows, change.partition) for rows in change.add if rows.num_rows]
             self._commit_files(written, change)
         except (CommitFailedError, DeltaError, OSError, pa.ArrowException) as error:
             self._after_failure(error, written)
-        before = self._table.version()
         self.refresh()
         if durable:
             for version in range(before + 1, self._table.version() + 1):
