@@ -10,7 +10,9 @@ from __future__ import annotations
 import base64
 import struct
 import zlib
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 HEADERS_TYPE = pa.list_(pa.struct([pa.field("key", pa.utf8(), nullable=False), pa.field("value", pa.binary())]))
@@ -51,7 +53,7 @@ PREAMBLE = MAGIC + b"\x00\x00" + _unpack(_SCHEMA_MESSAGE)
 """The first bytes of every segment: magic, padding, schema message. The first record message follows."""
 
 _EMPTY_FOOTER = _unpack(_FOOTER)
-_BLOCK = struct.Struct("<qi4xq")
+_BLOCK = np.dtype([("position", "<i8"), ("metadata", "<i4"), ("padding", "<i4"), ("body", "<i8")])
 
 
 def _record_batches_field() -> int:
@@ -66,16 +68,18 @@ def _record_batches_field() -> int:
 _RECORD_BATCHES_FIELD = _record_batches_field()
 
 
-def footer(blocks: list[tuple[int, int, int]]) -> bytes:
+def footer(blocks: Any) -> bytes:
     """The end of a sealed segment: end-of-stream marker, footer, its length, magic.
 
-    `blocks`: (position of the message in the file, length of its metadata with the 8-byte prefix, length of its body),
-    all in bytes. The vector of blocks is laid behind pyarrow's empty footer and linked from it.
+    `blocks` int64[N, 3] (or what numpy makes that of): position of the message in the file, length of its metadata with the
+    8-byte prefix, length of its body, in bytes. The vector of blocks is laid behind pyarrow's empty footer and linked from it.
     """
+    numbers = np.asarray(blocks, dtype=np.int64).reshape(-1, 3)
+    entries = np.zeros(len(numbers), dtype=_BLOCK)
+    for column, name in enumerate(("position", "metadata", "body")):
+        entries[name] = numbers[:, column]
     buffer = bytearray(_EMPTY_FOOTER)
     buffer += bytes(-(len(buffer) + 4) % 8)
     struct.pack_into("<I", buffer, _RECORD_BATCHES_FIELD, len(buffer) - _RECORD_BATCHES_FIELD)
-    buffer += struct.pack("<I", len(blocks))
-    for block in blocks:
-        buffer += _BLOCK.pack(*block)
+    buffer += struct.pack("<I", len(entries)) + entries.tobytes()
     return END_OF_STREAM + bytes(buffer) + struct.pack("<i", len(buffer)) + MAGIC

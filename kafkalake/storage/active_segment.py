@@ -1,0 +1,227 @@
+"""The segment that is appended to: one write a message, sparse index entries, and the footer that seals it.
+
+A message counts once all its bytes are written: then `_end` moves, and readers in this process see it. A write that fails is cut off
+again, so the next one starts where the last whole message ended.
+
+Time index entries are (timestamp, relative offset): the largest timestamp of the segment's records below that offset. The first entry,
+at relative offset 0, is the largest timestamp of all earlier segments, so that a search by time can bisect segments; the last,
+written at sealing, is the whole segment's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kafkalake.record.batch import Int64s
+from kafkalake.record.schema import PREAMBLE, footer
+from kafkalake.storage.files import write_all
+from kafkalake.storage.open_files import OpenFiles
+from kafkalake.storage.producer_state import AbortedTransaction
+from kafkalake.storage.segment import FIRST_MESSAGE, TXN_INDEX_SUFFIX, Segment
+from kafkalake.storage.segment_kernels import walk_blocks
+from kafkalake.storage.txn_index import ENTRY_BYTES, encode_aborted, encode_seal
+
+_WINDOW_BYTES = 64 << 20
+_WINDOW_BLOCKS = 1 << 16
+MAXIMUM_RELATIVE_OFFSET = (1 << 31) - 1
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class SegmentContent:
+    """What a segment holds. Timestamps in ms, -1: none. `max_timestamp_offset`: base offset of the batch it is in."""
+
+    records: int = 0
+    next_offset: int = 0
+    min_timestamp: int = -1
+    max_timestamp: int = -1
+    max_timestamp_offset: int = -1
+
+    def add(self, records: int, next_offset: int, smallest: int, largest: int, largest_at: int) -> None:
+        """Count one more message."""
+        self.records += records
+        self.next_offset = next_offset
+        if smallest >= 0 and (smallest < self.min_timestamp or self.min_timestamp < 0):
+            self.min_timestamp = smallest
+        if largest > self.max_timestamp:
+            self.max_timestamp = largest
+            self.max_timestamp_offset = largest_at
+
+
+class ActiveSegment(Segment):
+    """The one segment of a log that grows. One writer at a time; reading is safe from any thread."""
+
+    def __init__(
+        self,
+        directory: str,
+        base_offset: int,
+        open_files: OpenFiles,
+        *,
+        index_interval_bytes: int,
+        earlier_max_timestamp: int,
+    ) -> None:
+        super().__init__(directory, base_offset, open_files)
+        self.content = SegmentContent(next_offset=base_offset)
+        self.created_ms = 0
+        self._end: int = 0
+        self._index_interval_bytes = index_interval_bytes
+        self._indexed_at = FIRST_MESSAGE
+        self._aborted = 0
+        self.earlier_max_timestamp = earlier_max_timestamp
+
+    def end(self) -> int:
+        """Position where the whole messages end; 0 while there is no file."""
+        return self._end
+
+    def size_bytes(self) -> int:
+        """Bytes written."""
+        return self._end
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing has been appended."""
+        return self._end <= FIRST_MESSAGE
+
+    def resume(self, end: int, content: SegmentContent, indexed_at: int, aborted: int, created_ms: int) -> None:
+        """Go on after recovery found `end` bytes of whole messages."""
+        self._end = end
+        self.content = content
+        self._indexed_at = indexed_at
+        self._aborted = aborted
+        self.created_ms = created_ms
+
+    def append(
+        self,
+        message: Any,
+        base_offset: int,
+        records: int,
+        next_offset: int,
+        smallest: int,
+        largest: int,
+        largest_at: int,
+    ) -> None:
+        """Write the bytes of one message. `smallest`, `largest`: timestamps (ms), the latter in the batch at offset `largest_at`.
+
+        Raises `OSError`; the segment is then as it was.
+        """
+        if not self._end:
+            self._create()
+        position = self._end
+        file = self._open_files.get(self.path, write=True)
+        try:
+            write_all(self._open_files.files, file.descriptor, message, position)
+        except OSError:
+            self._cut()
+            raise
+        if position - self._indexed_at >= self._index_interval_bytes:
+            self._index(base_offset, position)
+        self.content.add(records, next_offset, smallest, largest, largest_at)
+        self._end = position + len(message)
+
+    def write_aborted(self, aborted: AbortedTransaction) -> None:
+        """Put the transaction that the next message, its marker, will abort into the index; `count_aborted` makes it stay.
+
+        Before the marker, so that no reader can see the marker without it. Raises `OSError`.
+        """
+        file = self._open_files.get(self.path_of(TXN_INDEX_SUFFIX), write=True, create=True)
+        entry = encode_aborted(aborted, self._aborted)
+        write_all(self._open_files.files, file.descriptor, entry, self._aborted * ENTRY_BYTES)
+
+    def count_aborted(self) -> None:
+        """The marker is in the log."""
+        self._aborted += 1
+
+    def seal(self) -> None:
+        """Write the footer, which makes the file an ordinary Arrow file. Raises `OSError`; it can then be tried again."""
+        files = self._open_files.files
+        self._seal_indexes()
+        file = self._open_files.get(self.path, write=True)
+        try:
+            write_all(files, file.descriptor, footer(self.blocks()), self._end)
+        except OSError:
+            self._cut()
+            raise
+
+    def blocks(self) -> Int64s:
+        """int64[N, 3]: position, metadata length and body length of each message."""
+        parts: list[Int64s] = []
+        position = FIRST_MESSAGE
+        buffer = np.empty((_WINDOW_BLOCKS, 3), dtype=np.int64)
+        file = self._open_files.get(self.path)
+        while position < self._end:
+            length = min(_WINDOW_BYTES, self._end - position)
+            window = np.frombuffer(self._open_files.files.view(file.descriptor, length, position), dtype=np.uint8)
+            count = int(walk_blocks(window, 0, position, buffer))
+            if not count:  # the last message of a window may begin too close to its end
+                raise AssertionError(f"{self.path}: no message at {position}, where one was written")
+            parts.append(buffer[:count].copy())
+            position = int(parts[-1][-1].sum())
+        return np.concatenate(parts) if parts else np.empty((0, 3), dtype=np.int64)
+
+    def flush_indexes(self) -> None:
+        """Write buffered index entries; what cannot be written is only slower to find."""
+        for index in (self.index, self.time_index):
+            try:
+                index.flush()
+            except OSError as error:
+                _log.warning("index entries not written, reading will scan more: file=%s error=%s", index.path, error)
+                index.drop_pending()
+
+    def _create(self) -> None:
+        file = self._open_files.get(self.path, write=True, create=True)
+        files = self._open_files.files
+        write_all(files, file.descriptor, PREAMBLE, 0)
+        self._end = FIRST_MESSAGE
+        for index in (self.index, self.time_index):
+            with contextlib.suppress(OSError):
+                index.rewrite([])
+        self.time_index.append(self.earlier_max_timestamp, 0)
+
+    def _index(self, offset: int, position: int) -> None:
+        try:
+            self.index.append(offset, position)
+            self.time_index.append(self.content.max_timestamp, offset - self.base_offset)
+        except OSError:
+            self.flush_indexes()
+        self._indexed_at = position
+
+    def _seal_indexes(self) -> None:
+        relative = self.content.next_offset - self.base_offset
+        last = self.time_index.last()
+        if last != (self.content.max_timestamp, relative):
+            with contextlib.suppress(OSError):
+                self.time_index.append(self.content.max_timestamp, relative)
+        self.flush_indexes()
+        if self._aborted:
+            file = self._open_files.get(self.path_of(TXN_INDEX_SUFFIX), write=True, create=True)
+            write_all(self._open_files.files, file.descriptor, encode_seal(self._aborted), self._aborted * ENTRY_BYTES)
+
+    def _cut(self) -> None:
+        """Take off what a failed write left. Where even that fails the next write goes over it: readers stop at `state`."""
+        with contextlib.suppress(OSError):
+            file = self._open_files.get(self.path, write=True)
+            self._open_files.files.truncate(file.descriptor, self._end)
+
+    def aborted_transactions(self, *, sealed: bool = False) -> list[AbortedTransaction]:
+        """As for any segment; entries are whole up to what was appended."""
+        return super().aborted_transactions(sealed=sealed)
+
+
+def reset_txn_index(open_files: OpenFiles, path: str, entries: list[AbortedTransaction], *, sealed: bool) -> None:
+    """Make a segment's index of aborted transactions hold just `entries`; no file where there are none. Raises `OSError`."""
+    files = open_files.files
+    if not entries:
+        open_files.forget(path)
+        with contextlib.suppress(FileNotFoundError):
+            files.unlink(path)
+        return
+    data = b"".join(encode_aborted(entry, number) for number, entry in enumerate(entries))
+    file = open_files.get(path, write=True, create=True)
+    files.truncate(file.descriptor, 0)
+    write_all(files, file.descriptor, data + (encode_seal(len(entries)) if sealed else b""), 0)

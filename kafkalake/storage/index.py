@@ -1,0 +1,174 @@
+"""Index files: sorted entries of 16 bytes that say where to start reading.
+
+    key int64, value uint32, CRC32C of those 12 bytes (uint32); little-endian
+
+`.index` maps an offset to the position of the message that begins with it, `.timeindex` a timestamp to an offset relative to
+the segment's base. Both are sparse and both are **hints**: who uses an entry checks it against the message it points at,
+and falls back to the start of the segment. So entries are buffered, a crash may lose some, and a damaged one costs time,
+never a wrong answer. Lookup is a binary search by pread: O(log n), nothing cached, nothing mapped.
+
+`.txnindex` is no hint: a lost entry would show an aborted record. See `txn_index.py`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+from crc32c import crc32c
+
+from kafkalake.storage.files import read_all, write_all
+from kafkalake.storage.open_files import OpenFiles
+
+_PAIR = struct.Struct("<qI")
+_ENTRY = struct.Struct("<qII")
+ENTRY_BYTES = 16
+_BUFFERED_BYTES = 64 * ENTRY_BYTES
+_BLOCK_BYTES = 256 * ENTRY_BYTES
+
+
+def encode_entry(key: int, value: int) -> bytes:
+    """16 bytes of an entry."""
+    pair = _PAIR.pack(key, value)
+    return pair + crc32c(pair).to_bytes(4, "little")
+
+
+def decode_entry(data: bytes | bytearray, position: int) -> tuple[int, int] | None:
+    """(key, value) of the entry at `position`; None where its checksum does not hold."""
+    key, value, checksum = _ENTRY.unpack_from(data, position)
+    return (key, value) if crc32c(data[position : position + 12]) == checksum else None
+
+
+def decode_entries(data: bytes) -> Iterator[tuple[int, int] | None]:
+    """All whole entries of an index file's bytes; None for a damaged one."""
+    for position in range(0, len(data) - ENTRY_BYTES + 1, ENTRY_BYTES):
+        yield decode_entry(data, position)
+
+
+def _last_not_above(data: bytes | bytearray, key: int) -> tuple[int, int] | None:
+    """Binary search in a block: the last entry with a key <= `key`; the one before it where that one is damaged."""
+    low, high = 0, len(data) // ENTRY_BYTES
+    while low < high:
+        middle = (low + high) // 2
+        if _ENTRY.unpack_from(data, middle * ENTRY_BYTES)[0] <= key:
+            low = middle + 1
+        else:
+            high = middle
+    for number in range(low - 1, -1, -1):
+        entry = decode_entry(data, number * ENTRY_BYTES)
+        if entry is not None and entry[0] <= key:
+            return entry
+    return None
+
+
+class Index:
+    """One index file. Appended to by the log's one writer; `lookup` is safe from any thread."""
+
+    def __init__(self, path: str, open_files: OpenFiles, size: int | None = None) -> None:
+        self.path = path
+        self._open_files = open_files
+        self._size = size
+        self._pending = bytearray()
+
+    def append(self, key: int, value: int) -> None:
+        """Add an entry; keys never go down. It reaches the file by the next `flush`. Raises `OSError`."""
+        self._pending += encode_entry(key, value)
+        if len(self._pending) >= _BUFFERED_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write buffered entries to the file. Raises `OSError`."""
+        if not self._pending:
+            return
+        size = self._file_size()
+        file = self._open_files.get(self.path, write=True, create=True)
+        write_all(self._open_files.files, file.descriptor, bytes(self._pending), size)
+        self._size = size + len(self._pending)
+        self._pending = bytearray()
+
+    def drop_pending(self) -> None:
+        """Give up what is buffered."""
+        self._pending = bytearray()
+
+    def rewrite(self, entries: list[tuple[int, int]]) -> None:
+        """Replace the whole content. Raises `OSError`."""
+        data = b"".join(encode_entry(key, value) for key, value in entries)
+        file = self._open_files.get(self.path, write=True, create=True)
+        self._pending = bytearray()
+        self._size = 0
+        self._open_files.files.truncate(file.descriptor, 0)
+        write_all(self._open_files.files, file.descriptor, data, 0)
+        self._size = len(data)
+
+    def lookup(self, key: int, *, skip: int = 0) -> tuple[int, int] | None:
+        """The last whole entry with a key <= `key`, or one before it; None where there is none or the file cannot be read.
+
+        `skip`: leave out so many entries at the start.
+        """
+        pending = self._pending
+        try:
+            size = self._file_size()
+            if pending:
+                pending = pending[max(0, skip * ENTRY_BYTES - size) :]
+            if pending and _ENTRY.unpack_from(pending, 0)[0] <= key:
+                return _last_not_above(pending, key)
+            return self._lookup_in_file(key, skip * ENTRY_BYTES, size)
+        except OSError:
+            return None
+
+    def first(self) -> tuple[int, int] | None:
+        """The first entry; None where there is none or it is damaged."""
+        return self._entry_at(0)
+
+    def last(self) -> tuple[int, int] | None:
+        """The last entry; None where there is none or it is damaged."""
+        if self._pending:
+            return decode_entry(self._pending, len(self._pending) - ENTRY_BYTES)
+        try:
+            return self._entry_at(self._file_size() - ENTRY_BYTES)
+        except OSError:
+            return None
+
+    def size_bytes(self) -> int:
+        """Bytes with the buffered entries."""
+        return self._file_size() + len(self._pending)
+
+    def _entry_at(self, position: int) -> tuple[int, int] | None:
+        if position < 0:
+            return None
+        try:
+            file = self._open_files.get(self.path)
+            data = read_all(self._open_files.files, file.descriptor, ENTRY_BYTES, position)
+        except OSError:
+            data = b""
+        if len(data) < ENTRY_BYTES:
+            data = bytes(self._pending[:ENTRY_BYTES]) if position == 0 else b""
+        return decode_entry(data, 0) if len(data) == ENTRY_BYTES else None
+
+    def _lookup_in_file(self, key: int, low: int, high: int) -> tuple[int, int] | None:
+        if low >= high:
+            return None
+        files = self._open_files.files
+        file = self._open_files.get(self.path)
+        while high - low > _BLOCK_BYTES:
+            middle = (low + high) // (2 * ENTRY_BYTES) * ENTRY_BYTES
+            entry = read_all(files, file.descriptor, ENTRY_BYTES, middle)
+            if len(entry) < ENTRY_BYTES:
+                return None
+            if _ENTRY.unpack(entry)[0] <= key:
+                low = middle
+            else:
+                high = middle
+        block = read_all(files, file.descriptor, high - low, low)
+        return _last_not_above(block, key)
+
+    def _file_size(self) -> int:
+        """Bytes of whole entries in the file."""
+        if self._size is None:
+            try:
+                file = self._open_files.get(self.path)
+                size = self._open_files.files.size(file.descriptor)
+            except FileNotFoundError:
+                size = 0
+            self._size = size - size % ENTRY_BYTES
+        return self._size

@@ -1,0 +1,103 @@
+"""`leader-epochs`: at which offset each leader epoch began, so that a replica or a client can tell where two histories part.
+
+A small file that is replaced whole when an epoch begins, at most once a leader change: magic "KLLE", CRC32C of the rest (uint32), then
+pairs of epoch int32 and start offset int64. Every batch header carries its epoch, so recovery adds what the file misses. Source: KIP-101.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_right
+
+from crc32c import crc32c
+
+LEADER_EPOCHS_FILE = "leader-epochs"
+UNDEFINED = -1
+_PREFIX = struct.Struct("<4sI")
+_PAIR = struct.Struct("<iq")
+_MAGIC = b"KLLE"
+
+
+class LeaderEpochs:
+    """Epochs and the offsets they began at, both growing."""
+
+    def __init__(self) -> None:
+        self._epochs: list[int] = []
+        self._starts: list[int] = []
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, LeaderEpochs) and self.entries() == other.entries()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def entries(self) -> list[tuple[int, int]]:
+        """(epoch, start offset), oldest first."""
+        return list(zip(self._epochs, self._starts, strict=True))
+
+    @property
+    def latest(self) -> int:
+        """The newest epoch, -1 for none."""
+        return self._epochs[-1] if self._epochs else UNDEFINED
+
+    def assign(self, epoch: int, start_offset: int) -> bool:
+        """Note that `epoch` begins at `start_offset`; False where it is not newer than what is known (or undefined)."""
+        if epoch <= self.latest:
+            return False
+        while self._starts and self._starts[-1] >= start_offset:
+            self._epochs.pop()
+            self._starts.pop()
+        self._epochs.append(epoch)
+        self._starts.append(start_offset)
+        return True
+
+    def end_offset(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
+        """(epoch, end offset): the largest known epoch not above the one asked for, and where the next one begins.
+
+        (-1, -1) for an epoch above all known. An epoch below all known ends where the first known begins.
+        """
+        if epoch == UNDEFINED or not self._epochs:
+            return UNDEFINED, UNDEFINED
+        if epoch == self.latest:
+            return epoch, log_end_offset
+        above = bisect_right(self._epochs, epoch)
+        if above == len(self._epochs):
+            return UNDEFINED, UNDEFINED
+        return (self._epochs[above - 1] if above else epoch), self._starts[above]
+
+    def truncate_start(self, offset: int) -> bool:
+        """Forget epochs that ended at or before the log start `offset`; True where something changed."""
+        keep = max(0, bisect_right(self._starts, offset) - 1)
+        changed = keep > 0
+        del self._epochs[:keep], self._starts[:keep]
+        if self._starts and self._starts[0] < offset:
+            self._starts[0] = offset
+            changed = True
+        return changed
+
+    def truncate_end(self, offset: int) -> bool:
+        """Forget epochs that began at or above `offset`; True where something changed."""
+        changed = False
+        while self._starts and self._starts[-1] >= offset:
+            self._epochs.pop()
+            self._starts.pop()
+            changed = True
+        return changed
+
+
+def encode_leader_epochs(epochs: LeaderEpochs) -> bytes:
+    """The file's bytes."""
+    body = b"".join(_PAIR.pack(epoch, start) for epoch, start in epochs.entries())
+    return _PREFIX.pack(_MAGIC, crc32c(body)) + body
+
+
+def decode_leader_epochs(data: bytes) -> LeaderEpochs | None:
+    """The epochs; None where the bytes are not whole and right."""
+    if len(data) < _PREFIX.size or (len(data) - _PREFIX.size) % _PAIR.size:
+        return None
+    magic, checksum = _PREFIX.unpack_from(data)
+    if magic != _MAGIC or checksum != crc32c(data[_PREFIX.size :]):
+        return None
+    epochs = LeaderEpochs()
+    for epoch, start in _PAIR.iter_unpack(data[_PREFIX.size :]):
+        epochs.assign(epoch, start)
+    return epochs

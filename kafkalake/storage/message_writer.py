@@ -1,0 +1,81 @@
+"""Producer batches -> the bytes of one Arrow message, in a buffer that is used again and again.
+
+One `merge_bodies` and one `frame` however many batches there are. Each thread that appends has its own buffer; a message beyond
+`KEPT_BYTES` gets memory of its own, so that one huge batch does not stay in a small broker's memory.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+import numpy as np
+
+from kafkalake.record import layout as at
+from kafkalake.record.batch import Bytes, Int64s, RecordBatch
+from kafkalake.record.message import frame, merge_bodies, merged_bound, metadata_bytes
+from kafkalake.record.message_set import compress_body
+from kafkalake.storage.segment_kernels import NO_TIMESTAMP, smallest_timestamp
+
+MESSAGE_BODY_BYTES = 8 << 20
+"""Batches are joined into one message up to this size; a larger batch is a message of its own."""
+KEPT_BYTES = 2 * MESSAGE_BODY_BYTES
+_INITIAL_BYTES = 1 << 20
+CODECS = {"none": at.NO_CODEC, "lz4": at.LZ4, "zstd": at.ZSTD}
+
+
+class _Buffers(threading.local):
+    def __init__(self) -> None:
+        self.out = np.empty(_INITIAL_BYTES, dtype=np.uint8)
+        self.merged = np.zeros(at.LAYOUT_SIZE, dtype=np.int64)
+        self.scratch = np.zeros(64, dtype=np.uint8)
+        self.first_start = np.zeros(1, dtype=np.int64)
+        self.body_start = np.zeros(1, dtype=np.int64)
+
+
+_buffers = _Buffers()
+
+
+def _room(needed: int) -> Bytes:
+    if len(_buffers.out) >= needed:
+        return _buffers.out
+    size = 1 << (needed - 1).bit_length()
+    if size > KEPT_BYTES:
+        return np.empty(needed, dtype=np.uint8)
+    _buffers.out = np.empty(size, dtype=np.uint8)
+    return _buffers.out
+
+
+def write_message(batches: Sequence[RecordBatch], codec: int) -> tuple[memoryview, int]:
+    """The bytes of one Arrow message of `batches`, whose headers are complete, and its smallest timestamp (ms, -1: none).
+
+    The bytes are valid until this thread's next call.
+    """
+    if len(batches) == 1:
+        batch = batches[0]
+        bodies, starts = batch.body, _buffers.first_start
+        layouts, headers = batch.layout.reshape(1, -1), batch.header.reshape(1, -1)
+    else:
+        bodies, starts, layouts, headers = _join(batches)
+    body = int(metadata_bytes(len(batches)))
+    out = _room(body + int(merged_bound(layouts, at.ALL_COLUMNS)))
+    merged = _buffers.merged
+    length = int(merge_bodies(bodies, starts, layouts, headers, out, body, merged))
+    _buffers.body_start[0] = body
+    smallest = int(smallest_timestamp(out, _buffers.body_start, merged.reshape(1, -1)))
+    if codec != at.NO_CODEC and merged[at.ROWS]:
+        stored, merged = compress_body(out[body : body + length], merged, codec)
+        length = len(stored)
+        out = out if len(out) >= body + length else np.empty(body + length, dtype=np.uint8)
+        out[body : body + length] = stored
+    else:
+        codec = at.NO_CODEC
+    end = int(frame(out, length, merged, headers, codec, _buffers.scratch))
+    return memoryview(out.data)[:end], -1 if smallest == NO_TIMESTAMP else smallest
+
+
+def _join(batches: Sequence[RecordBatch]) -> tuple[Bytes, Int64s, Int64s, Int64s]:
+    bodies = np.concatenate([batch.body for batch in batches])
+    starts = np.zeros(len(batches), dtype=np.int64)
+    np.cumsum([len(batch.body) for batch in batches[:-1]], out=starts[1:])
+    return bodies, starts, np.stack([batch.layout for batch in batches]), np.stack([batch.header for batch in batches])

@@ -1,0 +1,72 @@
+"""A bound on open file descriptors, across thousands of partitions with tens of thousands of files.
+
+A descriptor belongs to an `OpenFile` and is closed when its last user drops it; the cache is one user. So dropping the least
+recently used one never closes a file in the middle of another thread's read, and at most `limit` plus the calls
+under way are open. (This leans on CPython's reference counts: they close at once, without a collector.)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+import threading
+from collections import OrderedDict
+
+from kafkalake.storage.files import REAL_FILES, Files
+
+
+class OpenFile:
+    """An open file; keep the object, not the number, for as long as `descriptor` is used."""
+
+    __slots__ = ("_files", "descriptor", "writable")
+
+    def __init__(self, files: Files, path: str, *, write: bool, create: bool) -> None:
+        self._files = files
+        self.descriptor = -1
+        self.descriptor = files.open(path, write=write, create=create)
+        self.writable = write
+
+    def __del__(self) -> None:
+        if self.descriptor >= 0:
+            with contextlib.suppress(OSError):
+                self._files.close(self.descriptor)
+
+
+def default_limit() -> int:
+    """Half of what the process may open, at most 8,192: the other half is for sockets."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(64, min(8192, soft // 2 if soft > 0 else 8192))
+
+
+class OpenFiles:
+    """The open files of all logs of a broker, least recently used first out. Safe from several threads."""
+
+    def __init__(self, files: Files = REAL_FILES, limit: int | None = None) -> None:
+        self.files = files
+        self.limit = default_limit() if limit is None else limit
+        assert self.limit > 0
+        self._open: OrderedDict[str, OpenFile] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def get(self, path: str, *, write: bool = False, create: bool = False) -> OpenFile:
+        """The file at `path`, opened if it is not. Raises `OSError`."""
+        with self._lock:
+            found = self._open.get(path)
+            if found is not None and (found.writable or not write):
+                self._open.move_to_end(path)
+                return found
+        opened = OpenFile(self.files, path, write=write, create=create)
+        with self._lock:
+            self._open[path] = opened
+            self._open.move_to_end(path)
+            if len(self._open) > self.limit:
+                self._open.popitem(last=False)
+        return opened
+
+    def forget(self, path: str) -> None:
+        """Drop a file that was renamed, removed or is not needed soon."""
+        with self._lock:
+            self._open.pop(path, None)

@@ -1,0 +1,346 @@
+"""What a directory holds -> what is true of the partition, after an orderly stop, a kill, or a power failure in the middle of anything.
+
+Closed in order (`state` says clean and nothing was written since): believed as it stands, no segment is opened.
+
+Otherwise the last segment, the only one that is not sealed, is scanned and every checksum verified:
+
+    whole messages to the end of the file          go on appending there
+    a footer behind them, right to the last byte   sealed; a torn footer is cut off and appending goes on
+    something else at position p, offset o:
+      o is below the high watermark that `state` has    acknowledged records are damaged: **refuse**. The file stays as it is, reads of
+                                                        that range raise CorruptSegmentError, later whole messages stay readable,
+                                                        appending goes on in a new segment at an offset that was never used
+      whole messages follow, and `state` cannot be      as above: they may have been acknowledged
+      trusted to be the newest (lost, or another boot)
+      else                                              never acknowledged: cut off at p, with a line in the log that says how much
+
+Then, in this order, so that a crash in between leaves something that recovers to the same: the data is cut, the indexes are
+rewritten from the data, `state` is written. Producer state is the newest whole snapshot, and a replay of the batch headers from there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from dataclasses import dataclass
+from enum import Enum
+
+from kafkalake.clock import Clock
+from kafkalake.record.schema import PREAMBLE, footer
+from kafkalake.storage.active_segment import ActiveSegment, reset_txn_index
+from kafkalake.storage.config import LogConfig
+from kafkalake.storage.files import read_file, write_all
+from kafkalake.storage.leader_epochs import LEADER_EPOCHS_FILE, LeaderEpochs, decode_leader_epochs
+from kafkalake.storage.open_files import OpenFiles
+from kafkalake.storage.producer_state import Producers
+from kafkalake.storage.replay import Replay
+from kafkalake.storage.scanner import SegmentScan, Stop, good_message_after, scan_segment
+from kafkalake.storage.segment import DATA_SUFFIX, FIRST_MESSAGE, SUFFIXES, TXN_INDEX_SUFFIX, Segment, file_name
+from kafkalake.storage.snapshot import SUFFIX as SNAPSHOT_SUFFIX
+from kafkalake.storage.snapshot import Snapshot, decode_snapshot
+from kafkalake.storage.state import STATE_FILE, PartitionState, boot_id, load_state
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Listing:
+    """Names in a partition's directory: base offsets of segments and offsets of snapshots, growing; and leftovers to remove."""
+
+    bases: list[int]
+    snapshots: list[int]
+    leftovers: list[str]
+
+
+@dataclass(slots=True)
+class Recovered:
+    """What a log starts with. `state`: as it should be now; `sequence`: of the state file; `intact`: nothing had to be recovered."""
+
+    state: PartitionState
+    sequence: int
+    intact: bool
+    listing: Listing
+    active: ActiveSegment | None
+    producers: Producers
+    epochs: LeaderEpochs
+
+
+class Tail(Enum):
+    """What becomes of the last segment."""
+
+    APPEND = "go on appending"
+    SEALED = "it is sealed"
+    CUT = "cut off what was never acknowledged"
+    REFUSE = "keep what was acknowledged and is damaged, and go on in a new segment"
+
+
+def list_directory(names: list[str]) -> Listing:
+    """Sort a directory's names out."""
+    bases, snapshots, leftovers, beside = [], [], [], []
+    for name in names:
+        stem, dot, suffix = name.partition(".")
+        if len(stem) == 20 and stem.isdigit():
+            if dot + suffix == DATA_SUFFIX:
+                bases.append(int(stem))
+            elif dot + suffix == SNAPSHOT_SUFFIX:
+                snapshots.append(int(stem))
+            elif dot + suffix in SUFFIXES:
+                beside.append(name)
+            elif suffix.endswith("tmp"):
+                leftovers.append(name)
+        elif suffix == "tmp":
+            leftovers.append(name)
+    known = set(bases)
+    leftovers += [name for name in beside if int(name[:20]) not in known]
+    return Listing(sorted(bases), sorted(snapshots), leftovers)
+
+
+def decide_tail(
+    found: SegmentScan, state: PartitionState | None, *, footer_right: bool, follows: bool, trusted: bool
+) -> Tail:
+    """The table in the module's docstring.
+
+    footer_right: what stands behind the messages is exactly their footer. follows: a message with right metadata stands behind the
+    damage. trusted: `state` was written in this boot, so nothing in the page cache is newer than it.
+    """
+    if found.stop is Stop.END_OF_FILE:
+        return Tail.APPEND
+    if footer_right:
+        return Tail.SEALED
+    if found.stop is Stop.DAMAGE:
+        if state is not None and found.content.next_offset < state.high_watermark:
+            return Tail.REFUSE
+        if follows and not trusted:
+            return Tail.REFUSE
+    return Tail.CUT
+
+
+class Recovery:
+    """One partition's recovery; `run` returns what the log starts with. Raises `OSError`."""
+
+    def __init__(self, directory: str, config: LogConfig, clock: Clock, open_files: OpenFiles) -> None:
+        self._directory = directory
+        self._config = config
+        self._open_files = open_files
+        self._files = open_files.files
+        self._now_ms = clock.now_ms()
+
+    def run(self) -> Recovered:
+        """Read the directory once, then decide."""
+        self._files.make_directory(self._directory)
+        listing = list_directory(self._files.list(self._directory))
+        for name in listing.leftovers:
+            with contextlib.suppress(OSError):
+                self._files.unlink(f"{self._directory}/{name}")
+        loaded = load_state(self._files, f"{self._directory}/{STATE_FILE}")
+        sequence, state = loaded if loaded is not None else (0, None)
+        epochs = self._load_epochs()
+        if state is not None and state.clean and self._untouched(state, listing):
+            producers = self._producers_at(listing, state.log_end_offset)
+            return Recovered(state, sequence, True, listing, None, producers, epochs)
+        if state is None and listing.bases:
+            _log.warning("state is missing or damaged, recovered from the log: directory=%s", self._directory)
+        if not listing.bases:
+            return self._without_segments(state, sequence, listing, epochs)
+        return self._with_segments(state, sequence, listing, epochs)
+
+    def _untouched(self, state: PartitionState, listing: Listing) -> bool:
+        if listing.bases and listing.bases[-1] >= state.log_end_offset:
+            return False
+        return bool(listing.bases) or state.log_start_offset == state.log_end_offset
+
+    def _without_segments(
+        self, state: PartitionState | None, sequence: int, listing: Listing, epochs: LeaderEpochs
+    ) -> Recovered:
+        """A new partition; or every segment was deleted, or lost: offsets that were given out are not given out again."""
+        end = state.log_end_offset if state is not None else max(listing.snapshots, default=0)
+        if state is not None and state.log_start_offset < end:
+            _log.error("segments are missing: directory=%s offsets=[%d, %d)", self._directory, state.log_start_offset, end)
+        new = PartitionState(end, end, end, end, epochs.latest, active_base_offset=end, recovery_point=end)
+        producers = self._producers_at(listing, end)
+        return Recovered(new, sequence, False, listing, None, producers, epochs)
+
+    def _with_segments(
+        self, state: PartitionState | None, sequence: int, listing: Listing, epochs: LeaderEpochs
+    ) -> Recovered:
+        base = listing.bases[-1]
+        snapshot = self._snapshot_at(listing, base)
+        segment = Segment(self._directory, base, self._open_files)
+        replay = Replay(
+            base, self._config.index_interval_bytes, snapshot.producers, snapshot.offset, epochs, self._now_ms
+        )
+        found = scan_segment(segment, replay)
+        if not found.preamble_right and found.size > 0:
+            self._repair_preamble(segment, found)
+        rest = (
+            segment.read_bytes(found.end, found.size - found.end).tobytes() if found.stop is Stop.END_OF_STREAM else b""
+        )
+        active = self._active(base, snapshot)
+        active.resume(
+            found.end if found.size >= FIRST_MESSAGE else 0, found.content, replay.indexed_at, len(replay.aborted), 0
+        )
+        follows = (
+            good_message_after(segment, found.end, found.size, found.content.next_offset)
+            if found.stop is Stop.DAMAGE
+            else None
+        )
+        tail = decide_tail(
+            found,
+            state,
+            footer_right=bool(rest) and rest == footer(active.blocks()),
+            follows=follows is not None,
+            trusted=state is not None and state.boot_id == boot_id() != bytes(16),
+        )
+        if tail is Tail.REFUSE:
+            found = self._refuse(segment, found, follows, replay)
+        elif tail is Tail.CUT or (tail is Tail.APPEND and found.size < FIRST_MESSAGE):
+            self._cut(segment, found)
+        segment.forget()
+        self._rewrite_indexes(active, replay, found, sealed=tail is Tail.SEALED)
+        return self._conclude(state, sequence, listing, active, tail, found, snapshot, replay)
+
+    def _active(self, base: int, snapshot: Snapshot) -> ActiveSegment:
+        return ActiveSegment(
+            self._directory,
+            base,
+            self._open_files,
+            index_interval_bytes=self._config.index_interval_bytes,
+            earlier_max_timestamp=snapshot.max_timestamp,
+        )
+
+    def _conclude(
+        self,
+        state: PartitionState | None,
+        sequence: int,
+        listing: Listing,
+        active: ActiveSegment,
+        tail: Tail,
+        found: SegmentScan,
+        snapshot: Snapshot,
+        replay: Replay,
+    ) -> Recovered:
+        end = found.content.next_offset
+        if state is not None:
+            end = max(end, state.high_watermark)
+        goes_on = tail in (Tail.APPEND, Tail.CUT) and end == found.content.next_offset
+        if end > found.content.next_offset:
+            _log.error(
+                "acknowledged records are lost, their offsets are not used again: file=%s offsets=[%d, %d)",
+                active.path,
+                found.content.next_offset,
+                end,
+            )
+        start = min(max(state.log_start_offset if state is not None else listing.bases[0], 0), end)
+        top, top_offset = snapshot.max_timestamp, snapshot.max_timestamp_offset
+        if found.content.max_timestamp > top:
+            top, top_offset = found.content.max_timestamp, found.content.max_timestamp_offset
+        if goes_on:
+            active.created_ms = (
+                state.active_created_ms if state is not None and state.active_created_ms else self._now_ms
+            )
+        new = PartitionState(
+            log_start_offset=start,
+            high_watermark=max(start, state.high_watermark) if state is not None else end,
+            last_stable_offset=start,
+            log_end_offset=end,
+            leader_epoch=max(replay.epochs.latest, state.leader_epoch if state is not None else -1),
+            active_base_offset=active.base_offset if goes_on else end,
+            active_position=active.end() if goes_on else 0,
+            recovery_point=min(state.recovery_point if state is not None else 0, found.content.next_offset),
+            max_timestamp=top,
+            max_timestamp_offset=top_offset,
+            active_created_ms=active.created_ms,
+        )
+        if goes_on:
+            listing.bases.pop()
+        return Recovered(new, sequence, False, listing, active if goes_on else None, replay.producers, replay.epochs)
+
+    def _refuse(self, segment: Segment, found: SegmentScan, follows: int | None, replay: Replay) -> SegmentScan:
+        """Leave damaged bytes where they are and take in what is whole behind them; the result's offsets reach to the last of it."""
+        _log.error(
+            "acknowledged records are damaged and will not be served: file=%s position=%d offset=%d reason=%s",
+            segment.path,
+            found.end,
+            found.content.next_offset,
+            found.reason,
+        )
+        while follows is not None:
+            replay.force_entry()
+            found = scan_segment(segment, replay, start=follows, content=found.content)
+            if found.stop is not Stop.DAMAGE:
+                break
+            follows = good_message_after(segment, max(found.end, follows), found.size, found.content.next_offset)
+        return found
+
+    def _cut(self, segment: Segment, found: SegmentScan) -> None:
+        end = found.end if found.size >= FIRST_MESSAGE else 0
+        lost = found.size - end
+        if found.stop is Stop.DAMAGE:
+            _log.warning(
+                "cut off a torn tail that was never acknowledged: file=%s position=%d bytes=%d reason=%s",
+                segment.path,
+                end,
+                lost,
+                found.reason,
+            )
+        self._files.truncate(self._open_files.get(segment.path, write=True).descriptor, end)
+
+    def _repair_preamble(self, segment: Segment, found: SegmentScan) -> None:
+        """The first bytes are the same in every segment."""
+        if found.size < FIRST_MESSAGE:
+            return
+        _log.warning("rewrote the damaged schema at the start of a segment: file=%s", segment.path)
+        write_all(self._files, self._open_files.get(segment.path, write=True).descriptor, PREAMBLE, 0)
+
+    def _rewrite_indexes(self, active: ActiveSegment, replay: Replay, found: SegmentScan, *, sealed: bool) -> None:
+        first = [(active.earlier_max_timestamp, 0)] if found.end > 0 else []
+        last = [(found.content.max_timestamp, found.content.next_offset - active.base_offset)] if sealed else []
+        active.index.rewrite(replay.offset_entries)
+        active.time_index.rewrite(first + replay.time_entries + last)
+        reset_txn_index(self._open_files, active.path_of(TXN_INDEX_SUFFIX), replay.aborted, sealed=sealed)
+
+    def _snapshot_at(self, listing: Listing, offset: int) -> Snapshot:
+        """Producers when the log ended at `offset`, from the newest whole snapshot not above it and a replay of what follows."""
+        snapshot = self._newest_snapshot(listing, offset)
+        from_offset = snapshot.offset if snapshot is not None else -1
+        earlier = [base for base in listing.bases if base < offset]
+        if snapshot is None:
+            snapshot = Snapshot(-1, Producers())
+        if from_offset == offset or not earlier:
+            return snapshot
+        first = max((number for number, base in enumerate(earlier) if base <= from_offset), default=0)
+        top, top_offset = snapshot.max_timestamp, snapshot.max_timestamp_offset
+        _log.info("replaying producers: directory=%s from=%d to=%d", self._directory, from_offset, offset)
+        for base in earlier[first:]:
+            segment = Segment(self._directory, base, self._open_files)
+            replay = Replay(base, 1 << 62, snapshot.producers, from_offset, LeaderEpochs(), self._now_ms)
+            content = scan_segment(segment, replay, columns=0).content
+            segment.forget()
+            if content.max_timestamp > top:
+                top, top_offset = content.max_timestamp, content.max_timestamp_offset
+        return Snapshot(offset, snapshot.producers, top, top_offset)
+
+    def _producers_at(self, listing: Listing, offset: int) -> Producers:
+        return self._snapshot_at(listing, offset).producers
+
+    def _newest_snapshot(self, listing: Listing, offset: int) -> Snapshot | None:
+        for candidate in reversed(listing.snapshots):
+            if candidate > offset:
+                continue
+            path = f"{self._directory}/{file_name(candidate, SNAPSHOT_SUFFIX)}"
+            snapshot = decode_snapshot(read_file(self._files, path))
+            if snapshot is not None and snapshot.offset == candidate:
+                return snapshot
+            _log.warning("a damaged snapshot of producers is not used: file=%s", path)
+        return None
+
+    def _load_epochs(self) -> LeaderEpochs:
+        path = f"{self._directory}/{LEADER_EPOCHS_FILE}"
+        try:
+            epochs = decode_leader_epochs(read_file(self._files, path))
+        except FileNotFoundError:
+            return LeaderEpochs()
+        if epochs is None:
+            _log.warning("a damaged list of leader epochs is not used: file=%s", path)
+            return LeaderEpochs()
+        return epochs

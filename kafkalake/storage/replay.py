@@ -1,0 +1,96 @@
+"""What a run of messages means for the rest of a partition's files: index entries, producers, leader epochs, aborted transactions.
+
+The visitor that recovery gives to `scan_segment`; it sees each message once, in order, as `Log.append` once did.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from kafkalake.record import layout as at
+from kafkalake.record.batch import Int64s
+from kafkalake.record.message_set import MessageSet
+from kafkalake.storage.leader_epochs import LeaderEpochs
+from kafkalake.storage.producer_state import AbortedTransaction, Attempt, EndMarker, Producers
+from kafkalake.storage.segment import FIRST_MESSAGE
+
+
+def attempt_of(header: list[int]) -> Attempt:
+    """What a data batch's header asks of producer state."""
+    return Attempt(
+        header[at.PRODUCER_ID],
+        header[at.PRODUCER_EPOCH],
+        header[at.BASE_SEQUENCE],
+        header[at.LAST_OFFSET_DELTA] + 1,
+        bool(header[at.ATTRIBUTES] & at.ATTRIBUTE_TRANSACTIONAL),
+    )
+
+
+def marker_of(header: list[int]) -> EndMarker:
+    """What a control batch's header asks of producer state."""
+    return EndMarker(
+        header[at.PRODUCER_ID], header[at.PRODUCER_EPOCH], header[at.CONTROL_TYPE], header[at.COORDINATOR_EPOCH]
+    )
+
+
+def replay_headers(headers: Int64s, producers: Producers, from_offset: int, now_ms: int) -> list[AbortedTransaction]:
+    """Take the batches at and above `from_offset` into `producers`; returns the transactions that they aborted."""
+    aborted: list[AbortedTransaction] = []
+    relevant = (headers[:, at.PRODUCER_ID] >= 0) & (headers[:, at.BASE_OFFSET] >= from_offset)
+    if not relevant.any():
+        return aborted
+    for header in headers[relevant].tolist():
+        if header[at.ATTRIBUTES] & at.ATTRIBUTE_CONTROL:
+            transaction = producers.end(marker_of(header), header[at.BASE_OFFSET], now_ms)
+            if transaction is not None:
+                aborted.append(transaction)
+        else:
+            producers.replay(attempt_of(header), header[at.BASE_OFFSET], header[at.MAX_TIMESTAMP], now_ms)
+    return aborted
+
+
+@dataclass(slots=True)
+class Replay:
+    """Collects, over the messages of one segment, what belongs beside it."""
+
+    base_offset: int
+    index_interval_bytes: int
+    producers: Producers
+    producers_offset: int
+    epochs: LeaderEpochs
+    now_ms: int
+    offset_entries: list[tuple[int, int]] = field(default_factory=list)
+    time_entries: list[tuple[int, int]] = field(default_factory=list)
+    aborted: list[AbortedTransaction] = field(default_factory=list)
+    indexed_at: int = FIRST_MESSAGE
+    max_timestamp: int = -1
+
+    def __call__(self, messages: MessageSet, origin: int) -> None:
+        """Take whole messages; message m stands at position origin + messages.positions[m] of the file."""
+        headers = messages.headers
+        self._index(messages, origin)
+        self.aborted += replay_headers(headers, self.producers, self.producers_offset, self.now_ms)
+        if int(headers[-1, at.LEADER_EPOCH]) > self.epochs.latest:
+            for header in headers[:, [at.LEADER_EPOCH, at.BASE_OFFSET]].tolist():
+                self.epochs.assign(*header)
+
+    def force_entry(self) -> None:
+        """Have the next message indexed whatever its position: it follows damage that a reader must get past."""
+        self.indexed_at = -self.index_interval_bytes
+
+    def _index(self, messages: MessageSet, origin: int) -> None:
+        headers = messages.headers
+        positions = messages.positions[:-1] + origin
+        tops = np.where(headers[:, at.RECORDS] > 0, headers[:, at.MAX_TIMESTAMP], -1)
+        tops = np.maximum.reduceat(tops, messages.first_batch[:-1])
+        before = np.maximum.accumulate(np.concatenate(([self.max_timestamp], tops)))
+        message = int(np.searchsorted(positions, self.indexed_at + self.index_interval_bytes))
+        while message < len(positions):
+            offset = int(headers[messages.first_batch[message], at.BASE_OFFSET])
+            self.indexed_at = int(positions[message])
+            self.offset_entries.append((offset, self.indexed_at))
+            self.time_entries.append((int(before[message]), offset - self.base_offset))
+            message = int(np.searchsorted(positions, self.indexed_at + self.index_interval_bytes))
+        self.max_timestamp = int(before[-1])

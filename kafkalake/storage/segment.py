@@ -1,0 +1,186 @@
+"""One segment file, read: find the message that holds an offset, then read whole messages from there.
+
+A sealed segment never changes, so nothing is read before it is needed and little is kept: where its messages end. Everything that
+is returned has passed its checksums; what has not raises `CorruptSegmentError` with the file and the position.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from kafkalake.errors import CorruptSegmentError
+from kafkalake.record import layout as at
+from kafkalake.record.message import OK, REASONS, TORN
+from kafkalake.record.message_set import MessageSet, scan
+from kafkalake.record.schema import END_OF_STREAM, MAGIC, PREAMBLE
+from kafkalake.storage.files import read_all, read_file
+from kafkalake.storage.index import Index
+from kafkalake.storage.open_files import OpenFiles
+from kafkalake.storage.producer_state import AbortedTransaction
+from kafkalake.storage.segment_kernels import find_message
+from kafkalake.storage.txn_index import decode_aborted
+
+DATA_SUFFIX = ".arrow"
+INDEX_SUFFIX = ".index"
+TIME_INDEX_SUFFIX = ".timeindex"
+TXN_INDEX_SUFFIX = ".txnindex"
+SUFFIXES = (DATA_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
+FIRST_MESSAGE = len(PREAMBLE)
+_LOOK_BYTES = 32 << 10
+_LEAST_READ_BYTES = 4 << 10
+_TAIL_BYTES = 4 + len(MAGIC)
+
+
+class Messages(NamedTuple):
+    """What a read found: whole messages, and the position in the file where the next one begins."""
+
+    messages: MessageSet
+    end: int
+
+
+def file_name(base_offset: int, suffix: str = DATA_SUFFIX) -> str:
+    """20 digits and a suffix."""
+    return f"{base_offset:020d}{suffix}"
+
+
+class Segment:
+    """A segment that is only read. Safe from several threads."""
+
+    def __init__(self, directory: str, base_offset: int, open_files: OpenFiles) -> None:
+        self.base_offset = base_offset
+        self.directory = directory
+        self.path = f"{directory}/{file_name(base_offset)}"
+        self._open_files = open_files
+        self._end: int | None = None
+        self.whole = False
+        """Whether `end` found a footer: a file without one may have lost messages at its end."""
+        self.index = Index(self.path_of(INDEX_SUFFIX), open_files)
+        self.time_index = Index(self.path_of(TIME_INDEX_SUFFIX), open_files)
+
+    def path_of(self, suffix: str) -> str:
+        """The path of the file with that suffix."""
+        return f"{self.directory}/{file_name(self.base_offset, suffix)}"
+
+    def end(self) -> int:
+        """Position where the messages end: before the footer of a sealed segment, else the end of the file. Raises `OSError`."""
+        if self._end is None:
+            files = self._open_files.files
+            file = self._open_files.get(self.path)
+            size = files.size(file.descriptor)
+            end = footer_position(size, read_all(files, file.descriptor, _TAIL_BYTES, max(0, size - _TAIL_BYTES)))
+            self.whole = end is not None and read_all(files, file.descriptor, 8, end) == END_OF_STREAM
+            self._end = end if end is not None and self.whole else size
+        return self._end
+
+    def size_bytes(self) -> int:
+        """Bytes of the data file. Raises `OSError`."""
+        return self._open_files.files.size(self._open_files.get(self.path).descriptor)
+
+    def read_bytes(self, position: int, length: int) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+        """Bytes of the file as uint8[<= length]. Raises `OSError`."""
+        file = self._open_files.get(self.path)
+        return np.frombuffer(read_all(self._open_files.files, file.descriptor, length, position), dtype=np.uint8)
+
+    def locate(self, offset: int) -> int | None:
+        """Position of the message that holds `offset`, or of the first one past it; None where all are below.
+
+        Raises `CorruptSegmentError`, `OSError`.
+        """
+        entry = self.index.lookup(offset)
+        if entry is not None:
+            found = self._find(entry[1], offset, entry[0])
+            if found >= 0:
+                return found
+        found = self._find(FIRST_MESSAGE, offset, None)
+        return found if found >= 0 else None
+
+    def _find(self, position: int, offset: int, expected: int | None) -> int:
+        """As `locate`, from the message at `position`, which must begin with offset `expected`; -1 otherwise or where there is none."""
+        end = self.end()
+        if not FIRST_MESSAGE <= position < end:
+            return -1
+        found = np.zeros(5, dtype=np.int64)
+        length = _LOOK_BYTES
+        while position < end:
+            data = self.read_bytes(position, min(length, end - position))
+            status = int(find_message(data, 0, len(data), offset, found))
+            if expected is not None and (status == OK or found[0] > 0) and found[4] != expected:
+                return -1
+            if status == OK:
+                return position + int(found[0])
+            if status != TORN:
+                raise CorruptSegmentError(self.path, position + int(found[0]), REASONS[status])
+            if found[0] == 0:  # metadata longer than what was read, or cut short by the end of the file
+                if len(data) < length:
+                    raise CorruptSegmentError(self.path, position, REASONS[TORN])
+                length *= 4
+            else:
+                expected = None
+            position += int(found[0])
+        return -1
+
+    def read(
+        self, position: int, max_bytes: int, end_offset: int, columns: int = at.ALL_COLUMNS, *, end: int | None = None
+    ) -> Messages | None:
+        """Whole messages from the one at `position`: up to `max_bytes`, at least one, none that begins at or past `end_offset`.
+
+        `end`: where to stop, if not at the end of the messages. None where nothing is there. Raises `CorruptSegmentError`, `OSError`.
+        """
+        end = self.end() if end is None else end
+        if position >= end:
+            return None
+        data = self.read_bytes(position, min(max(max_bytes, _LEAST_READ_BYTES), end - position))
+        found = scan(data, 0, len(data), columns)
+        if not len(found.messages) and found.status == TORN and len(data) < end - position:
+            data = self.read_bytes(position, self.message_length(position, end))
+            found = scan(data, 0, len(data), columns)
+        if not len(found.messages):
+            raise CorruptSegmentError(self.path, position, REASONS.get(found.status, REASONS[TORN]))
+        messages = found.messages
+        bases = messages.headers[messages.first_batch[:-1], at.BASE_OFFSET]
+        if bases[-1] >= end_offset:
+            messages = messages.slice(0, int(np.searchsorted(bases, end_offset)))
+        if not len(messages):
+            return None
+        return Messages(messages, position + int(messages.positions[-1]))
+
+    def message_length(self, position: int, end: int) -> int:
+        """Bytes of the message at `position`, which must end at or before `end`; believed once its metadata is verified.
+
+        Raises `CorruptSegmentError`, `OSError`.
+        """
+        found = np.zeros(5, dtype=np.int64)
+        length = _LOOK_BYTES
+        while True:
+            data = self.read_bytes(position, min(length, end - position))
+            status = int(find_message(data, 0, len(data), -1, found))
+            if status == OK and position + int(found[1]) <= end:
+                return int(found[1])
+            if status != TORN or len(data) < length:
+                raise CorruptSegmentError(self.path, position, REASONS[TORN if status == OK else status])
+            length *= 4
+
+    def aborted_transactions(self, *, sealed: bool = True) -> list[AbortedTransaction]:
+        """The transactions whose abort marker is here. Raises `CorruptSegmentError`, `OSError`."""
+        path = self.path_of(TXN_INDEX_SUFFIX)
+        try:
+            data = read_file(self._open_files.files, path)
+        except FileNotFoundError:
+            return []
+        return decode_aborted(data, path, sealed=sealed)
+
+    def forget(self) -> None:
+        """Let go of the segment's open files."""
+        for suffix in SUFFIXES:
+            self._open_files.forget(self.path_of(suffix))
+
+
+def footer_position(size: int, tail: bytes) -> int | None:
+    """Where the end-of-stream marker and footer of a file of `size` bytes should begin, by its last 10 bytes; None without a footer."""
+    if len(tail) == _TAIL_BYTES and tail[4:] == MAGIC:
+        end = size - _TAIL_BYTES - int.from_bytes(tail[:4], "little", signed=True) - len(END_OF_STREAM)
+        if FIRST_MESSAGE <= end < size:
+            return end
+    return None

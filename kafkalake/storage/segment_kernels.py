@@ -1,0 +1,104 @@
+"""Compiled walks over the messages of a segment: no Python per message.
+
+They believe a length only after `check_frame`, and an offset only after the metadata's checksum.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kafkalake.record import layout as at
+from kafkalake.record.compiled import compiled
+from kafkalake.record.memory import load_i64
+from kafkalake.record.message import OK, TORN, check_frame, read_metadata
+
+NO_TIMESTAMP = (1 << 63) - 1
+
+
+@compiled("int64(view, int64, int64, int64, int64[::1])")
+def find_message(data: Any, begin: Any, end: Any, offset: Any, found: Any) -> Any:
+    """Walk from the message at `begin` to the one that holds `offset`, or the first one past it; only metadata need be in `data`.
+
+    Fills found int64[5]: position of the message, its length with body, its first offset, its next offset, and the first offset of the
+    message at `begin`. Returns OK when found; TORN with found[0] the position to go on from when the bytes end before that; otherwise why the message at found[0] is not right.
+    """
+    lengths = np.empty(3, dtype=np.int64)
+    layout = np.empty(at.LAYOUT_SIZE, dtype=np.int64)
+    sums = np.empty(6, dtype=np.int64)
+    headers = np.empty((16, at.HEADER_FIELDS), dtype=np.int64)
+    position = begin
+    while True:
+        found[0] = position
+        if position >= end:
+            return TORN
+        status = check_frame(data, position, end, lengths)
+        if status != OK:
+            return status
+        if lengths[0] > end - position:
+            return TORN
+        batches = lengths[2]
+        if batches > len(headers):
+            headers = np.empty((batches, at.HEADER_FIELDS), dtype=np.int64)
+        status = read_metadata(data, position, lengths, layout, headers[:batches], sums)
+        if status != OK:
+            return status
+        if position == begin:
+            found[4] = headers[0, at.BASE_OFFSET]
+        next_offset = headers[batches - 1, at.BASE_OFFSET] + headers[batches - 1, at.LAST_OFFSET_DELTA] + 1
+        if next_offset > offset:
+            found[1] = lengths[0] + lengths[1]
+            found[2] = headers[0, at.BASE_OFFSET]
+            found[3] = next_offset
+            return OK
+        position += lengths[0] + lengths[1]
+
+
+@compiled("int64(view, int64, int64, int64[:,::1])")
+def walk_blocks(data: Any, begin: Any, origin: Any, blocks: Any) -> Any:
+    """Note the messages that begin in `data[begin:]`: blocks int64[N, 3] gets position in the file, metadata length, body length.
+
+    `origin`: position in the file of data[0]. Frames that the log itself wrote are believed. Returns how many were noted; the
+    last one may reach beyond `data`.
+    """
+    lengths = np.empty(3, dtype=np.int64)
+    position = begin
+    count = 0
+    while count < len(blocks) and check_frame(data, position, len(data), lengths) == OK:
+        blocks[count, 0] = origin + position
+        blocks[count, 1] = lengths[0]
+        blocks[count, 2] = lengths[1]
+        count += 1
+        position += lengths[0] + lengths[1]
+        if position >= len(data):
+            break
+    return count
+
+
+@compiled("int64(view, int64[::1], int64[:,::1])")
+def smallest_timestamp(data: Any, starts: Any, layouts: Any) -> Any:
+    """Smallest timestamp (ms) of messages with plain bodies at `starts`; NO_TIMESTAMP where there are no rows."""
+    smallest = np.int64(NO_TIMESTAMP)
+    for m in range(len(starts)):
+        position = starts[m] + layouts[m, at.FIRST_BUFFER + 2 * at.TIMESTAMP_DATA]
+        for i in range(layouts[m, at.ROWS]):
+            smallest = min(smallest, load_i64(data, position + 8 * i))
+    return smallest
+
+
+@compiled("int64(view, int64, int64, int64)")
+def next_message(data: Any, begin: Any, end: Any, least_offset: Any) -> Any:
+    """Position of the first message at or after `begin` (a multiple of 8) whose metadata is right and whose offset is at least
+    `least_offset`; -1 where there is none. Tells a torn tail from damage in the middle."""
+    lengths = np.empty(3, dtype=np.int64)
+    layout = np.empty(at.LAYOUT_SIZE, dtype=np.int64)
+    sums = np.empty(6, dtype=np.int64)
+    for position in range(begin, end - at.FIRST_HEADER, 8):
+        if check_frame(data, position, end, lengths) != OK or lengths[0] > end - position:
+            continue
+        headers = np.empty((lengths[2], at.HEADER_FIELDS), dtype=np.int64)
+        status = read_metadata(data, position, lengths, layout, headers, sums)
+        if status == OK and headers[0, at.BASE_OFFSET] >= least_offset:
+            return position
+    return -1

@@ -1,0 +1,78 @@
+"""`<offset>.snapshot`: the producers as they were when the log ended at that offset, so that recovery replays only what follows.
+
+Written when a segment is rolled and when the log is closed; the last two are kept. A damaged one is not used: the one before
+it, or a replay from the log's start, gives the same.
+
+    magic "KLPS", CRC32C of the rest (uint32), then offset int64, max timestamp int64 and the base offset of its batch int64, number of
+    producers, of ended transactions (uint32 each); a producer: id int64, epoch int16, coordinator epoch int32, transaction offset
+    int64, last append ms int64, batches uint8 and 5 int64s each; an ended transaction: 2 int64s
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+from crc32c import crc32c
+
+from kafkalake.storage.producer_state import Producer, Producers, SequencedBatch
+
+SUFFIX = ".snapshot"
+KEPT = 2
+_PREFIX = struct.Struct("<4sI")
+_HEAD = struct.Struct("<qqqII")
+_PRODUCER = struct.Struct("<qhiqqB")
+_BATCH = struct.Struct("<iiqqq")
+_ENDED = struct.Struct("<qq")
+_MAGIC = b"KLPS"
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Producers at `offset`, and the largest timestamp so far (ms, -1: none) with the base offset of the batch it is in."""
+
+    offset: int
+    producers: Producers
+    max_timestamp: int = -1
+    max_timestamp_offset: int = -1
+
+
+def encode_snapshot(snapshot: Snapshot) -> bytes:
+    """The bytes of a snapshot file."""
+    entries = sorted(snapshot.producers.items(), key=lambda item: item[1].transaction_offset)
+    ended = snapshot.producers.ended_transactions()
+    parts = [
+        _HEAD.pack(snapshot.offset, snapshot.max_timestamp, snapshot.max_timestamp_offset, len(entries), len(ended))
+    ]
+    for producer_id, producer in entries:
+        epoch, coordinator, batches, transaction, last = producer
+        parts.append(_PRODUCER.pack(producer_id, epoch, coordinator, transaction, last, len(batches)))
+        parts.extend(_BATCH.pack(*batch) for batch in batches)
+    parts.extend(_ENDED.pack(*pair) for pair in ended)
+    body = b"".join(parts)
+    return _PREFIX.pack(_MAGIC, crc32c(body)) + body
+
+
+def decode_snapshot(data: bytes) -> Snapshot | None:
+    """The snapshot; None where the bytes are not whole and right."""
+    if len(data) < _PREFIX.size + _HEAD.size:
+        return None
+    magic, checksum = _PREFIX.unpack_from(data)
+    if magic != _MAGIC or checksum != crc32c(data[_PREFIX.size :]):
+        return None
+    producers = Producers()
+    position = _PREFIX.size
+    offset, max_timestamp, max_timestamp_offset, count, ended = _HEAD.unpack_from(data, position)
+    position += _HEAD.size
+    for _ in range(count):
+        producer_id, epoch, coordinator, transaction, last, size = _PRODUCER.unpack_from(data, position)
+        position += _PRODUCER.size
+        batches = []
+        for _ in range(size):
+            batches.append(SequencedBatch(*_BATCH.unpack_from(data, position)))
+            position += _BATCH.size
+        producers.restore(producer_id, Producer(epoch, coordinator, tuple(batches), transaction, last))
+    for _ in range(ended):
+        producers.restore_ended(*_ENDED.unpack_from(data, position))
+        position += _ENDED.size
+    return Snapshot(offset, producers, max_timestamp, max_timestamp_offset)

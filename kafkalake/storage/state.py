@@ -1,0 +1,138 @@
+"""`state`: the live edge of a partition, 256 bytes that any process reads while the broker writes.
+
+Two slots of 128 bytes are written in turn, each under its own checksum and with a growing sequence number; a reader takes the
+newest whole one. A write that a crash or a reader cuts through damages one slot, and the other holds what was true before it.
+
+    slot: magic "KLST", CRC32C of the rest (uint32), then little-endian, sequence number and the fields of `PartitionState`, zeros up to 128
+
+Written with pwrite, not through a memory map: readers of the page cache see it at once all the same, a full disk is an error
+and not a signal, and descriptors are bounded by `open_files` where maps would need a bound of their own.
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from kafkalake.errors import LakeError
+from kafkalake.storage.files import REAL_FILES, Files, read_file, write_all
+from kafkalake.storage.open_files import OpenFiles
+
+STATE_FILE = "state"
+SLOT_BYTES = 128
+STATE_BYTES = 2 * SLOT_BYTES
+_MAGIC = b"KLST"
+_PREFIX = struct.Struct("<4sI")
+_SLOT = struct.Struct("<qqqqqiiqqqqqq16s")
+_CHECKED_BYTES = SLOT_BYTES - _PREFIX.size
+_ATTEMPTS = 8
+
+
+class PartitionState(NamedTuple):
+    """What is true of a partition. Offsets are exclusive ends but for `log_start_offset`, the first readable one.
+
+    active_base_offset: base offset of the segment being appended to (or that the next append will make).
+    active_position: bytes of that segment that hold whole messages; 0 where it has no file yet.
+    recovery_point: offsets below it are on the disk, not only in the page cache.
+    max_timestamp, max_timestamp_offset: largest timestamp (ms) ever appended and the base offset of the batch it is in; -1: none.
+    active_created_ms: wall clock of the active segment's first append, 0: none.
+    clean: the log was closed in order; nothing was written after this state.
+    boot_id: the kernel's boot in which this was written: same boot, same page cache.
+    """
+
+    log_start_offset: int = 0
+    high_watermark: int = 0
+    last_stable_offset: int = 0
+    log_end_offset: int = 0
+    leader_epoch: int = -1
+    active_base_offset: int = 0
+    active_position: int = 0
+    clean: bool = False
+    recovery_point: int = 0
+    max_timestamp: int = -1
+    max_timestamp_offset: int = -1
+    active_created_ms: int = 0
+    boot_id: bytes = bytes(16)
+
+
+def encode_slot(state: PartitionState, sequence: int) -> bytes:
+    """128 bytes for slot `sequence % 2`."""
+    body = _SLOT.pack(sequence, *state).ljust(_CHECKED_BYTES, b"\0")
+    return _PREFIX.pack(_MAGIC, crc32c(body)) + body
+
+
+def decode_slot(slot: bytes) -> tuple[int, PartitionState] | None:
+    """Sequence number and state of a slot; None where its checksum does not hold."""
+    if len(slot) != SLOT_BYTES:
+        return None
+    magic, checksum = _PREFIX.unpack_from(slot)
+    body = slot[_PREFIX.size :]
+    if magic != _MAGIC or checksum != crc32c(body):
+        return None
+    sequence, *fields = _SLOT.unpack_from(body)
+    state = PartitionState(*fields)
+    return sequence, state._replace(clean=bool(state.clean))
+
+
+def decode_state(data: bytes) -> tuple[int, PartitionState] | None:
+    """The newest whole slot of a state file's bytes; None where there is none."""
+    slots = [decode_slot(data[:SLOT_BYTES]), decode_slot(data[SLOT_BYTES:])]
+    return max((slot for slot in slots if slot is not None), key=lambda slot: slot[0], default=None)
+
+
+def read_state(path: str | Path) -> PartitionState:
+    """The state of a partition, from any process, while its broker writes. `path`: the file or the partition's directory.
+
+    Raises `LakeError` where there is no state or no whole slot.
+    """
+    file = Path(path)
+    if file.name != STATE_FILE:
+        file /= STATE_FILE
+    for _ in range(_ATTEMPTS):
+        try:
+            found = decode_state(read_file(REAL_FILES, str(file)))
+        except FileNotFoundError:
+            raise LakeError(f"{file}: no such file: this is no partition, or it has never been opened") from None
+        if found is not None:
+            return found[1]
+    raise LakeError(f"{file}: neither slot has the right checksum")
+
+
+def load_state(files: Files, path: str) -> tuple[int, PartitionState] | None:
+    """As `read_state`, for the owner: None where the file is missing or nothing in it is whole."""
+    try:
+        return decode_state(read_file(files, path))
+    except FileNotFoundError:
+        return None
+
+
+class StateFile:
+    """The owner's side: each `write` replaces the older slot."""
+
+    def __init__(self, path: str, open_files: OpenFiles, sequence: int = 0) -> None:
+        self.path = path
+        self._open_files = open_files
+        self._sequence = sequence
+
+    def write(self, state: PartitionState, *, sync: bool = False) -> None:
+        """Show `state` to readers; with `sync`, have it on the disk before returning. Raises `OSError`."""
+        file = self._open_files.get(self.path, write=True, create=True)
+        sequence = self._sequence + 1
+        slot = encode_slot(state, sequence)
+        write_all(self._open_files.files, file.descriptor, slot, SLOT_BYTES * (sequence % 2))
+        self._sequence = sequence
+        if sync:
+            self._open_files.files.sync(file.descriptor)
+
+
+@cache
+def boot_id() -> bytes:
+    """16 bytes that name the running kernel's boot; zeros where that cannot be told."""
+    try:
+        return bytes.fromhex(Path("/proc/sys/kernel/random/boot_id").read_text().strip().replace("-", ""))
+    except (OSError, ValueError):
+        return bytes(16)

@@ -1,0 +1,144 @@
+"""Which record is the first at or after a time: a bisection over segments, then over one time index, then a look at few messages.
+
+Timestamps need not grow with offsets, so what is bisected is the largest timestamp so far, which does: entry 0 of a segment's time index is
+the largest timestamp of all earlier segments, the last that of the segment itself. With P(s) the former, the first segment that can
+hold the answer is the last one with P(s) < t. Once the log's beginning is deleted P may speak of records that are gone; if the first
+segment's P is already not below t, segments are tried one by one instead, by their own largest timestamp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from kafkalake.record import layout as at
+from kafkalake.record.batch import Int64s
+from kafkalake.record.message_set import MessageSet
+from kafkalake.storage.segment import FIRST_MESSAGE, Segment
+
+_CHUNK_BYTES = 1 << 20
+_COLUMNS = 0b00011
+
+
+class TimestampOffset(NamedTuple):
+    """A record: its timestamp in ms and its offset."""
+
+    timestamp: int
+    offset: int
+
+
+def first_not_before(
+    segments: Sequence[Segment], timestamp: int, start_offset: int, end_offset: int
+) -> TimestampOffset | None:
+    """The first record in [start_offset, end_offset) with a timestamp at or after `timestamp`. Raises `CorruptSegmentError`, `OSError`."""
+    for number in range(_first_candidate(segments, timestamp), len(segments)):
+        segment = segments[number]
+        if segment.base_offset >= end_offset:
+            return None
+        following = segments[number + 1].base_offset if number + 1 < len(segments) else None
+        if _may_hold(segment, following, timestamp):
+            found = _search(segment, timestamp, start_offset, end_offset)
+            if found is not None:
+                return found
+    return None
+
+
+def _earlier_max(segment: Segment) -> int | None:
+    entry = segment.time_index.first()
+    return entry[0] if entry is not None and entry[1] == 0 else None
+
+
+def _first_candidate(segments: Sequence[Segment], timestamp: int) -> int:
+    """Number of the last segment before which all timestamps are below `timestamp`; 0 where an index cannot say."""
+    low, high = 0, len(segments)
+    while low + 1 < high:
+        middle = (low + high) // 2
+        earlier = _earlier_max(segments[middle])
+        if earlier is None:
+            return low
+        if earlier < timestamp:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def _may_hold(segment: Segment, following: int | None, timestamp: int) -> bool:
+    """False where the segment's index, whole up to the segment that follows, says that all its records are older."""
+    last = segment.time_index.last()
+    whole = last is not None and following is not None and last[1] == following - segment.base_offset
+    return not whole or (last is not None and last[0] >= timestamp)
+
+
+def _search(segment: Segment, timestamp: int, start_offset: int, end_offset: int) -> TimestampOffset | None:
+    position = FIRST_MESSAGE
+    entry = segment.time_index.lookup(timestamp - 1, skip=1)
+    if entry is not None:
+        located = segment.locate(max(start_offset, segment.base_offset + entry[1]))
+        if located is None:
+            return None
+        position = located
+    while (found := segment.read(position, _CHUNK_BYTES, end_offset, _COLUMNS)) is not None:
+        headers = found.messages.headers
+        candidates = (headers[:, at.MAX_TIMESTAMP] >= timestamp) & (headers[:, at.RECORDS] > 0)
+        for message in _messages_of(found.messages, candidates):
+            hit = _row(found.messages, message, timestamp, start_offset, end_offset)
+            if hit is not None:
+                return hit
+        position = found.end
+    return None
+
+
+def _messages_of(messages: MessageSet, candidates: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> list[int]:
+    batches = np.nonzero(candidates)[0]
+    numbers: list[int] = np.unique(np.searchsorted(messages.first_batch, batches, side="right") - 1).tolist()
+    return numbers
+
+
+def _column(messages: MessageSet, message: int, buffer: int) -> Int64s:
+    start = int(messages.starts[message] + messages.layouts[message, at.FIRST_BUFFER + 2 * buffer])
+    rows = int(messages.layouts[message, at.ROWS])
+    return np.frombuffer(messages.data[start : start + 8 * rows].tobytes(), dtype=np.int64)
+
+
+def _row(
+    messages: MessageSet, message: int, timestamp: int, start_offset: int, end_offset: int
+) -> TimestampOffset | None:
+    offsets = _column(messages, message, at.OFFSET_DATA)
+    timestamps = _column(messages, message, at.TIMESTAMP_DATA)
+    hits = np.nonzero((timestamps >= timestamp) & (offsets >= start_offset) & (offsets < end_offset))[0]
+    if not len(hits):
+        return None
+    return TimestampOffset(int(timestamps[hits[0]]), int(offsets[hits[0]]))
+
+
+def batch_with_timestamp(segment: Segment, offset: int, timestamp: int) -> TimestampOffset | None:
+    """The first record with exactly `timestamp` in the message that holds `offset`, at or after it."""
+    position = segment.locate(offset)
+    found = None if position is None else segment.read(position, 1, 1 << 62, _COLUMNS)
+    if found is None:
+        return None
+    offsets, timestamps = _column(found.messages, 0, at.OFFSET_DATA), _column(found.messages, 0, at.TIMESTAMP_DATA)
+    hits = np.nonzero((timestamps == timestamp) & (offsets >= offset))[0]
+    return TimestampOffset(timestamp, int(offsets[hits[0]])) if len(hits) else None
+
+
+def newest_with(segments: Sequence[Segment], start_offset: int) -> TimestampOffset | None:
+    """The first record with the largest timestamp, by reading every header from `start_offset` on: for when the one known is deleted."""
+    best: TimestampOffset | None = None
+    for segment in segments:
+        position: int | None = segment.locate(max(start_offset, segment.base_offset))
+        while position is not None and (found := segment.read(position, _CHUNK_BYTES, 1 << 62, _COLUMNS)) is not None:
+            tops = np.where(found.messages.headers[:, at.RECORDS] > 0, found.messages.headers[:, at.MAX_TIMESTAMP], -1)
+            floor = best.timestamp + 1 if best is not None else 0
+            for message in _messages_of(found.messages, tops >= floor):
+                offsets = _column(found.messages, message, at.OFFSET_DATA)
+                timestamps = _column(found.messages, message, at.TIMESTAMP_DATA)
+                timestamps = np.where(offsets >= start_offset, timestamps, -1)
+                row = int(np.argmax(timestamps))
+                if timestamps[row] >= 0 and (best is None or timestamps[row] > best.timestamp):
+                    best = TimestampOffset(int(timestamps[row]), int(offsets[row]))
+            position = found.end
+    return best

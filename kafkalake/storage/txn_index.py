@@ -1,0 +1,56 @@
+"""`.txnindex`: the aborted transactions whose marker is in a segment; there is no such file where there are none.
+
+Unlike the other indexes this is no hint: a reader with `read_committed` that misses an entry shows an aborted record. So every
+entry carries its number and a checksum, and sealing adds a last entry that says how many there are: a sealed
+index that lost any byte is refused, not guessed at.
+
+    producer id, first offset, last offset, last stable offset (int64 each), number of the entry (uint32, from 0), CRC32C of those 36 bytes
+
+The last one, written at sealing, has producer id -1 and as its number the number of entries. Offsets are inclusive.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from crc32c import crc32c
+
+from kafkalake.errors import CorruptSegmentError
+from kafkalake.storage.producer_state import AbortedTransaction
+
+_ENTRY = struct.Struct("<qqqqI")
+ENTRY_BYTES = _ENTRY.size + 4
+_SEAL = -1
+
+
+def encode_aborted(aborted: AbortedTransaction, number: int) -> bytes:
+    """40 bytes of an entry."""
+    body = _ENTRY.pack(*aborted, number)
+    return body + crc32c(body).to_bytes(4, "little")
+
+
+def encode_seal(entries: int) -> bytes:
+    """The entry that ends a sealed index."""
+    return encode_aborted(AbortedTransaction(_SEAL, 0, 0, 0), entries)
+
+
+def decode_aborted(data: bytes, path: str, *, sealed: bool) -> list[AbortedTransaction]:
+    """All entries. An active index may end in a torn entry, a sealed one must end in its seal.
+
+    Raises `CorruptSegmentError` with `path` and the position.
+    """
+    entries: list[AbortedTransaction] = []
+    for position in range(0, len(data) - len(data) % ENTRY_BYTES, ENTRY_BYTES):
+        body = data[position : position + _ENTRY.size]
+        checksum = int.from_bytes(data[position + _ENTRY.size : position + ENTRY_BYTES], "little")
+        *fields, number = _ENTRY.unpack(body)
+        if checksum != crc32c(body) or number != len(entries):
+            raise CorruptSegmentError(path, position, "the checksum of an aborted transaction does not match")
+        if fields[0] == _SEAL:
+            if position + ENTRY_BYTES != len(data):
+                raise CorruptSegmentError(path, position + ENTRY_BYTES, "there are bytes after the last entry")
+            return entries
+        entries.append(AbortedTransaction(*fields))
+    if sealed:
+        raise CorruptSegmentError(path, len(data), "the index of aborted transactions is cut short")
+    return entries
