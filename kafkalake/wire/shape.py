@@ -7,16 +7,16 @@ the responses, after this walk: every length stays in its frame, no null stands 
 are as long as they say, and there are not more elements than anyone needs. One compiled call, about 1.3 µs for a
 message of one topic and partition.
 
-The walk follows a program that is made once per message type from kio's dataclasses. An instruction is four int64:
+The walk follows a program that is made once per message type from kio's dataclasses, five int64 an instruction:
 
-    SKIP bytes                     a number, a uuid STRING | BYTES | COMPACT nullable   a length (int16 | int32 | varint
-    of length + 1) and so many bytes ARRAY nullable, compact, smallest   a count and so many elements, each of at least
-    `smallest` bytes; the element's instructions follow at once and end with END; what comes after them goes on after
-    the next NEXT MARKER target                  a nullable struct (KIP-893): null jumps to `target` TAGS first, known
-    tagged fields; `known` pairs (tag, program) stand at `first` END                            end of an element, a
-    tagged field, or the message
+    SKIP bytes                            a number, a uuid
+    STRING, BYTES or COMPACT nullable     a length (int16, int32, varint of length + 1) and so many bytes
+    ARRAY nullable compact smallest at    a count and so many elements of at least `smallest` bytes, whose program is `at`
+    MARKER target                         a struct that may be null (KIP-893); null goes on at `target`
+    TAGS first known                      tagged fields; `known` pairs (tag, program) stand at `first`
+    END                                   the end of an element, of a tagged field, or of the message
 
-Example: Metadata version 0, `topics: [string]`: `ARRAY 0 0 2 (element at 8) | END | STRING 0 | END`.
+Example: a Metadata request of version 0, an array of strings: `ARRAY 0 0 2 10 | END | STRING 0 | END`.
 """
 
 from __future__ import annotations
