@@ -34,7 +34,10 @@ app = typer.Typer(
   [cyan]kafkalake topics create clicks --partitions 4[/cyan]
   [cyan]kafkalake produce clicks events.jsonl --key-field user[/cyan]
   [cyan]kafkalake consume clicks --from-beginning --max-records 3[/cyan]
-  [cyan]kafkalake sql "SELECT count(*) FROM clicks" --lake ./lake[/cyan]""",
+  [cyan]kafkalake sql "SELECT count(*) FROM clicks" --lake ./lake[/cyan]
+
+[dim]KAFKALAKE_BOOTSTRAP_SERVERS and KAFKALAKE_LAKE spare the options of that name.
+Completion for your shell: kafkalake --install-completion[/dim]""",
 )
 
 
@@ -53,6 +56,7 @@ def _root(
     pass
 
 
+ORDER = ("broker", "topics", "produce", "consume", "sql", "log")
 RUN, DATA, INSPECT = "Run", "Records", "The lake"
 app.add_typer(broker.app, name="broker", rich_help_panel=RUN)
 app.add_typer(topics.app, name="topics", rich_help_panel=RUN)
@@ -70,7 +74,9 @@ def main() -> None:
 def run(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code; expected errors have been shown on stderr then."""
     try:
-        result = typer.main.get_command(app)(args=list(arguments), prog_name="kafkalake", standalone_mode=False)
+        command = typer.main.get_command(app)
+        _tidy(command)
+        result = command(args=list(arguments), prog_name="kafkalake", standalone_mode=False)
         return result if isinstance(result, int) else 0
     except OutputClosed:
         return 0
@@ -82,6 +88,20 @@ def run(arguments: Sequence[str]) -> int:
         if os.environ.get("KAFKALAKE_DEBUG"):
             raise
         return _explain(error)
+
+
+def _tidy(command: Any) -> None:
+    """Help without noise: no type beside a switch, nor beside what has a name for its value; completion's options are hidden."""
+    for parameter in command.params:
+        if getattr(parameter, "is_flag", False) and parameter.metavar is None:
+            parameter.metavar = ""
+        if parameter.name in ("install_completion", "show_completion"):
+            parameter.hidden = True
+    inner = getattr(command, "commands", {})
+    if set(ORDER) == set(inner):
+        command.commands = {name: inner[name] for name in ORDER}
+    for subcommand in inner.values():
+        _tidy(subcommand)
 
 
 def _explain(error: Exception) -> int:

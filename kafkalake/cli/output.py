@@ -117,6 +117,18 @@ def show_error(message: str, hint: str | None = None) -> None:
         printer.print(Text(hint, style="dim"))
 
 
+def size(count: int) -> str:
+    """Bytes for people: `999 B`, `1.2 kB`, `3.4 MB`."""
+    if count < 1_000:
+        return f"{count} B"
+    amount, unit = float(count), "B"
+    for unit in ("kB", "MB", "GB", "TB"):  # noqa: B007
+        amount /= 1_000
+        if amount < 999.95:
+            break
+    return f"{amount:,.1f} {unit}"
+
+
 def close_names(name: str, known: Iterable[str]) -> str | None:
     """`did you mean 'x'?`, or None where nothing known is close to `name`."""
     import difflib

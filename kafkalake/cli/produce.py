@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kafkalake.cli.options import DEFAULT_BOOTSTRAP_SERVER, BootstrapServer, Json, TopicName, connect, parse_pairs
-from kafkalake.cli.output import Failure, UsageProblem, note, write_json
+from kafkalake.cli.output import Failure, UsageProblem, note, size, write_json
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -324,6 +324,4 @@ def _summarise(topic: str, sent: Sent, seconds: float, quiet: bool, json: bool) 
     elif not quiet:
         rate = sent.records / max(seconds, 0.001)
         noun = "record" if sent.records == 1 else "records"
-        note(
-            f"{sent.records:,} {noun} ({sent.bytes / 1e6:,.1f} MB) to {topic} in {seconds:.1f} s, {rate:,.0f} records/s"
-        )
+        note(f"{sent.records:,} {noun} ({size(sent.bytes)}) to {topic} in {seconds:.1f} s, {rate:,.0f} records/s")

@@ -12,9 +12,9 @@ from __future__ import annotations
 import base64
 import json
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,14 @@ class Fields:
     timestamp: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Record:
+    key: bytes | None
+    value: bytes | None
+    timestamp: int | None = None
+    headers: Sequence[dict[str, Any]] = ()
+
+
 def format_of(path: Path | None) -> str:
     """The format that a file's name says; `lines` for stdin and for what it does not know."""
     suffixes = {
@@ -55,65 +63,59 @@ def format_of(path: Path | None) -> str:
 def from_lines(
     descriptor: int, key_separator: str | None, null_marker: str | None, progress: Callable[[int], None]
 ) -> Iterator[pa.RecordBatch]:
-    """A record a line. Raises `Failure` for a line without the separator."""
+    """A record a line. Raises `Failure` for a line without the separator, after the lines before it."""
     separator = key_separator.encode() if key_separator else None
     null = null_marker.encode() if null_marker is not None else None
     number = 0
     for lines in read_lines(descriptor, progress):
-        keys: list[bytes | None] = []
+        problem = None
+        keys: Sequence[bytes | None] = [None] * len(lines)
         values: Sequence[bytes | None] = lines
         if separator is not None:
             parts = [line.partition(separator) for line in lines]
-            for offset, (_, found, _) in enumerate(parts):
-                if not found:
-                    raise Failure(f"line {number + offset + 1} has no key separator '{key_separator}'")
-            keys = [key if key != null else None for key, _, _ in parts]
+            bad = next((index for index, (_, found, _) in enumerate(parts) if not found), None)
+            if bad is not None:
+                problem = Failure(f"line {number + bad + 1} has no key separator '{key_separator}'")
+                parts = parts[:bad]
+            keys = [None if key == null else key for key, _, _ in parts]
             values = [value for _, _, value in parts]
         if null is not None:
             values = [None if value == null else value for value in values]
         number += len(lines)
-        yield _batch(keys or [None] * len(lines), values)
+        yield _batch(keys, values)
+        if problem is not None:
+            raise problem
 
 
 def from_json_lines(descriptor: int, fields: Fields, progress: Callable[[int], None]) -> Iterator[pa.RecordBatch]:
-    """A JSON value a line; blank lines are left out. Raises `Failure` for what is no JSON, with the line's number."""
-    number = 0
-    for lines in read_lines(descriptor, progress):
-        keys: list[bytes | None] = []
-        values: list[bytes | None] = []
-        timestamps: list[int | None] = []
-        for line in lines:
-            number += 1
-            if not line or line.isspace():
-                continue
-            parsed = _parse(line, number)
-            keys.append(_as_bytes(_field(parsed, fields.key, number)) if fields.key else None)
-            values.append(_as_bytes(_field(parsed, fields.value, number)) if fields.value else line)
-            if fields.timestamp:
-                timestamps.append(_milliseconds(_field(parsed, fields.timestamp, number), number))
-        yield _batch(keys, values, timestamps=timestamps if fields.timestamp else None)
+    """A JSON value a line; blank lines are left out. Raises `Failure` for what is no JSON, after the lines before it."""
+
+    def record(line: bytes, number: int) -> _Record:
+        parsed = _parse(line, number)
+        return _Record(
+            key=_as_bytes(_field(parsed, fields.key, number)) if fields.key else None,
+            value=_as_bytes(_field(parsed, fields.value, number)) if fields.value else line,
+            timestamp=_milliseconds(_field(parsed, fields.timestamp, number), number) if fields.timestamp else None,
+        )
+
+    return _records(read_lines(descriptor, progress), record)
 
 
 def from_record_lines(descriptor: int, progress: Callable[[int], None]) -> Iterator[pa.RecordBatch]:
-    """Whole records, as `consume --format json` prints them. Raises `Failure` with the line's number."""
-    number = 0
-    for lines in read_lines(descriptor, progress):
-        records = []
-        for line in lines:
-            number += 1
-            if line and not line.isspace():
-                record = _parse(line, number)
-                if not isinstance(record, dict) or "value" not in record:
-                    raise Failure(
-                        f"line {number} is no record: a JSON object with 'value' and perhaps 'key', 'headers', 'timestamp'"
-                    )
-                records.append((number, record))
-        yield _batch(
-            [_text_or_bytes(record.get("key")) for _, record in records],
-            [_text_or_bytes(record["value"]) for _, record in records],
-            timestamps=[_milliseconds(record.get("timestamp"), line) for line, record in records],
-            headers=[_headers(record.get("headers"), line) for line, record in records],
+    """Whole records, as `consume --format json` prints them. Raises `Failure`, after the lines before it."""
+
+    def record(line: bytes, number: int) -> _Record:
+        parsed = _parse(line, number)
+        if not isinstance(parsed, dict) or "value" not in parsed:
+            raise Failure(f"line {number} is no record: a JSON object with value and perhaps key, headers, timestamp")
+        return _Record(
+            key=_text_or_bytes(parsed.get("key"), number),
+            value=_text_or_bytes(parsed["value"], number),
+            timestamp=_milliseconds(parsed.get("timestamp"), number),
+            headers=_headers(parsed.get("headers"), number),
         )
+
+    return _records(read_lines(descriptor, progress), record)
 
 
 def from_table(
@@ -160,18 +162,42 @@ def header_columns(headers: Sequence[tuple[str, bytes | None]], rows: int) -> pa
     return pa.array([[{"key": key, "value": value} for key, value in headers]] * rows, _HEADERS)
 
 
+def _records(chunks: Iterator[list[bytes]], record: Callable[[bytes, int], _Record]) -> Iterator[pa.RecordBatch]:
+    """A batch for each chunk of lines; of a chunk with a bad line, what stands before it, and then the error."""
+    number = 0
+    for lines in chunks:
+        records = []
+        problem = None
+        for line in lines:
+            number += 1
+            if line and not line.isspace():
+                try:
+                    records.append(record(line, number))
+                except Failure as failure:
+                    problem = failure
+                    break
+        yield _batch(
+            [record.key for record in records],
+            [record.value for record in records],
+            [record.timestamp for record in records],
+            [record.headers for record in records],
+        )
+        if problem is not None:
+            raise problem
+
+
 def _batch(
     keys: Sequence[bytes | None],
     values: Sequence[bytes | None],
-    *,
-    timestamps: Sequence[int | None] | None = None,
-    headers: Sequence[list[dict[str, Any]]] | None = None,
+    timestamps: Sequence[int | None] = (),
+    headers: Sequence[Sequence[dict[str, Any]]] = (),
 ) -> pa.RecordBatch:
     columns = {"key": pa.array(keys, pa.binary()), "value": pa.array(values, pa.binary())}
-    if timestamps is not None:
-        now = int(datetime.now(UTC).timestamp() * 1000)
-        columns["timestamp"] = pa.array([now if at is None else at for at in timestamps], pa.int64()).cast(_TIMESTAMP)
-    if headers is not None and any(headers):
+    if any(timestamp is not None for timestamp in timestamps):
+        now = time.time_ns() // 1_000_000
+        filled = [now if timestamp is None else timestamp for timestamp in timestamps]
+        columns["timestamp"] = pa.array(filled, pa.int64()).cast(_TIMESTAMP)
+    if any(headers):
         columns["headers"] = pa.array(headers, _HEADERS)
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
@@ -203,10 +229,13 @@ def _as_bytes(value: Any) -> bytes | None:
     return (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))).encode()
 
 
-def _text_or_bytes(value: Any) -> bytes | None:
+def _text_or_bytes(value: Any, number: int) -> bytes | None:
     """The bytes of a key or value of `consume --format json`: a string, or `{"base64": ...}` where it was not UTF-8."""
     if isinstance(value, dict) and list(value) == ["base64"]:
-        return base64.b64decode(value["base64"])
+        try:
+            return base64.b64decode(value["base64"], validate=True)
+        except (ValueError, TypeError):
+            raise Failure(f"line {number}: what should be base64 is not") from None
     return _as_bytes(value)
 
 
@@ -214,9 +243,9 @@ def _headers(value: Any, number: int) -> list[dict[str, Any]]:
     if value is None:
         return []
     if isinstance(value, dict):
-        return [{"key": key, "value": _text_or_bytes(text)} for key, text in value.items()]
+        return [{"key": key, "value": _text_or_bytes(text, number)} for key, text in value.items()]
     try:
-        return [{"key": str(header["key"]), "value": _text_or_bytes(header.get("value"))} for header in value]
+        return [{"key": str(header["key"]), "value": _text_or_bytes(header.get("value"), number)} for header in value]
     except (TypeError, KeyError, AttributeError):
         raise Failure(f'line {number}: headers are a list of {{"key": ..., "value": ...}}') from None
 
