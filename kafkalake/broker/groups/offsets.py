@@ -1,0 +1,122 @@
+"""The committed offsets of one group: what it says now, and what open transactions will make it say.
+
+Follows the journal record by record, at run time and at start alike, so both end in the same state. Each offset knows the
+position of its record in the journal: a transaction's commit puts its offsets in place only where no later record did, and
+a record read again changes nothing. Source: KIP-98 (transactional offsets), KIP-211 (expiry), KIP-447 (`require_stable`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import NamedTuple, TypeAlias
+
+from kafkalake.broker.groups.records import NO_TIMESTAMP, CommittedOffset
+from kafkalake.errors import UnstableOffsetCommitError
+
+PartitionKey: TypeAlias = tuple[str, int]
+"""Topic and partition."""
+
+
+class Positioned(NamedTuple):
+    """A committed offset and where in the journal it stands."""
+
+    committed: CommittedOffset
+    position: int
+
+
+class ExpiryRule(NamedTuple):
+    """When offsets of a group expire (KIP-211).
+
+    `empty_since_ms`: the group has no members since then, its offsets age from there (None: from their own commit).
+    `subscribed`: topics that are being read and do not expire (None: it is not known, nothing expires).
+    """
+
+    empty_since_ms: int | None
+    subscribed: frozenset[str] | None
+
+
+class GroupOffsets:
+    """Offsets by topic and partition."""
+
+    def __init__(self) -> None:
+        self._committed: dict[PartitionKey, Positioned] = {}
+        self._pending: dict[int, dict[PartitionKey, Positioned]] = {}
+        self._pending_of: Counter[PartitionKey] = Counter()
+
+    def __len__(self) -> int:
+        return len(self._committed)
+
+    def __iter__(self) -> Iterator[PartitionKey]:
+        return iter(self._committed)
+
+    @property
+    def has_pending(self) -> bool:
+        """Whether an open transaction has committed offsets of this group."""
+        return bool(self._pending)
+
+    def get(self, key: PartitionKey) -> Positioned | None:
+        return self._committed.get(key)
+
+    def fetch(self, key: PartitionKey, *, require_stable: bool) -> CommittedOffset | None:
+        """The committed offset. Raises `UnstableOffsetCommitError` while a transaction may still change it."""
+        if require_stable and self._pending_of[key]:
+            raise UnstableOffsetCommitError
+        positioned = self._committed.get(key)
+        return None if positioned is None else positioned.committed
+
+    def keys(self, *, require_stable: bool) -> list[PartitionKey]:
+        """Partitions with an offset, and with `require_stable` those that may get one."""
+        keys = set(self._committed)
+        if require_stable:
+            keys.update(+self._pending_of)
+        return sorted(keys)
+
+    # Following the journal
+
+    def commit(self, key: PartitionKey, committed: CommittedOffset, position: int) -> bool:
+        """A commit in the journal; whether it is news."""
+        known = self._committed.get(key)
+        if known is not None and known.position >= position:
+            return False
+        self._committed[key] = Positioned(committed, position)
+        return True
+
+    def remove(self, key: PartitionKey) -> bool:
+        """A tombstone in the journal; whether there was an offset."""
+        return self._committed.pop(key, None) is not None
+
+    def commit_pending(self, producer_id: int, key: PartitionKey, committed: CommittedOffset, position: int) -> None:
+        """A commit inside a transaction: it waits for the transaction's end."""
+        of_producer = self._pending.setdefault(producer_id, {})
+        if key not in of_producer:
+            self._pending_of[key] += 1
+        of_producer[key] = Positioned(committed, position)
+
+    def complete(self, producer_id: int, *, committed: bool) -> list[PartitionKey]:
+        """The transaction ended; the partitions whose offset changed."""
+        ended = self._pending.pop(producer_id, {})
+        self._pending_of.subtract(ended.keys())
+        self._pending_of += Counter()
+        if not committed:
+            return []
+        return [key for key, (value, position) in ended.items() if self.commit(key, value, position)]
+
+    def expired(self, rule: ExpiryRule, now_ms: int, retention_ms: int) -> list[PartitionKey]:
+        """Partitions whose offset has outlived its use. Never one that a transaction is about to change."""
+        if rule.subscribed is None:
+            return []
+        return [
+            key
+            for key, (committed, _) in self._committed.items()
+            if key[0] not in rule.subscribed
+            and not self._pending_of[key]
+            and _is_expired(committed, rule.empty_since_ms, now_ms, retention_ms)
+        ]
+
+
+def _is_expired(committed: CommittedOffset, empty_since_ms: int | None, now_ms: int, retention_ms: int) -> bool:
+    if committed.expires_at_ms != NO_TIMESTAMP:
+        return now_ms >= committed.expires_at_ms
+    since_ms = committed.committed_at_ms if empty_since_ms is None else empty_since_ms
+    return now_ms - since_ms >= retention_ms
