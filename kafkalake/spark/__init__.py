@@ -1,0 +1,35 @@
+"""Spark over topics: `spark.read.format("kafkalake")`, with no broker in the read path.
+
+    options        what the user asked for, checked: pure
+    selection      what pushed filters leave: topics, partitions, offsets, times: pure
+    snapshot       the lake as it is now or was at a version: segments from Delta, the tail from `state` (I/O)
+    offsets        where a read starts and ends in each partition
+    plan           segment slices, split and joined into input partitions: pure
+    columns        the schema asked for, and which record columns it takes
+    slice_reader   slices -> Arrow batches, on an executor
+    json_values    values that are JSON -> typed columns
+    topic_read     the four steps of a read, shared by Spark and `kafkalake.dataset`
+    source, filters   the Python data source; all that knows pyspark
+    spark_session, consume  a session with sensible settings; copying a topic into a Delta table
+
+Imports of kafkalake: `record`, `storage`, `metadata`, `errors`. Only `source`, `filters`, `spark_session` and `consume` import
+pyspark, so that DuckDB and Polars read topics without it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kafkalake.spark.spark_session import session
+
+__all__ = ["session"]
+
+
+def __getattr__(name: str) -> Any:
+    """`kafkalake.spark.session`, imported when it is asked for: Python workers import this package and want none of it."""
+    if name == "session":
+        from kafkalake.spark.spark_session import session
+
+        return session
+    raise AttributeError(name)

@@ -1,0 +1,170 @@
+"""The columns that a read yields: those of Spark's Kafka source, and fields of values that are JSON.
+
+A schema given by the user is the projection: Spark tells a Python source nothing of the columns that a query uses, so what is
+not in the schema is not read, checked or sent.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from kafkalake.errors import ConfigurationError
+
+OFFSET, TIMESTAMP, KEY, VALUE, HEADERS = 1, 2, 4, 8, 16
+"""Bits of the columns of a segment, as `record.message_set` takes them."""
+
+TIMESTAMP_US = pa.timestamp("us", tz="UTC")
+HEADERS_TYPE = pa.list_(pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])))
+
+DDL = {
+    "key": "BINARY",
+    "value": "BINARY",
+    "topic": "STRING",
+    "partition": "INT",
+    "offset": "BIGINT",
+    "timestamp": "TIMESTAMP",
+    "timestampType": "INT",
+    "headers": "ARRAY<STRUCT<key: STRING, value: BINARY>>",
+}
+"""Kafka's columns in the order of Spark's Kafka source, with their Spark types."""
+
+_TYPES: dict[str, tuple[pa.DataType, ...]] = {
+    "key": (pa.binary(), pa.string()),
+    "value": (pa.binary(), pa.string()),
+    "topic": (pa.string(),),
+    "partition": (pa.int32(),),
+    "offset": (pa.int64(),),
+    "timestamp": (TIMESTAMP_US,),
+    "timestampType": (pa.int32(),),
+    "headers": (HEADERS_TYPE,),
+}
+_BITS = {"key": KEY, "value": VALUE, "offset": OFFSET, "timestamp": TIMESTAMP, "headers": HEADERS}
+_VALUE_PREFIX = "value_"
+
+KAFKA_SCHEMA = pa.schema([pa.field(name, types[0]) for name, types in _TYPES.items()])
+
+
+@dataclass(frozen=True)
+class Projection:
+    """Columns to yield, in order. json_fields: those of them that are fields of JSON values, by their name in the JSON."""
+
+    schema: pa.Schema
+    json_fields: dict[str, str]
+
+    @property
+    def record_columns(self) -> int:
+        """Bit mask of the columns of a segment that it takes."""
+        mask = VALUE if self.json_fields else 0
+        for name in self.schema.names:
+            if name not in self.json_fields:
+                mask |= _BITS.get(name, 0)
+        return mask
+
+
+def project(schema: pa.Schema, *, json_values: bool) -> Projection:
+    """The projection that an Arrow schema asks for.
+
+    With `json_values` a column that is none of Kafka's is a field of the JSON; a field with the name of a Kafka column is
+    called `value_<name>`. Raises `ConfigurationError` for a name that is not there or a type that the column does not have.
+    """
+    json_fields: dict[str, str] = {}
+    for field in schema:
+        if field.name in _TYPES:
+            _check_type(field)
+        elif json_values:
+            json_fields[field.name] = json_name(field.name)
+        else:
+            raise ConfigurationError(_unknown(field.name))
+    return Projection(schema, json_fields)
+
+
+def _check_type(field: pa.Field) -> None:
+    allowed = _TYPES[field.name]
+    if not any(same_type(field.type, candidate) for candidate in allowed):
+        names = " or ".join(str(candidate) for candidate in allowed)
+        raise ConfigurationError(
+            f"column {field.name} cannot be {field.type}: it is {names} (Spark: {DDL[field.name]})"
+        )
+
+
+def same_type(first: pa.DataType, second: pa.DataType) -> bool:
+    """Equal but for whether parts may be null."""
+    if pa.types.is_list(first) and pa.types.is_list(second):
+        return same_type(first.value_type, second.value_type)
+    if pa.types.is_struct(first) and pa.types.is_struct(second):
+        return first.num_fields == second.num_fields and all(
+            first.field(i).name == second.field(i).name and same_type(first.field(i).type, second.field(i).type)
+            for i in range(first.num_fields)
+        )
+    return bool(first == second)
+
+
+def _unknown(name: str) -> str:
+    near = difflib.get_close_matches(name.lower(), [known.lower() for known in _TYPES], n=1)
+    if near:
+        meant = next(known for known in _TYPES if known.lower() == near[0])
+        return f"a topic has no column {name!r}; did you mean {meant}?"
+    return (
+        f"a topic has no column {name!r} but {', '.join(_TYPES)}; "
+        "fields of JSON values are columns with the option valueSchema"
+    )
+
+
+def json_name(column: str) -> str:
+    """The name in the JSON of a typed column: its own, unless a Kafka column has it."""
+    stripped = column.removeprefix(_VALUE_PREFIX)
+    return stripped if column != stripped and stripped in _TYPES else column
+
+
+def kafka_ddl(*, headers: bool, value_schema: str | None) -> str:
+    """The full schema as Spark's DDL: Kafka's columns, then the fields of `value_schema` (DDL)."""
+    columns = [f"{name} {kind}" for name, kind in DDL.items() if headers or name != "headers"]
+    for name, rest in split_ddl(value_schema or ""):
+        column = _VALUE_PREFIX + name if name in _TYPES else name
+        columns.append(f"`{column.replace('`', '``')}`{rest}")
+    return ", ".join(columns)
+
+
+def split_ddl(text: str) -> Sequence[tuple[str, str]]:
+    """(name, rest) of each field of a DDL schema: `"a INT, b ARRAY<INT>"`. Only Spark can judge the types."""
+    fields: list[tuple[str, str]] = []
+    for part in _top_level(text):
+        part = part.strip()
+        if not part:
+            raise ConfigurationError(
+                f'valueSchema is {text!r}: give columns and types, such as "carrier string, delay double"'
+            )
+        if part.startswith("`"):
+            end = part.find("`", 1)
+            name, rest = part[1:end], part[end + 1 :]
+        else:
+            stop = next((i for i, character in enumerate(part) if character in " :\t\n"), len(part))
+            name, rest = part[:stop], part[stop:]
+        if not name or not rest.strip(" :"):
+            raise ConfigurationError(f"valueSchema: {part!r} is no column: give a name and a type")
+        fields.append((name, rest))
+    return fields
+
+
+def _top_level(text: str) -> list[str]:
+    """Split at commas outside brackets and quotes."""
+    if not text.strip():
+        return []
+    parts, depth, quoted, begin = [], 0, "", 0
+    for position, character in enumerate(text):
+        if quoted:
+            quoted = "" if character == quoted else quoted
+        elif character in "`'\"":
+            quoted = character
+        elif character in "<(":
+            depth += 1
+        elif character in ">)":
+            depth -= 1
+        elif character == "," and depth == 0:
+            parts.append(text[begin:position])
+            begin = position + 1
+    return [*parts, text[begin:]]

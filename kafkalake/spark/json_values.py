@@ -1,0 +1,231 @@
+"""Values that are JSON -> typed columns, at the speed of a parser and with the patience of a person.
+
+Every value is wrapped as `{"v":<value>}`, one a line, and all lines are parsed by pyarrow in one call. A wrapper cannot be
+swallowed by the value before it (a string cannot hold a bare line feed, and only at the top level may an object follow
+a `}`), so as many rows as values means that each value was exactly one document. Anything else - a broken value, one that
+is no object, a number where a string should be - fails the call, and the values are parsed again in smaller and smaller parts,
+at last one by one.
+
+A record that is no JSON object gives nulls; a field that cannot be its type gives null, and the record's other fields are kept.
+The raw value is there all the while: ask for `value` beside the fields.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json
+
+from kafkalake.errors import ConfigurationError
+from kafkalake.spark.columns import Projection
+
+_WHOLE = 8192
+"""Values that are parsed in one call."""
+_FEW = 32
+"""Values that are parsed one by one where one of them is bad."""
+
+
+@dataclass(frozen=True)
+class JsonColumns:
+    """Where in a projection the fields stand, and what they are. positions: index of the column by index of the field."""
+
+    positions: tuple[int, ...]
+    fields: pa.Schema
+
+    @staticmethod
+    def of(projection: Projection) -> JsonColumns | None:
+        """Of a projection; None where it asks for no field. Raises `ConfigurationError` for a type that JSON cannot give."""
+        names = projection.json_fields
+        if not names:
+            return None
+        schema = projection.schema
+        fields = []
+        for column, name in names.items():
+            kind = schema.field(column).type
+            _check_type(column, kind)
+            fields.append(pa.field(name, kind))
+        return JsonColumns(tuple(schema.get_field_index(column) for column in names), pa.schema(fields))
+
+    def filled(self, arrays: Sequence[Any], values: pa.Array) -> list[Any]:
+        """`arrays` with the fields of `values` (binary, JSON) put in their places."""
+        parsed = parse_values(values, self.fields)
+        filled = list(arrays)
+        for position, column in zip(self.positions, parsed, strict=True):
+            filled[position] = column
+        return filled
+
+
+def parse_values(values: pa.Array, fields: pa.Schema) -> list[pa.Array]:
+    """One array a field, as long as `values` (binary); null where the value or the field is none of what was asked for."""
+    struct = pa.struct(list(fields))
+    parts = [_parse(values.slice(start, _WHOLE), struct) for start in range(0, max(1, len(values)), _WHOLE)]
+    whole = pa.concat_arrays(parts) if len(parts) != 1 else parts[0]
+    return list(whole.flatten())
+
+
+def _parse(values: pa.Array, struct: pa.StructType) -> pa.StructArray:
+    parsed = _parse_together(values, struct, exact=True)
+    if parsed is None and len(values) > _FEW:
+        # Whole numbers written as 517.0, as pandas does, are in every record or in none.
+        parsed = _parse_together(values, struct, exact=False)
+    if parsed is not None:
+        return parsed
+    if len(values) <= _FEW:
+        return pa.array([_document(value, struct) for value in values.to_pylist()], struct)
+    step = max(_FEW, len(values) // 16)
+    return pa.concat_arrays([_parse(values.slice(start, step), struct) for start in range(0, len(values), step)])
+
+
+def _parse_together(values: pa.Array, struct: pa.StructType, *, exact: bool) -> pa.StructArray | None:
+    """All values in one call; None where any of them is not as it should be."""
+    lines = pc.binary_join_element_wise(b'{"v":', pc.fill_null(values, b"null"), b"}\n", b"")
+    try:
+        lines.cast(pa.string())  # JSON is UTF-8, and the parser does not look
+        table = pyarrow.json.read_json(
+            pa.BufferReader(_text(lines)),
+            read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=_text(lines).size + 1),
+            parse_options=pyarrow.json.ParseOptions(
+                explicit_schema=pa.schema([pa.field("v", _readable(struct, exact=exact))]),
+                unexpected_field_behavior="ignore",
+            ),
+        )
+        if table.num_rows != len(values) or table.num_columns != 1:
+            return None
+        column = table.column("v").combine_chunks()
+        return column if column.type == struct else column.cast(struct)
+    except (pa.ArrowException, ValueError):
+        return None
+
+
+def _text(lines: pa.Array) -> pa.Buffer:
+    """The bytes of all lines, one after the other."""
+    offsets, data = lines.buffers()[1:]
+    return data.slice(0, int.from_bytes(offsets.slice(4 * len(lines), 4).to_pybytes(), "little"))
+
+
+def _readable(kind: pa.DataType, *, exact: bool) -> pa.DataType:
+    """The type to read where pyarrow's JSON does not know `kind` as JSON has it: dates are strings.
+
+    Not `exact`: whole numbers are read as doubles, and the cast that follows refuses what is lost by that.
+    """
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(part.name, _readable(part.type, exact=exact)) for part in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(_readable(kind.value_type, exact=exact))
+    if pa.types.is_date(kind):
+        return pa.string()
+    if pa.types.is_integer(kind) and not exact:
+        return pa.float64()
+    return kind
+
+
+def _check_type(column: str, kind: pa.DataType) -> None:
+    if pa.types.is_struct(kind):
+        for part in kind:
+            _check_type(f"{column}.{part.name}", part.type)
+    elif pa.types.is_list(kind):
+        _check_type(f"{column}[]", kind.value_type)
+    elif pa.types.is_map(kind):
+        if not pa.types.is_string(kind.key_type):
+            raise ConfigurationError(f"column {column}: the keys of a JSON object are strings, not {kind.key_type}")
+        _check_type(f"{column}[]", kind.item_type)
+    elif not any(is_it(kind) for is_it in _CONVERSIONS):
+        raise ConfigurationError(f"column {column} cannot be {kind}: JSON has no such type")
+
+
+def _document(value: bytes | None, struct: pa.StructType) -> dict[str, Any] | None:
+    """The fields of one value; None where it is no JSON object."""
+    try:
+        parsed = json.loads(value) if value is not None else None
+    except (ValueError, RecursionError):
+        return None
+    return _convert(parsed, struct) if isinstance(parsed, dict) else None
+
+
+def _convert(value: Any, kind: pa.DataType) -> Any:
+    """`value` of a JSON document as pyarrow takes it for `kind`; None where it is nothing of that kind."""
+    if value is None:
+        return None
+    if pa.types.is_struct(kind):
+        return (
+            {part.name: _convert(value.get(part.name), part.type) for part in kind} if isinstance(value, dict) else None
+        )
+    if pa.types.is_list(kind):
+        return [_convert(item, kind.value_type) for item in value] if isinstance(value, list) else None
+    if pa.types.is_map(kind):
+        return (
+            [(key, _convert(item, kind.item_type)) for key, item in value.items()] if isinstance(value, dict) else None
+        )
+    for is_it, convert in _CONVERSIONS.items():
+        if is_it(kind):
+            try:
+                converted = convert(value, kind)
+                pa.scalar(converted, kind)
+            except (ValueError, TypeError, ArithmeticError, pa.ArrowException):
+                return None
+            return converted
+    return None
+
+
+def _string(value: Any, kind: pa.DataType) -> str:
+    text = value if isinstance(value, str) else json.dumps(value)
+    text.encode()  # refuses half a surrogate pair
+    return text
+
+
+def _whole(value: Any, kind: pa.DataType) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value):
+        raise ValueError(value)
+    return int(value)
+
+
+def _float(value: Any, kind: pa.DataType) -> float:
+    if isinstance(value, bool) or (isinstance(value, str) and math.isfinite(float(value))):
+        raise ValueError(value)
+    return float(value)
+
+
+def _boolean(value: Any, kind: pa.DataType) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(value)
+    return value
+
+
+def _decimal(value: Any, kind: pa.DataType) -> Decimal:
+    if isinstance(value, bool):
+        raise ValueError(value)
+    return Decimal(str(value)).quantize(Decimal(1).scaleb(-kind.scale))
+
+
+def _timestamp(value: Any, kind: pa.DataType) -> datetime:
+    """An ISO 8601 time, or seconds since 1970, as Spark's `from_json` has it."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        parsed = datetime.fromtimestamp(value, UTC)
+    else:
+        parsed = datetime.fromisoformat(value)
+    if kind.tz is None:
+        return parsed.replace(tzinfo=None)
+    return parsed if parsed.tzinfo is not None else parsed.replace(tzinfo=UTC)
+
+
+def _date(value: Any, kind: pa.DataType) -> date:
+    return date.fromisoformat(value)
+
+
+_CONVERSIONS: dict[Callable[[pa.DataType], bool], Callable[[Any, pa.DataType], Any]] = {
+    pa.types.is_string: _string,
+    pa.types.is_integer: _whole,
+    pa.types.is_floating: _float,
+    pa.types.is_boolean: _boolean,
+    pa.types.is_decimal: _decimal,
+    pa.types.is_timestamp: _timestamp,
+    pa.types.is_date: _date,
+}

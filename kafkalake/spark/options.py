@@ -1,0 +1,293 @@
+"""The options of a read, parsed once into a frozen value: pure.
+
+Names and meanings are those of Spark's Kafka source, so that an existing job changes `format("kafka")` and adds `lake`. Options
+that begin with `kafka.` speak to a Kafka client; there is none here, so they are accepted and only `kafka.isolation.level`
+is heeded. Source: Spark, "Structured Streaming + Kafka Integration Guide", batch queries.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from kafkalake.errors import ConfigurationError
+
+LAKE_VARIABLE = "KAFKALAKE_LAKE"
+LATEST = -1
+EARLIEST = -2
+
+OFFSETS_BY_NAME = {"earliest": EARLIEST, "latest": LATEST}
+READ_COMMITTED, READ_UNCOMMITTED = "read_committed", "read_uncommitted"
+
+OPTIONS = (
+    "lake",
+    "path",
+    "subscribe",
+    "subscribePattern",
+    "assign",
+    "startingOffsets",
+    "endingOffsets",
+    "startingTimestamp",
+    "endingTimestamp",
+    "startingOffsetsByTimestamp",
+    "endingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "isolation",
+    "versionAsOf",
+    "timestampAsOf",
+    "valueSchema",
+    "includeHeaders",
+    "failOnDataLoss",
+)
+_NAMES = {name.lower(): name for name in OPTIONS}
+_IGNORED = ("serialization.format", "owner", "provider")
+"""What a metastore adds to the options of a table."""
+
+TopicOffsets = Mapping[str, Mapping[int, int]]
+"""{topic: {partition: offset, or timestamp in ms}}"""
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRule:
+    """Where a read starts or ends: the first of these that is set.
+
+    timestamp_ms: the first record at or after it, in every partition. timestamps_ms: the same, each partition its own.
+    offsets: per partition, -2 earliest, -1 latest. everywhere: EARLIEST or LATEST.
+    """
+
+    everywhere: int
+    offsets: TopicOffsets | None = None
+    timestamp_ms: int | None = None
+    timestamps_ms: TopicOffsets | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """What to read. Of `topics`, `pattern` and `assigned` exactly one is set."""
+
+    lake: str
+    topics: tuple[str, ...] | None = None
+    pattern: str | None = None
+    assigned: Mapping[str, tuple[int, ...]] | None = None
+    starting: OffsetRule = OffsetRule(EARLIEST)
+    ending: OffsetRule = OffsetRule(LATEST)
+    latest_where_no_timestamp: bool = False
+    partitions_min: int | None = None
+    records_per_partition_max: int | None = None
+    isolation: str = READ_COMMITTED
+    version: int | None = None
+    as_of_ms: int | None = None
+    value_schema: str | None = None
+    headers: bool = True
+    fail_on_data_loss: bool = True
+
+
+def parse_options(given: Mapping[str, str]) -> ReadOptions:
+    """Check and parse; names in any case. Raises `ConfigurationError` that says what is wrong and what was meant."""
+    options = _known(given)
+    topics, pattern, assigned = _topics(options)
+    strategy = options.get("startingOffsetsByTimestampStrategy", "error").lower()
+    if strategy not in ("error", "latest"):
+        raise ConfigurationError(f"startingOffsetsByTimestampStrategy is {strategy!r}; error and latest are possible")
+    version = _integer(options, "versionAsOf", minimum=0)
+    as_of = options.get("timestampAsOf")
+    if version is not None and as_of is not None:
+        raise ConfigurationError("versionAsOf and timestampAsOf are two answers to one question: give one of them")
+    return ReadOptions(
+        lake=_lake(options),
+        topics=topics,
+        pattern=pattern,
+        assigned=assigned,
+        starting=_starting(options),
+        ending=_ending(options),
+        latest_where_no_timestamp=strategy == "latest",
+        partitions_min=_integer(options, "minPartitions", minimum=1),
+        records_per_partition_max=_integer(options, "maxRecordsPerPartition", minimum=1),
+        isolation=_isolation(options),
+        version=version,
+        as_of_ms=None if as_of is None else parse_time("timestampAsOf", as_of),
+        value_schema=options.get("valueSchema"),
+        headers=_boolean(options, "includeHeaders", True),
+        fail_on_data_loss=_boolean(options, "failOnDataLoss", True),
+    )
+
+
+def parse_time(option: str, text: str) -> int:
+    """Milliseconds since 1970 of a number of them, or of an ISO 8601 time; UTC where it names no zone."""
+    try:
+        if re.fullmatch(r"-?\d{5,}", text.strip()):
+            return int(text)
+        parsed = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise ConfigurationError(
+            f"{option} is {text!r}: give milliseconds since 1970, or a time such as 2024-05-01T12:00:00Z"
+        ) from None
+    if parsed.tzinfo is None:
+        parsed = parsed.replace(tzinfo=UTC)
+    return (parsed - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+
+
+def _known(given: Mapping[str, str]) -> dict[str, str]:
+    """The options under their right names, less those that a metastore or a Kafka client would want."""
+    options: dict[str, str] = {}
+    for key, value in given.items():
+        name = key.lower()
+        if name == "kafka.isolation.level":
+            options.setdefault("isolation", value)
+        elif name in _NAMES:
+            options[_NAMES[name]] = value
+        elif not name.startswith("kafka.") and name not in _IGNORED:
+            near = difflib.get_close_matches(name, _NAMES, n=1, cutoff=0.5)
+            meant = f"; did you mean {_NAMES[near[0]]}?" if near else f"; there are {', '.join(OPTIONS)}"
+            raise ConfigurationError(f"unknown option {key!r}{meant}")
+    return options
+
+
+def _lake(options: Mapping[str, str]) -> str:
+    lake = options.get("lake") or os.environ.get(LAKE_VARIABLE)
+    if not lake:
+        raise ConfigurationError(
+            f'no lake was named: use option("lake", "/path/to/lake") or the environment variable {LAKE_VARIABLE}'
+        )
+    return lake.removeprefix("file://") if lake.startswith("file:///") else lake
+
+
+def _topics(
+    options: Mapping[str, str],
+) -> tuple[tuple[str, ...] | None, str | None, Mapping[str, tuple[int, ...]] | None]:
+    """The one way in which topics were named."""
+    given = {name: options[name] for name in ("subscribe", "subscribePattern", "assign") if name in options}
+    # A table in a catalogue has a location beside its options; a topic's name has no slash.
+    path = options.get("path", "")
+    if path and not (given and "/" in path):
+        given["load(...)"] = path
+    if len(given) != 1:
+        what = f"{', '.join(given)} were given" if given else "none was named"
+        raise ConfigurationError(
+            f'topics are named in one way, and {what}: use load("clicks"), subscribe, subscribePattern or assign'
+        )
+    ((name, text),) = given.items()
+    if name == "subscribePattern":
+        try:
+            re.compile(text)
+        except re.error as error:
+            raise ConfigurationError(f"subscribePattern {text!r} is no regular expression: {error}") from None
+        return None, text, None
+    if name == "assign":
+        return None, None, _assigned(text)
+    topics = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    if not topics:
+        raise ConfigurationError(f"{name} names no topic: {text!r}")
+    for topic in topics:
+        if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", topic):
+            raise ConfigurationError(
+                f"{topic!r} is no topic's name: letters, digits, '.', '_' and '-', at most 249 of them"
+            )
+    return topics, None, None
+
+
+def _assigned(text: str) -> Mapping[str, tuple[int, ...]]:
+    wrong = ConfigurationError(f'assign is {text!r}: give JSON such as {{"clicks": [0, 1]}}')
+    try:
+        parsed = json.loads(text)
+        assigned = {str(topic): tuple(int(number) for number in numbers) for topic, numbers in parsed.items()}
+    except (ValueError, TypeError, AttributeError):
+        raise wrong from None
+    if not assigned or not all(assigned.values()):
+        raise wrong
+    return assigned
+
+
+def _starting(options: Mapping[str, str]) -> OffsetRule:
+    rule = _rule(options, "starting", EARLIEST)
+    if rule.everywhere == LATEST or _mentions(rule.offsets, LATEST):
+        raise ConfigurationError("startingOffsets cannot be latest in a batch query: nothing would be read")
+    return rule
+
+
+def _ending(options: Mapping[str, str]) -> OffsetRule:
+    rule = _rule(options, "ending", LATEST)
+    if rule.everywhere == EARLIEST or _mentions(rule.offsets, EARLIEST):
+        raise ConfigurationError("endingOffsets cannot be earliest in a batch query: nothing would be read")
+    return rule
+
+
+def _mentions(offsets: TopicOffsets | None, special: int) -> bool:
+    return any(offset == special for partitions in (offsets or {}).values() for offset in partitions.values())
+
+
+def _rule(options: Mapping[str, str], edge: str, everywhere: int) -> OffsetRule:
+    """Timestamps come before offsets, as in Spark's Kafka source."""
+    text = options.get(f"{edge}Timestamp")
+    if text is not None:
+        return OffsetRule(everywhere, timestamp_ms=parse_time(f"{edge}Timestamp", text))
+    text = options.get(f"{edge}OffsetsByTimestamp")
+    if text is not None:
+        return OffsetRule(everywhere, timestamps_ms=_by_partition(f"{edge}OffsetsByTimestamp", text, minimum=-(2**63)))
+    text = options.get(f"{edge}Offsets")
+    if text is None:
+        return OffsetRule(everywhere)
+    if text.strip().lower() in OFFSETS_BY_NAME:
+        return OffsetRule(OFFSETS_BY_NAME[text.strip().lower()])
+    return OffsetRule(everywhere, offsets=_by_partition(f"{edge}Offsets", text, minimum=EARLIEST))
+
+
+def _by_partition(option: str, text: str, minimum: int) -> TopicOffsets:
+    """JSON `{"topic": {"0": 23, "1": -2}}`."""
+    try:
+        parsed = json.loads(text)
+        found = {
+            str(topic): {int(partition): _plain_int(number) for partition, number in numbers.items()}
+            for topic, numbers in parsed.items()
+        }
+    except (ValueError, TypeError, AttributeError):
+        raise ConfigurationError(
+            f'{option} is {text!r}: give earliest, latest or JSON such as {{"clicks": {{"0": 23, "1": -2}}}}'
+            if option.endswith("Offsets")
+            else f'{option} is {text!r}: give JSON such as {{"clicks": {{"0": 1700000000000}}}}'
+        ) from None
+    for topic, numbers in found.items():
+        for partition, number in numbers.items():
+            if number < minimum or partition < 0:
+                raise ConfigurationError(f"{option}: {number} for {topic}-{partition} is below {minimum}")
+    return found
+
+
+def _plain_int(number: object) -> int:
+    if isinstance(number, int) and not isinstance(number, bool):
+        return number
+    raise TypeError(number)
+
+
+def _isolation(options: Mapping[str, str]) -> str:
+    level = options.get("isolation", READ_COMMITTED).lower()
+    if level not in (READ_COMMITTED, READ_UNCOMMITTED):
+        raise ConfigurationError(f"isolation is {level!r}; {READ_COMMITTED} and {READ_UNCOMMITTED} are possible")
+    return level
+
+
+def _integer(options: Mapping[str, str], name: str, minimum: int) -> int | None:
+    text = options.get(name)
+    if text is None:
+        return None
+    try:
+        number = int(text)
+    except ValueError:
+        number = minimum - 1
+    if number < minimum:
+        raise ConfigurationError(f"{name} is {text!r}: give a whole number of at least {minimum}")
+    return number
+
+
+def _boolean(options: Mapping[str, str], name: str, default: bool) -> bool:
+    text = options.get(name, str(default)).lower()
+    if text not in ("true", "false"):
+        raise ConfigurationError(f"{name} is {text!r}; true and false are possible")
+    return text == "true"

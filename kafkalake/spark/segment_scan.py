@@ -1,0 +1,171 @@
+"""Reading a segment file from any process: verified messages in chunks of a few MiB, from an offset on.
+
+No Python runs per message: a chunk is read by one pread and walked by one compiled call. The offset index says where to
+start; it is a hint, and what it points at is checked like everything else. numba is imported by the first
+chunk, not with this module: planning a read needs none of it.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from kafkalake.errors import CorruptSegmentError, LakeError
+from kafkalake.storage.index import Index
+from kafkalake.storage.open_files import OpenFiles
+
+if TYPE_CHECKING:
+    from kafkalake.record.message_set import MessageSet
+
+CHUNK_BYTES = 4 << 20
+_FIRST_CHUNK_BYTES = 128 << 10
+_PLAIN_BYTES = 16 << 20
+"""A chunk of compressed messages is made smaller until it holds about this much once decompressed."""
+_CHUNK_BYTES_MIN = 64 << 10
+_INDEX_ENTRY = np.dtype([("offset", "<i8"), ("position", "<u4"), ("checksum", "<u4")])
+
+Bytes = npt.NDArray[np.uint8]
+
+
+class SegmentScan:
+    """One pass over a segment file. Close it, or use it in a `with`."""
+
+    def __init__(self, path: str, size: int = -1) -> None:
+        """Open the file; only its first `size` bytes count (-1: all). Raises `LakeError` where this host cannot read it."""
+        self.path = path
+        self.bytes_read = 0
+        try:
+            self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise LakeError(
+                f"{path} cannot be read on host {socket.gethostname()}: {error.strerror}. Every executor must see the "
+                "lake under the same path; where it does, retention or compaction has removed the segment since the "
+                "query was planned"
+            ) from None
+        self._size = os.fstat(self._descriptor).st_size
+        if size >= 0:
+            self._size = min(size, self._size)
+        self._buffer: Bytes = np.empty(0, dtype=np.uint8)
+
+    def __enter__(self) -> SegmentScan:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._descriptor)
+
+    def messages(self, from_offset: int, to_offset: int, columns: int) -> Iterator[MessageSet]:
+        """Messages that overlap offsets [from_offset, to_offset), verified in the columns of the bit mask `columns`.
+
+        A message set is valid until the next one is asked for. Raises `CorruptSegmentError`, also where the file ends
+        before `to_offset`.
+        """
+        start = self._position_of(from_offset)
+        try:
+            yield from self._walk(start, from_offset, to_offset, columns)
+        except _WrongStart:
+            yield from self._walk(_preamble_bytes(), from_offset, to_offset, columns)
+
+    def _walk(self, start: int, from_offset: int, to_offset: int, columns: int) -> Iterator[MessageSet]:
+        from kafkalake.record.message import REASONS, TORN
+        from kafkalake.record.message_set import scan
+        from kafkalake.record.schema import END_OF_STREAM
+
+        position, length, length_max = start, _FIRST_CHUNK_BYTES, CHUNK_BYTES
+        while position < self._size:
+            chunk = self._read(position, length)
+            found = scan(chunk, 0, len(chunk), columns)
+            messages = found.messages
+            if len(messages):
+                if position == start and start > _preamble_bytes() and messages.base_offset > from_offset:
+                    raise _WrongStart
+                plain = len(messages.data)
+                first, last = _overlap(messages, from_offset, to_offset)
+                done = messages.next_offset >= to_offset
+                if last > first:
+                    yield messages.slice(first, last)
+                if done:
+                    return
+                position += found.end
+                if plain > len(chunk):
+                    length_max = max(_CHUNK_BYTES_MIN, min(length_max, len(chunk) * _PLAIN_BYTES // plain))
+                length = min(2 * length, length_max)
+            elif found.status == TORN and position + len(chunk) < self._size:
+                length = min(max(2 * length, _message_bytes(chunk)), self._size - position)
+            elif start > _preamble_bytes() and position == start:
+                raise _WrongStart
+            elif bytes(chunk[:8]) == END_OF_STREAM:
+                return
+            else:
+                raise CorruptSegmentError(self.path, position, REASONS[found.status])
+        raise CorruptSegmentError(
+            self.path, position, f"the file ends before offset {to_offset - 1}, which it should hold"
+        )
+
+    def _read(self, position: int, length: int) -> Bytes:
+        """The next bytes, in the one buffer unless somebody still looks at it."""
+        length = min(length, self._size - position)
+        if len(self._buffer) < length:
+            self._buffer = np.empty(length, dtype=np.uint8)
+        done = 0
+        while done < length:
+            count = os.preadv(self._descriptor, [self._buffer[done:length]], position + done)
+            if not count:
+                raise CorruptSegmentError(self.path, position + done, "the file became shorter while it was read")
+            done += count
+        self.bytes_read += length
+        return self._buffer[:length]
+
+    def give_away_buffer(self) -> None:
+        """The caller keeps what the last message set looks at: read on in another buffer."""
+        self._buffer = np.empty(0, dtype=np.uint8)
+
+    def _position_of(self, offset: int) -> int:
+        index = Index(self.path.removesuffix(".arrow") + ".index", OpenFiles(limit=1))
+        entry = index.lookup(offset)
+        if entry is None or not _preamble_bytes() <= entry[1] < self._size:
+            return _preamble_bytes()
+        return entry[1]
+
+
+class _WrongStart(Exception):
+    """The index named a position where no message starts, or one behind the offset."""
+
+
+def _overlap(messages: MessageSet, from_offset: int, to_offset: int) -> tuple[int, int]:
+    """The messages [first, last) that hold any of the offsets, by the headers of their batches."""
+    from kafkalake.record import layout as at
+
+    headers, batches = messages.headers, messages.first_batch
+    bases = headers[batches[:-1], at.BASE_OFFSET]
+    last_batches = batches[1:] - 1
+    ends = headers[last_batches, at.BASE_OFFSET] + headers[last_batches, at.LAST_OFFSET_DELTA] + 1
+    first = int(np.searchsorted(ends, from_offset, side="right"))
+    return first, max(first, int(np.searchsorted(bases, to_offset, side="left")))
+
+
+def _message_bytes(chunk: Bytes) -> int:
+    """Length of the message that begins the chunk, as it says itself."""
+    from kafkalake.record.message import OK, check_frame
+
+    lengths = np.zeros(3, dtype=np.int64)
+    return int(lengths[0] + lengths[1]) if check_frame(chunk, 0, len(chunk), lengths) == OK else 0
+
+
+def _preamble_bytes() -> int:
+    from kafkalake.record.schema import PREAMBLE
+
+    return len(PREAMBLE)
+
+
+def index_entries(path: str) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Offsets and positions of the index beside the segment at `path`, ascending, both int64[n]: hints on where to split it."""
+    try:
+        entries = np.fromfile(path.removesuffix(".arrow") + ".index", dtype=_INDEX_ENTRY)
+    except OSError:
+        entries = np.empty(0, dtype=_INDEX_ENTRY)
+    return entries["offset"].astype(np.int64), entries["position"].astype(np.int64)

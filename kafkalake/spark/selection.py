@@ -1,0 +1,98 @@
+"""What the filters of a query leave of a topic, as ranges and sets: pure, and free of pyspark.
+
+A `Selection` prunes whole segments when a read is planned and single records when it runs; both use the same numbers, and both
+are exact, so Spark need not check again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Records of `topics`, of `partitions` and [`partition_min`, `partition_end`), with an offset in [`offset_min`, `offset_end`)
+    and in `offsets`, and a timestamp (microseconds since 1970) in [`time_min_us`, `time_end_us`). None: all.
+    """
+
+    topics: frozenset[str] | None = None
+    partitions: frozenset[int] | None = None
+    partition_min: int = 0
+    partition_end: int = INT64_MAX
+    offset_min: int = 0
+    offset_end: int = INT64_MAX
+    offsets: tuple[int, ...] | None = None
+    time_min_us: int = INT64_MIN
+    time_end_us: int = INT64_MAX
+
+    def with_topics(self, topics: Iterable[str]) -> Selection:
+        """Of these topics only."""
+        return replace(self, topics=_intersection(self.topics, topics))
+
+    def with_partitions(self, partitions: Iterable[int]) -> Selection:
+        """Of these partitions only."""
+        return replace(self, partitions=_intersection(self.partitions, partitions))
+
+    def with_partition_range(self, first: int, end: int) -> Selection:
+        """Of partitions [first, end) only."""
+        return replace(self, partition_min=max(self.partition_min, first), partition_end=min(self.partition_end, end))
+
+    def with_offset_range(self, first: int, end: int) -> Selection:
+        """Offsets [first, end) only."""
+        return replace(self, offset_min=max(self.offset_min, first), offset_end=min(self.offset_end, end))
+
+    def with_offsets(self, offsets: Iterable[int]) -> Selection:
+        """These offsets only."""
+        wanted = set(offsets) if self.offsets is None else set(offsets) & set(self.offsets)
+        return replace(self, offsets=tuple(sorted(wanted)))
+
+    def with_time_range(self, first_us: int, end_us: int) -> Selection:
+        """Timestamps [first_us, end_us) only."""
+        return replace(self, time_min_us=max(self.time_min_us, first_us), time_end_us=min(self.time_end_us, end_us))
+
+    @property
+    def has_time(self) -> bool:
+        """Whether timestamps matter."""
+        return self.time_min_us > INT64_MIN or self.time_end_us < INT64_MAX
+
+    def takes_partition(self, topic: str, partition: int) -> bool:
+        """Whether anything of the partition can be wanted."""
+        return (
+            (self.topics is None or topic in self.topics)
+            and (self.partitions is None or partition in self.partitions)
+            and self.partition_min <= partition < self.partition_end
+        )
+
+    def takes_times(self, min_ms: int | None, max_ms: int | None) -> bool:
+        """Whether a segment whose timestamps span [min_ms, max_ms] can hold a wanted record; None: unknown."""
+        return (max_ms is None or max_ms * 1000 >= self.time_min_us) and (
+            min_ms is None or min_ms * 1000 < self.time_end_us
+        )
+
+    def offset_ranges(self, start: int, end: int) -> list[tuple[int, int]]:
+        """The wanted parts of offsets [start, end), ascending; single offsets that are near each other become one range."""
+        start, end = max(start, self.offset_min), min(end, self.offset_end)
+        if start >= end:
+            return []
+        if self.offsets is None:
+            return [(start, end)]
+        ranges: list[tuple[int, int]] = []
+        for offset in self.offsets:
+            if start <= offset < end:
+                if ranges and offset - ranges[-1][1] < NEAR_OFFSETS:
+                    ranges[-1] = (ranges[-1][0], offset + 1)
+                else:
+                    ranges.append((offset, offset + 1))
+        return ranges
+
+
+NEAR_OFFSETS = 10_000
+"""Offsets closer than this are read in one go rather than by a search for each."""
+
+
+def _intersection(first: frozenset[Any] | None, second: Iterable[Any]) -> frozenset[Any]:
+    return frozenset(second) if first is None else first & frozenset(second)

@@ -1,0 +1,278 @@
+"""A topic as it is on disk at one moment: where each partition starts and ends, and the segment files between.
+
+Live: sealed segments from Delta, then what lies beyond them in the partition's directory, up to what its `state` file says.
+The broker writes `state` when a record is acknowledged, so a query that starts afterwards sees it, and no broker need run.
+
+    1. `segments` is read from Delta         what retention removes meanwhile lies below the log start, read next
+    2. `state` is read                       what is below the high watermark was in a file before that was written
+    3. the directory is listed               so every such file is found here
+
+As of a version: offsets and segments that were published together; records that were in the active segment then are
+read from where they are now, for a log is only ever appended to.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kafkalake.errors import LakeError, UnknownTopicOrPartitionError
+from kafkalake.metadata import paths
+from kafkalake.metadata.delta import DeltaMetadataStore
+from kafkalake.metadata.schemas import PartitionRow, SegmentRow, TopicRow
+from kafkalake.spark.options import READ_COMMITTED, ReadOptions
+from kafkalake.storage.producer_state import AbortedTransaction
+from kafkalake.storage.state import PartitionState, read_state
+from kafkalake.storage.txn_index import decode_aborted
+
+_SEGMENT_NAME = re.compile(r"\d{20}\.arrow")
+_ATTEMPTS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentFile:
+    """A segment as a plan sees it: offsets [base_offset, next_offset), whole messages in the first `size` bytes.
+
+    Timestamps (ms) are None where Delta does not know the segment yet; `sealed` says whether it does.
+    """
+
+    base_offset: int
+    next_offset: int
+    path: str
+    size: int
+    min_timestamp_ms: int | None = None
+    max_timestamp_ms: int | None = None
+    sealed: bool = False
+
+    @property
+    def readable_bytes(self) -> int:
+        """How far to look into the file: a sealed one wholly (-1), the active one as far as its `state` said."""
+        return -1 if self.sealed else self.size
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionSnapshot:
+    """Offsets [start_offset, end_offset) of a partition are readable; `segments` cover them, ascending."""
+
+    topic: str
+    partition: int
+    start_offset: int
+    end_offset: int
+    segments: Sequence[SegmentFile]
+
+    def aborted_transactions(self, start_offset: int) -> list[AbortedTransaction]:
+        """Aborted transactions that may have records at or after `start_offset`, by the segments' `.txnindex` files.
+
+        Raises `CorruptSegmentError`: guessing would show aborted records.
+        """
+        aborted: list[AbortedTransaction] = []
+        for segment in self.segments:
+            if segment.next_offset > start_offset:
+                path = segment.path.removesuffix(".arrow") + ".txnindex"
+                try:
+                    data = Path(path).read_bytes()
+                except FileNotFoundError:
+                    continue
+                aborted += decode_aborted(data, path, sealed=segment.sealed)
+        return [entry for entry in aborted if entry.last_offset >= start_offset]
+
+
+def take_snapshot(options: ReadOptions) -> list[PartitionSnapshot]:
+    """The partitions that `options` name, by topic and partition.
+
+    Raises `LakeError` (no lake, or it lacks what it should have), `UnknownTopicOrPartitionError`, `CorruptSegmentError`.
+    """
+    lake = Path(options.lake).absolute()
+    store = DeltaMetadataStore(lake, create=False)
+    as_of = options.version is not None or options.as_of_ms is not None
+    rows = store.load_partitions(options.version, options.as_of_ms)
+    topics = store.load_topics()
+    if as_of:
+        topics = _topics_then(topics, rows)
+    snapshots = []
+    for topic, partitions in _wanted(options, topics):
+        leaders = {row.partition: row for row in rows if row.topic_id == topic.topic_id}
+        now = _by_partition(store.load_segments(topic.topic), topic)
+        then: dict[int, list[SegmentRow]] = {}
+        if as_of:
+            then = _by_partition(store.load_segments(topic.topic, options.version, options.as_of_ms), topic)
+        for partition in partitions:
+            row = leaders.get(partition)
+            sealed = now.get(partition, [])
+            if as_of:
+                if row is None:
+                    continue
+                snapshot = _partition_then(lake, topic, row, then.get(partition, []), sealed, options.isolation)
+            else:
+                snapshot = _partition_now(lake, topic.topic, partition, row, sealed, options.isolation)
+            snapshots.append(snapshot)
+    return snapshots
+
+
+def _wanted(options: ReadOptions, topics: Iterable[TopicRow]) -> list[tuple[TopicRow, Iterable[int]]]:
+    """The topics and partitions that were named, in order."""
+    by_name = {topic.topic: topic for topic in topics}
+    if options.pattern is not None:
+        matching = [topic for name, topic in sorted(by_name.items()) if re.fullmatch(options.pattern, name)]
+        if not matching:
+            raise UnknownTopicOrPartitionError(
+                f"no topic of {options.lake} matches subscribePattern {options.pattern!r}"
+            )
+        return [(topic, range(topic.partitions)) for topic in matching]
+    names = options.topics if options.topics is not None else tuple(options.assigned or ())
+    missing = [name for name in names if name not in by_name]
+    if missing:
+        there = ", ".join(sorted(by_name)[:10]) or "none"
+        raise UnknownTopicOrPartitionError(f"topic {missing[0]!r} is not in {options.lake}; its topics: {there}")
+    if options.assigned is None:
+        return [(by_name[name], range(by_name[name].partitions)) for name in names]
+    for name, numbers in options.assigned.items():
+        for number in numbers:
+            if not 0 <= number < by_name[name].partitions:
+                raise UnknownTopicOrPartitionError(
+                    f"{name} has no partition {number}, but 0 to {by_name[name].partitions - 1}"
+                )
+    return [(by_name[name], sorted(set(numbers))) for name, numbers in options.assigned.items()]
+
+
+def _topics_then(topics: Iterable[TopicRow], rows: Sequence[PartitionRow]) -> list[TopicRow]:
+    """Topics as `partitions` had them: with fewer partitions perhaps, or gone since."""
+    now = {topic.topic_id: topic for topic in topics}
+    counts: dict[tuple[str, str], int] = {}
+    for row in rows:
+        key = (row.topic, row.topic_id)
+        counts[key] = max(counts.get(key, 0), row.partition + 1)
+    return [
+        TopicRow(name, topic_id, count, {}, now[topic_id].created_at_ms if topic_id in now else 0)
+        for (name, topic_id), count in counts.items()
+    ]
+
+
+def _by_partition(rows: Iterable[SegmentRow], topic: TopicRow) -> dict[int, list[SegmentRow]]:
+    """Segments of this very topic, not of one that had its name before; the newest generation of each range."""
+    newest: dict[tuple[int, int], SegmentRow] = {}
+    for row in rows:
+        if row.topic_id == topic.topic_id:
+            key = (row.partition, row.base_offset)
+            if key not in newest or newest[key].generation < row.generation:
+                newest[key] = row
+    found: dict[int, list[SegmentRow]] = {}
+    for (partition, _), row in sorted(newest.items(), key=lambda item: item[0]):
+        found.setdefault(partition, []).append(row)
+    return found
+
+
+def _partition_now(
+    lake: Path, topic: str, partition: int, row: PartitionRow | None, sealed: Sequence[SegmentRow], isolation: str
+) -> PartitionSnapshot:
+    directory = _directory(lake, topic, partition, row)
+    if directory is None:
+        if row is not None and row.log_end_offset > 0:
+            missing = paths.partition_path(lake, row.leader, topic, partition)
+            raise LakeError(f"{missing} cannot be seen on host {socket.gethostname()}, and holds {topic}-{partition}")
+        return PartitionSnapshot(topic, partition, 0, 0, ())
+    known = [_from_row(lake, segment) for segment in sealed]
+    for attempt in range(_ATTEMPTS):
+        state = read_state(directory)
+        listed = _listed(directory, state)
+        segments = _joined(known, listed)
+        end = state.last_stable_offset if isolation == READ_COMMITTED else state.high_watermark
+        try:
+            return _covering(topic, partition, state.log_start_offset, end, segments)
+        except LakeError:
+            # Retention may have moved on between the two looks.
+            if attempt == _ATTEMPTS - 1:
+                raise
+    raise AssertionError
+
+
+def _partition_then(
+    lake: Path,
+    topic: TopicRow,
+    row: PartitionRow,
+    then: Sequence[SegmentRow],
+    now: Sequence[SegmentRow],
+    isolation: str,
+) -> PartitionSnapshot:
+    segments = [_from_row(lake, segment) for segment in then]
+    gone = next((segment.path for segment in segments if not os.path.exists(segment.path)), None)
+    if gone is not None:
+        raise LakeError(
+            f"{topic.topic}-{row.partition}: the version asked for needs {gone}, which retention, compaction or the "
+            "deletion of the topic has removed since"
+        )
+    segments = _joined(segments, [_from_row(lake, segment) for segment in now])
+    directory = _directory(lake, topic.topic, row.partition, row)
+    if directory is not None:
+        state = read_state(directory)
+        segments = _joined(segments, _listed(directory, state))
+    end = row.last_stable_offset if isolation == READ_COMMITTED else row.high_watermark
+    return _covering(topic.topic, row.partition, row.log_start_offset, end, segments)
+
+
+def _directory(lake: Path, topic: str, partition: int, row: PartitionRow | None) -> Path | None:
+    """Where the partition is; None while it was created and never opened."""
+    if row is not None:
+        directory = paths.partition_path(lake, row.leader, topic, partition)
+        if directory.is_dir():
+            return directory
+    found = sorted((lake / paths.LOG_DIRECTORY).glob(f"*/{topic}-{partition}/state"))
+    return found[0].parent if found else None
+
+
+def _from_row(lake: Path, row: SegmentRow) -> SegmentFile:
+    return SegmentFile(
+        row.base_offset,
+        row.next_offset,
+        os.path.join(lake, row.path),
+        row.bytes,
+        row.min_timestamp_ms,
+        row.max_timestamp_ms,
+        sealed=True,
+    )
+
+
+def _listed(directory: Path, state: PartitionState) -> list[SegmentFile]:
+    """The segments that the directory shows. A segment ends where the next one begins, the last one where the log does."""
+    names = sorted(name for name in os.listdir(directory) if _SEGMENT_NAME.fullmatch(name))
+    bases = [int(name[:20]) for name in names]
+    ends = [*bases[1:], max(state.log_end_offset, bases[-1])] if bases else []
+    listed = []
+    for name, base, end in zip(names, bases, ends, strict=True):
+        path = os.path.join(directory, name)
+        active = base == state.active_base_offset
+        listed.append(SegmentFile(base, end, path, state.active_position if active else -1))
+    return listed
+
+
+def _joined(first: list[SegmentFile], then: Sequence[SegmentFile]) -> list[SegmentFile]:
+    """`first`, and of `then` what begins where `first` ends or later."""
+    covered = first[-1].next_offset if first else 0
+    return first + [segment for segment in then if segment.base_offset >= covered]
+
+
+def _covering(topic: str, partition: int, start: int, end: int, segments: Sequence[SegmentFile]) -> PartitionSnapshot:
+    """The snapshot with the segments that hold [start, end), in which no offset may be missing."""
+    needed = [segment for segment in segments if segment.next_offset > start and segment.base_offset < end]
+    expected = start
+    for segment in needed:
+        if segment.base_offset > expected:
+            raise LakeError(_missing(topic, partition, expected, segment.base_offset))
+        expected = segment.next_offset
+    if expected < end:
+        raise LakeError(_missing(topic, partition, expected, end))
+    return PartitionSnapshot(topic, partition, start, max(start, end), [_with_size(segment) for segment in needed])
+
+
+def _missing(topic: str, partition: int, first: int, end: int) -> str:
+    return f"{topic}-{partition}: no segment holds offsets {first} to {end - 1}; `kafkalake log verify` says more"
+
+
+def _with_size(segment: SegmentFile) -> SegmentFile:
+    if segment.size >= 0:
+        return segment
+    return SegmentFile(segment.base_offset, segment.next_offset, segment.path, os.path.getsize(segment.path))

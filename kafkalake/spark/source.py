@@ -1,0 +1,80 @@
+"""`spark.read.format("kafkalake")`: topics as a data frame.
+
+A Python data source of Spark 4: `DataSource` is made when a data frame is, `DataSourceReader.partitions` runs once a query and
+fixes its snapshot, `read` runs on executors. All of it lives in Python workers that Spark starts, which is why
+imports are few and numba waits for the first record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from kafkalake.spark.columns import kafka_ddl, project
+from kafkalake.spark.filters import push
+from kafkalake.spark.json_values import JsonColumns
+from kafkalake.spark.options import parse_options
+from kafkalake.spark.selection import Selection
+from kafkalake.spark.slice_reader import SliceReader
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from kafkalake.spark.plan import SegmentSlice
+
+
+class KafkaLakeSource(DataSource):
+    """Reads topics of a lake; see `options.OPTIONS` for what can be set."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "kafkalake"
+
+    def schema(self) -> str:
+        """Kafka's columns, then the fields of `valueSchema`. Raises `ConfigurationError`."""
+        options = parse_options(self.options)
+        return kafka_ddl(headers=options.headers, value_schema=options.value_schema)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A reader of the columns of `schema`, which the user may have given. Raises `ConfigurationError`."""
+        return KafkaLakeReader(dict(self.options), schema)
+
+
+class Slices(InputPartition):
+    """What one task reads."""
+
+    def __init__(self, slices: Sequence[SegmentSlice]) -> None:
+        self.slices = slices
+
+
+class KafkaLakeReader(DataSourceReader):
+    """One query's read: filters come first, then the plan, then it travels to the executors."""
+
+    def __init__(self, given: dict[str, str], schema: StructType) -> None:
+        self._options = parse_options(given)
+        self._projection = project(
+            to_arrow_schema(schema, timezone="UTC"), json_values=self._options.value_schema is not None
+        )
+        JsonColumns.of(self._projection)
+        self._selection = Selection()
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Take filters on topic, partition, offset and timestamp; give back the others."""
+        self._selection, left = push(filters)
+        return left
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Fix the snapshot and plan its tasks."""
+        # Only here: the Delta library is large, and an executor does without it.
+        from kafkalake.spark.topic_read import plan_read
+
+        return [Slices(group) for group in plan_read(self._options, self._selection)] or [Slices(())]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The records of one task."""
+        assert isinstance(partition, Slices)
+        return SliceReader(self._projection, self._selection).read(partition.slices)
