@@ -3,21 +3,31 @@
 Every kernel names its signature, so that it is compiled (or loaded from numba's cache) when its module is imported and
 never in the middle of a request. `python -m kafkalake.warm` imports them all, which fills the cache.
 
-Caches that cannot be written are common: a package installed by root, a read-only container, an executor with no home.
-numba then either raises or compiles anew in each process. So, in this order:
+**Where.** Caches that cannot be written are common: a package installed by root, a read-only container, an executor with no
+home. numba then either raises or compiles anew in each process. So, in this order:
 
-1. the cache beside the source (`__pycache__`), written or only readable;
-2. numba's user-wide cache directory;
-3. a directory of this user's below the temporary directory;
-4. no cache: correct, and slow to start.
+1. the directory in NUMBA_CACHE_DIR, if it is set and can be written;
+2. the cache beside the source (`__pycache__`), if it is there, even where it can only be read;
+3. the cache beside the source, if it can be written;
+4. numba's cache directory of this user;
+5. a directory of this user's below the temporary directory;
+6. no cache: correct, and slow to start.
+
+**When it is stale.** A kernel has its constants and the kernels that it calls compiled in, so numba's own test, whether the
+kernel's file has changed, is not enough. The stamp here is a digest of that file and of every file of kafkalake that it imports,
+directly or not. It is part of the cache files' names: versions of the source never share a file.
 """
 
 from __future__ import annotations
 
 import getpass
+import hashlib
 import os
+import pickle
+import re
 import tempfile
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -27,28 +37,81 @@ from numba.core import caching
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+_PACKAGE = Path(__file__).parents[1]
+_IMPORT = re.compile(r"^from (kafkalake(?:\.\w+)*) import (\([^)]*\)|.*)$", re.MULTILINE)
 
-class _ReadableCacheLocator(caching.InTreeCacheLocator):  # type: ignore[misc]
-    """The cache beside the source where it can be read but not written (numba's own locator then gives up)."""
+
+@cache
+def _imported(source: Path) -> frozenset[Path]:
+    """The files of kafkalake that a file imports, itself included, directly or not."""
+    found = {source}
+    waiting = [source]
+    while waiting:
+        for module, names in _IMPORT.findall(waiting.pop().read_text(encoding="utf-8")):
+            path = _PACKAGE.parent.joinpath(*module.split("."))
+            candidates = [path.with_suffix(".py"), *(path / f"{name}.py" for name in re.findall(r"\w+", names))]
+            fresh = [each for each in candidates if each not in found and each.is_file()]
+            found.update(fresh)
+            waiting += fresh
+    return frozenset(found)
+
+
+@cache
+def source_stamp(source: Path) -> str:
+    """16 hex digits: a digest of a kernel's file and of all files of kafkalake that it imports."""
+    digest = hashlib.sha256()
+    for path in sorted(_imported(source)):
+        digest.update(path.relative_to(_PACKAGE).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+class _Stamped:
+    """What all locators here share: the stamp, and that they only serve kafkalake's own files."""
+
+    _py_file: str
+    _lineno: int
+
+    def get_source_stamp(self) -> str:
+        return source_stamp(Path(self._py_file))
+
+    def get_disambiguator(self) -> str:
+        return f"{self._lineno}-{self.get_source_stamp()}"
 
     @classmethod
     def from_function(cls, py_func: Any, py_file: str) -> Any:
-        locator = cls(py_func, py_file)
-        path = Path(locator.get_cache_path())
-        prefix = f"{Path(py_file).stem}.{py_func.__qualname__}"
-        try:
-            if not os.access(path, os.W_OK) and any(path.glob(f"{prefix}-*.nbi")):
-                return locator
-        except OSError:
-            pass
-        return None
+        if not Path(py_file).is_relative_to(_PACKAGE) or not Path(py_file).is_file():
+            return None
+        return super().from_function(py_func, py_file)  # type: ignore[misc]
+
+
+class _Provided(_Stamped, caching.UserProvidedCacheLocator):  # type: ignore[misc]
+    """The directory in NUMBA_CACHE_DIR."""
+
+
+class _Shipped(_Stamped, caching.InTreeCacheLocator):  # type: ignore[misc]
+    """The cache beside the source, where it is filled for this version of the source: only read."""
 
     def ensure_cache_path(self) -> None:
-        """Nothing to make: the directory is there, and not ours to write."""
+        name = f"{Path(self._py_file).stem}.*-{self.get_disambiguator()}.*.nbi"
+        if not any(Path(self.get_cache_path()).glob(name)):
+            raise OSError("not filled")
 
 
-class _TemporaryCacheLocator(caching.UserWideCacheLocator):  # type: ignore[misc]
-    """A cache of this user's below the temporary directory: last resort before compiling in each process."""
+class _Beside(_Stamped, caching.InTreeCacheLocator):  # type: ignore[misc]
+    """The cache beside the source, where it can be written."""
+
+
+class _UserWide(_Stamped, caching.UserWideCacheLocator):  # type: ignore[misc]
+    """numba's cache directory of this user."""
+
+    def ensure_cache_path(self) -> None:
+        if not Path(self.get_cache_path()).is_absolute():
+            raise OSError("this user has no home")
+        super().ensure_cache_path()
+
+
+class _Temporary(_Stamped, caching.UserWideCacheLocator):  # type: ignore[misc]
+    """A directory of this user's below the temporary directory: last resort before compiling in each process."""
 
     def __init__(self, py_func: Any, py_file: str) -> None:
         super().__init__(py_func, py_file)
@@ -56,17 +119,23 @@ class _TemporaryCacheLocator(caching.UserWideCacheLocator):  # type: ignore[misc
             user = getpass.getuser()
         except (KeyError, OSError):
             user = str(os.getuid())
-        root = Path(tempfile.gettempdir()) / f"kafkalake-numba-{user}"
-        self._cache_path = str(root / self.get_suitable_cache_subpath(py_file))
+        self._root = Path(tempfile.gettempdir()) / f"kafkalake-numba-{user}"
+        self._cache_path = str(self._root / self.get_suitable_cache_subpath(py_file))
+
+    def ensure_cache_path(self) -> None:
+        self._root.mkdir(mode=0o700, exist_ok=True)
+        status = self._root.lstat()
+        if status.st_uid != os.getuid() or status.st_mode & 0o022:
+            raise OSError("somebody else could write here: what is loaded from a cache is run")
+        super().ensure_cache_path()
 
 
-_locators = caching.CacheImpl._locator_classes
-if _ReadableCacheLocator not in _locators:
-    _locators.insert(0, _ReadableCacheLocator)
-    _locators.append(_TemporaryCacheLocator)
-
+_LOCATORS: list[Any] = [_Provided, _Shipped, _Beside, _UserWide, _Temporary]
+_WRITABLE = [each for each in _LOCATORS if each is not _Shipped]
+_known = caching.CacheImpl._locator_classes
 
 _NAMES = {**vars(types), "view": types.Array(types.uint8, 1, "C", readonly=True)}
+_CACHE_ERRORS = (RuntimeError, OSError, EOFError, pickle.UnpicklingError)
 
 
 def compiled(*signatures: str) -> Callable[[F], F]:
@@ -81,9 +150,14 @@ def compiled(*signatures: str) -> Callable[[F], F]:
         if not signatures:
             return cast(F, numba.njit(**options)(function))
         parsed = [eval(signature, _NAMES) for signature in signatures]
-        try:
-            return cast(F, numba.njit(parsed, cache=True, **options)(function))
-        except (RuntimeError, OSError):
-            return cast(F, numba.njit(parsed, **options)(function))
+        for locators in (_LOCATORS, _WRITABLE):  # what was shipped may be for another processor
+            try:
+                caching.CacheImpl._locator_classes = locators
+                return cast(F, numba.njit(parsed, cache=True, **options)(function))
+            except _CACHE_ERRORS:
+                continue
+            finally:
+                caching.CacheImpl._locator_classes = _known
+        return cast(F, numba.njit(parsed, **options)(function))
 
     return decorate
