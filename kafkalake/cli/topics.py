@@ -186,7 +186,7 @@ def alter(
     if partitions is None and not settings and not deleted:
         raise UsageProblem("nothing to alter: give --partitions, --config or --delete-config")
     with connect(bootstrap_server) as cluster:
-        cluster.topic(topic)
+        count = len(cluster.topic(topic).partitions)
         try:
             if settings or deleted:
                 admin.alter_configs(cluster, admin.TOPIC_RESOURCE, topic, set_values=settings, delete=deleted)
@@ -194,14 +194,13 @@ def alter(
             raise _with_setting_hint(error, [*settings, *deleted]) from None
         if partitions is not None:
             admin.create_partitions(cluster, topic, partitions)
-        info = cluster.topic(topic)
     if json:
-        write_json({"topic": topic, "partitionCount": len(info.partitions), "set": settings, "deleted": deleted})
+        write_json({"topic": topic, "partitionCount": partitions or count, "set": settings, "deleted": deleted})
         return
     if settings or deleted:
         write_line(f"Completed updating config for topic {topic}.")
     if partitions is not None:
-        write_line(f"Topic {topic} has {len(info.partitions)} partitions now.")
+        write_line(f"Topic {topic} has {partitions} partitions now.")
 
 
 @app.command()

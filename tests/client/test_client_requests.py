@@ -1,0 +1,105 @@
+"""Requests of every version that the client speaks are what kio reads; fields that a version lacks are refused, not lost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from kio.index import load_request_schema
+from kio.serial import entity_reader
+
+from kafkalake.client import requests
+from kafkalake.client.requests import Api, MalformedResponseError, decode_response, encode_request
+from kafkalake.errors import UnsupportedVersionError
+
+SAMPLES: dict[str, dict[str, Any]] = {
+    "Produce": {
+        "transactional_id": None,
+        "acks": -1,
+        "timeout": 30_000,
+        "topic_data": [{"name": "clicks", "partition_data": [{"index": 3, "records": b"abc"}]}],
+    },
+    "Fetch": {
+        "replica_id": -1,
+        "max_wait": 500,
+        "min_bytes": 1,
+        "session_epoch": -1,
+        "topics": [
+            {"topic": "clicks", "partitions": [{"partition": 1, "fetch_offset": 7, "partition_max_bytes": 100}]}
+        ],
+    },
+    "ListOffsets": {
+        "replica_id": -1,
+        "topics": [{"name": "clicks", "partitions": [{"partition_index": 0, "timestamp": -2}]}],
+    },
+    "Metadata": {"topics": [{"name": "clicks"}], "allow_auto_topic_creation": False},
+    "ApiVersions": {},
+    "CreateTopics": {
+        "topics": [
+            {
+                "name": "clicks",
+                "num_partitions": 4,
+                "replication_factor": 1,
+                "assignments": (),
+                "configs": [{"name": "retention.ms", "value": "1"}],
+            }
+        ],
+        "timeout": 1_000,
+    },
+    "DeleteTopics": {"topic_names": ("clicks",), "timeout": 1_000},
+    "DeleteRecords": {
+        "topics": [{"name": "clicks", "partitions": [{"partition_index": 0, "offset": 5}]}],
+        "timeout": 1_000,
+    },
+    "InitProducerId": {"transactional_id": None, "transaction_timeout": 1_000, "producer_id": -1, "producer_epoch": -1},
+    "DescribeConfigs": {
+        "resources": [{"resource_type": 2, "resource_name": "clicks", "configuration_keys": None}],
+    },
+    "CreatePartitions": {"topics": [{"name": "clicks", "count": 9, "assignments": None}], "timeout": 1_000},
+    "IncrementalAlterConfigs": {
+        "resources": [
+            {
+                "resource_type": 2,
+                "resource_name": "clicks",
+                "configs": [{"name": "retention.ms", "config_operation": 0, "value": "1"}],
+            }
+        ],
+    },
+    "DescribeCluster": {},
+}
+APIS = [value for value in vars(requests).values() if isinstance(value, Api)]
+
+
+@pytest.mark.parametrize(
+    ("api", "version"),
+    [
+        pytest.param(api, version, id=f"{api.name}-{version}")
+        for api in APIS
+        for version in range(api.lowest, api.highest + 1)
+    ],
+)
+def test_kio_reads_what_was_encoded(api: Api, version: int) -> None:
+    frame = encode_request(api, version, 77, "tests", SAMPLES[api.name])
+    assert int.from_bytes(frame[:4], "big") == len(frame) - 4
+    schema: Any = load_request_schema(api.key, version)
+    header, size = entity_reader(schema.__header_schema__)(frame[4:], 0)
+    assert (header.request_api_key, header.request_api_version, header.correlation_id) == (api.key, version, 77)
+    body, used = entity_reader(schema)(frame[4:], size)
+    assert 4 + size + used == len(frame)
+    assert encode_request(api, version, 77, "tests", SAMPLES[api.name]) == frame
+    assert type(body).__name__ == f"{api.name}Request"
+
+
+def test_a_field_that_says_something_is_not_left_out() -> None:
+    api, values = requests.DESCRIBE_CONFIGS, dict(SAMPLES["DescribeConfigs"], include_documentation=True)
+    encode_request(api, 3, 1, "tests", values)
+    with pytest.raises(UnsupportedVersionError, match="include documentation"):
+        encode_request(api, 2, 1, "tests", values)
+
+
+def test_bytes_that_are_no_response_are_malformed() -> None:
+    with pytest.raises(MalformedResponseError, match="instead of 5"):
+        decode_response(requests.METADATA, 12, 5, b"\0\0\0\7" + bytes(40))
+    for cut in range(4, 12):
+        with pytest.raises(MalformedResponseError):
+            decode_response(requests.METADATA, 12, 5, b"\0\0\0\5" + b"\xff" * cut)
