@@ -29,7 +29,8 @@ OPEN_COST_BYTES = 256 << 10
 class SegmentSlice:
     """Offsets [from_offset, to_offset) of one segment file; `size` bytes of the file count (-1: all).
 
-    cost: bytes it is about worth. aborted: (producer id, first offset, last offset) of aborted transactions in it.
+    cost: bytes it is about worth. Timestamps are the segment's, None: unknown. aborted: (producer id, first offset, last
+    offset) of aborted transactions in it.
     """
 
     path: str
@@ -39,6 +40,8 @@ class SegmentSlice:
     to_offset: int
     size: int
     cost: int
+    min_timestamp_ms: int | None = None
+    max_timestamp_ms: int | None = None
     aborted: tuple[tuple[int, int, int], ...] = ()
 
 
@@ -91,6 +94,8 @@ def _slices_of(snapshot: PartitionSnapshot, selection: Selection, options: ReadO
             end,
             segment.readable_bytes,
             OPEN_COST_BYTES + _bytes_between(segment, first, end),
+            segment.min_timestamp_ms,
+            segment.max_timestamp_ms,
             _overlapping(aborted, first, end),
         )
 

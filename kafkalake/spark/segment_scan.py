@@ -113,7 +113,7 @@ class SegmentScan:
             self._buffer = np.empty(length, dtype=np.uint8)
         done = 0
         while done < length:
-            count = os.preadv(self._descriptor, [self._buffer[done:length]], position + done)
+            count = os.preadv(self._descriptor, [self._buffer.data[done:length]], position + done)
             if not count:
                 raise CorruptSegmentError(self.path, position + done, "the file became shorter while it was read")
             done += count

@@ -1,0 +1,178 @@
+"""Topics for DuckDB, Polars, pandas and everything else that reads Arrow: no Spark, no JVM, no broker.
+
+    clicks = topic_dataset("/data/lake", "clicks")
+    duckdb.sql("SELECT partition, count(*) FROM clicks GROUP BY 1")     # finds the Python variable
+    polars.scan_pyarrow_dataset(clicks).filter(pl.col("offset") > 100)
+
+Both push the columns that they use and their filters into the topic: other columns are not read, segments that cannot match
+are not opened. Every query takes a new snapshot, up to the last acknowledged record. Segments are read a few
+MiB at a time, whatever the topic holds.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+from pyarrow.fs import LocalFileSystem
+
+from kafkalake.errors import ConfigurationError
+from kafkalake.spark.columns import KAFKA_SCHEMA, project
+from kafkalake.spark.options import ReadOptions, parse_options
+from kafkalake.spark.plan import SegmentSlice
+from kafkalake.spark.selection import Selection
+from kafkalake.spark.slice_reader import SliceReader
+from kafkalake.spark.topic_read import plan_read
+
+_PRUNED_PIECES = 256
+"""With a filter, a topic is cut into about this many pieces, to be ruled out one by one."""
+_NO_FILE, _NO_DISK = ds.IpcFileFormat(), LocalFileSystem()
+
+
+def topic_dataset(
+    lake: str | Path, topic: str, *, value_schema: pa.Schema | Mapping[str, pa.DataType] | None = None, **options: Any
+) -> TopicDataset:
+    """The topic (or several: `"a,b"`) as a pyarrow dataset that can be queried again and again.
+
+    Columns are those of Spark's Kafka source: key, value (binary), topic, partition (int32), offset (int64), timestamp (us, UTC),
+    timestampType (int32: 0 CreateTime, 1 LogAppendTime), headers. `value_schema` adds fields of values that are JSON; a value or
+    a field that is not what it should be is null. `options` are Spark's, also in snake case: `starting_offsets`,
+    `ending_timestamp`, `isolation`, `version_as_of`, ...
+
+    Raises `ConfigurationError`; a query raises `LakeError`, `UnknownTopicOrPartitionError`, `CorruptSegmentError`.
+    """
+    given = {"lake": str(lake), "subscribe": topic, **{_option(name): _text(value) for name, value in options.items()}}
+    if given.pop("subscribePattern", None) is not None:
+        raise ConfigurationError("name the topics: a pattern is an option of Spark's source")
+    fields = pa.schema(value_schema or {})
+    taken = [
+        field.with_name(f"value_{field.name}" if field.name in KAFKA_SCHEMA.names else field.name) for field in fields
+    ]
+    return TopicDataset(parse_options(given), pa.schema([*KAFKA_SCHEMA, *taken]))
+
+
+def topic_reader(
+    lake: str | Path,
+    topic: str,
+    columns: Sequence[str] | None = None,
+    *,
+    value_schema: pa.Schema | Mapping[str, pa.DataType] | None = None,
+    **options: Any,
+) -> pa.RecordBatchReader:
+    """The topic's records as a stream of Arrow batches, by partition and offset, to be read once.
+
+    Only `columns` are read, in their order (None: all). Otherwise as `topic_dataset`.
+    """
+    return topic_dataset(lake, topic, value_schema=value_schema, **options).reader(columns)
+
+
+class TopicDataset(ds.FileSystemDataset):  # type: ignore[misc]
+    """A `pyarrow.dataset.Dataset` over a topic: what queries it asks for a scanner, and gets one of a new snapshot.
+
+    Reading goes through `scanner` (and what pyarrow builds on it: `to_table`, `to_batches`, `head`, `count_rows`), or
+    `reader`. Operations that would go around it raise an error.
+    """
+
+    def __init__(self, options: ReadOptions, schema: pa.Schema) -> None:
+        # What pyarrow sees below is one file that is not there, so that nothing goes around `scanner` and finds no records.
+        super().__init__([_NO_FILE.make_fragment(_AROUND, filesystem=_NO_DISK)], schema, _NO_FILE, _NO_DISK)
+        self._options = options
+        self._topic_schema = schema
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns that can be asked for."""
+        return self._topic_schema
+
+    def reader(self, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:
+        """All records with these columns (None: all), by partition and offset, a few MiB at a time."""
+        groups = plan_read(self._options, Selection(), cores=1)
+        return self._stream(self._columns(columns), [piece for group in groups for piece in group])
+
+    def scanner(
+        self, columns: Sequence[str] | None = None, filter: ds.Expression | None = None, **settings: Any
+    ) -> ds.Scanner:
+        """A scanner of a new snapshot: pyarrow applies `filter` to what cannot be ruled out before it is read."""
+        needed = self._topic_schema if isinstance(columns, Mapping) else self._columns(columns, also=filter)
+        groups = plan_read(self._options, Selection(), cores=1 if filter is None else _PRUNED_PIECES)
+        pieces = [piece for group in groups for piece in group]
+        if filter is not None:
+            pieces = self._possible(pieces, filter)
+        accepted = {name: settings[name] for name in ("batch_size", "use_threads", "memory_pool") if name in settings}
+        return ds.Scanner.from_batches(self._stream(needed, pieces), columns=columns, filter=filter, **accepted)
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        """Arrow's PyCapsule interface: `polars.DataFrame(dataset)`, `pyarrow.table(dataset)`."""
+        return self.reader().__arrow_c_stream__(requested_schema)
+
+    def get_fragments(self, filter: ds.Expression | None = None) -> Any:
+        raise NotImplementedError(_AROUND)
+
+    def replace_schema(self, schema: pa.Schema) -> Any:
+        raise NotImplementedError(_AROUND)
+
+    def filter(self, expression: ds.Expression) -> Any:
+        raise NotImplementedError(_AROUND)
+
+    def __reduce__(self) -> Any:
+        return TopicDataset, (self._options, self._topic_schema)
+
+    def _columns(self, columns: Sequence[str] | None, also: ds.Expression | None = None) -> pa.Schema:
+        """The schema of `columns`, and of those that the expression mentions (or seems to: one too many does no harm)."""
+        schema = self._topic_schema
+        if columns is None:
+            return schema
+        unknown = [name for name in columns if name not in schema.names]
+        if unknown:
+            raise ConfigurationError(f"there is no column {unknown[0]!r} but {', '.join(schema.names)}")
+        names = dict.fromkeys(columns)
+        text = "" if also is None else str(also)
+        names.update(dict.fromkeys(name for name in schema.names if name in text))
+        return pa.schema([schema.field(name) for name in names])
+
+    def _stream(self, schema: pa.Schema, pieces: Sequence[SegmentSlice]) -> pa.RecordBatchReader:
+        json_values = len(self._topic_schema) > len(KAFKA_SCHEMA)
+        reader = SliceReader(project(schema, json_values=json_values), Selection())
+        return pa.RecordBatchReader.from_batches(schema, reader.read(pieces))
+
+    def _possible(self, pieces: Sequence[SegmentSlice], expression: ds.Expression) -> list[SegmentSlice]:
+        """The pieces that may hold a match, by what pyarrow can conclude from their topics, partitions, offsets and times."""
+        fragments = [
+            _NO_FILE.make_fragment(str(index), _NO_DISK, partition_expression=_guarantee(piece))
+            for index, piece in enumerate(pieces)
+        ]
+        whole = ds.FileSystemDataset(fragments, self._topic_schema, _NO_FILE, _NO_DISK)
+        return [pieces[int(fragment.path)] for fragment in whole.get_fragments(filter=expression)]
+
+
+_AROUND = "a topic is read through `scanner`, `reader`, `to_table` or `to_batches`"
+
+
+def _guarantee(piece: SegmentSlice) -> ds.Expression:
+    """What is true of every record of a piece."""
+    offset, timestamp = ds.field("offset"), ds.field("timestamp")
+    known = (ds.field("topic") == piece.topic) & (ds.field("partition") == pa.scalar(piece.partition, pa.int32()))
+    known = known & (offset >= piece.from_offset) & (offset < piece.to_offset)
+    for bound, milliseconds in ((0, piece.min_timestamp_ms), (1, piece.max_timestamp_ms)):
+        if milliseconds is not None and abs(milliseconds) < 2**63 // 1000:
+            moment = pa.scalar(milliseconds * 1000, pa.timestamp("us", tz="UTC"))
+            known = known & (timestamp <= moment if bound else timestamp >= moment)
+    return known
+
+
+def _option(name: str) -> str:
+    """`starting_offsets` as Spark names it."""
+    return re.sub(r"_([a-z])", lambda match: match[1].upper(), name)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return json.dumps(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
