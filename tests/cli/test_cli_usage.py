@@ -1,0 +1,145 @@
+"""Help, versions, errors: what the command line says when nothing is sent anywhere."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+import time
+
+import pytest
+from command_line import Run
+from kafka_reference import free_port
+
+from kafkalake import __version__
+
+COMMANDS = [
+    (),
+    ("broker",),
+    ("broker", "start"),
+    ("broker", "list"),
+    ("topics",),
+    ("topics", "create"),
+    ("topics", "list"),
+    ("topics", "describe"),
+    ("topics", "alter"),
+    ("topics", "delete"),
+    ("topics", "offsets"),
+    ("topics", "delete-records"),
+    ("produce",),
+    ("consume",),
+    ("sql",),
+    ("log",),
+    ("log", "verify"),
+    ("log", "dump"),
+]
+HEAVY = ("numba", "numpy", "pyarrow", "pandas", "duckdb", "deltalake", "pyspark", "kio", "asyncio")
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: " ".join(command) or "kafkalake")
+def test_every_command_has_help(kafkalake: Run, command: tuple[str, ...]) -> None:
+    ended = kafkalake(*command, "--help")
+    assert (ended.code, ended.stderr) == (0, "")
+    assert f"Usage: {' '.join(('kafkalake', *command))}" in ended.stdout
+    assert "\x1b[" not in ended.stdout
+    assert kafkalake(*command, "-h").stdout == ended.stdout
+
+
+def test_importing_the_command_line_imports_nothing_heavy() -> None:
+    code = "import sys, kafkalake.cli.main; print([name for name in sys.argv[1:] if name in sys.modules])"
+    ended = subprocess.run([sys.executable, "-c", code, *HEAVY], capture_output=True, text=True, timeout=60)
+    assert (ended.stdout, ended.stderr) == ("[]\n", "")
+
+
+def test_help_is_quick(kafkalake: Run) -> None:
+    """0.3 s on an idle machine of 2 cores; the bound leaves room for a busy one."""
+
+    def seconds() -> float:
+        started = time.monotonic()
+        assert kafkalake("--help").code == 0
+        return time.monotonic() - started
+
+    assert min(seconds() for _ in range(5)) < 1.0
+
+
+def test_the_version(kafkalake: Run) -> None:
+    ended = kafkalake("--version")
+    assert (ended.code, ended.stdout, ended.stderr) == (0, f"kafkalake {__version__}\n", "")
+
+
+def test_no_command_shows_help(kafkalake: Run) -> None:
+    ended = kafkalake()
+    assert ended.code == 2
+    assert "Usage: kafkalake" in ended.stdout + ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("topcis", "list"), "no such command 'topcis'; did you mean 'topics'?"),
+        (("topics", "lsit"), "no such command 'lsit'; did you mean 'list'?"),
+        (("topics", "create", "t", "--partitons", "3"), "no such option --partitons; did you mean '--partitions'?"),
+        (("topics", "create", "t", "--partitions", "many"), "invalid value for '--partitions' / '-p'"),
+        (("topics", "create"), "missing argument 'TOPIC'"),
+        (("topics", "create", "t", "--config", "retention.ms"), "--config takes KEY=VALUE, not 'retention.ms'"),
+        (("topics", "alter", "t"), "nothing to alter"),
+        (("topics", "offsets", "t", "--time", "soon"), "--time takes a time"),
+        (("produce", "t", "--acks", "some"), "'some' is not one of 'all', '1', '0'"),
+        (("produce", "t", "--key-field", "k"), "lines have no fields"),
+        (("produce", "t", "-f", "json", "--key-separator", ":"), "are for lines, not for json"),
+        (("produce", "t", "-f", "csv"), "csv is read from a file, not from stdin"),
+        (("consume", "t", "--from-beginning", "--offset", "3"), "exclude one another"),
+        (("consume", "t", "--property", "print.keys=true"), "did you mean 'print.key'"),
+        (("broker", "start", "--lake", "/tmp/x", "--listen", "9092"), "--listen takes HOST:PORT"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_wrong_usage_is_one_sentence_and_code_2(kafkalake: Run, arguments: tuple[str, ...], said: str) -> None:
+    ended = kafkalake(*arguments)
+    assert (ended.code, ended.stdout) == (2, "")
+    assert ended.stderr.startswith("error: ")
+    assert said in ended.stderr
+    assert len(ended.stderr.splitlines()) <= 2
+
+
+def test_a_broker_that_is_not_there_comes_with_advice(kafkalake: Run) -> None:
+    ended = kafkalake("topics", "list", "--bootstrap-server", f"127.0.0.1:{free_port()}")
+    assert (ended.code, ended.stdout) == (1, "")
+    assert "error: no broker answers at 127.0.0.1:" in ended.stderr
+    assert "kafkalake broker start --lake" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_debug_shows_where(kafkalake: Run) -> None:
+    server = f"127.0.0.1:{free_port()}"
+    ended = kafkalake("topics", "list", "-b", server, environment={"KAFKALAKE_DEBUG": "1"})
+    assert ended.code == 1
+    assert "Traceback" in ended.stderr
+
+
+def test_an_address_that_is_none(kafkalake: Run) -> None:
+    ended = kafkalake("topics", "list", "-b", "localhost:http")
+    assert (ended.code, ended.stderr) == (1, "error: bootstrap servers: 'localhost:http' is not HOST:PORT\n")
+
+
+@pytest.mark.parametrize(("environment", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False)])
+def test_colours_are_for_terminals_and_no_color_is_respected(environment: dict[str, str], coloured: bool) -> None:
+    cleared = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR")}
+    ours, theirs = pty.openpty()
+    try:
+        subprocess.run(
+            [sys.executable, "-m", "kafkalake", "topics", "--help"],
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            timeout=60,
+            check=True,
+            env={**cleared, "TERM": "xterm-256color", **environment},
+        )
+        said = os.read(ours, 65_536).decode()
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert "Create, list, describe" in said
+    assert ("\x1b[1;36m" in said) is coloured
