@@ -246,6 +246,16 @@ class Settings:
         """All broker settings with their values and layers, by name."""
         return [self._describe_broker_setting(setting) for setting in BROKER_SETTINGS.values()]
 
+    def describe_cluster_default(self) -> list[ConfigEntry]:
+        """The settings that were set as the cluster's dynamic default."""
+        source = ConfigSource.DYNAMIC_DEFAULT_BROKER
+        return [
+            ConfigEntry(
+                BROKER_SETTINGS[name], format_value(value), source, False, (Synonym(name, format_value(value), source),)
+            )
+            for name, value in self.dynamic_default.items()
+        ]
+
     def describe_topic(self, overrides: Mapping[str, Value]) -> list[ConfigEntry]:
         """All topic settings with their values and layers, by name."""
         return [self._describe_topic_setting(setting, overrides) for setting in TOPIC_SETTINGS.values()]

@@ -110,7 +110,12 @@ class Fetcher:
     """Answers fetches from the topics."""
 
     def __init__(
-        self, topics: Topics, sessions: FetchSessionCache, purgatory: Purgatory, clock: Clock, bytes_max: int
+        self,
+        topics: Topics,
+        sessions: FetchSessionCache,
+        purgatory: Purgatory,
+        clock: Clock,
+        bytes_max: Callable[[], int],
     ) -> None:
         self._topics = topics
         self._sessions = sessions
@@ -147,7 +152,7 @@ class Fetcher:
     def read(self, request: FetchRequest, context: FetchContext) -> _Read:
         """Read all partitions of the request within its limits."""
         found = _Read()
-        remaining = min(request.max_bytes, self._bytes_max)
+        remaining = min(request.max_bytes, self._bytes_max())
         for asked in context.partitions:
             answer = FetchedPartition(asked.topic, asked.partition)
             try:
@@ -259,7 +264,10 @@ def read_partition(
         return 0
     size = _read_records(partition, offset, end_offset, max(max_bytes, 0), answer, first_whole=first_whole)
     if committed and answer.records is not None:
-        answer.aborted = [AbortedTransaction(*each) for each in log.aborted_transactions(offset, end_offset)]
+        answer.aborted = [
+            AbortedTransaction(each.producer_id, each.first_offset)
+            for each in log.aborted_transactions(offset, end_offset)
+        ]
     return size
 
 

@@ -50,7 +50,7 @@ class Partition:
         self.topic = topic
         self.index = index
         self.log = log
-        self.leader_epoch = log.leader_epoch
+        self.leader_epoch = log.leader_epoch + 1
         self.removed = False
         self.appended_bytes = 0
         self._tail = tail
@@ -98,8 +98,9 @@ class Partition:
         """Cached original batches, see `PartitionTail.read`."""
         return self._tail.read(offset, end_offset, bytes_max, first_whole=first_whole)
 
-    def forget_tail(self) -> None:
-        """Let the cached bytes go."""
+    def remove(self) -> None:
+        """The topic is deleted: what is queued from now on is refused, the cached bytes go."""
+        self.removed = True
         self._tail.clear()
 
     def _keep_originals(self, queue: list[PendingAppend], results: list[AppendResult | KafkaError]) -> None:

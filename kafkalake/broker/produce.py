@@ -61,9 +61,11 @@ class ProduceRequest:
 class AppendQueue:
     """The partitions that have batches waiting."""
 
-    def __init__(self, purgatory: Purgatory, call_soon: CallSoon) -> None:
+    def __init__(self, purgatory: Purgatory, call_soon: CallSoon, moved: Callable[[Partition], None]) -> None:
+        """`moved` is told of each partition that was appended to."""
         self._purgatory = purgatory
         self._call_soon = call_soon
+        self._moved = moved
         self._dirty: list[Partition] = []
 
     def add(self, partition: Partition, pending: PendingAppend) -> None:
@@ -79,4 +81,5 @@ class AppendQueue:
         for partition in dirty:
             for pending, result in partition.flush():
                 pending.done(pending.tag, result)
+            self._moved(partition)
             self._purgatory.check(partition)

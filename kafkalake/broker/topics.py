@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from kafkalake.broker.partition import Partition
-from kafkalake.config import TopicConfig, Value
+from kafkalake.config import TopicConfig
+from kafkalake.config_definitions import Value
 from kafkalake.errors import UnknownTopicIdError, UnknownTopicOrPartitionError
 
 

@@ -109,7 +109,9 @@ class PartitionTail:
         chunk.next_offset = next_offset
         return room
 
-    def read(self, offset: int, end_offset: int, bytes_max: int, *, first_whole: bool) -> tuple[list[memoryview], int] | None:
+    def read(
+        self, offset: int, end_offset: int, bytes_max: int, *, first_whole: bool
+    ) -> tuple[list[memoryview], int] | None:
         """Whole batches from the one that holds `offset`, up to `end_offset` and about `bytes_max`: (views, bytes).
 
         A batch that begins before `end_offset` and ends after it is left out; with `first_whole` the first batch is given
@@ -139,9 +141,8 @@ class PartitionTail:
     @staticmethod
     def _last_batch(chunk: _Chunk, first: int, end_offset: int, bytes_max: int, *, first_whole: bool) -> int:
         """Index of the last batch that may be given, `first - 1` for none."""
-        if end_offset >= chunk.next_offset:
-            last = len(chunk.offsets) - 1
-        else:
+        last = len(chunk.offsets) - 1
+        if end_offset < chunk.next_offset:
             last = bisect_right(chunk.offsets, end_offset) - 2  # the batch that holds end_offset is left out
         if last >= first:
             limit = chunk.positions[first] + bytes_max

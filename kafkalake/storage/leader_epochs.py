@@ -1,7 +1,8 @@
 """`leader-epochs`: at which offset each leader epoch began, so that a replica or a client can tell where two histories part.
 
-A small file that is replaced whole when an epoch begins, at most once a leader change: magic "KLLE", CRC32C of the rest (uint32), then
-pairs of epoch int32 and start offset int64. Every batch header carries its epoch, so recovery adds what the file misses. Source: KIP-101.
+A small file that is replaced whole when an epoch begins, at most once a leader change: magic "KLLE", CRC32C of the rest
+(uint32), then pairs of epoch int32 and start offset int64. Every batch header carries its epoch, so recovery adds what the
+file misses. Source: KIP-101.
 """
 
 from __future__ import annotations
@@ -49,6 +50,11 @@ class LeaderEpochs:
         self._epochs.append(epoch)
         self._starts.append(start_offset)
         return True
+
+    def epoch_at(self, offset: int) -> int:
+        """The epoch that the record at `offset` was written in; -1 where it is not known."""
+        following = bisect_right(self._starts, offset)
+        return self._epochs[following - 1] if following else UNDEFINED
 
     def end_offset(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """(epoch, end offset): the largest known epoch not above the one asked for, and where the next one begins.

@@ -1,0 +1,114 @@
+"""A broker: the parts of this package, put together. No socket, no wire versions.
+
+Everything runs on the event loop's thread, but for what blocks on Delta or on many files: that goes through `run_blocking`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from kafkalake.broker.broker_settings import BrokerSettings
+from kafkalake.broker.fetch import Fetcher
+from kafkalake.broker.fetch_sessions import FetchSessionCache
+from kafkalake.broker.log_directory import LogDirectory
+from kafkalake.broker.partition import Partition
+from kafkalake.broker.produce import AppendQueue, CallSoon
+from kafkalake.broker.producer_ids import ProducerIds
+from kafkalake.broker.purgatory import Purgatory, Timers
+from kafkalake.broker.topic_admin import TopicAdmin, TopicObserver
+from kafkalake.broker.topics import Topics
+from kafkalake.broker.wire_cache import WireCache
+from kafkalake.clock import Clock
+from kafkalake.config import BrokerConfig
+from kafkalake.metadata.store import MetadataStore
+
+
+@dataclass(slots=True)
+class Identity:
+    """Who this broker is to its clients."""
+
+    broker_id: int
+    host: str
+    port: int
+    cluster_id: str
+
+
+class BrokerObserver(TopicObserver, Protocol):
+    """Is told what changes; the publisher, in a running node."""
+
+    def partition_moved(self, partition: Partition) -> None:
+        """Offsets of a partition changed. Called on the hot path."""
+        ...
+
+
+class Broker:
+    """The broker's parts, by name."""
+
+    def __init__(
+        self,
+        *,
+        identity: Identity,
+        settings: BrokerSettings,
+        store: MetadataStore,
+        logs: LogDirectory,
+        producer_ids: ProducerIds,
+        clock: Clock,
+        observer: BrokerObserver,
+        call_soon: CallSoon,
+        run_blocking: Callable[[Callable[[], Any]], Awaitable[Any]],
+        randomness: random.Random | None = None,
+    ) -> None:
+        self.identity = identity
+        self.settings = settings
+        self.logs = logs
+        self.producer_ids = producer_ids
+        self.clock = clock
+        self.run_blocking = run_blocking
+        self._observer = observer
+        self.topics = Topics()
+        self.timers = Timers(clock)
+        self.purgatory = Purgatory(self.timers)
+        self.append_queue = AppendQueue(self.purgatory, call_soon, observer.partition_moved)
+        self.wire_cache = WireCache(self.config.fetch_wire_cache_bytes)
+        numbers = randomness or random.Random()
+        self.fetch_sessions = FetchSessionCache(
+            self.config.max_incremental_fetch_session_cache_slots, lambda: numbers.randrange(1, 2**31)
+        )
+        self.fetcher = Fetcher(
+            self.topics, self.fetch_sessions, self.purgatory, clock, lambda: self.config.fetch_max_bytes
+        )
+        self.topic_admin = TopicAdmin(
+            broker_id=identity.broker_id,
+            topics=self.topics,
+            store=store,
+            logs=logs,
+            cache=self.wire_cache,
+            clock=clock,
+            settings=lambda: settings.current,
+            observer=observer,
+            run_blocking=run_blocking,
+            later=self.timers.schedule,
+        )
+        settings.on_change(self._settings_changed)
+
+    @property
+    def config(self) -> BrokerConfig:
+        """The broker's settings now."""
+        return self.settings.current.broker
+
+    def moved(self, partition: Partition) -> None:
+        """Offsets of a partition changed by something else than an append."""
+        self._observer.partition_moved(partition)
+        self.purgatory.check(partition)
+
+    def finish_waiting(self) -> None:
+        """Answer everything that waits with what there is: the broker stops."""
+        self.append_queue.flush()
+        self.purgatory.finish_all()
+
+    def _settings_changed(self) -> None:
+        for topic in self.topics:
+            self.topic_admin.apply_settings(topic)

@@ -1,0 +1,80 @@
+"""The broker's settings as they change: dynamic ones are kept in a file beside the logs.
+
+Kafka has three layers: the command line, the cluster's default, and one broker's own; the last wins. The two that a client
+can change are in `broker-settings.json`, replaced as a whole before the change is acknowledged. Read-only settings cannot be changed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+
+from kafkalake.config import Settings, format_value
+from kafkalake.config_definitions import BROKER_SETTINGS, Update
+from kafkalake.errors import ConfigurationError, InvalidConfigError, InvalidRequestError, KafkaStorageError, LakeError
+from kafkalake.storage.files import Files, read_file, replace_file
+
+FILE_NAME = "broker-settings.json"
+
+
+class BrokerSettings:
+    """`current`, and how it changes."""
+
+    def __init__(self, static: Mapping[str, str], path: str, files: Files) -> None:
+        """Raises `ConfigurationError` for a bad setting, `LakeError` where the file of dynamic ones cannot be read."""
+        self._path = path
+        self._files = files
+        self._listeners: list[Callable[[], None]] = []
+        default, own = self._read()
+        self.current = Settings(static, default, own)
+
+    def on_change(self, listener: Callable[[], None]) -> None:
+        """Call `listener` after each change."""
+        self._listeners.append(listener)
+
+    def layer(self, *, cluster_default: bool) -> dict[str, str]:
+        """The settings of one dynamic layer as text."""
+        layer = self.current.dynamic_default if cluster_default else self.current.dynamic
+        return {name: format_value(value) or "" for name, value in layer.items()}
+
+    def change(self, settings: Mapping[str, str | None], *, cluster_default: bool, validate_only: bool) -> None:
+        """Make `settings` the whole content of one dynamic layer.
+
+        Raises `InvalidConfigError` (unknown name, bad value), `InvalidRequestError` (a setting that cannot change while the
+        broker runs), `KafkaStorageError`.
+        """
+        checked: dict[str, str] = {}
+        for name, text in settings.items():
+            setting = BROKER_SETTINGS.get(name)
+            if setting is None:
+                raise InvalidConfigError(f"Unknown broker config name: {name}")
+            if text is None:
+                raise InvalidConfigError(f"Null value not supported for broker configs: {name}")
+            if setting.update is Update.READ_ONLY:
+                raise InvalidRequestError(f"Cannot update these configs dynamically: [{name}]")
+            checked[name] = text
+        other = self.layer(cluster_default=not cluster_default)
+        default, own = (checked, other) if cluster_default else (other, checked)
+        try:
+            changed = self.current.with_dynamic(default, own)
+        except ConfigurationError as error:
+            raise InvalidConfigError(str(error)) from None
+        if validate_only:
+            return
+        try:
+            content = json.dumps({"default": default, "broker": own}, indent=1).encode()
+            replace_file(self._files, self._path, content, sync=True)
+        except OSError as error:
+            raise KafkaStorageError(f"cannot keep the settings: {error}") from error
+        self.current = changed
+        for listener in self._listeners:
+            listener()
+
+    def _read(self) -> tuple[dict[str, str], dict[str, str]]:
+        try:
+            content = json.loads(read_file(self._files, self._path))
+            return dict(content["default"]), dict(content["broker"])
+        except FileNotFoundError:
+            return {}, {}
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise LakeError(f"{self._path} cannot be read: {error}") from error

@@ -1,0 +1,299 @@
+"""The composition root: starts a broker process part by part, and stops it in the opposite order.
+
+    start                                   stop (SIGTERM, SIGINT, a lost lease)
+    settings                                listener: no new connections, no more requests
+    metadata store, lease                   answers that are owed are sent
+    logs opened and recovered               changes of topics under way end
+    what Delta lacks is found (reconcile)   segments sealed
+    listener bound, address published       state published
+    serving                                 lease released
+
+`run_broker` is what the command line calls; `Node` is the same for tests in one process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import gc
+import logging
+import signal
+import sys
+import uuid
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+import uvloop
+
+from kafkalake import logs
+from kafkalake.broker.broker import Broker, Identity
+from kafkalake.broker.broker_settings import FILE_NAME as SETTINGS_FILE
+from kafkalake.broker.broker_settings import BrokerSettings
+from kafkalake.broker.log_directory import LogDirectory, log_config
+from kafkalake.broker.producer_ids import FILE_NAME as PRODUCER_IDS_FILE
+from kafkalake.broker.producer_ids import ProducerIds
+from kafkalake.clock import Clock, SystemClock
+from kafkalake.errors import KafkaLakeError, LeaseHeldError
+from kafkalake.metadata import lease as leases
+from kafkalake.metadata import paths
+from kafkalake.metadata.delta import DeltaMetadataStore
+from kafkalake.publishing import Publishing
+from kafkalake.server.context import ServerContext
+from kafkalake.server.listener import Listener
+from kafkalake.server.registry import advertised
+from kafkalake.storage.files import REAL_FILES
+from kafkalake.storage.open_files import OpenFiles
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+OPENING_THREADS = 4
+_UPKEEP_INTERVAL_S = 0.2
+_PRODUCER_EXPIRY_INTERVAL_MS = 60_000
+
+
+def run_broker(lake: Path, host: str, port: int, broker_id: int, overrides: Mapping[str, str]) -> int:
+    """Run a broker in the foreground until SIGTERM or SIGINT; returns the exit code.
+
+    Prints one line `listening on HOST:PORT` to stdout when it is ready. `overrides` are settings under Kafka's names. What keeps it
+    from starting is said in one line on stderr, and the exit code is 1.
+    """
+    logs.write_to_stderr(overrides.get("log.level", "info") if overrides.get("log.level") in logs.LEVELS else "info")
+    node = Node(Path(lake), host, port, broker_id, overrides)
+    try:
+        return uvloop.run(_run(node))
+    except KafkaLakeError as error:
+        print(f"kafkalake: {error}", file=sys.stderr)
+    except OSError as error:
+        print(f"kafkalake: cannot listen on {host}:{port}: {error}", file=sys.stderr)
+    return 1
+
+
+async def _run(node: Node) -> int:
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    node.on_fatal = stop.set
+    try:
+        await node.start()
+        print(f"listening on {node.host}:{node.port}", flush=True)
+        await stop.wait()
+    finally:
+        await node.stop()
+    return 1 if node.failed else 0
+
+
+class Node:
+    """One broker in this process."""
+
+    def __init__(
+        self,
+        lake: Path,
+        host: str,
+        port: int,
+        broker_id: int,
+        overrides: Mapping[str, str],
+        *,
+        clock: Clock | None = None,
+    ) -> None:
+        self.lake = lake
+        self.host = host
+        self.port = port
+        self.broker_id = broker_id
+        self.failed = False
+        self.on_fatal: Callable[[], None] = lambda: None
+        self._overrides = overrides
+        self._clock = clock or SystemClock()
+        self._executor = ThreadPoolExecutor(OPENING_THREADS, thread_name_prefix="blocking")
+        self._background: list[asyncio.Task[None]] = []
+        self._stack = contextlib.AsyncExitStack()
+        self.broker: Broker | None = None
+        self.listener: Listener | None = None
+
+    async def start(self) -> None:
+        """Start everything. Raises `ConfigurationError`, `LakeError`, `LeaseHeldError`, `OSError`; then call `stop`."""
+        loop = asyncio.get_running_loop()
+        root = paths.broker_log_path(self.lake, self.broker_id)
+        store = await self._blocking(lambda: DeltaMetadataStore(self.lake))
+        root.mkdir(parents=True, exist_ok=True)
+        settings = BrokerSettings(self._overrides, str(root / SETTINGS_FILE), REAL_FILES)
+        lease_ms = settings.current.broker.lease_duration_ms
+        self._stack.callback(store.close)
+        lease = await self._blocking(
+            lambda: leases.acquire(
+                store, self.lake, self.broker_id, self.host, self.port, self._clock, lease_ms=lease_ms
+            )
+        )
+        self._stack.push_async_callback(self._release, lease)
+        publishing = Publishing(self.lake, self.broker_id, store, self._clock, self._blocking)
+        identity = Identity(self.broker_id, self.host, self.port, cluster_id(self.lake))
+        broker = self.broker = Broker(
+            identity=identity,
+            settings=settings,
+            store=store,
+            logs=LogDirectory(root, self._clock, OpenFiles(REAL_FILES, settings.current.broker.open_files_max)),
+            producer_ids=ProducerIds(str(root / PRODUCER_IDS_FILE), self.broker_id, REAL_FILES),
+            clock=self._clock,
+            observer=publishing,
+            call_soon=loop.call_soon,
+            run_blocking=self._blocking,
+        )
+        broker.timers.connect(_LoopAlarm(loop, broker.timers.ring, self._clock))
+        await publishing.start(settings.current.broker.metadata_publish_interval_ms)
+        self._stack.push_async_callback(publishing.finish)
+        self._stack.push_async_callback(self._close_logs, broker)
+        await self._open_topics(broker, store)
+        await self._blocking(lambda: publishing.reconcile(broker.topics))
+        context = ServerContext(broker, self._clock, loop, advertised())
+        listener = self.listener = Listener(context)
+        self.port = identity.port = await listener.start(self.host, self.port)
+        self._stack.push_async_callback(self._stop_serving, broker, listener)
+        await self._blocking(lambda: lease.renew(host=self.host, port=self.port))
+        self._background = [
+            loop.create_task(publishing.run(self._stop_on_error)),
+            loop.create_task(self._keep_lease(lease)),
+            loop.create_task(self._upkeep(broker)),
+        ]
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(50_000, 20, 100)
+        await listener.serve()
+        logger.info(
+            "broker started broker=%d address=%s:%d lake=%s topics=%d",
+            self.broker_id,
+            self.host,
+            self.port,
+            self.lake,
+            len(broker.topics),
+        )
+
+    async def stop(self) -> None:
+        """Stop what was started, in the opposite order. What fails is logged, and the rest is stopped all the same."""
+        logger.info("broker stopping broker=%d", self.broker_id)
+        try:
+            await self._stack.aclose()
+        except Exception:
+            logger.exception("stopping failed broker=%d", self.broker_id)
+            self.failed = True
+        self._executor.shutdown(wait=False, cancel_futures=True)
+        logger.info("broker stopped broker=%d", self.broker_id)
+
+    async def _blocking(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._executor, work)
+
+    # Starting.
+
+    async def _open_topics(self, broker: Broker, store: DeltaMetadataStore) -> None:
+        rows = await self._blocking(store.load_topics)
+        leftovers = await self._blocking(
+            lambda: broker.logs.clear((row.topic, index) for row in rows for index in range(row.partitions))
+        )
+        expiration_ms = broker.config.producer_id_expiration_ms
+        opening = []
+        for row in rows:
+            config = log_config(broker.topic_admin.topic_of(row).config, expiration_ms)
+            opening.append(
+                [self._blocking(_opener(broker.logs, row.topic, index, config)) for index in range(row.partitions)]
+            )
+        for row, logs_of_topic in zip(rows, opening, strict=True):
+            broker.topic_admin.serve_existing(row, await asyncio.gather(*logs_of_topic))
+        if leftovers:
+            self._background.append(
+                asyncio.get_running_loop().create_task(self._blocking(lambda: broker.logs.remove(leftovers)))
+            )
+
+    # Running.
+
+    async def _keep_lease(self, lease: leases.Lease) -> None:
+        while True:
+            await asyncio.sleep(lease.renew_interval_ms / 1000)
+            try:
+                await self._blocking(lease.renew)
+            except LeaseHeldError as error:
+                logger.error("lease lost, stopping broker=%d error=%s", self.broker_id, error)
+                self._stop_on_error()
+                return
+            except KafkaLakeError as error:
+                logger.warning("lease not renewed broker=%d error=%s", self.broker_id, error)
+
+    def _stop_on_error(self) -> None:
+        self.failed = True
+        self.on_fatal()
+
+    async def _upkeep(self, broker: Broker) -> None:
+        """What is due by time in each log: fsync, removal of deleted files, forgetting silent producers."""
+        expired_ms = self._clock.monotonic_ms()
+        while True:
+            await asyncio.sleep(_UPKEEP_INTERVAL_S)
+            for partition in broker.topics.partitions():
+                log = partition.log
+                try:
+                    if log.flush_due():
+                        await self._blocking(log.flush)
+                    log.remove_deleted_files()
+                except KafkaLakeError as error:
+                    logger.error("upkeep failed partition=%s error=%s", partition.name, error)
+            if self._clock.monotonic_ms() - expired_ms >= _PRODUCER_EXPIRY_INTERVAL_MS:
+                expired_ms = self._clock.monotonic_ms()
+                for partition in broker.topics.partitions():
+                    partition.log.expire_producers()
+
+    # Stopping.
+
+    async def _stop_serving(self, broker: Broker, listener: Listener) -> None:
+        timeout_s = broker.config.shutdown_timeout_ms / 1000 / 2
+        await listener.stop(timeout_s)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(broker.topic_admin.wait(), timeout_s / 2)
+        for task in self._background:
+            task.cancel()
+        await asyncio.gather(*self._background, return_exceptions=True)
+
+    async def _close_logs(self, broker: Broker) -> None:
+        async def close(partition: Any) -> None:
+            try:
+                await self._blocking(partition.log.close)
+            except KafkaLakeError as error:
+                logger.error("log not closed partition=%s error=%s", partition.name, error)
+
+        await asyncio.gather(*(close(partition) for partition in broker.topics.partitions()))
+
+    async def _release(self, lease: leases.Lease) -> None:
+        try:
+            await self._blocking(lease.release)
+        except KafkaLakeError as error:
+            logger.warning("lease not released broker=%d error=%s", self.broker_id, error)
+
+
+def _opener(logs_below: LogDirectory, topic: str, index: int, config: Any) -> Callable[[], Any]:
+    return lambda: logs_below.open(topic, index, config)
+
+
+def cluster_id(lake: Path) -> str:
+    """The id of the lake's cluster, 22 characters as Kafka's; made once, kept in `metadata/cluster-id`."""
+    path = lake / paths.METADATA_DIRECTORY / "cluster-id"
+    made = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    with contextlib.suppress(FileExistsError), path.open("x") as file:
+        file.write(made)
+    return path.read_text().strip() or made
+
+
+class _LoopAlarm:
+    """The event loop as the alarm of the broker's timers."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, ring: Callable[[], None], clock: Clock) -> None:
+        self._loop = loop
+        self._ring = ring
+        self._clock = clock
+        self._handle: asyncio.TimerHandle | None = None
+
+    def set(self, at_ms: int) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+        delay_ms = max(0, at_ms - self._clock.monotonic_ms())
+        self._handle = self._loop.call_later(delay_ms / 1000, self._ring)

@@ -1,0 +1,189 @@
+"""Carries what happens in the logs to the publisher, and what the publisher has to say to Delta.
+
+The broker tells of partitions, each log of its segments; `metadata.publisher` decides when a publish is due; here it is
+committed, in a thread, one at a time. At the start, what a kill left unpublished is found by comparing the sealed segments on
+disk with Delta; at a stop, everything that is left is published.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from kafkalake.broker.partition import Partition
+from kafkalake.broker.topics import Topics
+from kafkalake.clock import Clock
+from kafkalake.errors import KafkaLakeError
+from kafkalake.metadata import paths
+from kafkalake.metadata.publisher import Publisher, application_id, published_by, reconcile
+from kafkalake.metadata.schemas import PartitionRow, SegmentKey, SegmentRow, TopicPartition
+from kafkalake.metadata.store import MetadataStore
+from kafkalake.storage.log import SealedSegment
+
+logger = logging.getLogger(__name__)
+
+_CHECK_INTERVAL_S = 0.05
+
+
+class Publishing:
+    """The broker's observer. Its methods are called on the event loop's thread unless they say otherwise."""
+
+    def __init__(
+        self,
+        lake: Path,
+        broker_id: int,
+        store: MetadataStore,
+        clock: Clock,
+        run_blocking: Callable[[Callable[[], Any]], Awaitable[Any]],
+    ) -> None:
+        self._lake = lake
+        self._broker_id = broker_id
+        self._store = store
+        self._clock = clock
+        self._run_blocking = run_blocking
+        self._publisher: Publisher | None = None
+        self._partitions: dict[TopicPartition, Partition] = {}
+        self._loop = asyncio.get_running_loop()
+
+    @property
+    def publisher(self) -> Publisher:
+        """The publisher, once started."""
+        assert self._publisher is not None
+        return self._publisher
+
+    async def start(self, interval_ms: int) -> None:
+        """Find out where the last publish of this broker was."""
+        version = await self._run_blocking(lambda: self._store.last_published_version(application_id(self._broker_id)))
+        self._publisher = Publisher(self._broker_id, self._describe, last_version=version, interval_ms=interval_ms)
+
+    # What the broker tells.
+
+    def partition_added(self, partition: Partition) -> None:
+        key = TopicPartition(partition.topic.name, partition.index)
+        self._partitions[key] = partition
+        log = partition.log
+        log.on_sealed = partial(self._sealed, partition)
+        log.on_removed = partial(self._removed, partition)
+        self.publisher.moved(key)
+
+    def partition_moved(self, partition: Partition) -> None:
+        self.publisher.moved(TopicPartition(partition.topic.name, partition.index))
+
+    def partition_removed(self, partition: Partition) -> None:
+        key = TopicPartition(partition.topic.name, partition.index)
+        self._partitions.pop(key, None)
+        self.publisher.dropped(key)
+        for base_offset in partition.log.sealed_base_offsets:
+            self.publisher.removed(self._key(partition, base_offset))
+
+    def _sealed(self, partition: Partition, segment: SealedSegment) -> None:
+        """Any thread."""
+        self._loop.call_soon_threadsafe(self.publisher.sealed, self._row(partition, segment))
+
+    def _removed(self, partition: Partition, base_offset: int) -> None:
+        """Any thread."""
+        self._loop.call_soon_threadsafe(self.publisher.removed, self._key(partition, base_offset))
+
+    # What goes to Delta.
+
+    async def run(self, on_fatal: Callable[[], None]) -> None:
+        """Publish what is due, for ever."""
+        while True:
+            await asyncio.sleep(_CHECK_INTERVAL_S)
+            if self.publisher.due(self._clock.monotonic_ms()):
+                await self._publish()
+
+    async def finish(self) -> None:
+        """Publish what is left. One failure is tried again; then the next start repairs it."""
+        for _ in range(2):
+            if not self.publisher.pending or await self._publish():
+                return
+
+    async def _publish(self) -> bool:
+        publisher = self.publisher
+        state = publisher.take(self._clock.monotonic_ms(), self._clock.now_ms())
+        if state is None:
+            return True
+        try:
+            await self._run_blocking(lambda: self._store.publish(state))
+        except Exception as error:
+            publisher.failed(self._clock.monotonic_ms(), error)
+            return False
+        publisher.succeeded(self._clock.monotonic_ms())
+        return True
+
+    def reconcile(self, topics: Topics) -> None:
+        """Blocking: compare the sealed segments on disk with Delta, and have the difference published."""
+        published = published_by(self._broker_id, self._store.load_segments())
+        by_partition: dict[tuple[str, int], list[SegmentRow]] = {}
+        for row in published:
+            by_partition.setdefault((row.topic_id, row.partition), []).append(row)
+        on_disk: list[SegmentRow] = []
+        for partition in topics.partitions():
+            known = by_partition.get((str(partition.topic.topic_id), partition.index), [])
+            try:
+                on_disk += self._sealed_rows(partition, known)
+            except KafkaLakeError as error:
+                logger.error("sealed segments not compared partition=%s error=%s", partition.name, error)
+                on_disk += known
+        repair = reconcile(on_disk, published)
+        for missing in repair.missing:
+            self._loop.call_soon_threadsafe(self.publisher.sealed, missing)
+        for gone in repair.gone:
+            self._loop.call_soon_threadsafe(self.publisher.removed, gone)
+        if repair.missing or repair.gone:
+            logger.info("publish repaired missing=%d gone=%d", len(repair.missing), len(repair.gone))
+
+    def _sealed_rows(self, partition: Partition, published: list[SegmentRow]) -> list[SegmentRow]:
+        """A partition's sealed segments: those that Delta knows as it knows them, the others by looking into their files."""
+        bases = set(partition.log.sealed_base_offsets)
+        known = {row.base_offset: row for row in published if row.generation == 0 and row.base_offset in bases}
+        unknown = sorted(bases - known.keys())
+        rows = [row for row in published if row.generation > 0] + list(known.values())
+        if unknown:
+            sealed = partition.log.sealed_segments(unknown[0])
+            rows += [self._row(partition, each) for each in sealed if each.base_offset in unknown]
+        return rows
+
+    def _describe(self, key: TopicPartition) -> PartitionRow | None:
+        partition = self._partitions.get(key)
+        if partition is None:
+            return None
+        log = partition.log
+        return PartitionRow(
+            topic=key.topic,
+            topic_id=str(partition.topic.topic_id),
+            partition=key.partition,
+            leader=self._broker_id,
+            leader_epoch=partition.leader_epoch,
+            replicas=(self._broker_id,),
+            isr=(self._broker_id,),
+            log_start_offset=log.log_start_offset,
+            high_watermark=log.high_watermark,
+            last_stable_offset=log.last_stable_offset,
+            log_end_offset=log.log_end_offset,
+        )
+
+    @staticmethod
+    def _key(partition: Partition, base_offset: int) -> SegmentKey:
+        return SegmentKey(str(partition.topic.topic_id), partition.index, base_offset, 0)
+
+    def _row(self, partition: Partition, segment: SealedSegment) -> SegmentRow:
+        return SegmentRow(
+            topic=partition.topic.name,
+            topic_id=str(partition.topic.topic_id),
+            partition=partition.index,
+            base_offset=segment.base_offset,
+            next_offset=segment.next_offset,
+            generation=segment.generation,
+            path=paths.relative_path(self._lake, Path(segment.path)),
+            records=segment.records,
+            bytes=segment.bytes,
+            min_timestamp_ms=segment.min_timestamp,
+            max_timestamp_ms=segment.max_timestamp,
+            sealed_at_ms=segment.sealed_at_ms,
+        )

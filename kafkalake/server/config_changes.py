@@ -1,0 +1,38 @@
+"""Changing the settings of a resource: what AlterConfigs and IncrementalAlterConfigs share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from kafkalake.errors import ClusterAuthorizationError, InvalidRequestError
+from kafkalake.server.authorizer import CLUSTER_NAME, Operation, Resource
+from kafkalake.server.handlers.describe_configs import BROKER, TOPIC, check_broker_name
+from kafkalake.server.request import Request
+from kafkalake.server.topic_lookup import find_topic
+
+Change = Callable[[dict[str, str]], Mapping[str, str | None]]
+"""From the settings that are set now to those that shall be."""
+
+
+async def change_resource(
+    request: Request, resource_type: int, name: str, change: Change, *, validate_only: bool
+) -> None:
+    """Apply `change` to a topic's or the broker's own settings.
+
+    Raises `InvalidConfigError`, `InvalidRequestError` and the errors of the lookup.
+    """
+    broker = request.context.broker
+    if resource_type == TOPIC:
+        topic = find_topic(request, Operation.ALTER_CONFIGS, name)
+        await broker.topic_admin.alter_config(topic, change, validate_only=validate_only)
+    elif resource_type == BROKER:
+        allows = request.context.authorizer.allows
+        if not allows(request.connection.principal, Operation.ALTER_CONFIGS, Resource.CLUSTER, CLUSTER_NAME):
+            raise ClusterAuthorizationError()
+        if name:
+            check_broker_name(request, name)
+        settings = broker.settings
+        changed = change(settings.layer(cluster_default=not name))
+        settings.change(changed, cluster_default=not name, validate_only=validate_only)
+    else:
+        raise InvalidRequestError(f"Unsupported resource type: {resource_type}")

@@ -1,0 +1,296 @@
+"""One client connection: bytes into frames, frames to handlers, answers back in the order of the requests.
+
+**Reading.** All connections of a server read into one shared buffer: whole frames are handled from it in place before the next
+read. A frame that is not whole yet moves to a buffer of its own, made for its size; the size is checked first.
+
+**Order.** As in Apache Kafka, requests of a connection take effect in their order: the next one is looked at when the one before
+is answered. Produce requests are the exception that pays: they queue one after the other, and one group commit answers all.
+
+**Back-pressure.** What cannot be handled yet (a fetch waits, the client does not read its answers, a creation is being
+committed) stays unread: reading pauses, and TCP slows the client down. So a connection holds at most one frame, the rest
+of one read and one answer, and costs nobody else anything.
+
+**Errors.** Bytes that are no request close this connection, with a line in the log. So does a handler that fails in a way that
+nobody foresaw: the client sees a closed connection and tries again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import struct
+from collections import deque
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
+
+from kafkalake.errors import InvalidRequestError
+from kafkalake.server.authorizer import ANONYMOUS
+from kafkalake.server.handlers import api_versions
+from kafkalake.server.registry import API_VERSIONS_KEY, APIS, PRODUCE_KEY
+from kafkalake.server.request import Request
+from kafkalake.wire.requests import decode_request, read_fixed_header, read_header
+
+if TYPE_CHECKING:
+    from kafkalake.server.context import ServerContext
+    from kafkalake.server.listener import Listener
+
+logger = logging.getLogger(__name__)
+
+_SIZE = struct.Struct(">i")
+PRODUCES_IN_FLIGHT_MAX = 256
+WRITE_BUFFER_HIGH_BYTES = 256 * 1024
+
+
+class Connection(asyncio.BufferedProtocol):
+    """See the module. `shared` is the server's receive buffer."""
+
+    def __init__(self, context: ServerContext, listener: Listener, shared: memoryview) -> None:
+        self._context = context
+        self._listener = listener
+        self._shared = shared
+        self._own: memoryview | None = None
+        """The frame, or its 4-byte size, that is being completed; `_filled` bytes of it are there."""
+        self._filled = 0
+        self._reads_size = False
+        self._backlog: memoryview | None = None
+        self._requests: deque[Request] = deque()
+        self._writing_paused = False
+        self._reading_paused = False
+        self._resume_scheduled = False
+        self._closing = False
+        self._transport: asyncio.Transport | None = None
+        self.principal = ANONYMOUS
+        self.address = ""
+        self.peer = ""
+        self.client_software = ""
+        self.last_active_ms = context.clock.monotonic_ms()
+
+    # What the transport calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        peer = transport.get_extra_info("peername")
+        self.address = str(peer[0]) if isinstance(peer, tuple) else ""
+        self.peer = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else str(peer)
+        if not self._listener.admit(self):
+            self._closing = True
+            transport.abort()
+            return
+        transport.set_write_buffer_limits(high=WRITE_BUFFER_HIGH_BYTES)
+        connected = transport.get_extra_info("socket")
+        if connected is not None:
+            connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._closing = True
+        self._listener.forget(self)
+        for request in self._requests:
+            if request.on_abandoned is not None and not request.done:
+                request.on_abandoned()
+        self._requests.clear()
+        self._backlog = self._own = None
+
+    def get_buffer(self, size_hint: int) -> memoryview:
+        return self._shared if self._own is None else self._own[self._filled :]
+
+    def buffer_updated(self, count: int) -> None:
+        self.last_active_ms = self._context.clock.monotonic_ms()
+        if self._own is None:
+            self._take(self._shared[:count], kept=False)
+            return
+        self._filled += count
+        if self._filled == len(self._own):
+            own, self._own = self._own, None
+            if self._reads_size:
+                self._begin_frame(_SIZE.unpack(own)[0], b"")
+            elif self._is_blocked(own):
+                self._keep(own, with_size=False)
+            else:
+                self._handle(own.toreadonly(), kept=True)
+
+    def eof_received(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        self._writing_paused = True
+
+    def resume_writing(self) -> None:
+        self._writing_paused = False
+        self.last_active_ms = self._context.clock.monotonic_ms()
+        self._resume_soon()
+
+    # Frames.
+
+    def _take(self, data: memoryview, *, kept: bool) -> None:
+        """Handle the whole frames in `data`; the rest begins a frame of its own, or waits while this connection is blocked."""
+        position, end = 0, len(data)
+        while end - position >= 4 and not self._closing:
+            (size,) = _SIZE.unpack_from(data, position)
+            if not self._is_acceptable(size):
+                return
+            begin = position + 4
+            if end - begin < size:
+                self._begin_frame(size, data[begin:end])
+                return
+            frame = data[begin : begin + size]
+            if self._is_blocked(frame):
+                self._keep(data[position:end], with_size=True)
+                return
+            self._handle(frame.toreadonly(), kept=kept)
+            position = begin + size
+        if position < end and not self._closing:
+            self._own, self._filled, self._reads_size = memoryview(bytearray(4)), end - position, True
+            self._own[: self._filled] = data[position:end]
+
+    def _begin_frame(self, size: int, start: bytes | memoryview) -> None:
+        if not self._is_acceptable(size):
+            return
+        self._own, self._filled, self._reads_size = memoryview(bytearray(size)), len(start), False
+        self._own[: self._filled] = start
+
+    def _is_acceptable(self, size: int) -> bool:
+        limit = self._context.broker.config.socket_request_max_bytes
+        if 8 <= size <= limit:
+            return True
+        self.close(f"a request of {size} bytes (socket.request.max.bytes is {limit})")
+        return False
+
+    def _is_blocked(self, frame: memoryview) -> bool:
+        """Whether `frame` has to wait for what came before it."""
+        if self._writing_paused:
+            return True
+        requests = self._requests
+        if not requests:
+            return False
+        both_produce = frame[0] == 0 and frame[1] == PRODUCE_KEY and requests[-1].api_key == PRODUCE_KEY
+        return not both_produce or len(requests) >= PRODUCES_IN_FLIGHT_MAX
+
+    def _keep(self, data: memoryview, *, with_size: bool) -> None:
+        """Put bytes aside until the connection is no longer blocked, and read no more."""
+        assert self._backlog is None
+        self._backlog = memoryview(bytes(data) if with_size else _SIZE.pack(len(data)) + bytes(data))
+        if not self._reading_paused and self._transport is not None:
+            self._reading_paused = True
+            self._transport.pause_reading()
+
+    def _resume_soon(self) -> None:
+        if self._reading_paused and not self._resume_scheduled and not self._closing:
+            self._resume_scheduled = True
+            self._context.call_soon(self._resume)
+
+    def _resume(self) -> None:
+        self._resume_scheduled = False
+        if self._closing or self._writing_paused:
+            return
+        backlog, self._backlog = self._backlog, None
+        if backlog is not None:
+            self._take(backlog, kept=True)
+        if self._backlog is None and self._reading_paused and not self._closing and self._transport is not None:
+            self._reading_paused = False
+            self._transport.resume_reading()
+
+    # Requests.
+
+    def _handle(self, frame: memoryview, *, kept: bool) -> None:
+        try:
+            self._dispatch(frame, kept=kept)
+        except InvalidRequestError as error:
+            self.close(str(error))
+        except Exception:
+            logger.exception("request failed peer=%s", self.peer)
+            self.close("an unexpected error")
+
+    def _dispatch(self, frame: memoryview, *, kept: bool) -> None:
+        api_key, version, correlation_id = read_fixed_header(frame)
+        api = APIS.get(api_key)
+        context = self._context
+        if api is None:
+            raise InvalidRequestError(f"api key {api_key} is not supported")
+        if not api.lowest <= version <= api.highest:
+            if api_key != API_VERSIONS_KEY:
+                raise InvalidRequestError(f"{api.name} version {version} is not supported")
+            request = Request(self, context, api_key, 0, correlation_id, None, None, body_is_kept=kept)
+            self._requests.append(request)
+            request.reply(api_versions.unsupported_version(request))
+            return
+        header = read_header(frame)
+        body = decode_request(header, frame)
+        request = Request(self, context, api_key, version, correlation_id, header.client_id, body, body_is_kept=kept)
+        if api_key != PRODUCE_KEY:
+            context.broker.append_queue.flush()  # what this connection produced before is there for what it asks now
+        self._requests.append(request)
+        answer = api.handle(request)
+        if answer is None:
+            return
+        if isinstance(answer, Coroutine):
+            context.start_task(self._finish(request, answer))
+        else:
+            request.reply(answer)
+
+    async def _finish(self, request: Request, answer: Coroutine[Any, Any, Any]) -> None:
+        try:
+            values = await answer
+            if not self._closing:
+                request.reply(values)
+        except Exception:
+            logger.exception("request failed peer=%s api=%s", self.peer, request.api_key)
+            self.close("an unexpected error")
+
+    def answered(self) -> None:
+        """A request has its answer: send what is complete, from the oldest on."""
+        requests = self._requests
+        transport = self._transport
+        while requests and requests[0].done:
+            answer = requests.popleft().answer
+            if transport is None or self._closing:
+                continue
+            if len(answer) == 1:
+                transport.write(answer[0])
+            elif answer:
+                transport.writelines(answer)
+        if self._reading_paused:
+            self._resume_soon()
+
+    # Closing.
+
+    @property
+    def has_requests(self) -> bool:
+        """Whether an answer is owed."""
+        return bool(self._requests)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it is silent because the broker owes it an answer (and not because it does not read one)."""
+        return bool(self._requests) and not self._writing_paused
+
+    def close_idle(self) -> None:
+        """Nothing came, or nothing was taken, for `connections.max.idle.ms`."""
+        logger.info("connection closed peer=%s reason=idle", self.peer)
+        self.abort()
+
+    def stop_reading(self) -> None:
+        """The server stops: take no further request."""
+        if not self._reading_paused and self._transport is not None and not self._closing:
+            self._reading_paused = True
+            self._transport.pause_reading()
+        self._backlog = None
+
+    def close(self, reason: str) -> None:
+        """Close after what is written is sent; `reason` goes to the log."""
+        if not self._closing:
+            logger.warning("connection closed peer=%s reason=%r", self.peer, reason)
+        self.close_quietly()
+
+    def close_quietly(self) -> None:
+        """Close after what is written is sent."""
+        self._closing = True
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Close now, whatever is still to be sent."""
+        self._closing = True
+        if self._transport is not None:
+            self._transport.abort()

@@ -1,0 +1,43 @@
+"""What all connections and handlers of a server share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from kafkalake.broker.broker import Broker
+from kafkalake.clock import Clock
+from kafkalake.server.authorizer import AllowEverything, Authorizer
+
+
+class ServerContext:
+    """The broker, the clock, who decides what is allowed, and the event loop's two ways to do something later."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        clock: Clock,
+        loop: asyncio.AbstractEventLoop,
+        advertised_apis: list[dict[str, int]],
+        authorizer: Authorizer | None = None,
+    ) -> None:
+        """`advertised_apis`: what ApiVersions answers, see `registry.advertised`."""
+        self.broker = broker
+        self.clock = clock
+        self.authorizer: Authorizer = authorizer or AllowEverything()
+        self.call_soon: Callable[[Callable[[], None]], object] = loop.call_soon
+        self.advertised_apis = advertised_apis
+        self._loop = loop
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start_task(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run `work` beside everything else."""
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    @property
+    def tasks(self) -> int:
+        """Requests under way that have a task of their own."""
+        return len(self._tasks)

@@ -1,0 +1,42 @@
+"""CreatePartitions (37), versions 0-3: let topics have more partitions. 2: flexible.
+
+A topic that is named twice gets INVALID_REQUEST. `validate_only` checks and changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from kafkalake.errors import InvalidRequestError, KafkaError
+from kafkalake.server.authorizer import Operation
+from kafkalake.server.request import Request
+from kafkalake.server.topic_lookup import find_topic
+
+
+async def handle(request: Request) -> dict[str, Any]:
+    topics = request.body.topics
+    times = Counter(topic.name for topic in topics)
+    answers = []
+    for name, topic in {topic.name: topic for topic in topics}.items():
+        answer = {"name": name, "error_code": 0, "error_message": None}
+        try:
+            if times[name] > 1:
+                raise InvalidRequestError("Duplicate topic in request.")
+            await _grow(request, topic)
+        except KafkaError as error:
+            answer.update(error_code=error.code, error_message=str(error))
+        answers.append(answer)
+    return {"results": answers}
+
+
+async def _grow(request: Request, asked: Any) -> None:
+    topic = find_topic(request, Operation.ALTER, asked.name)
+    assignments = None if asked.assignments is None else [each.broker_ids for each in asked.assignments]
+    await request.context.broker.topic_admin.add_partitions(
+        topic,
+        asked.count,
+        assignments,
+        timeout_ms=request.body.timeout,
+        validate_only=request.body.validate_only,
+    )

@@ -1,0 +1,79 @@
+"""CreateTopics (19), versions 2-7: create topics, or only check them (`validate_only`).
+
+- 4: -1 for the broker's default of partitions and replication factor. 5: flexible; the answer shows partitions, replication
+  factor and settings. 7: topic ids.
+- A name twice in one request gets INVALID_REQUEST, each topic its own result. The topic is in Delta when it is acknowledged.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from kafkalake.broker.topic_admin import PARTITIONS_MAX, NewTopic
+from kafkalake.broker.topics import Topic
+from kafkalake.errors import InvalidPartitionsError, InvalidRequestError, KafkaError, TopicAuthorizationError
+from kafkalake.server.authorizer import CLUSTER_NAME, Operation, Resource
+from kafkalake.server.request import Request
+
+
+async def handle(request: Request) -> dict[str, Any]:
+    body = request.body
+    names = Counter(topic.name for topic in body.topics)
+    asked = sum(len(topic.assignments) or max(topic.num_partitions, 0) for topic in body.topics)
+    answers = []
+    for name, topic in {topic.name: topic for topic in body.topics}.items():
+        try:
+            if names[name] > 1:
+                raise InvalidRequestError("Duplicate topic name.")
+            if asked > PARTITIONS_MAX:
+                raise InvalidPartitionsError(
+                    f"Excessively large number of partitions per request: more than {PARTITIONS_MAX}."
+                )
+            answers.append(await _create(request, topic))
+        except KafkaError as error:
+            answers.append({"name": name, "error_code": error.code, "error_message": str(error)})
+    return {"topics": answers}
+
+
+async def _create(request: Request, asked: Any) -> dict[str, Any]:
+    allows = request.context.authorizer.allows
+    principal = request.connection.principal
+    if not (
+        allows(principal, Operation.CREATE, Resource.CLUSTER, CLUSTER_NAME)
+        or allows(principal, Operation.CREATE, Resource.TOPIC, asked.name)
+    ):
+        raise TopicAuthorizationError()
+    assignments = [(each.partition_index, each.broker_ids) for each in asked.assignments]
+    new = NewTopic(
+        asked.name,
+        asked.num_partitions,
+        asked.replication_factor,
+        assignments or None,
+        {config.name: config.value for config in asked.configs},
+    )
+    admin = request.context.broker.topic_admin
+    count = admin.plan(new)
+    topic = await admin.create(new, timeout_ms=request.body.timeout, validate_only=request.body.validate_only)
+    return {
+        "name": asked.name,
+        "topic_id": None if request.body.validate_only else topic.topic_id,
+        "error_code": 0,
+        "error_message": None,
+        "num_partitions": count,
+        "replication_factor": 1,
+        "configs": _configs(request, topic),
+    }
+
+
+def _configs(request: Request, topic: Topic) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": entry.setting.name,
+            "value": entry.value,
+            "read_only": entry.read_only,
+            "config_source": int(entry.source),
+            "is_sensitive": False,
+        }
+        for entry in request.context.broker.settings.current.describe_topic(topic.overrides)
+    ]

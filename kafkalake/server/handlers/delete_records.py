@@ -1,0 +1,38 @@
+"""DeleteRecords (21), versions 0-2: move the log start of partitions forward. 2: flexible.
+
+Offset -1 stands for the high watermark. The records are gone for every reader when the answer is there; whole segments below
+the new start are deleted later.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kafkalake.broker.offsets import delete_records
+from kafkalake.errors import KafkaError, UnknownTopicOrPartitionError
+from kafkalake.server.authorizer import Operation
+from kafkalake.server.request import Request
+from kafkalake.server.topic_lookup import find_topic
+
+
+def handle(request: Request) -> dict[str, Any]:
+    return {
+        "topics": [
+            {"name": topic.name, "partitions": [_partition(request, topic.name, each) for each in topic.partitions]}
+            for topic in request.body.topics
+        ]
+    }
+
+
+def _partition(request: Request, name: str, asked: Any) -> dict[str, Any]:
+    answer = {"partition_index": asked.partition_index, "low_watermark": -1, "error_code": 0}
+    try:
+        topic = find_topic(request, Operation.DELETE, name)
+        if not 0 <= asked.partition_index < len(topic.partitions):
+            raise UnknownTopicOrPartitionError()
+        partition = topic.partitions[asked.partition_index]
+        answer["low_watermark"] = delete_records(partition, asked.offset)
+        request.context.broker.moved(partition)
+    except KafkaError as error:
+        answer["error_code"] = error.code
+    return answer

@@ -1,0 +1,54 @@
+"""DeleteTopics (20), versions 1-6: delete topics by name, from 6 on also by id.
+
+- 4: flexible. 5: error messages. 6: topic ids. A topic that is named twice, or by name and by id at once, gets INVALID_REQUEST.
+- Acknowledged when the topic is out of Delta and no longer served; its files go after `file.delete.delay.ms`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from types import SimpleNamespace
+from typing import Any
+
+from kafkalake.broker.topics import Topic
+from kafkalake.errors import InvalidRequestError, KafkaError, KafkaStorageError
+from kafkalake.server.authorizer import Operation
+from kafkalake.server.request import Request
+from kafkalake.server.topic_lookup import find_topic, find_topic_by_id
+
+
+async def handle(request: Request) -> dict[str, Any]:
+    body = request.body
+    by_name = [SimpleNamespace(name=name, topic_id=None) for name in getattr(body, "topic_names", ())]
+    asked = body.topics if request.version >= 6 else by_name
+    times = Counter((each.name, each.topic_id) for each in asked)
+    return {"responses": [await _delete(request, each, times) for each in asked]}
+
+
+async def _delete(request: Request, asked: Any, times: Counter[Any]) -> dict[str, Any]:
+    answer = {"name": asked.name, "topic_id": asked.topic_id, "error_code": 0, "error_message": None}
+    try:
+        if times[asked.name, asked.topic_id] > 1:
+            raise InvalidRequestError("Duplicate topic name." if asked.name is not None else "Duplicate topic id.")
+        if not request.context.broker.config.delete_topic_enable:
+            raise TopicDeletionDisabledError()
+        topic = _find(request, asked)
+        answer.update(name=topic.name, topic_id=topic.topic_id)
+        await request.context.broker.topic_admin.delete(topic, timeout_ms=request.body.timeout)
+    except KafkaError as error:
+        answer.update(error_code=error.code, error_message=str(error))
+    return answer
+
+
+def _find(request: Request, asked: Any) -> Topic:
+    if asked.topic_id is not None:
+        if asked.name is not None:
+            raise InvalidRequestError("You may not specify both topic name and topic id.")
+        return find_topic_by_id(request, Operation.DELETE, asked.topic_id)
+    if asked.name is None:
+        raise InvalidRequestError("Neither topic name nor id were specified.")
+    return find_topic(request, Operation.DELETE, asked.name)
+
+
+class TopicDeletionDisabledError(KafkaStorageError):
+    """`delete.topic.enable` is off."""

@@ -1,0 +1,93 @@
+"""DescribeConfigs (32), versions 1-4: the settings of topics (resource type 2) and of this broker (4).
+
+- 1: sources and synonyms. 3: types and documentation. 4: flexible.
+- No keys means all settings; a key that is no setting is left out, as in Kafka.
+- A broker is named by its id; the empty name stands for the cluster's default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from kafkalake.config import ConfigEntry, ConfigSource
+from kafkalake.errors import ClusterAuthorizationError, InvalidRequestError, KafkaError
+from kafkalake.server.authorizer import CLUSTER_NAME, Operation, Resource
+from kafkalake.server.request import Request
+from kafkalake.server.topic_lookup import find_topic
+
+TOPIC, BROKER, BROKER_LOGGER = 2, 4, 8
+
+
+def handle(request: Request) -> dict[str, Any]:
+    return {"results": [_describe(request, resource) for resource in request.body.resources]}
+
+
+def _describe(request: Request, resource: Any) -> dict[str, Any]:
+    answer = {
+        "error_code": 0,
+        "error_message": None,
+        "resource_type": resource.resource_type,
+        "resource_name": resource.resource_name,
+        "configs": [],
+    }
+    try:
+        entries = _entries(request, resource.resource_type, resource.resource_name)
+    except KafkaError as error:
+        answer.update(error_code=error.code, error_message=str(error))
+        return answer
+    keys: Collection[str] | None = resource.configuration_keys or None
+    body = request.body
+    answer["configs"] = [
+        _entry(
+            entry,
+            synonyms=body.include_synonyms,
+            documentation=getattr(body, "include_documentation", False),
+        )
+        for entry in entries
+        if keys is None or entry.setting.name in keys
+    ]
+    return answer
+
+
+def _entries(request: Request, resource_type: int, name: str) -> list[ConfigEntry]:
+    settings = request.context.broker.settings.current
+    if resource_type == TOPIC:
+        topic = find_topic(request, Operation.DESCRIBE_CONFIGS, name)
+        return settings.describe_topic(topic.overrides)
+    if resource_type == BROKER:
+        allows = request.context.authorizer.allows
+        if not allows(request.connection.principal, Operation.DESCRIBE_CONFIGS, Resource.CLUSTER, CLUSTER_NAME):
+            raise ClusterAuthorizationError()
+        if not name:
+            return settings.describe_cluster_default()
+        check_broker_name(request, name)
+        return settings.describe_broker()
+    raise InvalidRequestError(f"Unsupported resource type: {resource_type}")
+
+
+def check_broker_name(request: Request, name: str) -> None:
+    """Raise `InvalidRequestError` where `name` is not this broker's id."""
+    broker_id = request.context.broker.identity.broker_id
+    try:
+        named = int(name)
+    except ValueError:
+        raise InvalidRequestError(f"Broker id must be an integer, but it is: {name}") from None
+    if named != broker_id:
+        raise InvalidRequestError(f"Unexpected broker id, expected {broker_id} or empty string, but received {name}")
+
+
+def _entry(entry: ConfigEntry, *, synonyms: bool, documentation: bool) -> dict[str, Any]:
+    return {
+        "name": entry.setting.name,
+        "value": entry.value,
+        "read_only": entry.read_only,
+        "config_source": int(entry.source),
+        "is_default": entry.source is ConfigSource.DEFAULT,
+        "is_sensitive": False,
+        "synonyms": [{"name": each.name, "value": each.value, "source": int(each.source)} for each in entry.synonyms]
+        if synonyms
+        else [],
+        "config_type": entry.setting.kind.value,
+        "documentation": entry.setting.documentation if documentation else None,
+    }

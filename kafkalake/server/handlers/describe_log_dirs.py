@@ -1,0 +1,58 @@
+"""DescribeLogDirs (35), versions 1-4: the log directory and the size of each partition in it. 2: flexible. 4: disk space.
+
+There is one log directory. Null topics means all; a partition that is not here is left out.
+"""
+
+from __future__ import annotations
+
+import shutil
+from typing import Any
+
+from kafkalake.broker.partition import Partition
+from kafkalake.errors import ClusterAuthorizationError, KafkaStorageError
+from kafkalake.server.authorizer import CLUSTER_NAME, Operation, Resource
+from kafkalake.server.request import Request
+
+
+async def handle(request: Request) -> dict[str, Any]:
+    allows = request.context.authorizer.allows
+    if not allows(request.connection.principal, Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME):
+        return {"error_code": ClusterAuthorizationError.code, "results": []}
+    broker = request.context.broker
+    chosen = _chosen(request)
+    root = broker.logs.root
+    try:
+        sizes = await broker.run_blocking(lambda: [each.log.size_bytes for each in chosen])
+        disk = shutil.disk_usage(root)
+    except (OSError, KafkaStorageError):
+        return {"results": [{"error_code": KafkaStorageError.code, "log_dir": str(root)}]}
+    topics: dict[str, list[dict[str, Any]]] = {}
+    for partition, size in zip(chosen, sizes, strict=True):
+        topics.setdefault(partition.topic.name, []).append(
+            {"partition_index": partition.index, "partition_size": size, "offset_lag": 0, "is_future_key": False}
+        )
+    return {
+        "error_code": 0,
+        "results": [
+            {
+                "error_code": 0,
+                "log_dir": str(root),
+                "topics": [{"name": name, "partitions": partitions} for name, partitions in topics.items()],
+                "total_bytes": disk.total,
+                "usable_bytes": disk.free,
+            }
+        ],
+    }
+
+
+def _chosen(request: Request) -> list[Partition]:
+    topics = request.context.broker.topics
+    asked = request.body.topics
+    if asked is None:
+        return list(topics.partitions())
+    chosen = []
+    for each in asked:
+        topic = topics.find(each.topic)
+        if topic is not None:
+            chosen += [topic.partitions[index] for index in each.partitions if 0 <= index < len(topic.partitions)]
+    return chosen

@@ -1,0 +1,85 @@
+"""DescribeTopicPartitions (75), version 0: topics and partitions in pages (KIP-966).
+
+No topics means all. Topics come by name; `response_partition_limit` (at most `max.request.partition.size.limit`) bounds a page, and
+the cursor in the answer names the first partition of the next one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kafkalake.broker.topic_names import check_topic_name
+from kafkalake.errors import InvalidTopicError, KafkaError, UnknownTopicOrPartitionError
+from kafkalake.server.authorizer import Operation, Resource
+from kafkalake.server.handlers.metadata import TOPIC_OPERATIONS, operation_bits
+from kafkalake.server.request import Request
+from kafkalake.server.topic_lookup import allows_topic, find_topic
+
+
+def handle(request: Request) -> dict[str, Any]:
+    body = request.body
+    broker = request.context.broker
+    everything = not body.topics
+    if everything:
+        names = [name for name in broker.topics.names() if allows_topic(request, Operation.DESCRIBE, name)]
+    else:
+        names = sorted({topic.name for topic in body.topics})
+    first_partition = 0
+    if body.cursor is not None:
+        names = [name for name in names if name >= body.cursor.topic_name]
+        if names and names[0] == body.cursor.topic_name:
+            first_partition = max(body.cursor.partition_index, 0)
+    limit = max(1, min(body.response_partition_limit, broker.config.max_request_partition_size_limit))
+    topics: list[dict[str, Any]] = []
+    for name in names:
+        if limit <= 0:
+            return {"topics": topics, "next_cursor": {"topic_name": name, "partition_index": 0}}
+        described, following = _describe(request, name, first_partition, limit)
+        topics.append(described)
+        if following is not None:
+            return {"topics": topics, "next_cursor": {"topic_name": name, "partition_index": following}}
+        limit -= len(described["partitions"])
+        first_partition = 0
+    return {"topics": topics, "next_cursor": None}
+
+
+def _describe(request: Request, name: str, first: int, limit: int) -> tuple[dict[str, Any], int | None]:
+    """A topic's partitions from `first` on, at most `limit`; the index after them where there are more."""
+    try:
+        topic = find_topic(request, Operation.DESCRIBE, name)
+    except UnknownTopicOrPartitionError as error:
+        return {"error_code": _error_of(name, error).code, "name": name, "partitions": []}, None
+    except KafkaError as error:
+        return {"error_code": error.code, "name": name, "partitions": []}, None
+    broker_id = request.context.broker.identity.broker_id
+    shown = topic.partitions[first : first + limit]
+    answer = {
+        "error_code": 0,
+        "name": topic.name,
+        "topic_id": topic.topic_id,
+        "is_internal": False,
+        "partitions": [
+            {
+                "error_code": 0,
+                "partition_index": partition.index,
+                "leader_id": broker_id,
+                "leader_epoch": partition.leader_epoch,
+                "replica_nodes": (broker_id,),
+                "isr_nodes": (broker_id,),
+                "eligible_leader_replicas": (),
+                "last_known_elr": (),
+            }
+            for partition in shown
+        ],
+        "topic_authorized_operations": operation_bits(request, TOPIC_OPERATIONS, Resource.TOPIC, topic.name),
+    }
+    following = first + len(shown)
+    return answer, following if following < len(topic.partitions) else None
+
+
+def _error_of(name: str, unknown: KafkaError) -> KafkaError:
+    try:
+        check_topic_name(name)
+    except InvalidTopicError as error:
+        return error
+    return unknown

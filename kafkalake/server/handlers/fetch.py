@@ -1,0 +1,213 @@
+"""Fetch (1), versions 4-17: records from an offset on, with long poll and incremental sessions.
+
+- 5: log start offset. 7: sessions (KIP-227). 9: current leader epoch (KIP-320). 10: zstd. 11: rack. 12: flexible, last
+  fetched epoch and diverging epoch (KIP-595). 13: topics by id (KIP-516). 15-17: only replicas see a difference.
+- Records come from the cache of producers' bytes, or are encoded here from the stored Arrow messages.
+- A consumer that cannot read zstd (below version 10) gets UNSUPPORTED_COMPRESSION_TYPE for a topic that is sent in zstd.
+
+Answers are put together from pieces, so that cached records are not copied.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+from kafkalake.broker.fetch import (
+    CachedRecords,
+    Fetched,
+    FetchedPartition,
+    FetchRequest,
+    Isolation,
+    StoredRecords,
+)
+from kafkalake.broker.fetch_sessions import FetchPartition, PartitionKey
+from kafkalake.errors import KafkaStorageError, LakeError
+from kafkalake.server.request import Buffer, Request
+from kafkalake.wire.record_batch import encode_fetched
+from kafkalake.wire.responses import append_varint
+
+_INT32 = struct.Struct(">i")
+_INT16 = struct.Struct(">h")
+_ABORTED = struct.Struct(">qq")
+_PARTITION_4 = struct.Struct(">ihqq")
+_PARTITION_5 = struct.Struct(">ihqqq")
+_NO_TOPIC_ID = bytes(16)
+
+
+def handle(request: Request) -> None:
+    body = request.body
+    by_id = request.version >= 13
+    partitions: list[FetchPartition] = []
+    for topic in body.topics:
+        key = topic.topic_id if by_id else topic.topic
+        for asked in topic.partitions:
+            partitions.append(
+                FetchPartition(
+                    key,
+                    asked.partition,
+                    asked.fetch_offset,
+                    asked.partition_max_bytes,
+                    getattr(asked, "current_leader_epoch", -1),
+                    getattr(asked, "last_fetched_epoch", -1),
+                )
+            )
+    forgotten: list[PartitionKey] = []
+    for topic in getattr(body, "forgotten_topics_data", ()):
+        key = topic.topic_id if by_id else topic.topic
+        forgotten += [(key, index) for index in topic.partitions]
+    asked_for = FetchRequest(
+        partitions,
+        forgotten,
+        getattr(body, "session_id", 0),
+        getattr(body, "session_epoch", -1),
+        by_id,
+        Isolation.READ_COMMITTED if body.isolation_level == 1 else Isolation.READ_UNCOMMITTED,
+        body.min_bytes,
+        body.max_bytes,
+        body.max_wait,
+    )
+    broker = request.context.broker
+    waiting = broker.fetcher.fetch(asked_for, lambda fetched: _reply(request, asked_for, fetched))
+    if waiting is not None:
+        request.on_abandoned = lambda: broker.purgatory.discard(waiting)
+
+
+def _reply(request: Request, asked_for: FetchRequest, fetched: Fetched) -> None:
+    request.on_abandoned = None
+    version = request.version
+    flexible = version >= 12
+    out = _Pieces()
+    head = out.current
+    head += bytes(4)
+    head += _INT32.pack(request.correlation_id)
+    if flexible:
+        head.append(0)
+    head += bytes(4)  # throttle time
+    if version >= 7:
+        head += _INT16.pack(fetched.error.code if fetched.error is not None else 0)
+        head += _INT32.pack(fetched.session_id)
+    topics: dict[Any, list[FetchedPartition]] = {}
+    for partition in fetched.partitions:
+        topics.setdefault(partition.topic, []).append(partition)
+    _length(head, len(topics), flexible=flexible)
+    budget = _Budget(min(asked_for.max_bytes, request.context.broker.config.fetch_max_bytes))
+    for key, partitions in topics.items():
+        if version >= 13:
+            out.current += key.bytes if key is not None else _NO_TOPIC_ID
+        else:
+            name = key.encode()
+            if flexible:
+                append_varint(out.current, len(name) + 1)
+            else:
+                out.current += _INT16.pack(len(name))
+            out.current += name
+        _length(out.current, len(partitions), flexible=flexible)
+        for partition in partitions:
+            _encode_partition(out, version, partition, budget)
+        if flexible:
+            out.current.append(0)
+    if flexible:
+        out.current.append(0)
+    request.reply_buffers(out.finish())
+
+
+class _Pieces:
+    """A response under way: `current` is written to, `add` puts a piece behind it that is not copied."""
+
+    def __init__(self) -> None:
+        self.current = bytearray()
+        self._pieces: list[Buffer] = [self.current]
+        self._bytes = 0
+
+    def add(self, piece: Buffer) -> None:
+        self._pieces.append(piece)
+        self._bytes += len(piece)
+
+    def go_on(self) -> None:
+        """After the last `add`: what is written next goes into a new piece."""
+        self.current = bytearray()
+        self._pieces.append(self.current)
+
+    def finish(self) -> list[Buffer]:
+        """The pieces, with the size in front."""
+        head = self._pieces[0]
+        size = sum(len(piece) for piece in self._pieces) - 4
+        _INT32.pack_into(head, 0, size)
+        return [piece for piece in self._pieces if len(piece)]
+
+
+class _Budget:
+    """Bytes that the answer may still hold; `empty` until it has records."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+        self.empty = True
+
+
+def _length(out: bytearray, count: int, *, flexible: bool) -> None:
+    if flexible:
+        append_varint(out, count + 1)
+    else:
+        out += _INT32.pack(count)
+
+
+def _encode_partition(out: _Pieces, version: int, partition: FetchedPartition, budget: _Budget) -> None:
+    flexible = version >= 12
+    error = partition.error
+    pieces: list[Any] = []
+    try:
+        pieces = _records(partition.records, budget)
+    except LakeError as failure:
+        error = KafkaStorageError(str(failure))
+    head = out.current
+    code = 0 if error is None else error.code
+    watermarks = (partition.high_watermark, partition.last_stable_offset)
+    if version >= 5:
+        head += _PARTITION_5.pack(partition.partition, code, *watermarks, partition.log_start_offset)
+    else:
+        head += _PARTITION_4.pack(partition.partition, code, *watermarks)
+    aborted = partition.aborted
+    if aborted is None:
+        head += b"\x00" if flexible else b"\xff\xff\xff\xff"
+    else:
+        _length(head, len(aborted), flexible=flexible)
+        for transaction in aborted:
+            head += _ABORTED.pack(transaction.producer_id, transaction.first_offset)
+            if flexible:
+                head.append(0)
+    if version >= 11:
+        head += b"\xff\xff\xff\xff"  # no preferred read replica
+    _length(head, sum(len(piece) for piece in pieces), flexible=flexible)
+    if pieces:
+        for piece in pieces:
+            out.add(piece)
+        out.go_on()
+    if flexible:
+        _tagged_fields(out.current, partition)
+
+
+def _tagged_fields(out: bytearray, partition: FetchedPartition) -> None:
+    diverging = partition.diverging
+    if diverging is None:
+        out.append(0)
+        return
+    out += b"\x01\x00\x0d"  # one field: tag 0, 13 bytes
+    out += struct.pack(">iq", diverging.epoch, diverging.end_offset) + b"\x00"
+
+
+def _records(records: CachedRecords | StoredRecords | None, budget: _Budget) -> list[Any]:
+    """The record batches as pieces. Raises `LakeError`."""
+    if records is None:
+        return []
+    if isinstance(records, CachedRecords):
+        budget.left -= records.size_bytes
+        budget.empty = False
+        return list(records.views)
+    limit = min(records.max_bytes, max(budget.left, 0))
+    encoded = encode_fetched(records.messages, records.start_offset, records.end_offset, limit)
+    if len(encoded) > limit and not (records.first_whole and budget.empty):
+        return []
+    budget.left -= len(encoded)
+    budget.empty = budget.empty and not len(encoded)
+    return [encoded] if len(encoded) else []

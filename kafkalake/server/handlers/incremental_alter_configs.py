@@ -1,0 +1,91 @@
+"""IncrementalAlterConfigs (44), versions 0-1: set, delete, append to or subtract from single settings (KIP-339). 1: flexible.
+
+- Append and subtract are for lists (`cleanup.policy`) only, INVALID_CONFIG for others.
+- A setting that is named twice for one resource, or an unknown operation, gets INVALID_REQUEST.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from kafkalake.config_definitions import BROKER_SETTINGS, TOPIC_SETTINGS, Kind
+from kafkalake.errors import InvalidConfigError, InvalidRequestError, KafkaError
+from kafkalake.server.config_changes import change_resource
+from kafkalake.server.handlers.describe_configs import TOPIC
+from kafkalake.server.request import Request
+
+SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
+
+
+async def handle(request: Request) -> dict[str, Any]:
+    resources = request.body.resources
+    times = Counter((each.resource_type, each.resource_name) for each in resources)
+    answers = []
+    for resource in resources:
+        answer = {
+            "error_code": 0,
+            "error_message": None,
+            "resource_type": resource.resource_type,
+            "resource_name": resource.resource_name,
+        }
+        try:
+            if times[resource.resource_type, resource.resource_name] > 1:
+                raise InvalidRequestError("Each resource must appear at most once.")
+            _check(resource)
+            await change_resource(
+                request,
+                resource.resource_type,
+                resource.resource_name,
+                partial(_apply, resource),
+                validate_only=request.body.validate_only,
+            )
+        except KafkaError as error:
+            answer.update(error_code=error.code, error_message=str(error))
+        answers.append(answer)
+    return {"responses": answers}
+
+
+def _check(resource: Any) -> None:
+    names = Counter(config.name for config in resource.configs)
+    for config in resource.configs:
+        if not config.name:
+            raise InvalidRequestError("Resource name cannot be empty")
+        if names[config.name] > 1:
+            raise InvalidRequestError(f"Error due to duplicate config keys for {resource.resource_name}: {config.name}")
+        if config.config_operation not in (SET, DELETE, APPEND, SUBTRACT):
+            raise InvalidRequestError(f"Unknown alter config operation {config.config_operation}")
+        if config.value is None and config.config_operation != DELETE:
+            raise InvalidRequestError(f"Null value not supported for : {config.name}")
+
+
+def _apply(resource: Any, present: dict[str, str]) -> Mapping[str, str | None]:
+    """The settings after the changes; `present` are those that are set now."""
+    settings = TOPIC_SETTINGS if resource.resource_type == TOPIC else BROKER_SETTINGS
+    changed: dict[str, str | None] = dict(present)
+    for config in resource.configs:
+        if config.config_operation == SET:
+            changed[config.name] = config.value
+        elif config.config_operation == DELETE:
+            changed.pop(config.name, None)
+            if config.name not in settings:
+                raise InvalidConfigError(f"Unknown topic config name: {config.name}")
+        else:
+            setting = settings.get(config.name)
+            if setting is None:
+                raise InvalidConfigError(f"Unknown topic config name: {config.name}")
+            if setting.kind is not Kind.LIST:
+                raise InvalidConfigError(
+                    f"Can't {'APPEND' if config.config_operation == APPEND else 'SUBTRACT'} to key {config.name} "
+                    "because its type is not LIST."
+                )
+            members = [each for each in (present.get(config.name, str(setting.default)) or "").split(",") if each]
+            given = [each.strip() for each in config.value.split(",")]
+            if config.config_operation == APPEND:
+                members += [each for each in given if each not in members]
+            else:
+                members = [each for each in members if each not in given]
+            changed[config.name] = ",".join(members)
+    return changed

@@ -1,0 +1,118 @@
+"""Metadata (3), versions 0-13: brokers, topics, partitions and who leads them.
+
+- 0: an empty list means all topics. 1: null means all, empty none; controller, rack, internal topics. 2: cluster id.
+  4: the client may forbid auto creation. 5: offline replicas. 7: leader epoch. 8: authorised operations. 10: topic ids in
+  the answer. 12: topics may be asked for by id. 13: an error for the whole answer.
+- Auto creation, where `auto.create.topics.enable` and the client allow it: the topic is created (num.partitions) before the
+  answer, so the client finds it at once; Kafka answers first and lets the client ask again.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from kafkalake.broker.topics import Topic
+from kafkalake.errors import KafkaError, TopicAlreadyExistsError
+from kafkalake.server.authorizer import CLUSTER_NAME, Operation, Resource
+from kafkalake.server.request import Request
+from kafkalake.server.topic_lookup import allows_topic, find_topic, find_topic_by_id
+
+_NOT_ASKED = -(2**31)
+CLUSTER_OPERATIONS = (Operation.CREATE, Operation.ALTER, Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS,
+                      Operation.ALTER_CONFIGS, Operation.IDEMPOTENT_WRITE)  # fmt: skip
+TOPIC_OPERATIONS = (Operation.READ, Operation.WRITE, Operation.CREATE, Operation.DELETE, Operation.ALTER,
+                    Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS)  # fmt: skip
+
+
+async def handle(request: Request) -> dict[str, Any]:
+    body = request.body
+    asked = body.topics
+    everything = asked is None or (request.version == 0 and not asked)
+    if everything:
+        topics = [
+            _topic(request, topic)
+            for topic in request.context.broker.topics
+            if allows_topic(request, Operation.DESCRIBE, topic.name)
+        ]
+    else:
+        may_create = getattr(body, "allow_auto_topic_creation", True)
+        topics = [await _find(request, each, may_create=may_create) for each in asked]
+    return {**_cluster(request), "topics": topics}
+
+
+def _cluster(request: Request) -> dict[str, Any]:
+    broker = request.context.broker
+    operations = _NOT_ASKED
+    if getattr(request.body, "include_cluster_authorized_operations", False):
+        operations = operation_bits(request, CLUSTER_OPERATIONS, Resource.CLUSTER, CLUSTER_NAME)
+    return {
+        "brokers": [
+            {
+                "node_id": broker.identity.broker_id,
+                "host": broker.identity.host,
+                "port": broker.identity.port,
+                "rack": broker.config.broker_rack,
+            }
+        ],
+        "cluster_id": broker.identity.cluster_id,
+        "controller_id": broker.identity.broker_id,
+        "cluster_authorized_operations": operations,
+    }
+
+
+def operation_bits(request: Request, operations: tuple[Operation, ...], resource: Resource, name: str) -> int:
+    """The operations that are allowed, as Kafka's bit set: bit n stands for operation number n (KIP-430)."""
+    allows = request.context.authorizer.allows
+    principal = request.connection.principal
+    return sum(1 << each.value for each in operations if allows(principal, each, resource, name))
+
+
+async def _find(request: Request, asked: Any, *, may_create: bool) -> dict[str, Any]:
+    topic_id: UUID | None = getattr(asked, "topic_id", None)
+    name: str | None = asked.name
+    try:
+        if topic_id is not None:
+            return _topic(request, find_topic_by_id(request, Operation.DESCRIBE, topic_id))
+        broker = request.context.broker
+        assert name is not None or request.version >= 10
+        if name is not None and name not in broker.topics and may_create and broker.config.auto_create_topics_enable:
+            await _create(request, name)
+        return _topic(request, find_topic(request, Operation.DESCRIBE, name or ""))
+    except KafkaError as error:
+        return {"error_code": error.code, "name": name or ("" if request.version < 12 else None), "topic_id": topic_id}
+
+
+async def _create(request: Request, name: str) -> None:
+    if not request.context.authorizer.allows(request.connection.principal, Operation.CREATE, Resource.TOPIC, name):
+        return
+    try:
+        await request.context.broker.topic_admin.auto_create(name)
+    except TopicAlreadyExistsError:
+        return
+
+
+def _topic(request: Request, topic: Topic) -> dict[str, Any]:
+    broker_id = request.context.broker.identity.broker_id
+    operations = _NOT_ASKED
+    if getattr(request.body, "include_topic_authorized_operations", False):
+        operations = operation_bits(request, TOPIC_OPERATIONS, Resource.TOPIC, topic.name)
+    replicas = (broker_id,)
+    return {
+        "error_code": 0,
+        "name": topic.name,
+        "topic_id": topic.topic_id,
+        "is_internal": False,
+        "partitions": [
+            {
+                "error_code": 0,
+                "partition_index": partition.index,
+                "leader_id": broker_id,
+                "leader_epoch": partition.leader_epoch,
+                "replica_nodes": replicas,
+                "isr_nodes": replicas,
+            }
+            for partition in topic.partitions
+        ],
+        "topic_authorized_operations": operations,
+    }

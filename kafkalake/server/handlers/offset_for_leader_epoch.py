@@ -1,0 +1,39 @@
+"""OffsetForLeaderEpoch (23), versions 2-4: where a leader epoch ended, by which a consumer finds truncation (KIP-320).
+
+- 3: replica id. 4: flexible. The answer is the largest epoch not above the asked one, and the offset after its last record.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kafkalake.broker.offsets import end_of_epoch
+from kafkalake.errors import KafkaError, UnknownTopicOrPartitionError
+from kafkalake.server.authorizer import Operation
+from kafkalake.server.request import Request
+from kafkalake.server.topic_lookup import find_topic
+
+
+def handle(request: Request) -> dict[str, Any]:
+    return {
+        "topics": [
+            {"topic": topic.topic, "partitions": [_partition(request, topic.topic, each) for each in topic.partitions]}
+            for topic in request.body.topics
+        ]
+    }
+
+
+def _partition(request: Request, name: str, asked: Any) -> dict[str, Any]:
+    answer = {"error_code": 0, "partition": asked.partition, "leader_epoch": -1, "end_offset": -1}
+    try:
+        topic = find_topic(request, Operation.DESCRIBE, name)
+        if not 0 <= asked.partition < len(topic.partitions):
+            raise UnknownTopicOrPartitionError()
+        partition = topic.partitions[asked.partition]
+        partition.check_leader_epoch(asked.current_leader_epoch)
+        end = end_of_epoch(partition, asked.leader_epoch)
+    except KafkaError as error:
+        answer["error_code"] = error.code
+        return answer
+    answer.update(leader_epoch=end.epoch, end_offset=end.end_offset)
+    return answer

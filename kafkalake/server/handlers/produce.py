@@ -1,0 +1,212 @@
+"""Produce (0), versions 3-13: append one record batch per partition.
+
+- 5: log start offset in the answer. 8: error messages and, per record, which ones were wrong. 9: flexible. 10: the current
+  leader, where the client has the wrong one (never here: one broker leads everything). 13: topics by id.
+- acks: 0 has no answer (an error closes the connection, as in Kafka, so that the client finds out), 1 and all are answered
+  when the log has the batch; all also asks for `min.insync.replicas`.
+- Compression: what the producer chose, or the topic's `compression.type`.
+- A transactional batch is refused with INVALID_TXN_STATE until transactions are there.
+
+Hot path: one pass, no task, answers written by hand rather than through the generic encoder.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+from kafkalake.broker.partition import Partition
+from kafkalake.broker.produce import ProducedBatch, ProduceRequest
+from kafkalake.broker.topics import Topic
+from kafkalake.config import TopicConfig
+from kafkalake.errors import (
+    InvalidRequiredAcksError,
+    InvalidTxnStateError,
+    KafkaError,
+    NotEnoughReplicasError,
+    UnknownTopicOrPartitionError,
+)
+from kafkalake.record import layout as at
+from kafkalake.record.batch import RecordBatch
+from kafkalake.server.authorizer import Operation
+from kafkalake.server.request import Request
+from kafkalake.server.topic_lookup import find_topic, find_topic_by_id
+from kafkalake.wire.compression import CODECS
+from kafkalake.wire.record_batch import BatchLimits, decode_produced
+from kafkalake.wire.responses import append_varint
+
+_TRANSACTIONAL = at.ATTRIBUTE_TRANSACTIONAL
+_FIXED_4 = struct.Struct(">ihqq")
+_FIXED_5 = struct.Struct(">ihqqq")
+_INT32 = struct.Struct(">i")
+_INT16 = struct.Struct(">h")
+
+
+class _TopicRules:
+    """What the topic's settings mean for a batch; made once per `TopicConfig`."""
+
+    __slots__ = ("codec", "config", "keeps_bytes", "limits")
+
+    def __init__(self, config: TopicConfig, request_bytes_max: int) -> None:
+        self.config = config
+        self.limits = BatchLimits(
+            max_message_bytes=config.max_message_bytes,
+            max_decompressed_bytes=request_bytes_max,
+            timestamp_before_max_ms=config.message_timestamp_before_max_ms,
+            timestamp_after_max_ms=config.message_timestamp_after_max_ms,
+            key_required="compact" in config.cleanup_policy,
+        )
+        self.codec = -1 if config.compression_type == "producer" else CODECS[config.compression_type]
+        self.keeps_bytes = config.message_timestamp_type == "CreateTime"
+
+
+_rules: dict[Topic, _TopicRules] = {}
+
+
+def _rules_of(topic: Topic, request: Request) -> _TopicRules:
+    rules = _rules.get(topic)
+    if rules is None or rules.config is not topic.config:
+        if len(_rules) > 100_000:
+            _rules.clear()
+        rules = _rules[topic] = _TopicRules(topic.config, request.context.broker.config.socket_request_max_bytes)
+    return rules
+
+
+def handle(request: Request) -> None:
+    body = request.body
+    batches: list[ProducedBatch] = []
+    names: list[tuple[Any, list[Any]]] = []
+    for topic_data in body.topic_data:
+        names.append((topic_data, topic_data.partition_data))
+        _read_topic(request, topic_data, batches)
+    produced = ProduceRequest(batches, lambda done: _reply(request, names, done.batches))
+    produced.start(request.context.broker.append_queue)
+
+
+def _read_topic(request: Request, topic_data: Any, batches: list[ProducedBatch]) -> None:
+    try:
+        if request.version >= 13:
+            topic = find_topic_by_id(request, Operation.WRITE, topic_data.topic_id)
+        else:
+            topic = find_topic(request, Operation.WRITE, topic_data.name)
+    except KafkaError as error:
+        batches += [ProducedBatch(None, None, None, error) for _ in topic_data.partition_data]
+        return
+    rules = _rules_of(topic, request)
+    acks = request.body.acks
+    for data in topic_data.partition_data:
+        try:
+            batches.append(_read_batch(request, topic, rules, acks, data.index, data.records))
+        except KafkaError as error:
+            batches.append(ProducedBatch(None, None, None, error))
+
+
+def _read_batch(
+    request: Request, topic: Topic, rules: _TopicRules, acks: int, index: int, records: memoryview | None
+) -> ProducedBatch:
+    if acks not in (-1, 0, 1):
+        raise InvalidRequiredAcksError()
+    if not 0 <= index < len(topic.partitions):
+        raise UnknownTopicOrPartitionError()
+    partition: Partition = topic.partitions[index]
+    if acks == -1 and topic.config.min_insync_replicas > 1:
+        raise NotEnoughReplicasError(
+            f"The size of the current ISR : 1 is insufficient to satisfy the min.isr requirement of "
+            f"{topic.config.min_insync_replicas} for partition {partition.name}"
+        )
+    batch = decode_produced(b"" if records is None else records, rules.limits, request.context.clock.now_ms())
+    attributes = int(batch.header[at.ATTRIBUTES])
+    if attributes & _TRANSACTIONAL:
+        raise InvalidTxnStateError("transactions are not supported yet")
+    return ProducedBatch(partition, batch, _original(request, rules, batch, attributes, records))
+
+
+def _original(
+    request: Request, rules: _TopicRules, batch: RecordBatch, attributes: int, records: memoryview | None
+) -> bytes | memoryview | None:
+    """The producer's bytes where consumers may get them as they are; sets the codec in which they are to be sent else."""
+    codec = attributes & at.ATTRIBUTE_COMPRESSION_MASK
+    if rules.codec not in (-1, codec):
+        batch.header[at.ATTRIBUTES] = attributes & ~at.ATTRIBUTE_COMPRESSION_MASK | rules.codec
+        return None
+    if not rules.keeps_bytes or records is None:
+        return None
+    return records if request.body_is_kept else bytes(records)
+
+
+def _reply(request: Request, names: list[tuple[Any, list[Any]]], batches: Sequence[ProducedBatch]) -> None:
+    if request.body.acks == 0:
+        failed = [each.result for each in batches if isinstance(each.result, KafkaError)]
+        request.reply_nothing()
+        if failed:
+            request.connection.close(f"a produce request with acks=0 failed: {failed[0]}")
+        return
+    request.reply_buffers((_encode(request.version, request.correlation_id, names, batches),))
+
+
+def _encode(
+    version: int, correlation_id: int, names: list[tuple[Any, list[Any]]], batches: Sequence[ProducedBatch]
+) -> bytearray:
+    """The whole response, its size in front."""
+    flexible = version >= 9
+    out = bytearray(4)
+    out += _INT32.pack(correlation_id)
+    if flexible:
+        out.append(0)
+        append_varint(out, len(names) + 1)
+    else:
+        out += _INT32.pack(len(names))
+    position = 0
+    for topic_data, partitions in names:
+        if version >= 13:
+            out += topic_data.topic_id.bytes if topic_data.topic_id is not None else bytes(16)
+        else:
+            name = topic_data.name.encode()
+            if flexible:
+                append_varint(out, len(name) + 1)
+            else:
+                out += _INT16.pack(len(name))
+            out += name
+        if flexible:
+            append_varint(out, len(partitions) + 1)
+        else:
+            out += _INT32.pack(len(partitions))
+        for data in partitions:
+            _encode_partition(out, version, data.index, batches[position])
+            position += 1
+        if flexible:
+            out.append(0)
+    out += bytes(5 if flexible else 4)  # throttle time 0, no tagged fields
+    _INT32.pack_into(out, 0, len(out) - 4)
+    return out
+
+
+def _encode_partition(out: bytearray, version: int, index: int, batch: ProducedBatch) -> None:
+    result = batch.result
+    assert result is not None
+    message = None
+    if isinstance(result, KafkaError):
+        error, base_offset, append_time, log_start = result.code, -1, -1, -1
+        message = str(result).encode()
+    else:
+        error, base_offset = 0, result.base_offset
+        append_time, log_start = result.log_append_time_ms, result.log_start_offset
+    if version >= 5:
+        out += _FIXED_5.pack(index, error, base_offset, append_time, log_start)
+    else:
+        out += _FIXED_4.pack(index, error, base_offset, append_time)
+    if version >= 9:
+        if message is None:
+            out += b"\x01\x00\x00"  # no record errors, no message, no tagged fields
+        else:
+            out.append(1)
+            append_varint(out, len(message) + 1)
+            out += message
+            out.append(0)
+    elif version >= 8:
+        out += b"\x00\x00\x00\x00"
+        if message is None:
+            out += b"\xff\xff"
+        else:
+            out += _INT16.pack(len(message)) + message

@@ -1,0 +1,106 @@
+"""The listening socket and the connections that came through it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+
+from kafkalake.server.connection import Connection
+from kafkalake.server.context import ServerContext
+
+logger = logging.getLogger(__name__)
+
+RECEIVE_BUFFER_BYTES = 256 * 1024
+_IDLE_CHECK_S_MAX = 10.0
+
+
+class Listener:
+    """Accepts connections up to the limits, closes idle ones, stops in order."""
+
+    def __init__(self, context: ServerContext) -> None:
+        self._context = context
+        self._connections: set[Connection] = set()
+        self._per_address: Counter[str] = Counter()
+        self._server: asyncio.Server | None = None
+        self._shared = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
+        self._idle_check: asyncio.TimerHandle | None = None
+
+    @property
+    def connections(self) -> int:
+        """Connections that are open."""
+        return len(self._connections)
+
+    async def start(self, host: str, port: int) -> int:
+        """Bind; returns the port (the one the system chose where `port` is 0). Raises `OSError`. Serves from `serve` on."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(
+            lambda: Connection(self._context, self, self._shared),
+            host,
+            port,
+            backlog=self._context.broker.config.socket_listen_backlog_size,
+            start_serving=False,
+        )
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def serve(self) -> None:
+        """Accept connections."""
+        assert self._server is not None
+        await self._server.start_serving()
+        self._check_idle()
+
+    async def stop(self, timeout_s: float) -> None:
+        """Accept no more, read no more; close each connection when it has its answers, at the latest after `timeout_s`."""
+        loop = asyncio.get_running_loop()
+        if self._idle_check is not None:
+            self._idle_check.cancel()
+        if self._server is not None:
+            self._server.close()
+        for connection in self._connections:
+            connection.stop_reading()
+        self._context.broker.finish_waiting()
+        deadline = loop.time() + timeout_s
+        while self._connections and loop.time() < deadline:
+            for connection in [each for each in self._connections if not each.has_requests]:
+                connection.close_quietly()
+            await asyncio.sleep(0.005)
+        for connection in list(self._connections):
+            connection.abort()
+
+    def admit(self, connection: Connection) -> bool:
+        """Whether a new connection may stay: `max.connections`, `max.connections.per.ip`."""
+        config = self._context.broker.config
+        if len(self._connections) >= config.max_connections:
+            logger.warning(
+                "connection refused peer=%s reason='max.connections is %d'", connection.peer, config.max_connections
+            )
+            return False
+        if self._per_address[connection.address] >= config.max_connections_per_ip:
+            logger.warning(
+                "connection refused peer=%s reason='max.connections.per.ip is %d'",
+                connection.peer,
+                config.max_connections_per_ip,
+            )
+            return False
+        self._connections.add(connection)
+        self._per_address[connection.address] += 1
+        return True
+
+    def forget(self, connection: Connection) -> None:
+        """A connection is closed."""
+        if connection in self._connections:
+            self._connections.remove(connection)
+            self._per_address[connection.address] -= 1
+            if not self._per_address[connection.address]:
+                del self._per_address[connection.address]
+
+    def _check_idle(self) -> None:
+        idle_ms = self._context.broker.config.connections_max_idle_ms
+        if idle_ms < 0:
+            return
+        oldest_ms = self._context.clock.monotonic_ms() - idle_ms
+        for connection in [each for each in self._connections if each.last_active_ms < oldest_ms]:
+            if not connection.is_waiting:
+                connection.close_idle()
+        delay_s = min(max(idle_ms / 4000, 0.05), _IDLE_CHECK_S_MAX)
+        self._idle_check = asyncio.get_running_loop().call_later(delay_s, self._check_idle)

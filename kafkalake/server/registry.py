@@ -1,0 +1,87 @@
+"""The APIs that this broker serves: key, name, versions, handler. What is listed here is what ApiVersions advertises.
+
+An API belongs in this list when it works in all the versions that it names. One line each; the handler's docstring says what
+the versions and the behaviour are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, NamedTuple
+
+from kafkalake.server.handlers import (
+    alter_configs,
+    api_versions,
+    create_partitions,
+    create_topics,
+    delete_records,
+    delete_topics,
+    describe_cluster,
+    describe_configs,
+    describe_log_dirs,
+    describe_topic_partitions,
+    fetch,
+    find_coordinator,
+    incremental_alter_configs,
+    init_producer_id,
+    list_offsets,
+    metadata,
+    offset_for_leader_epoch,
+    produce,
+)
+from kafkalake.server.request import Request
+
+Values = Mapping[str, Any]
+Answer = Values | Coroutine[Any, Any, Values] | None
+"""The answer, a coroutine that will give it, or None: the handler replies by itself."""
+
+
+class Api(NamedTuple):
+    """One API. `advertised_lowest` differs from `lowest` for Produce alone."""
+
+    key: int
+    name: str
+    lowest: int
+    highest: int
+    handle: Callable[[Request], Answer]
+    advertised_lowest: int
+
+
+def _api(
+    key: int, name: str, lowest: int, highest: int, handle: Callable[[Request], Answer], advertised_lowest: int = -1
+) -> Api:
+    return Api(key, name, lowest, highest, handle, lowest if advertised_lowest < 0 else advertised_lowest)
+
+
+PRODUCE_KEY = 0
+API_VERSIONS_KEY = 18
+
+_ALL = (
+    # Apache Kafka 4 advertises Produce from 0 on too: librdkafka compresses only where it sees that version.
+    _api(PRODUCE_KEY, "Produce", 3, 13, produce.handle, advertised_lowest=0),
+    _api(1, "Fetch", 4, 17, fetch.handle),
+    _api(2, "ListOffsets", 1, 10, list_offsets.handle),
+    _api(3, "Metadata", 0, 13, metadata.handle),
+    _api(10, "FindCoordinator", 0, 6, find_coordinator.handle),
+    _api(API_VERSIONS_KEY, "ApiVersions", 0, 4, api_versions.handle),
+    _api(19, "CreateTopics", 2, 7, create_topics.handle),
+    _api(20, "DeleteTopics", 1, 6, delete_topics.handle),
+    _api(21, "DeleteRecords", 0, 2, delete_records.handle),
+    _api(22, "InitProducerId", 0, 5, init_producer_id.handle),
+    _api(23, "OffsetForLeaderEpoch", 2, 4, offset_for_leader_epoch.handle),
+    _api(32, "DescribeConfigs", 1, 4, describe_configs.handle),
+    _api(33, "AlterConfigs", 0, 2, alter_configs.handle),
+    _api(35, "DescribeLogDirs", 1, 4, describe_log_dirs.handle),
+    _api(37, "CreatePartitions", 0, 3, create_partitions.handle),
+    _api(44, "IncrementalAlterConfigs", 0, 1, incremental_alter_configs.handle),
+    _api(60, "DescribeCluster", 0, 2, describe_cluster.handle),
+    _api(75, "DescribeTopicPartitions", 0, 0, describe_topic_partitions.handle),
+)
+
+APIS: dict[int, Api] = {api.key: api for api in _ALL}
+"""The APIs by their key."""
+
+
+def advertised() -> list[dict[str, int]]:
+    """The APIs as ApiVersions answers them."""
+    return [{"api_key": api.key, "min_version": api.advertised_lowest, "max_version": api.highest} for api in _ALL]

@@ -1,0 +1,76 @@
+"""One request on its way through the server, and its place in the line of answers of its connection."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from kafkalake.wire.responses import encode_response
+
+if TYPE_CHECKING:
+    from kafkalake.server.connection import Connection
+    from kafkalake.server.context import ServerContext
+
+Buffer = bytes | bytearray | memoryview
+
+
+class Request:
+    """What a handler gets. It returns the answer's values, or None and calls one of the `reply` methods later, once.
+
+    body: the message of `wire.requests`. Its `bytes` fields are views of a receive buffer that is used again after the handler
+    has returned, unless `body_is_kept`.
+    """
+
+    __slots__ = (
+        "answer",
+        "api_key",
+        "body",
+        "body_is_kept",
+        "client_id",
+        "connection",
+        "context",
+        "correlation_id",
+        "done",
+        "on_abandoned",
+        "version",
+    )
+
+    def __init__(
+        self,
+        connection: Connection,
+        context: ServerContext,
+        api_key: int,
+        version: int,
+        correlation_id: int,
+        client_id: str | None,
+        body: Any,
+        *,
+        body_is_kept: bool,
+    ) -> None:
+        self.connection = connection
+        self.context = context
+        self.api_key = api_key
+        self.version = version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+        self.body = body
+        self.body_is_kept = body_is_kept
+        self.done = False
+        self.answer: Sequence[Buffer] = ()
+        self.on_abandoned: Any = None
+
+    def reply(self, values: Mapping[str, Any]) -> None:
+        """Answer with the fields of `values`, encoded for the request's version."""
+        self.reply_buffers((encode_response(self.api_key, self.version, self.correlation_id, values),))
+
+    def reply_buffers(self, buffers: Sequence[Buffer]) -> None:
+        """Answer with a whole response, its size in front, in pieces."""
+        assert not self.done, "a request is answered once"
+        self.done = True
+        self.answer = buffers
+        self.body = None
+        self.connection.answered()
+
+    def reply_nothing(self) -> None:
+        """There is no answer to this request (acks=0)."""
+        self.reply_buffers(())

@@ -1,0 +1,39 @@
+"""Topics as requests name them: by name, or by id in later versions."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from kafkalake.broker.topics import Topic, Topics
+from kafkalake.errors import TopicAuthorizationError, UnknownTopicIdError
+from kafkalake.server.authorizer import Operation, Resource
+from kafkalake.server.request import Request
+
+
+def allows_topic(request: Request, operation: Operation, name: str) -> bool:
+    """Whether the request's principal may do this to the topic."""
+    return request.context.authorizer.allows(request.connection.principal, operation, Resource.TOPIC, name)
+
+
+def find_topic(request: Request, operation: Operation, name: str) -> Topic:
+    """The topic of that name, for `operation`. Raises `TopicAuthorizationError`, `UnknownTopicOrPartitionError`."""
+    if not allows_topic(request, operation, name):
+        raise TopicAuthorizationError()
+    return request.context.broker.topics.topic(name)
+
+
+def find_topic_by_id(request: Request, operation: Operation, topic_id: UUID | None) -> Topic:
+    """The topic with that id, for `operation`. Raises `UnknownTopicIdError`, `TopicAuthorizationError`."""
+    topics: Topics = request.context.broker.topics
+    if topic_id is None:
+        raise UnknownTopicIdError()
+    topic = topics.topic_by_id(topic_id)
+    if not allows_topic(request, operation, topic.name):
+        raise TopicAuthorizationError()
+    return topic
+
+
+def topic_fields(value: Any) -> dict[str, Any]:
+    """The fields that name a topic in an answer, as the request's element `value` named it."""
+    return {"topic": getattr(value, "topic", ""), "topic_id": getattr(value, "topic_id", None)}
