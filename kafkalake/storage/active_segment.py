@@ -1,11 +1,11 @@
 """The segment that is appended to: one write a message, sparse index entries, and the footer that seals it.
 
-A message counts once all its bytes are written: then `_end` moves, and readers in this process see it. A write that fails is cut off
-again, so the next one starts where the last whole message ended.
+A message counts once all its bytes are written: then `_end` moves, and readers in this process see it. A write that fails
+is cut off again, so the next one starts where the last whole message ended.
 
-Time index entries are (timestamp, relative offset): the largest timestamp of the segment's records below that offset. The first entry,
-at relative offset 0, is the largest timestamp of all earlier segments, so that a search by time can bisect segments; the last,
-written at sealing, is the whole segment's.
+Time index entries are (timestamp, relative offset): the largest timestamp of the segment's records below that offset. The
+first entry, at relative offset 0, is the largest timestamp of all earlier segments, so that a search by time can bisect
+segments; the last, written at sealing, is the whole segment's.
 """
 
 from __future__ import annotations

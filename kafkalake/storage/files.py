@@ -27,7 +27,8 @@ class Files(Protocol):
         ...
 
     def view(self, descriptor: int, length: int, position: int) -> Any:
-        """As `read`, for a big range of which little is looked at: a buffer that need not be a copy. The file must not get shorter."""
+        """As `read`, for a big range of which little is looked at: a buffer that need not be a copy. The file must not get
+        shorter."""
         ...
 
     def write(self, descriptor: int, data: Any, position: int) -> int:

@@ -10,8 +10,9 @@ batch, in this order:
     producer not known                               any sequence: its state may have expired or been deleted
     inside a transaction                             must be transactional, else InvalidTxnState
 
-Sequences wrap from 2^31 - 1 to 0, also inside a batch. Batches of one append are decided against `Pending`, an overlay that becomes true
-only once the bytes are written: a failed write changes nothing. Sources: KIP-98, Kafka's `ProducerStateManager`, `ProducerAppendInfo`.
+Sequences wrap from 2^31 - 1 to 0, also inside a batch. Batches of one append are decided against `Pending`, an overlay
+that becomes true only once the bytes are written: a failed write changes nothing. Sources: KIP-98, Kafka's
+`ProducerStateManager`, `ProducerAppendInfo`.
 
 Last stable offset: everything below the first open transaction's first offset, and below the first offset of a transaction whose
 marker is not yet under the high watermark.
@@ -144,7 +145,8 @@ def appended(known: Producer | None, attempt: Attempt, base_offset: int, timesta
 def check_marker(known: Producer | None, marker: EndMarker) -> None:
     """Whether a marker may be appended.
 
-    Raises InvalidProducerEpochError for an epoch below the known one, TransactionCoordinatorFencedError for a coordinator that was replaced.
+    Raises InvalidProducerEpochError for an epoch below the known one, TransactionCoordinatorFencedError for a coordinator
+    that was replaced.
     """
     if known is None:
         return
@@ -154,7 +156,8 @@ def check_marker(known: Producer | None, marker: EndMarker) -> None:
         )
     if marker.coordinator_epoch < known.coordinator_epoch:
         raise TransactionCoordinatorFencedError(
-            f"coordinator epoch {marker.coordinator_epoch} is below {known.coordinator_epoch}, seen for producer {marker.producer_id}"
+            f"coordinator epoch {marker.coordinator_epoch} is below {known.coordinator_epoch}, "
+            f"seen for producer {marker.producer_id}"
         )
 
 
@@ -256,18 +259,22 @@ class Producers:
             self._ended.append((first, offset))
         return aborted
 
-    def advance_high_watermark(self, high_watermark: int) -> int:
-        """Forget ended transactions below `high_watermark`; returns the last stable offset under it."""
-        if self._ended:
-            self._ended = [(first, marker) for first, marker in self._ended if marker >= high_watermark]
+    def stable_offset(self, high_watermark: int) -> int:
+        """The last stable offset under a high watermark."""
         stable = high_watermark
         undecided = self._first_open()
         if undecided is not None and undecided < stable:
             stable = undecided
-        for first, _ in self._ended:
-            if first < stable:
+        for first, marker in self._ended:
+            if marker >= high_watermark and first < stable:
                 stable = first
         return stable
+
+    def advance_high_watermark(self, high_watermark: int) -> int:
+        """Forget ended transactions whose marker is below `high_watermark`; returns the last stable offset under it."""
+        if self._ended:
+            self._ended = [(first, marker) for first, marker in self._ended if marker >= high_watermark]
+        return self.stable_offset(high_watermark)
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
         """Forget producers without an open transaction that have been silent for `expiration_ms`; returns how many."""

@@ -1,4 +1,5 @@
-"""What a directory holds -> what is true of the partition, after an orderly stop, a kill, or a power failure in the middle of anything.
+"""What a directory holds -> what is true of the partition, after an orderly stop, a kill, or a power failure in the middle
+of anything.
 
 Closed in order (`state` says clean and nothing was written since): believed as it stands, no segment is opened.
 
@@ -7,7 +8,8 @@ Otherwise the last segment, the only one that is not sealed, is scanned and ever
     whole messages to the end of the file          go on appending there
     a footer behind them, right to the last byte   sealed; a torn footer is cut off and appending goes on
     something else at position p, offset o:
-      o is below the high watermark that `state` has    acknowledged records are damaged: **refuse**. The file stays as it is, reads of
+      o is below the high watermark that `state` has    acknowledged records are damaged: **refuse**. The file stays as it
+      is, reads of
                                                         that range raise CorruptSegmentError, later whole messages stay readable,
                                                         appending goes on in a new segment at an offset that was never used
       whole messages follow, and `state` cannot be      as above: they may have been acknowledged
@@ -15,7 +17,8 @@ Otherwise the last segment, the only one that is not sealed, is scanned and ever
       else                                              never acknowledged: cut off at p, with a line in the log that says how much
 
 Then, in this order, so that a crash in between leaves something that recovers to the same: the data is cut, the indexes are
-rewritten from the data, `state` is written. Producer state is the newest whole snapshot, and a replay of the batch headers from there.
+rewritten from the data, `state` is written. Producer state is the newest whole snapshot, and a replay of the batch headers
+from there.
 """
 
 from __future__ import annotations
@@ -35,9 +38,8 @@ from kafkalake.storage.open_files import OpenFiles
 from kafkalake.storage.producer_state import Producers
 from kafkalake.storage.replay import Replay
 from kafkalake.storage.scanner import SegmentScan, Stop, good_message_after, scan_segment
-from kafkalake.storage.segment import DATA_SUFFIX, FIRST_MESSAGE, SUFFIXES, TXN_INDEX_SUFFIX, Segment, file_name
-from kafkalake.storage.snapshot import SUFFIX as SNAPSHOT_SUFFIX
-from kafkalake.storage.snapshot import Snapshot, decode_snapshot
+from kafkalake.storage.segment import DATA_SUFFIX, FIRST_MESSAGE, SUFFIXES, TXN_INDEX_SUFFIX, Segment
+from kafkalake.storage.snapshot import SNAPSHOT_SUFFIX, Snapshot, decode_snapshot, snapshot_path
 from kafkalake.storage.state import STATE_FILE, PartitionState, boot_id, load_state
 
 _log = logging.getLogger(__name__)
@@ -54,7 +56,8 @@ class Listing:
 
 @dataclass(slots=True)
 class Recovered:
-    """What a log starts with. `state`: as it should be now; `sequence`: of the state file; `intact`: nothing had to be recovered."""
+    """What a log starts with. `state`: as it should be now; `sequence`: of the state file; `intact`: nothing had to be
+    recovered."""
 
     state: PartitionState
     sequence: int
@@ -155,7 +158,9 @@ class Recovery:
         """A new partition; or every segment was deleted, or lost: offsets that were given out are not given out again."""
         end = state.log_end_offset if state is not None else max(listing.snapshots, default=0)
         if state is not None and state.log_start_offset < end:
-            _log.error("segments are missing: directory=%s offsets=[%d, %d)", self._directory, state.log_start_offset, end)
+            _log.error(
+                "segments are missing: directory=%s offsets=[%d, %d)", self._directory, state.log_start_offset, end
+            )
         new = PartitionState(end, end, end, end, epochs.latest, active_base_offset=end, recovery_point=end)
         producers = self._producers_at(listing, end)
         return Recovered(new, sequence, False, listing, None, producers, epochs)
@@ -256,7 +261,8 @@ class Recovery:
         return Recovered(new, sequence, False, listing, active if goes_on else None, replay.producers, replay.epochs)
 
     def _refuse(self, segment: Segment, found: SegmentScan, follows: int | None, replay: Replay) -> SegmentScan:
-        """Leave damaged bytes where they are and take in what is whole behind them; the result's offsets reach to the last of it."""
+        """Leave damaged bytes where they are and take in what is whole behind them; the result's offsets reach to the last
+        of it."""
         _log.error(
             "acknowledged records are damaged and will not be served: file=%s position=%d offset=%d reason=%s",
             segment.path,
@@ -327,7 +333,7 @@ class Recovery:
         for candidate in reversed(listing.snapshots):
             if candidate > offset:
                 continue
-            path = f"{self._directory}/{file_name(candidate, SNAPSHOT_SUFFIX)}"
+            path = snapshot_path(self._directory, candidate)
             snapshot = decode_snapshot(read_file(self._files, path))
             if snapshot is not None and snapshot.offset == candidate:
                 return snapshot

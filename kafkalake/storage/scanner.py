@@ -75,7 +75,8 @@ def scan_segment(
             _count(content, messages, columns)
         position += int(messages.positions[-1])
         if in_order < len(found.messages):
-            reason = f"offset {int(found.messages.headers[found.messages.first_batch[in_order], at.BASE_OFFSET])} is not above the one before it"
+            offset = int(bases_of(found.messages)[in_order])
+            reason = f"offset {offset} is not above the one before it"
             return SegmentScan(position, Stop.DAMAGE, reason, content, size, preamble_right)
         if status == OK:
             continue

@@ -97,7 +97,8 @@ class Segment:
         return found if found >= 0 else None
 
     def _find(self, position: int, offset: int, expected: int | None) -> int:
-        """As `locate`, from the message at `position`, which must begin with offset `expected`; -1 otherwise or where there is none."""
+        """As `locate`, from the message at `position`, which must begin with offset `expected`; -1 otherwise or where
+        there is none."""
         end = self.end()
         if not FIRST_MESSAGE <= position < end:
             return -1
@@ -126,7 +127,8 @@ class Segment:
     ) -> Messages | None:
         """Whole messages from the one at `position`: up to `max_bytes`, at least one, none that begins at or past `end_offset`.
 
-        `end`: where to stop, if not at the end of the messages. None where nothing is there. Raises `CorruptSegmentError`, `OSError`.
+        `end`: where to stop, if not at the end of the messages. None where nothing is there. Raises `CorruptSegmentError`,
+        `OSError`.
         """
         end = self.end() if end is None else end
         if position >= end:
@@ -178,7 +180,8 @@ class Segment:
 
 
 def footer_position(size: int, tail: bytes) -> int | None:
-    """Where the end-of-stream marker and footer of a file of `size` bytes should begin, by its last 10 bytes; None without a footer."""
+    """Where the end-of-stream marker and footer of a file of `size` bytes should begin, by its last 10 bytes; None without
+    a footer."""
     if len(tail) == _TAIL_BYTES and tail[4:] == MAGIC:
         end = size - _TAIL_BYTES - int.from_bytes(tail[:4], "little", signed=True) - len(END_OF_STREAM)
         if FIRST_MESSAGE <= end < size:

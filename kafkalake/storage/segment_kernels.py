@@ -21,8 +21,9 @@ NO_TIMESTAMP = (1 << 63) - 1
 def find_message(data: Any, begin: Any, end: Any, offset: Any, found: Any) -> Any:
     """Walk from the message at `begin` to the one that holds `offset`, or the first one past it; only metadata need be in `data`.
 
-    Fills found int64[5]: position of the message, its length with body, its first offset, its next offset, and the first offset of the
-    message at `begin`. Returns OK when found; TORN with found[0] the position to go on from when the bytes end before that; otherwise why the message at found[0] is not right.
+    Fills found int64[5]: position of the message, its length with body, its first offset, its next offset, and the first
+    offset of the message at `begin`. Returns OK when found; TORN with found[0] the position to go on from when the bytes
+    end before that; otherwise why the message at found[0] is not right.
     """
     lengths = np.empty(3, dtype=np.int64)
     layout = np.empty(at.LAYOUT_SIZE, dtype=np.int64)

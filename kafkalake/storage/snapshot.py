@@ -3,22 +3,24 @@
 Written when a segment is rolled and when the log is closed; the last two are kept. A damaged one is not used: the one before
 it, or a replay from the log's start, gives the same.
 
-    magic "KLPS", CRC32C of the rest (uint32), then offset int64, max timestamp int64 and the base offset of its batch int64, number of
-    producers, of ended transactions (uint32 each); a producer: id int64, epoch int16, coordinator epoch int32, transaction offset
-    int64, last append ms int64, batches uint8 and 5 int64s each; an ended transaction: 2 int64s
+    magic "KLPS", CRC32C of the rest (uint32), then offset int64, max timestamp int64 and the base offset of its batch
+    int64, number of producers, of ended transactions (uint32 each); a producer: id int64, epoch int16, coordinator epoch
+    int32, transaction offset int64, last append ms int64, batches uint8 and 5 int64s each; an ended transaction: 2 int64s
 """
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from dataclasses import dataclass
 
 from crc32c import crc32c
 
+from kafkalake.storage.files import Files, replace_file
 from kafkalake.storage.producer_state import Producer, Producers, SequencedBatch
 
-SUFFIX = ".snapshot"
-KEPT = 2
+SNAPSHOT_SUFFIX = ".snapshot"
+_KEPT = 2
 _PREFIX = struct.Struct("<4sI")
 _HEAD = struct.Struct("<qqqII")
 _PRODUCER = struct.Struct("<qhiqqB")
@@ -76,3 +78,37 @@ def decode_snapshot(data: bytes) -> Snapshot | None:
         producers.restore_ended(*_ENDED.unpack_from(data, position))
         position += _ENDED.size
     return Snapshot(offset, producers, max_timestamp, max_timestamp_offset)
+
+
+def snapshot_path(directory: str, offset: int) -> str:
+    """20 digits and the suffix, in `directory`."""
+    return f"{directory}/{offset:020d}{SNAPSHOT_SUFFIX}"
+
+
+class Snapshots:
+    """The snapshot files of one log; `offsets` of those that are there, growing."""
+
+    def __init__(self, directory: str, files: Files, offsets: list[int]) -> None:
+        self.offsets = offsets
+        self._directory = directory
+        self._files = files
+
+    def save(self, snapshot: Snapshot) -> None:
+        """Write a snapshot; of the older ones the newest stays. Raises `OSError`."""
+        replace_file(
+            self._files, snapshot_path(self._directory, snapshot.offset), encode_snapshot(snapshot), sync=False
+        )
+        if snapshot.offset not in self.offsets:
+            self.offsets.append(snapshot.offset)
+        while len(self.offsets) > _KEPT:
+            self._remove(0)
+
+    def remove_above(self, offset: int) -> None:
+        """Remove snapshots of a log end above `offset`, which a truncation has made untrue."""
+        while self.offsets and self.offsets[-1] > offset:
+            self._remove(-1)
+
+    def _remove(self, number: int) -> None:
+        path = snapshot_path(self._directory, self.offsets.pop(number))
+        with contextlib.suppress(OSError):
+            self._files.unlink(path)

@@ -3,7 +3,8 @@
 Two slots of 128 bytes are written in turn, each under its own checksum and with a growing sequence number; a reader takes the
 newest whole one. A write that a crash or a reader cuts through damages one slot, and the other holds what was true before it.
 
-    slot: magic "KLST", CRC32C of the rest (uint32), then little-endian, sequence number and the fields of `PartitionState`, zeros up to 128
+    slot: magic "KLST", CRC32C of the rest (uint32), then little-endian, sequence number and the fields of
+    `PartitionState`, zeros up to 128
 
 Written with pwrite, not through a memory map: readers of the page cache see it at once all the same, a full disk is an error
 and not a signal, and descriptors are bounded by `open_files` where maps would need a bound of their own.

@@ -1,9 +1,10 @@
 """Which record is the first at or after a time: a bisection over segments, then over one time index, then a look at few messages.
 
-Timestamps need not grow with offsets, so what is bisected is the largest timestamp so far, which does: entry 0 of a segment's time index is
-the largest timestamp of all earlier segments, the last that of the segment itself. With P(s) the former, the first segment that can
-hold the answer is the last one with P(s) < t. Once the log's beginning is deleted P may speak of records that are gone; if the first
-segment's P is already not below t, segments are tried one by one instead, by their own largest timestamp.
+Timestamps need not grow with offsets, so what is bisected is the largest timestamp so far, which does: entry 0 of a
+segment's time index is the largest timestamp of all earlier segments, the last that of the segment itself. With P(s) the
+former, the first segment that can hold the answer is the last one with P(s) < t. Once the log's beginning is deleted P may
+speak of records that are gone; if the first segment's P is already not below t, segments are tried one by one instead, by
+their own largest timestamp.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ class TimestampOffset(NamedTuple):
 def first_not_before(
     segments: Sequence[Segment], timestamp: int, start_offset: int, end_offset: int
 ) -> TimestampOffset | None:
-    """The first record in [start_offset, end_offset) with a timestamp at or after `timestamp`. Raises `CorruptSegmentError`, `OSError`."""
+    """The first record in [start_offset, end_offset) with a timestamp at or after `timestamp`. Raises
+    `CorruptSegmentError`, `OSError`."""
     for number in range(_first_candidate(segments, timestamp), len(segments)):
         segment = segments[number]
         if segment.base_offset >= end_offset:
@@ -114,19 +116,23 @@ def _row(
     return TimestampOffset(int(timestamps[hits[0]]), int(offsets[hits[0]]))
 
 
-def batch_with_timestamp(segment: Segment, offset: int, timestamp: int) -> TimestampOffset | None:
-    """The first record with exactly `timestamp` in the message that holds `offset`, at or after it."""
+def record_with(segment: Segment, offset: int, timestamp: int, start_offset: int) -> TimestampOffset | None:
+    """The first record at or after `start_offset` with exactly `timestamp` in the message that holds `offset`.
+
+    Raises `CorruptSegmentError`, `OSError`.
+    """
     position = segment.locate(offset)
     found = None if position is None else segment.read(position, 1, 1 << 62, _COLUMNS)
     if found is None:
         return None
     offsets, timestamps = _column(found.messages, 0, at.OFFSET_DATA), _column(found.messages, 0, at.TIMESTAMP_DATA)
-    hits = np.nonzero((timestamps == timestamp) & (offsets >= offset))[0]
+    hits = np.nonzero((timestamps == timestamp) & (offsets >= start_offset))[0]
     return TimestampOffset(timestamp, int(offsets[hits[0]])) if len(hits) else None
 
 
-def newest_with(segments: Sequence[Segment], start_offset: int) -> TimestampOffset | None:
-    """The first record with the largest timestamp, by reading every header from `start_offset` on: for when the one known is deleted."""
+def record_with_largest(segments: Sequence[Segment], start_offset: int) -> TimestampOffset | None:
+    """The first record with the largest timestamp, by reading every header from `start_offset` on: for when the one known
+    is deleted."""
     best: TimestampOffset | None = None
     for segment in segments:
         position: int | None = segment.locate(max(start_offset, segment.base_offset))

@@ -4,7 +4,8 @@ Unlike the other indexes this is no hint: a reader with `read_committed` that mi
 entry carries its number and a checksum, and sealing adds a last entry that says how many there are: a sealed
 index that lost any byte is refused, not guessed at.
 
-    producer id, first offset, last offset, last stable offset (int64 each), number of the entry (uint32, from 0), CRC32C of those 36 bytes
+    producer id, first offset, last offset, last stable offset (int64 each), number of the entry (uint32, from 0), CRC32C
+    of those 36 bytes
 
 The last one, written at sealing, has producer id -1 and as its number the number of entries. Offsets are inclusive.
 """

@@ -1,0 +1,41 @@
+"""What the rest of the house is told of a segment that never changes again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kafkalake.storage.active_segment import SegmentContent
+from kafkalake.storage.segment import Segment
+
+
+@dataclass(frozen=True, slots=True)
+class SealedSegment:
+    """A sealed segment, as the Delta table `segments` has it.
+
+    Offsets from `base_offset` up to, not including, `next_offset`; `path` as the log's directory was given; `bytes` of the
+    data file; timestamps in ms, None without records.
+    """
+
+    base_offset: int
+    next_offset: int
+    path: str
+    records: int
+    bytes: int
+    min_timestamp: int | None
+    max_timestamp: int | None
+    sealed_at_ms: int
+    generation: int = 0
+
+
+def describe(segment: Segment, content: SegmentContent, size: int, sealed_at_ms: int) -> SealedSegment:
+    """`segment`, which holds `content` in `size` bytes."""
+    return SealedSegment(
+        segment.base_offset,
+        content.next_offset,
+        segment.path,
+        content.records,
+        size,
+        content.min_timestamp if content.min_timestamp >= 0 else None,
+        content.max_timestamp if content.max_timestamp >= 0 else None,
+        sealed_at_ms,
+    )

@@ -1,0 +1,163 @@
+"""The segments of one log, in order: which one holds an offset, and reading from there.
+
+Sealed segments are a sorted list of base offsets; a `Segment` is made when one is first looked at, and opens its file when
+it is first read. So a log with thousands of segments starts at once, and a read costs two binary searches and a few preads however
+many there are.
+
+A consumer's next read begins where its last one ended: those positions are remembered (`_HINTS` of them), and need no search.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from bisect import bisect_right
+from functools import cache
+
+import numpy as np
+
+from kafkalake.errors import CorruptSegmentError
+from kafkalake.record import layout as at
+from kafkalake.record.message_set import MessageSet
+from kafkalake.storage.active_segment import ActiveSegment
+from kafkalake.storage.open_files import OpenFiles
+from kafkalake.storage.producer_state import AbortedTransaction
+from kafkalake.storage.segment import Segment
+
+_HINTS = 64
+
+
+@cache
+def no_messages() -> MessageSet:
+    """The set of no messages."""
+    numbers = np.zeros(0, dtype=np.int64)
+    return MessageSet(
+        np.zeros(0, dtype=np.uint8),
+        numbers,
+        np.zeros((0, at.LAYOUT_SIZE), dtype=np.int64),
+        np.zeros((0, at.HEADER_FIELDS), dtype=np.int64),
+        np.zeros(1, dtype=np.int64),
+        np.zeros(1, dtype=np.int64),
+    )
+
+
+class Segments:
+    """Sealed segments and the active one. The log's lock is held to change it; reading needs none."""
+
+    def __init__(self, directory: str, open_files: OpenFiles, bases: list[int], active: ActiveSegment | None) -> None:
+        self.bases = bases
+        self.active = active
+        self._directory = directory
+        self._open_files = open_files
+        self._known: dict[int, Segment] = {}
+        self._hints: dict[int, tuple[int, int]] = {}
+
+    def sealed(self, base_offset: int) -> Segment:
+        """The sealed segment with that base offset."""
+        segment = self._known.get(base_offset)
+        if segment is None:
+            segment = self._known[base_offset] = Segment(self._directory, base_offset, self._open_files)
+        return segment
+
+    def all(self) -> list[Segment]:
+        """Every segment that holds messages, in order."""
+        active = self.active
+        found: list[Segment] = [self.sealed(base) for base in self.bases]
+        if active is not None and not active.empty and (not found or found[-1].base_offset < active.base_offset):
+            found.append(active)
+        return found
+
+    def seal_active(self) -> None:
+        """The active segment was sealed."""
+        assert self.active is not None
+        self.bases.append(self.active.base_offset)
+        self.active = None
+        self._hints = {}
+
+    def remove_first(self, count: int) -> list[int]:
+        """Take the oldest sealed segments out; returns their base offsets."""
+        removed, self.bases = self.bases[:count], self.bases[count:]
+        self._hints = {}
+        for base in removed:
+            segment = self._known.pop(base, None)
+            if segment is not None:
+                segment.forget()
+        return removed
+
+    def from_offset(self, offset: int) -> list[Segment]:
+        """The segment that holds `offset`, and the one after it, for the case that the first ends in a gap."""
+        active, bases = self.active, self.bases
+        if active is not None and offset >= active.base_offset:
+            return [active]
+        first = max(0, bisect_right(bases, offset) - 1)
+        found = [self.sealed(base) for base in bases[first : first + 2]]
+        if len(found) < 2 and active is not None:
+            found.append(active)
+        return found
+
+    def read(self, offset: int, max_bytes: int, end_offset: int) -> MessageSet:
+        """Whole messages from the one that holds `offset`, or the first past it. Raises `CorruptSegmentError`, `OSError`."""
+        hint = self._hints.get(offset)
+        if hint is not None:
+            active = self.active
+            segment = active if active is not None and active.base_offset == hint[0] else self.sealed(hint[0])
+            found = segment.read(hint[1], max_bytes, end_offset)
+            if found is not None and found.messages.base_offset <= offset < found.messages.next_offset:
+                self._remember(found.messages.next_offset, hint[0], found.end)
+                return found.messages
+        for segment in self.from_offset(offset):
+            position = segment.locate(max(offset, segment.base_offset))
+            if position is not None:
+                found = segment.read(position, max_bytes, end_offset)
+                if found is None:
+                    return no_messages()
+                self._remember(found.messages.next_offset, segment.base_offset, found.end)
+                return found.messages
+            if not isinstance(segment, ActiveSegment) and not segment.whole:
+                reason = f"acknowledged records from offset {offset} on are missing"
+                raise CorruptSegmentError(segment.path, segment.end(), reason)
+        return no_messages()
+
+    def _remember(self, offset: int, base_offset: int, position: int) -> None:
+        hints = self._hints
+        hints[offset] = (base_offset, position)
+        if len(hints) > _HINTS:
+            with contextlib.suppress(StopIteration, KeyError, RuntimeError):  # another thread may be at it
+                del hints[next(iter(hints))]
+
+    def cut_position(self, offset: int) -> tuple[Segment, int]:
+        """Where to cut so that the log ends at `offset`, or after the message that `offset` is in the middle of.
+
+        Raises `CorruptSegmentError`, `OSError`.
+        """
+        segment = self.from_offset(offset)[0]
+        position = segment.locate(offset)
+        if position is None:
+            return segment, segment.end()
+        found = segment.read(position, 1, 1 << 62, 0)
+        if found is not None and found.messages.base_offset < offset:
+            position += int(found.messages.positions[1])
+        return segment, position
+
+    def aborted_transactions(self, from_offset: int, to_offset: int) -> list[AbortedTransaction]:
+        """Aborted transactions with records in [from_offset, to_offset). Raises `CorruptSegmentError`, `OSError`."""
+        found: list[AbortedTransaction] = []
+        active = self.active
+        bases = self.bases[max(0, bisect_right(self.bases, from_offset) - 1) :]
+        for segment in [*map(self.sealed, bases), *([active] if active is not None else [])]:
+            for aborted in segment.aborted_transactions():
+                if aborted.last_offset >= from_offset and aborted.first_offset < to_offset:
+                    found.append(aborted)
+                if aborted.last_stable_offset >= to_offset:
+                    return found
+        return found
+
+    def size_bytes(self) -> int:
+        """Bytes of all data files. Raises `OSError`."""
+        return sum(segment.size_bytes() for segment in self.all())
+
+    def forget(self) -> None:
+        """Let go of all open files."""
+        for segment in self._known.values():
+            segment.forget()
+        if self.active is not None:
+            self.active.forget()
