@@ -34,6 +34,7 @@ from kafkalake.broker.groups.classic_state import (
     session_timer,
 )
 from kafkalake.broker.groups.config import GroupConfig
+from kafkalake.broker.groups.offsets import ExpiryRule
 from kafkalake.broker.groups.records import GroupRecord
 from kafkalake.broker.groups.requests import (
     JoinRequest,
@@ -49,12 +50,14 @@ from kafkalake.clock import Clock
 from kafkalake.errors import (
     CoordinatorNotAvailableError,
     FencedInstanceIdError,
+    GroupIdNotFoundError,
     GroupMaxSizeReachedError,
     IllegalGenerationError,
     InconsistentGroupProtocolError,
     InvalidRequestError,
     KafkaError,
     MemberIdRequiredError,
+    NonEmptyGroupError,
     RebalanceInProgressError,
     UnknownMemberIdError,
 )
@@ -445,7 +448,41 @@ class ClassicGroup:
         self._answer_sync(member, SyncResult(UnknownMemberIdError))
         self.roster.remove(member)
 
-    # Checks that others need
+    # What others ask
+
+    @property
+    def is_vacant(self) -> bool:
+        """Whether it is empty and nobody was given an id to come with."""
+        return self.state is State.EMPTY and not self._pending
+
+    @property
+    def expiry(self) -> ExpiryRule:
+        """How the group's offsets expire (KIP-211): while it has members, those of topics that none of them reads."""
+        if self.roster.protocol_type is None:
+            return ExpiryRule(None, frozenset())  # never had a member: each offset ages from its own commit
+        if self.state is State.EMPTY:
+            return ExpiryRule(None if self.state_since_ms < 0 else self.state_since_ms, frozenset())
+        return ExpiryRule(None, self.subscribed_topics if self.state is State.STABLE else None)
+
+    def reads(self, topic: str) -> bool:
+        """Whether a member may read the topic; yes where a consumer's subscription cannot be told."""
+        if self.subscribed_topics is None:
+            return self.roster.protocol_type == CONSUMER_PROTOCOL_TYPE and len(self.roster) > 0
+        return topic in self.subscribed_topics
+
+    def check_delete(self) -> None:
+        """Raises `GroupIdNotFoundError` (dead), `NonEmptyGroupError`."""
+        if self.state is State.DEAD:
+            raise GroupIdNotFoundError
+        if self.state is not State.EMPTY:
+            raise NonEmptyGroupError
+
+    def check_offset_delete(self) -> None:
+        """Whether single offsets may be deleted: of consumers at any time, of others while the group is empty (KIP-496)."""
+        if self.state is State.DEAD:
+            raise GroupIdNotFoundError
+        if self.state is not State.EMPTY and self.roster.protocol_type != CONSUMER_PROTOCOL_TYPE:
+            raise NonEmptyGroupError
 
     def checked_member(self, member_id: str, group_instance_id: str | None, generation_id: int) -> Member:
         """The member, if it belongs to this generation.
@@ -523,15 +560,21 @@ class ClassicGroup:
         self.state_since_ms = record.state_since_ms
         self._follow_subscriptions()
 
+    def revive(self) -> None:
+        """It could not be deleted after all."""
+        assert self.state is State.DEAD and not len(self.roster)
+        self.state = State.EMPTY
+
     def die(self, error: ErrorClass) -> None:
-        """The group was deleted, or this broker does not coordinate it any more: whoever waits is told `error`."""
-        self._become(State.DEAD)
+        """The group is deleted, or this broker does not coordinate it any more: whoever waits is told `error`."""
+        self.state = State.DEAD
         for member in self.roster:
             self._cancel_session(member)
             self._answer_join(member, JoinResult(error, member.member_id))
             self._answer_sync(member, SyncResult(error))
         for member_id in sorted(self._pending):
             self.decisions.append(CancelTimer(session_timer(member_id)))
+        self._pending.clear()
         self.decisions += [CancelTimer(JOIN_TIMER), CancelTimer(SYNC_TIMER)]
 
     # Small parts

@@ -1,0 +1,253 @@
+"""The group coordinator: gives each request to its group and carries out what the group decides.
+
+Thin: the rules are in the automata and in `groups.table`, the bytes in `groups.records`. Here an `Append` is encoded and goes
+to the journal, a `SetTimer` to the timing wheel, and a `Reply` to the function that came with the request. What the journal
+acknowledged is followed first and answered then, so an answer never says more than the journal.
+
+No event loop: a request that may wait takes `reply`, a function that is called exactly once, at once or later, on the same
+thread. Requests that never wait return or raise. `groups.offset_requests` is the other half, for committed offsets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from functools import partial
+from typing import Any
+
+from kafkalake.broker.coordination.decisions import Append, CancelTimer, Decision, ErrorClass, Reply, SetTimer
+from kafkalake.broker.coordination.journal import Journal, JournalRecord, Producer, Timers, coordinator_error
+from kafkalake.broker.groups.classic import ClassicGroup
+from kafkalake.broker.groups.classic_description import describe, summary
+from kafkalake.broker.groups.config import GroupConfig
+from kafkalake.broker.groups.records import Record, decode, encode
+from kafkalake.broker.groups.requests import (
+    GroupDescription,
+    GroupSummary,
+    JoinRequest,
+    JoinResult,
+    LeaveResult,
+    LeavingMember,
+    SyncRequest,
+    SyncResult,
+)
+from kafkalake.broker.groups.table import NAME_BYTES_MAX, ChangedOffset, GroupEntry, GroupTable, RunningTimer
+from kafkalake.clock import Clock
+from kafkalake.errors import (
+    GroupIdNotFoundError,
+    InvalidRequestError,
+    InvalidSessionTimeoutError,
+    KafkaError,
+    NotCoordinatorError,
+    UnknownMemberIdError,
+)
+
+Written = Callable[[ErrorClass | None], None]
+
+
+class GroupCoordinator:
+    """Coordinates the groups of the journal partitions that were loaded.
+
+    `new_uuid` gives a fresh text for member ids.
+    """
+
+    def __init__(
+        self, config: GroupConfig, clock: Clock, timers: Timers, journal: Journal, new_uuid: Callable[[], str]
+    ) -> None:
+        self.config = config
+        self.clock = clock
+        self.timers = timers
+        self.journal = journal
+        self.table = GroupTable(
+            lambda: journal.partitions, lambda group_id: ClassicGroup(group_id, config, clock, new_uuid)
+        )
+
+    # Start and end of a journal partition
+
+    def begin_load(self, partition: int, position: int = 0, published: Iterable[ChangedOffset] = ()) -> None:
+        """This broker leads the partition. `published` is what Delta says at `position`, the journal follows from there."""
+        self.table.begin(partition, position)
+        self.table.load_published(published)
+
+    def load(
+        self, partition: int, position: int, records: Iterable[JournalRecord], producer: Producer | None = None
+    ) -> None:
+        """One batch of the journal, its first record at `position`. Raises `JournalFormatError`."""
+        for index, (key, value) in enumerate(records):
+            record = decode(key, value)
+            if record is not None:
+                producer_id = None if producer is None else producer.producer_id
+                self.table.follow(partition, position + index, record, producer_id)
+
+    def end_transaction(self, partition: int, producer_id: int, *, committed: bool, position: int) -> None:
+        """A marker in the journal at `position`, read at start or just written: its offsets count, or never did."""
+        self.table.end_transaction(partition, producer_id, committed=committed, position=position)
+
+    def finish_load(self, partition: int) -> None:
+        """The journal has been read; the partition's groups are served from now on."""
+        for entry in self.table.finish(partition):
+            entry.group.restored()
+            self.carry_out(entry)
+
+    def unload(self, partition: int) -> None:
+        """This broker does not lead the partition any more, or stops: whoever waits is sent to look for the coordinator."""
+        for entry in self.table.end(partition):
+            entry.group.die(NotCoordinatorError)
+            self.carry_out(entry)
+
+    # The classic protocol
+
+    def join_group(self, group_id: str, request: JoinRequest, reply: Callable[[JoinResult], None]) -> None:
+        """JoinGroup. A group begins with the first member that asks for an id."""
+        try:
+            partition = self.table.check(group_id)
+            _check_names(request)
+            config = self.config
+            if (
+                not config.group_min_session_timeout_ms
+                <= request.session_timeout_ms
+                <= config.group_max_session_timeout_ms
+            ):
+                raise InvalidSessionTimeoutError
+            if request.member_id and self.table.find(group_id) is None:
+                raise UnknownMemberIdError
+        except KafkaError as error:
+            reply(JoinResult(type(error), request.member_id))
+            return
+        entry = self.table.find_or_create(group_id, partition)
+        entry.group.join(request, reply)
+        self.carry_out(entry)
+
+    def sync_group(self, group_id: str, request: SyncRequest, reply: Callable[[SyncResult], None]) -> None:
+        """SyncGroup."""
+        try:
+            entry = self._entry_of_member(group_id)
+        except KafkaError as error:
+            reply(SyncResult(type(error)))
+            return
+        entry.group.sync(request, reply)
+        self.carry_out(entry)
+
+    def heartbeat(
+        self, group_id: str, member_id: str, generation_id: int, group_instance_id: str | None = None
+    ) -> None:
+        """Heartbeat. Raises what the member has to do, `RebalanceInProgressError` for example."""
+        entry = self._entry_of_member(group_id)
+        entry.group.heartbeat(member_id, generation_id, group_instance_id)
+        self.carry_out(entry)
+
+    def leave_group(self, group_id: str, leaving: Sequence[LeavingMember]) -> list[LeaveResult]:
+        """LeaveGroup, in the order of `leaving`. Raises what concerns the group as a whole."""
+        self.table.check(group_id)
+        entry = self.table.find(group_id)
+        if entry is None:
+            return [LeaveResult(*one, UnknownMemberIdError) for one in leaving]
+        results = entry.group.leave(leaving)
+        self.carry_out(entry)
+        return results
+
+    def _entry_of_member(self, group_id: str) -> GroupEntry:
+        self.table.check(group_id)
+        entry = self.table.find(group_id)
+        if entry is None:
+            raise UnknownMemberIdError
+        return entry
+
+    # Looking at groups
+
+    def describe_group(self, group_id: str) -> GroupDescription:
+        """DescribeGroups, one group. Raises `GroupIdNotFoundError` (old versions show such a group as Dead)."""
+        self.table.check(group_id)
+        entry = self.table.find(group_id)
+        if entry is None:
+            raise GroupIdNotFoundError(f"Group {group_id} not found.")
+        return describe(entry.group)
+
+    def list_groups(self, states: Collection[str] = (), group_types: Collection[str] = ()) -> list[GroupSummary]:
+        """ListGroups: groups in any of `states` and of any of `group_types`; empty means all. Case does not matter."""
+        wanted_states = {state.lower() for state in states}
+        wanted_types = {group_type.lower() for group_type in group_types}
+        found = [summary(entry.group) for entry in self.table]
+        return [
+            one
+            for one in found
+            if (not wanted_states or one.state.lower() in wanted_states)
+            and (not wanted_types or one.group_type in wanted_types)
+        ]
+
+    # Carrying out
+
+    def carry_out(self, entry: GroupEntry) -> None:
+        """Do what the group has decided, and what it decides meanwhile, in order."""
+        if entry.busy:
+            return  # called from within: the loop below goes on with it
+        entry.busy = True
+        try:
+            while entry.group.decisions:
+                decisions, entry.group.decisions = entry.group.decisions, []
+                for decision in decisions:
+                    self._carry_out_one(entry, decision)
+        finally:
+            entry.busy = False
+
+    def _carry_out_one(self, entry: GroupEntry, decision: Decision) -> None:
+        match decision:
+            case Reply(waiter, result):
+                assert callable(waiter)
+                waiter(result)
+            case SetTimer(name, delay_ms):
+                self._cancel(entry, name)
+                running = RunningTimer()
+                entry.timers[name] = running
+                running.timeout = self.timers.schedule(delay_ms, partial(self._fire, entry, name, running))
+            case CancelTimer(name):
+                self._cancel(entry, name)
+            case Append(records, ticket):
+                self._append(entry, records, ticket)
+
+    def _append(self, entry: GroupEntry, records: tuple[Any, ...], ticket: object) -> None:
+        def written(error: ErrorClass | None) -> None:
+            entry.group.appended(ticket, error)
+            self.carry_out(entry)
+
+        self.write(entry.partition, records, written)
+
+    def _cancel(self, entry: GroupEntry, name: Hashable) -> None:
+        running = entry.timers.pop(name, None)
+        if running is not None:
+            self.timers.cancel(running.timeout)
+
+    def _fire(self, entry: GroupEntry, name: Hashable, running: RunningTimer) -> None:
+        if entry.timers.get(name) is not running:
+            return  # cancelled by another timer of the same tick
+        del entry.timers[name]
+        entry.group.timer_fired(name)
+        self.carry_out(entry)
+
+    def write(
+        self, partition: int, records: Sequence[Record], written: Written, producer: Producer | None = None
+    ) -> None:
+        """Append `records` as one batch; when it is durable follow it, then say so to `written`."""
+        try:
+            encoded = [encode(record) for record in records]
+        except KafkaError as error:
+            written(type(error))
+            return
+
+        def appended(position: int, error: KafkaError | None) -> None:
+            if error is not None:
+                written(coordinator_error(error))
+                return
+            producer_id = None if producer is None else producer.producer_id
+            for index, record in enumerate(records):
+                self.table.follow(partition, position + index, record, producer_id)
+            written(None)
+
+        self.journal.append(partition, encoded, self.clock.now_ms(), producer, appended)
+
+
+def _check_names(request: JoinRequest) -> None:
+    """Names that go into the journal fit its formats."""
+    names = [request.member_id, request.client_id, request.client_host, request.protocol_type]
+    names += [request.group_instance_id or "", *(protocol.name for protocol in request.protocols)]
+    if any(len(name.encode()) > NAME_BYTES_MAX for name in names):
+        raise InvalidRequestError

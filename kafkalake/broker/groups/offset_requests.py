@@ -1,0 +1,292 @@
+"""Requests about committed offsets: OffsetCommit, TxnOffsetCommit, OffsetFetch, OffsetDelete, DeleteGroups; and their expiry.
+
+A commit is checked against its group, written, and answered when it is durable; reading sees only what is durable. Results
+of commits and deletions are one error class (None: none) per partition or group, so that a handler copies them into whatever
+shape its version has. Source: Kafka protocol guide; KIP-211 (expiry), KIP-447 (transactions), KIP-496 (OffsetDelete).
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple, Protocol, TypeAlias
+
+from kafkalake.broker.coordination.decisions import ErrorClass
+from kafkalake.broker.coordination.journal import Producer
+from kafkalake.broker.groups.coordinator import GroupCoordinator
+from kafkalake.broker.groups.offsets import PartitionKey
+from kafkalake.broker.groups.records import (
+    NO_EPOCH,
+    NO_TIMESTAMP,
+    CommittedOffset,
+    GroupTombstone,
+    OffsetRecord,
+    Record,
+)
+from kafkalake.broker.groups.requests import NO_GENERATION
+from kafkalake.broker.groups.table import GroupEntry
+from kafkalake.errors import (
+    CoordinatorNotAvailableError,
+    GroupIdNotFoundError,
+    GroupSubscribedToTopicError,
+    IllegalGenerationError,
+    InvalidCommitOffsetSizeError,
+    KafkaError,
+    MessageTooLargeError,
+    OffsetMetadataTooLargeError,
+    UnknownTopicOrPartitionError,
+)
+
+PartitionErrors: TypeAlias = dict[PartitionKey, ErrorClass | None]
+GroupErrors: TypeAlias = dict[str, ErrorClass | None]
+
+RECORDS_PER_BATCH = 500
+"""Tombstones go to the journal in batches of at most this many records, far below any message size limit."""
+
+
+class OffsetToCommit(NamedTuple):
+    """One partition of a commit."""
+
+    topic: str
+    partition: int
+    offset: int
+    leader_epoch: int = NO_EPOCH
+    metadata: str = ""
+    topic_id: uuid.UUID | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRequest:
+    """OffsetCommit and TxnOffsetCommit (then with `producer`). `retention_ms` -1: the broker's."""
+
+    group_id: str
+    offsets: Sequence[OffsetToCommit]
+    member_id: str = ""
+    group_instance_id: str | None = None
+    generation_id: int = NO_GENERATION
+    retention_ms: int = -1
+    producer: Producer | None = None
+
+
+class PartitionsOfTopics(Protocol):
+    """The topics, seen as far as a commit needs it."""
+
+    def __call__(self, topic: str) -> int:
+        """How many partitions the topic has; 0 where there is no such topic."""
+        ...
+
+
+class OffsetRequests:
+    """Committed offsets of the coordinator's groups."""
+
+    def __init__(self, coordinator: GroupCoordinator, partitions_of: PartitionsOfTopics) -> None:
+        self._coordinator = coordinator
+        self._table = coordinator.table
+        self._config = coordinator.config
+        self._partitions_of = partitions_of
+
+    # Committing
+
+    def commit(self, request: CommitRequest, reply: Callable[[PartitionErrors], None]) -> None:
+        """Commit what can be committed; partitions that do not exist or whose metadata is too long are refused by themselves.
+
+        A group that does not exist: `GroupIdNotFoundError` if a member commits (OffsetCommit before version 9 says
+        `IllegalGenerationError`), otherwise it begins with this commit.
+        """
+        refused = {(one.topic, one.partition): self._refusal(one) for one in request.offsets}
+        accepted = [one for one in request.offsets if refused[one.topic, one.partition] is None]
+        if not accepted:
+            reply(refused)
+            return
+
+        def written(error: ErrorClass | None) -> None:
+            if error is MessageTooLargeError:
+                error = InvalidCommitOffsetSizeError
+            reply({key: error if refusal is None else refusal for key, refusal in refused.items()})
+
+        try:
+            partition = self._table.check(request.group_id, may_be_empty=True)
+            self._check_group(request)
+        except KafkaError as error:
+            written(type(error))
+            return
+        self._coordinator.write(partition, self._records(request, accepted), written, request.producer)
+
+    def _refusal(self, one: OffsetToCommit) -> ErrorClass | None:
+        if not 0 <= one.partition < self._partitions_of(one.topic):
+            return UnknownTopicOrPartitionError
+        if len(one.metadata) > self._config.offset_metadata_max_bytes:
+            return OffsetMetadataTooLargeError
+        return None
+
+    def _check_group(self, request: CommitRequest) -> None:
+        entry = self._table.find(request.group_id)
+        transactional = request.producer is not None
+        if entry is not None:
+            entry.group.check_commit(
+                request.member_id, request.group_instance_id, request.generation_id, transactional=transactional
+            )
+            self._coordinator.carry_out(entry)
+        elif request.generation_id >= 0:
+            raise IllegalGenerationError if transactional else GroupIdNotFoundError
+
+    def _records(self, request: CommitRequest, offsets: Iterable[OffsetToCommit]) -> list[OffsetRecord]:
+        now_ms = self._coordinator.clock.now_ms()
+        expires_at_ms = NO_TIMESTAMP if request.retention_ms < 0 else now_ms + request.retention_ms
+        return [
+            OffsetRecord(
+                request.group_id,
+                one.topic,
+                one.partition,
+                CommittedOffset(one.offset, one.leader_epoch, one.metadata, now_ms, expires_at_ms, one.topic_id),
+            )
+            for one in offsets
+        ]
+
+    # Reading
+
+    def fetch(
+        self, group_id: str, partitions: Iterable[PartitionKey] | None, *, require_stable: bool
+    ) -> dict[PartitionKey, CommittedOffset | ErrorClass | None]:
+        """The committed offsets of `partitions` (None: of all that have one); None where there is none.
+
+        A partition is `UnstableOffsetCommitError` while `require_stable` and a transaction may still change it. Raises
+        what concerns the group as a whole; a group that does not exist has no offsets.
+        """
+        self._table.check(group_id, may_be_empty=True)
+        entry = self._table.find(group_id)
+        if entry is None:
+            return dict.fromkeys(partitions or ())
+        found: dict[PartitionKey, CommittedOffset | ErrorClass | None] = {}
+        for key in entry.offsets.keys(require_stable=require_stable) if partitions is None else partitions:
+            try:
+                found[key] = entry.offsets.fetch(key, require_stable=require_stable)
+            except KafkaError as error:
+                found[key] = type(error)
+        return found
+
+    # Deleting
+
+    def delete(
+        self, group_id: str, partitions: Iterable[PartitionKey], reply: Callable[[PartitionErrors], None]
+    ) -> None:
+        """OffsetDelete: partitions without an offset are no error, ones that are being read are.
+
+        Raises `GroupIdNotFoundError`, `NonEmptyGroupError` and what else concerns the group as a whole.
+        """
+        partition = self._table.check(group_id)
+        entry = self._table.find(group_id)
+        if entry is None:
+            raise GroupIdNotFoundError
+        group = entry.group
+        group.check_offset_delete()
+        results: PartitionErrors = {
+            key: GroupSubscribedToTopicError
+            if group.reads(key[0])
+            else (None if 0 <= key[1] < self._partitions_of(key[0]) else UnknownTopicOrPartitionError)
+            for key in partitions
+        }
+        gone = [key for key, error in results.items() if error is None and entry.offsets.get(key) is not None]
+
+        def written(error: ErrorClass | None) -> None:
+            reply({key: error if refusal is None else refusal for key, refusal in results.items()})
+
+        self._write_all(partition, _tombstones(entry, gone), written)
+
+    def delete_groups(self, group_ids: Sequence[str], reply: Callable[[GroupErrors], None]) -> None:
+        """DeleteGroups: an empty group goes with all its offsets."""
+        results: GroupErrors = {}
+        waiting = len(set(group_ids))
+
+        def done(group_id: str, error: ErrorClass | None) -> None:
+            results[group_id] = error
+            if len(results) == waiting:
+                reply(results)
+
+        if not waiting:
+            reply(results)
+        for group_id in dict.fromkeys(group_ids):
+            try:
+                self._table.check(group_id)
+                entry = self._table.find(group_id)
+                if entry is None:
+                    raise GroupIdNotFoundError
+                entry.group.check_delete()
+            except KafkaError as error:
+                done(group_id, type(error))
+                continue
+            self._delete_group(entry, partial(done, group_id))
+
+    def delete_of_topics(self, topics: Iterable[str]) -> None:
+        """Topics were deleted: no group has an offset of them any more."""
+        names = frozenset(topics)
+        for entry in self._table:
+            gone = [key for key in entry.offsets if key[0] in names]
+            self._write_all(entry.partition, _tombstones(entry, gone), _nobody_waits)
+
+    def _delete_group(self, entry: GroupEntry, written: Callable[[ErrorClass | None], None]) -> None:
+        """Nothing is accepted for the group from now on; where the journal does not take it, it is as before."""
+
+        def deleted(error: ErrorClass | None) -> None:
+            if error is not None:
+                entry.group.revive()
+            written(error)
+
+        entry.group.die(CoordinatorNotAvailableError)
+        self._coordinator.carry_out(entry)
+        records: list[Record] = [*_tombstones(entry, entry.offsets), GroupTombstone(entry.group.group_id)]
+        self._write_all(entry.partition, records, deleted)
+
+    def _write_all(
+        self, partition: int, records: Sequence[Record], written: Callable[[ErrorClass | None], None]
+    ) -> None:
+        """In several batches where they are many; `written` hears of the last one, or of the first that failed."""
+        batches = _batches(records)
+
+        def next_batch(error: ErrorClass | None) -> None:
+            batch = None if error is not None else next(batches, None)
+            if batch is None:
+                written(error)
+            else:
+                self._coordinator.write(partition, batch, next_batch)
+
+        next_batch(None)
+
+    # Expiry
+
+    def start_expiry(self) -> None:
+        """Look for expired offsets every `offsets.retention.check.interval.ms` from now on."""
+        interval_ms = self._config.offsets_retention_check_interval_ms
+
+        def check() -> None:
+            self.expire()
+            self._coordinator.timers.schedule(interval_ms, check)
+
+        self._coordinator.timers.schedule(interval_ms, check)
+
+    def expire(self) -> None:
+        """Take out offsets that have expired, and groups that have neither members nor offsets any more."""
+        now_ms = self._coordinator.clock.now_ms()
+        for entry in self._table:
+            gone = entry.offsets.expired(entry.group.expiry, now_ms, self._config.offsets_retention_ms)
+            if len(gone) == len(entry.offsets) and not entry.offsets.has_pending and entry.group.is_vacant:
+                if entry.position < 0 and not gone:
+                    self._table.forget(entry)  # the journal never heard of it
+                else:
+                    self._delete_group(entry, _nobody_waits)
+            else:
+                self._write_all(entry.partition, _tombstones(entry, gone), _nobody_waits)
+
+
+def _tombstones(entry: GroupEntry, keys: Iterable[PartitionKey]) -> list[OffsetRecord]:
+    return [OffsetRecord(entry.group.group_id, topic, partition, None) for topic, partition in keys]
+
+
+def _batches(records: Sequence[Record]) -> Iterator[Sequence[Record]]:
+    return (records[start : start + RECORDS_PER_BATCH] for start in range(0, len(records), RECORDS_PER_BATCH))
+
+
+def _nobody_waits(error: ErrorClass | None) -> None:
+    """The next check does it again where it failed."""

@@ -1,0 +1,259 @@
+"""All groups of this broker, as the journal tells them: the same steps at run time and at start.
+
+`follow` takes one journal record in its order, `end_transaction` one commit or abort marker. What `group_offsets` in Delta
+does not say yet is collected in `take_changes`. A journal partition is loading while its past is read, then active;
+requests for its groups are refused before that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from kafkalake.broker.coordination.journal import journal_partition
+from kafkalake.broker.groups.classic import ClassicGroup
+from kafkalake.broker.groups.classic_state import State
+from kafkalake.broker.groups.offsets import GroupOffsets, PartitionKey
+from kafkalake.broker.groups.records import CommittedOffset, GroupRecord, GroupTombstone, OffsetRecord, Record
+from kafkalake.errors import CoordinatorLoadInProgressError, InvalidGroupIdError, NotCoordinatorError
+
+NAME_BYTES_MAX = 32_000
+"""Names in journal records have an int16 length; member ids are made of a name and 37 more bytes."""
+
+
+@dataclass(slots=True, eq=False)
+class RunningTimer:
+    """A timer of a group; `timeout` is what the timing wheel knows it by."""
+
+    timeout: Any = None
+
+
+@dataclass(slots=True, eq=False)
+class GroupEntry:
+    """A group, its offsets, the newest record of it in the journal (and its position there), and its running timers."""
+
+    partition: int
+    group: ClassicGroup
+    offsets: GroupOffsets = field(default_factory=GroupOffsets)
+    written: GroupRecord | None = None
+    position: int = -1
+    timers: dict[Hashable, RunningTimer] = field(default_factory=dict)
+    busy: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class OpenTransaction:
+    """A producer's transaction that has committed offsets: where its first one stands, and of which groups they are."""
+
+    first_position: int
+    group_ids: dict[str, None] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
+class Shard:
+    """One journal partition: how far it has been followed, and which transactions are open in it."""
+
+    loading: bool = True
+    next_position: int = 0
+    open: dict[int, OpenTransaction] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedOffset:
+    """A row for `group_offsets`: what a group's offset of a partition is now (None: gone), and where the journal says it."""
+
+    group_id: str
+    topic: str
+    partition: int
+    committed: CommittedOffset | None
+    journal_partition: int
+    journal_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What changed since the last `take_changes`.
+
+    `resume_at`: journal partition -> the offset to read the journal from, once `rows` are published. It does not pass the
+    first record of an open transaction.
+    """
+
+    rows: list[ChangedOffset]
+    resume_at: dict[int, int]
+
+
+class GroupTable:
+    """Groups by id. `new_group` makes an empty one."""
+
+    def __init__(self, partitions: Callable[[], int], new_group: Callable[[str], ClassicGroup]) -> None:
+        self._partitions = partitions
+        self._new_group = new_group
+        self._entries: dict[str, GroupEntry] = {}
+        self._shards: dict[int, Shard] = {}
+        self._changed: dict[tuple[str, PartitionKey], None] = {}
+
+    def __iter__(self) -> Iterator[GroupEntry]:
+        """The groups that are served now."""
+        return iter([entry for entry in self._entries.values() if not self._shards[entry.partition].loading])
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def check(self, group_id: str, *, may_be_empty: bool = False) -> int:
+        """The journal partition of a group that we serve.
+
+        Raises `InvalidGroupIdError`, `NotCoordinatorError`, `CoordinatorLoadInProgressError`.
+        """
+        if (not group_id and not may_be_empty) or len(group_id.encode()) > NAME_BYTES_MAX:
+            raise InvalidGroupIdError
+        partition = journal_partition(group_id, self._partitions())
+        shard = self._shards.get(partition)
+        if shard is None:
+            raise NotCoordinatorError
+        if shard.loading:
+            raise CoordinatorLoadInProgressError
+        return partition
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether some groups are not served yet."""
+        return any(shard.loading for shard in self._shards.values())
+
+    def find(self, group_id: str) -> GroupEntry | None:
+        return self._entries.get(group_id)
+
+    def find_or_create(self, group_id: str, partition: int) -> GroupEntry:
+        entry = self._entries.get(group_id)
+        if entry is None:
+            entry = self._entries[group_id] = GroupEntry(partition, self._new_group(group_id))
+        return entry
+
+    def forget(self, entry: GroupEntry) -> None:
+        """A group that nothing is known of any more, and that the journal does not know."""
+        self._entries.pop(entry.group.group_id, None)
+
+    # Partitions of the journal
+
+    def begin(self, partition: int, position: int = 0) -> None:
+        """This broker coordinates the partition's groups; its past follows, from `position`."""
+        assert partition not in self._shards
+        self._shards[partition] = Shard(next_position=position)
+
+    def finish(self, partition: int) -> list[GroupEntry]:
+        """The past has been read; the partition's groups, restored."""
+        shard = self._shards[partition]
+        assert shard.loading
+        shard.loading = False
+        entries = [entry for entry in self._entries.values() if entry.partition == partition]
+        for entry in entries:
+            if entry.written is not None:
+                entry.group.restore(entry.written)
+        return entries
+
+    def end(self, partition: int) -> list[GroupEntry]:
+        """This broker does not coordinate the partition's groups any more; they are returned and forgotten."""
+        self._shards.pop(partition, None)
+        gone = [entry for entry in self._entries.values() if entry.partition == partition]
+        for entry in gone:
+            del self._entries[entry.group.group_id]
+        self._changed = {key: None for key in self._changed if key[0] in self._entries}
+        return gone
+
+    @property
+    def partitions(self) -> list[int]:
+        """The journal partitions that we follow."""
+        return list(self._shards)
+
+    # Following the journal
+
+    def load_published(self, rows: Iterable[ChangedOffset]) -> None:
+        """What `group_offsets` said at the position that the journal is read from. Between `begin` and `follow`."""
+        for row in rows:
+            if row.committed is not None and row.journal_partition in self._shards:
+                entry = self.find_or_create(row.group_id, row.journal_partition)
+                entry.offsets.commit((row.topic, row.partition), row.committed, row.journal_offset)
+
+    def follow(self, partition: int, position: int, record: Record, producer_id: int | None = None) -> None:
+        """One record of the journal; `producer_id` where it is part of a transaction."""
+        shard = self._shards.get(partition)
+        if shard is None:
+            return  # written while we still coordinated it
+        shard.next_position = position + 1
+        if isinstance(record, OffsetRecord):
+            self._follow_offset(shard, partition, position, record, producer_id)
+        elif isinstance(record, GroupRecord):
+            entry = self.find_or_create(record.group_id, partition)
+            entry.written, entry.position = record, position
+        elif isinstance(record, GroupTombstone):
+            self._drop(record.group_id)
+
+    def end_transaction(self, partition: int, producer_id: int, *, committed: bool, position: int) -> None:
+        """A commit or abort marker at `position` of the journal."""
+        shard = self._shards.get(partition)
+        if shard is None:
+            return
+        shard.next_position = max(shard.next_position, position + 1)
+        transaction = shard.open.pop(producer_id, None)
+        for group_id in transaction.group_ids if transaction is not None else ():
+            entry = self._entries.get(group_id)
+            if entry is not None:
+                for key in entry.offsets.complete(producer_id, committed=committed):
+                    self._changed[group_id, key] = None
+
+    def _follow_offset(
+        self, shard: Shard, partition: int, position: int, record: OffsetRecord, producer_id: int | None
+    ) -> None:
+        group_id, key = record.group_id, (record.topic, record.partition)
+        if record.committed is None:
+            entry = self._entries.get(group_id)
+            if entry is not None and entry.offsets.remove(key):
+                self._changed[group_id, key] = None
+            return
+        entry = self.find_or_create(group_id, partition)
+        if producer_id is not None:
+            transaction = shard.open.setdefault(producer_id, OpenTransaction(position))
+            transaction.group_ids[group_id] = None
+            entry.offsets.commit_pending(producer_id, key, record.committed, position)
+        elif entry.offsets.commit(key, record.committed, position):
+            self._changed[group_id, key] = None
+
+    def _drop(self, group_id: str) -> None:
+        entry = self._entries.pop(group_id, None)
+        if entry is not None:
+            assert not entry.timers or entry.group.state is State.DEAD
+            self._changed.update(((group_id, key), None) for key in entry.offsets)
+
+    # For Delta
+
+    def take_changes(self) -> Changes:
+        """The rows that `group_offsets` lacks. After a failed publish they are given back with `put_back`."""
+        changed, self._changed = self._changed, {}
+        rows = []
+        for group_id, key in changed:
+            partition = journal_partition(group_id, self._partitions())
+            shard = self._shards.get(partition)
+            if shard is None:
+                continue
+            entry = self._entries.get(group_id)
+            positioned = None if entry is None else entry.offsets.get(key)
+            committed, position = (None, shard.next_position - 1) if positioned is None else positioned
+            rows.append(ChangedOffset(group_id, *key, committed, partition, position))
+        return Changes(rows, {partition: self.resume_at(partition) for partition in self._shards})
+
+    def put_back(self, changes: Changes) -> None:
+        """`changes` were not published."""
+        self._changed.update(((row.group_id, (row.topic, row.partition)), None) for row in changes.rows)
+
+    def resume_at(self, partition: int) -> int:
+        """The first journal offset that a coordinator with all changes published has to read."""
+        shard = self._shards[partition]
+        return min((one.first_position for one in shard.open.values()), default=shard.next_position)
+
+    def records_before(self, partition: int, position: int) -> list[GroupRecord]:
+        """Records of groups that would be lost if the journal began at `position`: to be written again before a trim."""
+        return [
+            entry.written
+            for entry in self._entries.values()
+            if entry.partition == partition and entry.written is not None and entry.position < position
+        ]
