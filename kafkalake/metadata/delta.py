@@ -5,6 +5,9 @@ replaces its leader's one file. `segments` is kept by `SegmentFiles`.
 
 Every write is decided on the rows of one version and committed on top of exactly that version; when another writer was
 faster, it is decided anew, at most `ATTEMPTS_MAX` times.
+
+Commits are fsynced, but for `partitions`: the next publish writes those rows anew, once a second is too often to make
+the disk wait, and a log entry that a loss of power cuts off is set aside when a broker opens the lake.
 """
 
 from __future__ import annotations
@@ -190,7 +193,7 @@ class DeltaMetadataStore:
         segments = self._tables[paths.SEGMENTS]
         with self._locks[paths.SEGMENTS]:
             segments.refresh()
-            self._commit(segments, lambda: self._segment_files.change_for(state))
+            self._commit(segments, lambda: self._segment_files.change_for(state), durable=True)
             return segments.version
 
     def _partitions_at(self, version: int | None, timestamp_ms: int | None) -> tuple[int, list[PartitionRow]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from metadata_processes import SPAWN, create_topics, die_while_publishing, publish_often, publish_on_a_full_disk
 from metadata_rows import partition_row, published, segment_row, topic_row
 
-from kafkalake.errors import KafkaStorageError
+from kafkalake.errors import KafkaStorageError, LakeError
 from kafkalake.metadata import delta
 from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.metadata.delta_table import CommitConflict, OpenDeltaTable
@@ -163,6 +164,60 @@ def test_a_commit_whose_checkpoint_fails_has_happened(tmp_path: Path, monkeypatc
 
 def replace_interval(definition: delta.TableDefinition, interval: int) -> delta.TableDefinition:
     return delta.TableDefinition(definition.schema, definition.history, definition.partition_by, interval)
+
+
+@pytest.mark.parametrize("kept", [0, 1, 40, -1])
+@pytest.mark.parametrize("table", ["partitions", "segments"])
+def test_a_log_entry_cut_by_a_loss_of_power_is_set_aside_by_the_next_broker(
+    tmp_path: Path, table: str, kept: int
+) -> None:
+    store = DeltaMetadataStore(tmp_path)
+    for version in range(3):
+        store.publish(published(version, [partition_row(end=version)], [segment_row(base=version * 100)]))
+    entry = log_directory(tmp_path, table) / f"{3:020}.json"
+    entry.write_bytes(entry.read_bytes()[:kept])
+    if kept:
+        with pytest.raises(LakeError, match=f"{table}.*starting a broker on the lake mends it"):
+            DeltaMetadataStore(tmp_path, create=False)
+    restarted = DeltaMetadataStore(tmp_path)
+    version = restarted.last_published_version("kafkalake-broker-0") + 1
+    restarted.publish(published(version, [partition_row(end=9)], [segment_row(base=base) for base in (0, 100, 200)]))
+    assert [row.high_watermark for row in restarted.load_snapshot().partitions] == [9]
+    assert [row.base_offset for row in restarted.load_snapshot().segments] == [0, 100, 200]
+
+
+def test_maintenance_keeps_what_time_travel_needs_and_removes_what_crashes_left(tmp_path: Path) -> None:
+    store = DeltaMetadataStore(tmp_path)
+    for version in range(4):
+        store.publish(published(version, [partition_row(end=version)]))
+    leader = table_path(tmp_path, "partitions") / "leader=0"
+    (leader / "being-written.parquet").write_bytes(b"")
+    (leader / "left-by-a-crash.parquet").write_bytes(b"")
+    for file in leader.iterdir():
+        if file.name != "being-written.parquet":
+            os.utime(file, (time.time() - 30 * 86_400,) * 2)
+    store.maintain()
+    assert {file.name for file in leader.iterdir() if "-" in file.name and len(file.name) < 30} == {
+        "being-written.parquet"
+    }
+    ends = [store.load_partitions(version=version)[0].high_watermark for version in (1, 2, 3, 4)]
+    assert ends == [0, 1, 2, 3]
+
+
+def test_log_entries_past_their_retention_go_and_later_versions_stay(tmp_path: Path) -> None:
+    store = DeltaMetadataStore(tmp_path)
+    for version in range(250):
+        store.publish(published(version, [partition_row(end=version)]))
+    log = log_directory(tmp_path, "partitions")
+    for version in range(230):
+        for entry in log.glob(f"{version:020}.*"):
+            os.utime(entry, (time.time() - 30 * 86_400,) * 2)
+    store.maintain()
+    assert not (log / f"{0:020}.json").exists()
+    assert len(list(log.iterdir())) < 100
+    assert [row.high_watermark for row in store.load_partitions(version=240)] == [239]
+    with pytest.raises(LakeError, match="versions older than 1 days are removed"):
+        store.load_partitions(version=5)
 
 
 def test_a_writer_that_always_loses_gives_up_with_a_retriable_error(
