@@ -9,8 +9,8 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parent.parent / "kafkalake"
 
-LEAVES = {"errors", "clock", "config", "config_definitions", "__init__"}
-ROOT = {"node", "publishing", "logs", "warm", "__main__"}
+LEAVES = {"errors", "clock", "config", "config_definitions", "__init__", "__version__"}
+ROOT = {"node", "publishing", "logs", "warm", "dataset", "__main__"}
 MAY_IMPORT = {
     "record": {"errors"},
     "storage": {"record", "errors", "clock"},
@@ -60,7 +60,7 @@ def test_package_imports_only_what_it_may(package: str) -> None:
 def test_leaves_import_only_leaves() -> None:
     wrong = [
         f"{leaf}.py:{line}: imports kafkalake.{target}"
-        for leaf in sorted(LEAVES)
+        for leaf in sorted(LEAVES - {"__version__"})
         for target, line in sorted(imported(PACKAGE / f"{leaf}.py"))
         if target not in LEAVES
     ]

@@ -1,7 +1,8 @@
 """The broker's settings as they change: dynamic ones are kept in a file beside the logs.
 
 Kafka has three layers: the command line, the cluster's default, and one broker's own; the last wins. The two that a client
-can change are in `broker-settings.json`, replaced as a whole before the change is acknowledged. Read-only settings cannot be changed.
+can change are in `broker-settings.json`, replaced as a whole before the change is acknowledged. Read-only settings cannot be
+changed.
 """
 
 from __future__ import annotations
