@@ -1,0 +1,188 @@
+"""Topics from DuckDB, Polars and pyarrow, against a plain reading of the same files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+import polars as pl
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pytest
+from written_lake import WrittenLake
+
+from kafkalake.dataset import topic_dataset, topic_reader
+from kafkalake.errors import ConfigurationError, CorruptSegmentError, UnknownTopicOrPartitionError
+from kafkalake.spark import segment_scan
+
+ROWS = 3000
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Iterator[WrittenLake]:
+    """`clicks`: two partitions, each three segments (two sealed, one of those published, one active) of 1,000 records."""
+    lake = WrittenLake(tmp_path / "lake")
+    lake.create("clicks", 2)
+    for partition in range(2):
+        for part in range(3):
+            for start in range(0, 1000, 50):
+                first = 1000 * part + start
+                lake.append(
+                    "clicks",
+                    partition,
+                    [
+                        (
+                            1_000_000 * (part + 1) + start + i,
+                            b"k%d" % i,
+                            b"v%06d" % (first + i),
+                            [("h", b"x")] if i % 7 == 0 else [],
+                        )
+                        for i in range(50)
+                    ],
+                )
+            if part == 0:
+                lake.roll("clicks", partition)
+                lake.publish()
+            elif part == 1:
+                lake.roll("clicks", partition)
+    yield lake
+    lake.close()
+
+
+@pytest.fixture
+def bytes_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Bytes of every read of a segment."""
+    sizes: list[int] = []
+    read = segment_scan.SegmentScan._read
+
+    def counted(scan: segment_scan.SegmentScan, position: int, length: int) -> segment_scan.Bytes:
+        chunk = read(scan, position, length)
+        sizes.append(len(chunk))
+        return chunk
+
+    monkeypatch.setattr(segment_scan.SegmentScan, "_read", counted)
+    return sizes
+
+
+def test_reader_yields_what_the_files_hold_in_order(lake: WrittenLake) -> None:
+    assert topic_reader(lake.path, "clicks").read_all().to_pylist() == lake.plain_rows("clicks")
+
+
+def test_reader_reads_the_columns_that_were_asked_for_in_their_order(lake: WrittenLake) -> None:
+    table = topic_reader(lake.path, "clicks", ["offset", "key"]).read_all()
+    assert table.column_names == ["offset", "key"]
+    assert table.to_pylist() == [{"offset": row["offset"], "key": row["key"]} for row in lake.plain_rows("clicks")]
+
+
+def test_batches_are_bounded_whatever_the_topic_holds(tmp_path: Path) -> None:
+    lake = WrittenLake(tmp_path / "lake")
+    lake.create("big")
+    for _ in range(40):
+        lake.append_values("big", 0, [bytes(1000)] * 1000)
+    sizes = [batch.nbytes for batch in topic_reader(lake.path, "big")]
+    lake.close()
+    assert sum(sizes) > 40_000_000
+    assert max(sizes) < 1.1 * segment_scan.CHUNK_BYTES
+
+
+def test_duckdb_counts_groups_and_finds(lake: WrittenLake) -> None:
+    clicks = topic_dataset(lake.path, "clicks")
+    connection = duckdb.connect()
+    connection.register("clicks", clicks)
+    assert connection.sql('SELECT partition, count(*), max("offset") FROM clicks GROUP BY 1 ORDER BY 1').fetchall() == [
+        (0, ROWS, ROWS - 1),
+        (1, ROWS, ROWS - 1),
+    ]
+    found = connection.sql('SELECT value FROM clicks WHERE "offset" IN (5, 2999) AND partition = 1 ORDER BY "offset"')
+    assert found.fetchall() == [(b"v000005",), (b"v002999",)]
+    assert connection.sql("SELECT count(*) FROM clicks WHERE key = 'k7'::BLOB").fetchall() == [(2 * ROWS // 50,)]
+
+
+def test_duckdb_sees_what_was_appended_between_two_queries(lake: WrittenLake) -> None:
+    clicks = topic_dataset(lake.path, "clicks")
+    connection = duckdb.connect()
+    connection.register("clicks", clicks)
+    assert connection.sql("SELECT count(*) FROM clicks").fetchall() == [(2 * ROWS,)]
+    lake.append_values("clicks", 0, [b"one more"])
+    assert connection.sql("SELECT count(*) FROM clicks").fetchall() == [(2 * ROWS + 1,)]
+
+
+def test_polars_pushes_its_filter_and_columns(lake: WrittenLake) -> None:
+    scan = pl.scan_pyarrow_dataset(topic_dataset(lake.path, "clicks"))
+    frame = scan.filter((pl.col("offset") >= 2998) & (pl.col("partition") == 0)).select("offset", "value").collect()
+    assert frame.rows() == [(2998, b"v002998"), (2999, b"v002999")]
+    assert pl.DataFrame(topic_dataset(lake.path, "clicks")).height == 2 * ROWS
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        ds.field("offset") == 2500,
+        (ds.field("partition") == 1) & (ds.field("offset") < 10),
+        ds.field("timestamp") >= pa.scalar(3_000_990_000, pa.timestamp("us", tz="UTC")),
+    ],
+)
+def test_a_filter_leaves_most_of_the_topic_unread(
+    lake: WrittenLake, bytes_read: list[int], condition: ds.Expression
+) -> None:
+    clicks = topic_dataset(lake.path, "clicks")
+    everything = clicks.to_table()
+    whole = sum(bytes_read)
+    bytes_read.clear()
+    found = clicks.to_table(filter=condition)
+    assert found.sort_by([("partition", "ascending"), ("offset", "ascending")]) == everything.filter(condition)
+    assert found.num_rows > 0
+    assert sum(bytes_read) < whole / 2
+
+
+def test_json_values_become_columns_and_bad_ones_null(tmp_path: Path) -> None:
+    lake = WrittenLake(tmp_path / "lake")
+    lake.create("flights")
+    lake.append_values(
+        "flights", 0, [b'{"carrier": "UA", "delay": 2}', b"no json", b'{"carrier": 5, "timestamp": "x"}']
+    )
+    fields = {"carrier": pa.string(), "delay": pa.float64(), "timestamp": pa.string()}
+    table = topic_reader(
+        lake.path, "flights", ["carrier", "delay", "value_timestamp", "value"], value_schema=fields
+    ).read_all()
+    lake.close()
+    assert table.to_pylist() == [
+        {"carrier": "UA", "delay": 2.0, "value_timestamp": None, "value": b'{"carrier": "UA", "delay": 2}'},
+        {"carrier": None, "delay": None, "value_timestamp": None, "value": b"no json"},
+        {"carrier": "5", "delay": None, "value_timestamp": "x", "value": b'{"carrier": 5, "timestamp": "x"}'},
+    ]
+
+
+def test_options_have_sparks_names_or_pythons(lake: WrittenLake) -> None:
+    starting = {"clicks": {"0": 2990, "1": 2995}}
+    assert topic_reader(lake.path, "clicks", ["offset"], starting_offsets=starting).read_all().num_rows == 15
+    assert topic_reader(lake.path, "clicks", ["offset"], startingOffsets=starting).read_all().num_rows == 15
+    with pytest.raises(ConfigurationError, match="did you mean startingOffsets"):
+        topic_dataset(lake.path, "clicks", startingOfsets="earliest")
+
+
+def test_mistakes_are_named(lake: WrittenLake) -> None:
+    with pytest.raises(UnknownTopicOrPartitionError, match=r"'clacks' is not in .*: clicks"):
+        topic_reader(lake.path, "clacks")
+    with pytest.raises(ConfigurationError, match="there is no column 'vlaue'"):
+        topic_reader(lake.path, "clicks", ["vlaue"])
+
+
+def test_what_would_go_around_the_topic_is_an_error_and_not_an_empty_result(lake: WrittenLake) -> None:
+    clicks = topic_dataset(lake.path, "clicks")
+    with pytest.raises(NotImplementedError):
+        clicks.filter(ds.field("offset") == 1)
+    with pytest.raises((NotImplementedError, OSError)):
+        ds.dataset([clicks]).to_table()
+
+
+def test_a_flipped_bit_is_an_error_with_file_and_position(lake: WrittenLake) -> None:
+    segment = sorted(lake.directory("clicks", 1).glob("*.arrow"))[0]
+    data = bytearray(segment.read_bytes())
+    position = data.index(b"v000500")
+    data[position] ^= 1
+    segment.write_bytes(data)
+    assert topic_reader(lake.path, "clicks", ["offset"]).read_all().num_rows == 2 * ROWS
+    with pytest.raises(CorruptSegmentError, match=rf"{segment}: at byte \d+: the checksum"):
+        topic_reader(lake.path, "clicks", ["value"]).read_all()
