@@ -210,6 +210,21 @@ def test_a_silent_member_is_out_after_its_session_and_the_others_rebalance() -> 
     assert (joined.generation_id, len(joined.members)) == (2, 1)
 
 
+def test_a_member_that_falls_silent_right_after_the_join_round_is_out_after_its_session() -> None:
+    s = Scenario()
+    a, b = s.new_member_id(), s.new_member_id()
+    s.join(a)
+    s.join(b)
+    s.advance(2 * DELAY_MS)
+    s.sync(a, {a: b"0", b: b"1"})
+    s.sync(b)
+    s.heartbeat(a)
+    s.advance(SESSION_MS - 1)
+    assert b in s.group.roster
+    s.advance(1)
+    assert b not in s.group.roster
+
+
 def test_heartbeats_move_the_deadline_without_setting_timers() -> None:
     s = Scenario()
     a = s.stable()[0]
@@ -581,6 +596,30 @@ def test_a_round_of_static_members_that_none_of_them_joins_goes_on_until_their_s
     assert s.group.state is State.PREPARING_REBALANCE
     s.advance(SESSION_MS)
     assert s.group.state is State.EMPTY
+
+
+def test_of_two_incarnations_before_the_first_is_written_the_second_stays() -> None:
+    s = Scenario()
+    s.stable("one")
+    s.hold_appends = True
+    first, second = s.join(group_instance_id="one"), s.join(group_instance_id="one")
+    assert s.joined(first).error is FencedInstanceIdError
+    s.durable()
+    back = s.joined(second)
+    assert back.error is None
+    s.heartbeat(back.member_id, 1, "one")
+
+
+def test_a_rebalance_that_begins_before_a_static_members_id_is_written_answers_its_join() -> None:
+    s = Scenario()
+    s.stable("one")
+    newcomer = s.new_member_id()
+    s.hold_appends = True
+    back = s.join(group_instance_id="one")
+    s.join(newcomer)
+    assert s.joined(back).generation_id == 2
+    s.durable()
+    assert s.group.state is State.COMPLETING_REBALANCE
 
 
 # Descriptions, restart, end
