@@ -7,6 +7,9 @@ import struct
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from record_batches import arrow_rows, record_batch
+from wire_batches import ROWS, raw_batch, record, varint, with_right_checksum
+
 from kafkalake.errors import (
     CorruptMessageError,
     InvalidRecordError,
@@ -24,8 +27,6 @@ from kafkalake.wire.record_batch import (
     encode_batch,
     patch_produced,
 )
-from record_batches import arrow_rows, record_batch
-from wire_batches import ROWS, raw_batch, record, varint, with_right_checksum
 
 WORKED_EXAMPLE = bytes.fromhex(
     "0000000000000000"  # base offset 0

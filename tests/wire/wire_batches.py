@@ -8,15 +8,16 @@ from collections.abc import Sequence
 import numpy as np
 from crc32c import crc32c
 from hypothesis import strategies as st
+from record_batches import Row
+
 from kafkalake.record import layout as at
 from kafkalake.record.batch import RecordBatch
 from kafkalake.record.message_set import OK, MessageSet, scan
 from kafkalake.storage.message_writer import write_message
-from record_batches import Row
 
 TIMESTAMPS_MS = st.integers(-1, 2**52)
 OPTIONAL_BYTES = st.none() | st.binary(max_size=200)
-HEADER_KEYS = st.text(max_size=20).filter(lambda key: not any(0x10FF80 <= ord(each) for each in key))
+HEADER_KEYS = st.text(max_size=20).filter(lambda key: not any(ord(each) >= 0x10FF80 for each in key))
 HEADERS = st.lists(st.tuples(HEADER_KEYS, OPTIONAL_BYTES), max_size=4)
 ROWS: st.SearchStrategy[list[Row]] = st.lists(
     st.tuples(TIMESTAMPS_MS, OPTIONAL_BYTES, OPTIONAL_BYTES, HEADERS), min_size=1, max_size=30
