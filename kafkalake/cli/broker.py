@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -49,23 +48,22 @@ def start(
     host, port = parse_listen(listen)
     if lake.exists() and not lake.is_dir():
         raise UsageProblem(f"--lake {lake} is a file; it takes a directory")
+    _check_settings(settings)
+    from kafkalake.node import run_broker
+
+    raise typer.Exit(run_broker(lake, host, port, broker_id, settings))
+
+
+def _check_settings(settings: dict[str, str]) -> None:
+    """Refuse a setting that is none, with what was probably meant, before anything is started. Raises `Failure`."""
+    from kafkalake.config import parse_broker_settings
     from kafkalake.config_definitions import BROKER_SETTINGS
     from kafkalake.errors import ConfigurationError
 
     try:
-        _run(lake, host, port, broker_id, settings)
+        parse_broker_settings(settings)
     except ConfigurationError as error:
         raise Failure(str(error), unknown_setting_hint(settings, BROKER_SETTINGS)) from None
-    except OSError as error:
-        if error.filename is None and error.errno is not None:
-            raise Failure(f"cannot listen on {listen}: {error.strerror}") from None
-        raise
-
-
-def _run(lake: Path, host: str, port: int, broker_id: int, settings: dict[str, str]) -> None:
-    from kafkalake.node import run_broker
-
-    run_broker(lake, host, port, broker_id, settings)
 
 
 @app.command("list")

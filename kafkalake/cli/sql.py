@@ -1,24 +1,256 @@
-"""`kafkalake sql`: DuckDB over the segments."""
+"""`kafkalake sql`: DuckDB over the segments; every topic is a table by its name.
+
+Only topics that the query mentions are registered, and only what the query needs of them is read: columns and filters reach the
+segments. A query sees what was acknowledged before it began, and of transactions what was committed.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from kafkalake.cli.options import Json, Lake
+from kafkalake.cli.output import Failure, UsageProblem, close_names, note, write
 
-EXAMPLES = """Example
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from duckdb import DuckDBPyConnection
 
-  [cyan]kafkalake sql "SELECT count(*) FROM clicks" --lake ./lake[/cyan]"""
+EXAMPLES = """Columns of a topic: key, value, topic, partition, "offset", timestamp, timestampType, headers.
+text(value) is a value as text, json(value) as JSON.
+
+Examples
+
+  [cyan]kafkalake sql "SELECT partition, count(*) FROM clicks GROUP BY ALL" --lake ./lake[/cyan]
+
+  [dim]# fields of JSON values[/dim]
+  [cyan]kafkalake sql "SELECT json(value)->>'user' AS user, count(*) AS n FROM clicks
+                 GROUP BY user ORDER BY n DESC LIMIT 10" --lake ./lake[/cyan]
+
+  [dim]# names with a dash or a dot, and the column offset, need double quotes[/dim]
+  [cyan]kafkalake sql 'SELECT max("offset") FROM "web-logs"' --lake ./lake --json[/cyan]"""
+
+SHOWN_ROWS = 1_000
+BATCH_ROWS = 10_000
+MACROS = (
+    "CREATE MACRO text(bytes) AS try(decode(bytes))",
+    "CREATE MACRO json(bytes) AS try_cast(try(decode(bytes)) AS JSON)",
+)
+ALL_TABLES = re.compile(r"\b(show|information_schema|duckdb_tables|duckdb_views|pragma)\b", re.IGNORECASE)
+
+
+class Format(StrEnum):
+    """How rows are printed."""
+
+    TABLE = "table"
+    JSON = "json"
+    CSV = "csv"
 
 
 def sql(
-    query: Annotated[
-        str, typer.Argument(metavar="QUERY", help="SQL; each topic is a table by its name.", show_default=False)
-    ],
     lake: Lake,
+    query: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[QUERY]", help="SQL (DuckDB's); without it, or with -, read from stdin.", show_default=False
+        ),
+    ] = None,
+    format: Annotated[
+        Format, typer.Option("--format", "-f", help="A table, a JSON object a line, or CSV.")
+    ] = Format.TABLE,
+    csv: Annotated[bool, typer.Option("--csv", help="The same as --format csv.")] = False,
+    max_rows: Annotated[
+        int, typer.Option("--max-rows", min=1, metavar="N", help="Rows shown of a table; json and csv print all.")
+    ] = SHOWN_ROWS,
     json: Json = False,
 ) -> None:
-    """Query topics with SQL. No broker and no JVM is needed."""
-    raise NotImplementedError
+    """Query topics with SQL, straight from their files: no broker, no JVM. It sees the last acknowledged record."""
+    text = query if query not in (None, "-") else "" if sys.stdin.isatty() else sys.stdin.read()
+    if not text or not text.strip():
+        raise UsageProblem('no query given: kafkalake sql "SELECT ..." --lake DIR')
+    topics = topic_names(lake)
+    kind = Format.JSON if json else Format.CSV if csv else format
+    import duckdb
+
+    connection = _connect(lake, topics, text)
+    try:
+        schema, rows = _run(connection, text)
+        if schema is None:
+            return
+        if kind is Format.TABLE:
+            _print_table(schema, rows, max_rows)
+        elif kind is Format.JSON:
+            _print_json(rows)
+        else:
+            _print_csv(schema, rows)
+    except duckdb.Error as error:
+        raise _explained(error, text, topics) from None
+    finally:
+        connection.close()
+
+
+def topic_names(lake: Path) -> list[str]:
+    """The topics of a lake in order of their names. Raises `Failure` where there is no lake."""
+    from kafkalake.metadata.delta import DeltaMetadataStore
+    from kafkalake.metadata.paths import is_lake
+
+    if not is_lake(lake):
+        raise Failure(
+            f"{lake} is not a lake: it has no metadata/topics", "A broker makes one: kafkalake broker start --lake DIR"
+        )
+    store = DeltaMetadataStore(lake)
+    try:
+        return sorted(row.topic for row in store.load_topics())
+    finally:
+        store.close()
+
+
+def _connect(lake: Path, topics: Sequence[str], query: str) -> DuckDBPyConnection:
+    """DuckDB with the topics that the query may mean as tables."""
+    import duckdb
+
+    from kafkalake.dataset import topic_dataset
+
+    connection = duckdb.connect(config={"autoinstall_known_extensions": False})
+    connection.execute("SET TimeZone = 'UTC'")
+    connection.execute("SET enable_progress_bar = false")
+    for macro in MACROS:
+        connection.execute(macro)
+    lowered = query.lower()
+    meant = [topic for topic in topics if topic.lower() in lowered] if not ALL_TABLES.search(query) else list(topics)
+    # DuckDB's names have no case: of topics that differ only in it, the one that is written so in the query is meant.
+    for topic in sorted(meant, key=lambda name: name in query):
+        connection.register(topic, topic_dataset(lake, topic))
+    return connection
+
+
+def _run(connection: DuckDBPyConnection, query: str) -> tuple[pa.Schema | None, Iterator[pa.RecordBatch]]:
+    relation: Any = connection.sql(query)
+    if relation is None:
+        return None, iter(())
+    reader = (relation.to_arrow_reader if hasattr(relation, "to_arrow_reader") else relation.fetch_arrow_reader)(
+        BATCH_ROWS
+    )
+    return reader.schema, iter(reader)
+
+
+def _print_table(schema: pa.Schema, batches: Iterator[pa.RecordBatch], max_rows: int) -> None:
+    import pyarrow as pa
+
+    from kafkalake.cli.output import table
+
+    rows: list[tuple[object, ...]] = []
+    for batch in batches:
+        rows += [tuple(_shown(value) for value in row) for row in _rows(batch)]
+        if len(rows) > max_rows:
+            break
+    numbers = [
+        field.name
+        for field in schema
+        if pa.types.is_integer(field.type) or pa.types.is_floating(field.type) or pa.types.is_decimal(field.type)
+    ]
+    table(None, schema.names, rows[:max_rows], right=numbers)
+    if len(rows) > max_rows:
+        note(f"The first {max_rows:,} rows; --max-rows shows more, --csv and --json print all.")
+
+
+def _print_json(batches: Iterator[pa.RecordBatch]) -> None:
+    import json
+
+    for batch in batches:
+        names = batch.schema.names
+        lines = [
+            json.dumps(dict(zip(names, map(_plain, row), strict=True)), ensure_ascii=False, default=str)
+            for row in _rows(batch)
+        ]
+        if lines:
+            write(("\n".join(lines) + "\n").encode("utf-8", "backslashreplace"))
+
+
+def _print_csv(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
+    import csv
+    import io
+
+    head: list[list[str]] = [schema.names]
+    for batch in batches:
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        if head:
+            writer.writerow(head.pop())
+        writer.writerows([_shown(value, null="") for value in row] for row in _rows(batch))
+        write(text.getvalue().encode("utf-8", "backslashreplace"))
+    if head:
+        write((",".join(schema.names) + "\n").encode())
+
+
+def _rows(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
+    columns = [column.to_pylist() for column in batch.columns]
+    return zip(*columns, strict=True)
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON has it: bytes as text where they are UTF-8 (else base64), times as ISO 8601."""
+    from kafkalake.cli.record_output import as_text
+
+    if isinstance(value, bytes):
+        return as_text(value)
+    if isinstance(value, datetime | date | time):
+        return value.isoformat()
+    if isinstance(value, timedelta | Decimal):
+        return str(value)
+    if isinstance(value, dict):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    return value
+
+
+def _shown(value: Any, null: str | None = None) -> Any:
+    """A value in a table or in CSV."""
+    import json
+
+    plain = _plain(value)
+    if isinstance(plain, dict | list):
+        return json.dumps(plain, ensure_ascii=False, default=str)
+    if isinstance(plain, bool):
+        return str(plain).lower()
+    return null if plain is None else plain
+
+
+def _explained(error: Exception, query: str, topics: Sequence[str]) -> Failure:
+    """DuckDB's error as one sentence, with what was probably meant."""
+    said = str(error)
+    own = re.search(r"(?:LakeError|CorruptSegmentError|UnknownTopicOrPartitionError|ConfigurationError): (.+)", said)
+    if own:
+        return Failure(own[1].strip())
+    first = re.sub(r"^\w+ Error: ", "", said.splitlines()[0].strip())
+    missing = re.search(r"Table with name (\S+) does not exist", said)
+    if missing:
+        close = close_names(missing[1].strip('"'), topics)
+        known = f"The topics are: {', '.join(topics[:20])}" if topics else "The lake has no topics."
+        return Failure(f"there is no topic '{missing[1]}'", (close or known) + _quoting(query, topics))
+    if re.search(r"syntax error at or near \"offset\"", said, re.IGNORECASE):
+        return Failure(first, 'offset is a word of SQL: write "offset" in double quotes')
+    quoting = _quoting(query, topics)
+    if quoting and "syntax error" in said:
+        return Failure(first, quoting.strip())
+    if "BLOB" in said:
+        return Failure(first, "Keys and values are bytes: use text(value) or json(value)")
+    candidates = re.search(r"Candidate bindings: (.+)", said)
+    return Failure(first, f"Columns: {candidates[1]}" if candidates else None)
+
+
+def _quoting(query: str, topics: Sequence[str]) -> str:
+    """Topics whose names need quotes that the query does not give them."""
+    bare = [
+        topic for topic in topics if not re.fullmatch(r"\w+", topic) and topic in query and f'"{topic}"' not in query
+    ]
+    return f' Write "{bare[0]}" in double quotes.' if bare else ""

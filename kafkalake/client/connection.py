@@ -177,10 +177,13 @@ class Connection:
             if data[4:6] == UNSUPPORTED_VERSION.to_bytes(2, "big"):
                 return decode_response(API_VERSIONS, 0, pending.correlation_id, data)
             return decode_response(API_VERSIONS, pending.version, pending.correlation_id, data)
-        except (OSError, MalformedResponseError) as error:
+        except OSError as error:
+            self.close()
+            raise BrokerUnavailableError(f"no broker answers at {self.address}: {_reason(error)}") from error
+        except MalformedResponseError as error:
             self.close()
             raise BrokerUnavailableError(
-                f"what answers at {self.address} does not speak Kafka's protocol: {_reason(error)}"
+                f"what answers at {self.address} does not speak Kafka's protocol: {error}"
             ) from error
 
     def _read(self, size: int, deadline: float) -> bytes:
@@ -194,7 +197,7 @@ class Connection:
             self._socket.settimeout(left)
             received = self._socket.recv_into(view[filled:])
             if not received:
-                raise ConnectionResetError("closed by the broker")
+                raise ConnectionResetError("connection closed by the other side")
             filled += received
         return bytes(data)
 
