@@ -320,6 +320,11 @@ class Log:
             found = record_with(self._segments.from_offset(offset)[0], offset, top, start) if offset >= start else None
             return found if found is not None else record_with_largest(self._segments.all(), start)
 
+    def epoch_for_offset(self, offset: int) -> int:
+        """The leader epoch that the record at `offset` was written in; -1 where it is not known."""
+        with self._lock:
+            return self._epochs.epoch_at(offset)
+
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """(epoch, end offset) of the largest epoch not above the one asked for; (-1, -1) where it is not known. KIP-101,
         KIP-320."""

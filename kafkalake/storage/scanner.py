@@ -54,10 +54,14 @@ def scan_segment(
     *,
     columns: int = at.ALL_COLUMNS,
     start: int = FIRST_MESSAGE,
+    end: int | None = None,
     content: SegmentContent | None = None,
 ) -> SegmentScan:
-    """Walk and verify the messages of a segment from position `start`. Raises `OSError`; what is wrong on disk is in the result."""
-    size = segment.size_bytes()
+    """Walk and verify the messages of a segment from position `start` (to `end`, as if the file ended there).
+
+    Raises `OSError`; what is wrong on disk is in the result.
+    """
+    size = segment.size_bytes() if end is None else min(end, segment.size_bytes())
     preamble_right = segment.read_bytes(0, FIRST_MESSAGE).tobytes() == PREAMBLE
     content = content or SegmentContent(next_offset=segment.base_offset)
     position = start

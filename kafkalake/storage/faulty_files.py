@@ -1,0 +1,76 @@
+"""A disk that fails on purpose: what tests and simulations put in the place of `RealFiles`.
+
+Faults are told by the count of calls, so that a run can be repeated with the fault one call further each time.
+"""
+
+from __future__ import annotations
+
+import errno
+from typing import Any
+
+from kafkalake.storage.files import RealFiles
+
+
+class FaultyFiles(RealFiles):
+    """Real files until told otherwise.
+
+    capacity_bytes: how many more bytes can be written; then writes are short, then ENOSPC, as on a full disk. None: no end.
+    fail_at_call: the changing call (write, truncate, sync, rename, unlink) with this number, from 1 on, and all after it
+    fail with EIO; `calls` counts them. short_writes: each write takes at most so many bytes. failing_syncs: so many syncs
+    fail, one after the other.
+    """
+
+    def __init__(self) -> None:
+        self.capacity_bytes: int | None = None
+        self.fail_at_call: int | None = None
+        self.short_writes: int | None = None
+        self.failing_syncs = 0
+        self.calls = 0
+
+    def _change(self) -> None:
+        self.calls += 1
+        if self.fail_at_call is not None and self.calls >= self.fail_at_call:
+            raise OSError(errno.EIO, "the disk fails on purpose")
+
+    def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
+        if create:
+            self._change()
+        return super().open(path, write=write, create=create)
+
+    def write(self, descriptor: int, data: Any, position: int) -> int:
+        self._change()
+        view = memoryview(data)
+        if self.short_writes is not None:
+            view = view[: self.short_writes]
+        grows = max(0, position + len(view) - self.size(descriptor))
+        if self.capacity_bytes is not None and grows > self.capacity_bytes:
+            view = view[: len(view) - (grows - self.capacity_bytes)]
+            grows = self.capacity_bytes
+            if not view:
+                raise OSError(errno.ENOSPC, "no space left on a disk that is full on purpose")
+        written = super().write(descriptor, view, position)
+        if self.capacity_bytes is not None:
+            self.capacity_bytes -= grows
+        return written
+
+    def truncate(self, descriptor: int, size: int) -> None:
+        self._change()
+        freed = max(0, self.size(descriptor) - size)
+        super().truncate(descriptor, size)
+        if self.capacity_bytes is not None:
+            self.capacity_bytes += freed
+
+    def sync(self, descriptor: int) -> None:
+        self._change()
+        if self.failing_syncs:
+            self.failing_syncs -= 1
+            raise OSError(errno.EIO, "fsync fails on purpose")
+        super().sync(descriptor)
+
+    def rename(self, source: str, target: str) -> None:
+        self._change()
+        super().rename(source, target)
+
+    def unlink(self, path: str) -> None:
+        self._change()
+        super().unlink(path)

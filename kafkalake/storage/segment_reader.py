@@ -1,0 +1,50 @@
+"""Reading a segment file from any process, read-only and without a lock, while a broker may be appending to it.
+
+The offset index says where to start and is not trusted; what is read is verified, in bounded chunks. `to_offset` is at most what
+`state` (or Delta) says is there: below it every message is whole.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from kafkalake.errors import CorruptSegmentError
+from kafkalake.record import layout as at
+from kafkalake.record.message_set import MessageSet
+from kafkalake.storage.open_files import OpenFiles
+from kafkalake.storage.segment import Segment
+
+CHUNK_BYTES = 4 << 20
+
+
+def open_segment(path: str | os.PathLike[str], open_files: OpenFiles | None = None) -> Segment:
+    """The segment at `path`, a file named by its base offset."""
+    directory, name = os.path.split(os.fspath(path))
+    return Segment(directory or ".", int(name.partition(".")[0]), open_files or OpenFiles(limit=8))
+
+
+def read_messages(
+    path: str | os.PathLike[str],
+    from_offset: int,
+    to_offset: int,
+    columns: int = at.ALL_COLUMNS,
+    *,
+    chunk_bytes: int = CHUNK_BYTES,
+) -> Iterator[MessageSet]:
+    """The messages with offsets in [from_offset, to_offset), whole ones, a chunk at a time; verified in `columns` (a bit mask).
+
+    The first may begin below `from_offset`, the last may end past `to_offset`. Raises `CorruptSegmentError`, also where
+    the file ends before `to_offset`; `OSError`.
+    """
+    segment = open_segment(path)
+    position = segment.locate(from_offset)
+    next_offset = from_offset
+    while position is not None and next_offset < to_offset:
+        found = segment.read(position, chunk_bytes, to_offset, columns)
+        if found is None:
+            break
+        yield found.messages
+        position, next_offset = found.end, found.messages.next_offset
+    if next_offset < to_offset and not (segment.end() and segment.whole):
+        raise CorruptSegmentError(segment.path, segment.end(), f"records from offset {next_offset} on are missing")

@@ -1,0 +1,222 @@
+"""A whole lake on disk against itself and against Delta: what `kafkalake log verify` decides.
+
+Works beside a running broker: of each partition `state` is read first, and only what it says is there is checked. Delta's rows come
+as plain values, so that storage knows nothing of Delta.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from kafkalake.storage.files import REAL_FILES, read_file
+from kafkalake.storage.leader_epochs import LEADER_EPOCHS_FILE, decode_leader_epochs
+from kafkalake.storage.open_files import OpenFiles
+from kafkalake.storage.producer_state import Producers
+from kafkalake.storage.recovery import Listing, list_directory
+from kafkalake.storage.segment import TIME_INDEX_SUFFIX, Segment, file_name
+from kafkalake.storage.snapshot import decode_snapshot, snapshot_path
+from kafkalake.storage.state import SLOT_BYTES, STATE_BYTES, STATE_FILE, PartitionState, decode_slot, decode_state
+from kafkalake.storage.verify_segment import Problem, SegmentVerifier, Verified, overlaps
+
+__all__ = ["Problem", "PublishedPartition", "PublishedSegment", "verify_lake", "verify_partition"]
+
+_ATTEMPTS = 16
+
+
+class PublishedSegment(NamedTuple):
+    """A row of Delta's `segments`: `path` relative to the lake, timestamps in ms or None."""
+
+    path: str
+    base_offset: int
+    next_offset: int
+    records: int
+    bytes: int
+    min_timestamp: int | None
+    max_timestamp: int | None
+
+
+class PublishedPartition(NamedTuple):
+    """A row of Delta's `partitions`: `directory` of its leader's log, relative to the lake."""
+
+    directory: str
+    log_start_offset: int
+    high_watermark: int
+    last_stable_offset: int
+    log_end_offset: int
+
+
+def verify_lake(
+    lake_path: str | os.PathLike[str],
+    segments_published: Iterable[PublishedSegment] = (),
+    partitions_published: Iterable[PublishedPartition] = (),
+) -> Iterator[Problem]:
+    """Everything that is wrong in the lake's logs, in the order of their directories; nothing where all is right."""
+    lake = Path(lake_path)
+    segments: dict[str, list[PublishedSegment]] = defaultdict(list)
+    for row in segments_published:
+        segments[os.path.dirname(row.path)].append(row)
+    partitions = {row.directory: row for row in partitions_published}
+    found = {str(path.relative_to(lake)): path for path in _partition_directories(lake)}
+    for name in sorted({*found, *segments, *partitions}):
+        if name in found:
+            yield from verify_partition(found[name], segments.get(name, []), partitions.get(name))
+        elif name in segments or partitions[name].log_end_offset > 0:
+            yield Problem(str(lake / name), -1, "Delta knows this partition, and its directory is missing")
+
+
+def _partition_directories(lake: Path) -> Iterator[Path]:
+    for broker in sorted((lake / "logs").glob("*")):
+        for path in sorted(broker.iterdir()) if broker.is_dir() else ():
+            stem, dash, number = path.name.rpartition("-")
+            if path.is_dir() and stem and dash and number.isdigit():
+                yield path
+
+
+def verify_partition(
+    directory: Path, segments: Iterable[PublishedSegment] = (), partition: PublishedPartition | None = None
+) -> list[Problem]:
+    """What is wrong in one partition's directory, and between it and what was published of it."""
+    check = _PartitionCheck(directory)
+    try:
+        check.run(list(segments), partition)
+    except OSError as error:
+        check.add(error.filename or str(directory), -1, f"cannot be read: {error.strerror}")
+    return check.problems
+
+
+class _PartitionCheck:
+    def __init__(self, directory: Path) -> None:
+        self.problems: list[Problem] = []
+        self._directory = str(directory)
+        self._state_path = f"{self._directory}/{STATE_FILE}"
+        self._verified: dict[int, Verified] = {}
+
+    def add(self, file: str, position: int, what: str) -> None:
+        self.problems.append(Problem(file, position, what))
+
+    def run(self, segments: list[PublishedSegment], partition: PublishedPartition | None) -> None:
+        state = self._check_state()
+        listing = list_directory(os.listdir(self._directory))
+        self._check_small_files(listing)
+        if state is None:
+            return
+        self._check_log(state, listing)
+        self._check_published_segments(state, segments)
+        if partition is not None:
+            self._check_published_partition(state, partition)
+
+    def _check_state(self) -> PartitionState | None:
+        """The newest state; what a broker is writing at the moment is right at the next look."""
+        for _ in range(_ATTEMPTS):
+            data = read_file(REAL_FILES, self._state_path)
+            found = decode_state(data)
+            damaged = [
+                position
+                for position in (0, SLOT_BYTES)
+                if decode_slot(slot := data[position : position + SLOT_BYTES]) is None and (any(slot) or found is None)
+            ]
+            if not damaged and len(data) == STATE_BYTES:
+                break
+        for position in damaged:
+            self.add(self._state_path, position, "the checksum of a slot does not match")
+        if len(data) != STATE_BYTES:
+            self.add(self._state_path, len(data), f"has {len(data)} bytes, not {STATE_BYTES}")
+        if found is None:
+            return None
+        state = found[1]
+        offsets = (0, state.log_start_offset, state.last_stable_offset, state.high_watermark, state.log_end_offset)
+        if list(offsets) != sorted(offsets):
+            self.add(self._state_path, -1, f"the offsets are not in order: {state}")
+        return state
+
+    def _check_small_files(self, listing: Listing) -> None:
+        for offset in listing.snapshots:
+            path = snapshot_path(self._directory, offset)
+            with contextlib.suppress(FileNotFoundError):  # a running broker keeps the last two
+                snapshot = decode_snapshot(read_file(REAL_FILES, path))
+                if snapshot is None or snapshot.offset != offset:
+                    self.add(path, 0, "the snapshot of producers is damaged")
+        path = f"{self._directory}/{LEADER_EPOCHS_FILE}"
+        if os.path.exists(path) and decode_leader_epochs(read_file(REAL_FILES, path)) is None:
+            self.add(path, 0, "the list of leader epochs is damaged")
+
+    def _check_log(self, state: PartitionState, listing: Listing) -> None:
+        """Segments one by one and against each other, up to what `state` says: what came after it was read is left out."""
+        written = [base for base in listing.bases if base < state.log_end_offset]
+        kept = [
+            base
+            for base, after in zip(written, [*written[1:], state.log_end_offset], strict=True)
+            if after > state.log_start_offset
+        ]
+        if not kept:
+            if state.log_start_offset < state.log_end_offset:
+                self.add(
+                    self._directory, -1, f"there are no segments for [{state.log_start_offset}, {state.log_end_offset})"
+                )
+            return
+        if kept[0] > state.log_start_offset:
+            self.add(
+                self._state_path, -1, f"the log starts at {state.log_start_offset}, its first segment at {kept[0]}"
+            )
+        producers = Producers()
+        open_files = OpenFiles(limit=8)
+        earlier: int | None = -1 if kept[0] == 0 else None
+        for base, after in zip(kept, [*kept[1:], state.log_end_offset], strict=True):
+            growing = base == state.active_base_offset and state.active_position > 0
+            verifier = SegmentVerifier(Segment(self._directory, base, open_files), producers, kept[0])
+            result = verifier.verify(end=state.active_position if growing else None, sealed=not growing)
+            self.problems += verifier.problems
+            self._verified[base] = result
+            path = f"{self._directory}/{file_name(base)}"
+            if growing and result.scan.end < state.active_position:
+                self.add(path, result.scan.end, f"state says that there are {state.active_position} bytes of messages")
+            if result.content.next_offset != after:
+                self.add(path, result.scan.end, f"the offsets [{result.content.next_offset}, {after}) are missing")
+            earlier = self._check_earlier(base, result, earlier)
+
+    def _check_earlier(self, base: int, result: Verified, earlier: int | None) -> int | None:
+        """The time index's first entry against the segments before; returns the same for the next one.
+
+        It may be lower than all that was ever there: a snapshot was lost when the log's beginning was gone.
+        """
+        first = result.earlier_max_timestamp
+        if first is not None and earlier is not None and first > earlier:
+            path = f"{self._directory}/{file_name(base, TIME_INDEX_SUFFIX)}"
+            self.add(path, 0, f"{first} is above the largest timestamp of the segments before, {earlier}")
+        known = max((value for value in (first, earlier) if value is not None), default=None)
+        return None if known is None else max(known, result.content.max_timestamp)
+
+    def _check_published_segments(self, state: PartitionState, segments: list[PublishedSegment]) -> None:
+        for first, last in overlaps([(row.base_offset, row.next_offset) for row in segments]):
+            self.add(self._directory, -1, f"Delta has the offsets [{first}, {last}) or a part of them twice")
+        for row in segments:
+            path = f"{self._directory}/{os.path.basename(row.path)}"
+            result = self._verified.get(row.base_offset)
+            if result is None:
+                if row.next_offset > state.log_start_offset and not os.path.exists(path):
+                    self.add(path, -1, "Delta knows this segment, and the file is missing")
+                continue
+            content = result.content
+            actual = {
+                "next offset": content.next_offset,
+                "records": content.records,
+                "bytes": result.scan.size,
+                "smallest timestamp": content.min_timestamp if content.min_timestamp >= 0 else None,
+                "largest timestamp": content.max_timestamp if content.max_timestamp >= 0 else None,
+            }
+            published = (row.next_offset, row.records, row.bytes, row.min_timestamp, row.max_timestamp)
+            for (name, here), there in zip(actual.items(), published, strict=True):
+                if here != there:
+                    self.add(path, -1, f"{name} is {here} here and {there} in Delta")
+
+    def _check_published_partition(self, state: PartitionState, row: PublishedPartition) -> None:
+        """What was published is never ahead of what is on disk."""
+        for name in PublishedPartition._fields[1:]:
+            here, there = getattr(state, name), getattr(row, name)
+            if there > here:
+                self.add(self._state_path, -1, f"{name.replace('_', ' ')} is {here} here and {there} in Delta")
