@@ -116,6 +116,8 @@ class GroupCoordinator:
         entry = self.table.find_or_create(group_id, partition)
         entry.group.join(request, reply)
         self.carry_out(entry)
+        if entry.position < 0 and entry.group.is_vacant and not len(entry.offsets) and not entry.offsets.has_pending:
+            self.table.forget(entry)  # refused before it began
 
     def sync_group(self, group_id: str, request: SyncRequest, reply: Callable[[SyncResult], None]) -> None:
         """SyncGroup."""
@@ -156,7 +158,7 @@ class GroupCoordinator:
 
     def describe_group(self, group_id: str) -> GroupDescription:
         """DescribeGroups, one group. Raises `GroupIdNotFoundError` (old versions show such a group as Dead)."""
-        self.table.check(group_id)
+        self.table.check(group_id, may_be_empty=True)
         entry = self.table.find(group_id)
         if entry is None:
             raise GroupIdNotFoundError(f"Group {group_id} not found.")

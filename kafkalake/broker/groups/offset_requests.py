@@ -176,7 +176,7 @@ class OffsetRequests:
 
         Raises `GroupIdNotFoundError`, `NonEmptyGroupError` and what else concerns the group as a whole.
         """
-        partition = self._table.check(group_id)
+        partition = self._table.check(group_id, may_be_empty=True)
         entry = self._table.find(group_id)
         if entry is None:
             raise GroupIdNotFoundError
@@ -209,7 +209,7 @@ class OffsetRequests:
             reply(results)
         for group_id in dict.fromkeys(group_ids):
             try:
-                self._table.check(group_id)
+                self._table.check(group_id, may_be_empty=True)
                 entry = self._table.find(group_id)
                 if entry is None:
                     raise GroupIdNotFoundError

@@ -16,6 +16,7 @@ from kafkalake.errors import (
     GroupIdNotFoundError,
     GroupSubscribedToTopicError,
     IllegalGenerationError,
+    InconsistentGroupProtocolError,
     InvalidCommitOffsetSizeError,
     InvalidGroupIdError,
     InvalidProducerEpochError,
@@ -92,19 +93,33 @@ def test_a_sync_that_cannot_be_written_sends_the_member_away_and_the_group_recov
 
 
 @pytest.mark.parametrize("group_id", ["", "x" * 40_000])
-def test_an_illegal_group_id_is_refused_everywhere(group_id: str) -> None:
+def test_members_need_a_legal_group_id(group_id: str) -> None:
     c = Cluster()
     assert c.join(group_id)[0].error is InvalidGroupIdError
     assert c.sync(group_id, SyncRequest("m", 1))[0].error is InvalidGroupIdError
-    for call in (
-        lambda: c.coordinator.heartbeat(group_id, "m", 1),
-        lambda: c.coordinator.leave_group(group_id, [LeavingMember("m")]),
-        lambda: c.coordinator.describe_group(group_id),
-        lambda: c.offsets.delete(group_id, [KEY], print),
-    ):
-        with pytest.raises(InvalidGroupIdError):
-            call()
+    with pytest.raises(InvalidGroupIdError):
+        c.coordinator.heartbeat(group_id, "m", 1)
+    with pytest.raises(InvalidGroupIdError):
+        c.coordinator.leave_group(group_id, [LeavingMember("m")])
+    assert len(c.coordinator.table) == 0
+
+
+def test_a_group_id_that_the_journal_cannot_hold_is_refused_everywhere() -> None:
+    c = Cluster()
+    group_id = "ä" * 20_000
+    assert c.commit(group_id, one(1)) == [{KEY: InvalidGroupIdError}]
     assert c.delete_groups(group_id) == [{group_id: InvalidGroupIdError}]
+    with pytest.raises(InvalidGroupIdError):
+        c.coordinator.describe_group(group_id)
+    with pytest.raises(InvalidGroupIdError):
+        c.offsets.fetch(group_id, [KEY], require_stable=False)
+    with pytest.raises(InvalidGroupIdError):
+        c.offsets.delete(group_id, [KEY], print)
+
+
+def test_a_refused_first_join_leaves_no_group_behind() -> None:
+    c = Cluster()
+    assert c.join("g", protocols=())[0].error is InconsistentGroupProtocolError
     assert len(c.coordinator.table) == 0
 
 
