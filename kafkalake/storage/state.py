@@ -28,7 +28,7 @@ SLOT_BYTES = 128
 STATE_BYTES = 2 * SLOT_BYTES
 _MAGIC = b"KLST"
 _PREFIX = struct.Struct("<4sI")
-_SLOT = struct.Struct("<qqqqqiiqqqqqq16s")
+_SLOT = struct.Struct("<qqqqqiqqiqqqq16s")
 _CHECKED_BYTES = SLOT_BYTES - _PREFIX.size
 _ATTEMPTS = 8
 

@@ -1,0 +1,53 @@
+"""What the tests of storage share: a log in a directory, read back whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from record_batches import Row, rows_of
+
+from kafkalake.clock import ManualClock
+from kafkalake.errors import KafkaError
+from kafkalake.record.batch import RecordBatch
+from kafkalake.storage.append_group import AppendResult
+from kafkalake.storage.config import LogConfig
+from kafkalake.storage.files import REAL_FILES, Files
+from kafkalake.storage.log import Log
+from kafkalake.storage.open_files import OpenFiles
+
+
+def open_log(
+    directory: Path | str, clock: ManualClock | None = None, files: Files = REAL_FILES, **config: object
+) -> Log:
+    """The log in `directory`; `config` are fields of `LogConfig`."""
+    config.setdefault("file_delete_delay_ms", 0)
+    return Log.open(directory, LogConfig(**config), clock or ManualClock(), files, OpenFiles(files, 16))  # type: ignore[arg-type]
+
+
+def append(log: Log, *batches: RecordBatch, epoch: int = 0) -> list[AppendResult | KafkaError]:
+    """Append and acknowledge, as a leader alone does."""
+    answers = log.append(batches, epoch)
+    log.advance_high_watermark(log.log_end_offset)
+    return answers
+
+
+def accepted(answer: AppendResult | KafkaError) -> AppendResult:
+    """The answer, which is no error."""
+    assert isinstance(answer, AppendResult), answer
+    return answer
+
+
+def read_all(
+    log: Log, start: int | None = None, end: int | None = None, max_bytes: int = 3_000
+) -> list[tuple[int, Row]]:
+    """(offset, row) of every record from `start` to `end` (default: all that consumers see), fetch by fetch."""
+    offset = log.log_start_offset if start is None else start
+    end = log.high_watermark if end is None else end
+    rows: list[tuple[int, Row]] = []
+    while offset < end:
+        messages = log.read(offset, max_bytes, end)
+        if not len(messages):
+            break
+        rows += [row for row in rows_of(messages) if offset <= row[0] < end]
+        offset = messages.next_offset
+    return rows
