@@ -62,6 +62,24 @@ def test_a_second_handle_sees_what_the_first_commits(tmp_path: Path) -> None:
     assert len(second.load_segments()) == 3
 
 
+def test_a_publish_that_another_process_has_committed_changes_nothing_and_leaves_no_file(tmp_path: Path) -> None:
+    """The second handle has not seen the first's commit when it begins."""
+    first, second = DeltaMetadataStore(tmp_path), DeltaMetadataStore(tmp_path)
+    first.publish(published(4, [partition_row(end=1)]))
+    version = second.publish(published(4, [partition_row(end=2)]))
+    assert version == 1
+    assert [row.high_watermark for row in second.load_partitions()] == [1]
+    leader = table_path(tmp_path, "partitions") / "leader=0"
+    assert [str(file) for file in leader.iterdir()] == data_files(tmp_path, "partitions")
+
+
+def test_segments_that_are_all_there_already_are_no_commit(tmp_path: Path) -> None:
+    store = DeltaMetadataStore(tmp_path)
+    store.publish(published(0, [], [segment_row()]))
+    store.publish(published(1, [], [segment_row()], [segment_row("unknown").key]))
+    assert DeltaTable(table_path(tmp_path, "segments")).version() == 1
+
+
 def test_two_processes_that_create_the_same_topics_get_each_name_once(tmp_path: Path) -> None:
     DeltaMetadataStore(tmp_path)
     names = [f"topic-{number:02}" for number in range(15)]

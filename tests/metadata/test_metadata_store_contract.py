@@ -239,12 +239,14 @@ def test_any_timestamp_that_a_producer_may_send_can_be_published(tested: StoreOf
     assert loaded[2][0] < -9_000_000_000_000_000 and loaded[2][1] > 9_000_000_000_000_000
 
 
-def test_of_two_leaders_of_a_partition_the_later_epoch_counts(tested: StoreOfTest) -> None:
-    """Broker 1 has taken the partition over; broker 0 has not published since."""
-    tested.publish(published(0, [partition_row(leader=0, end=90)], [segment_row(broker=0)], leader=0))
-    tested.publish(published(0, [replace(partition_row(leader=1, end=80), leader_epoch=1)], leader=1))
+@pytest.mark.parametrize("leaders", [(0, 1), (1, 0)])
+def test_of_two_leaders_of_a_partition_the_later_epoch_counts(tested: StoreOfTest, leaders: tuple[int, int]) -> None:
+    """The later leader has taken the partition over; the earlier one has not published since."""
+    earlier, later = leaders
+    tested.publish(published(0, [partition_row(leader=earlier, end=90)], [segment_row(broker=0)], leader=earlier))
+    tested.publish(published(0, [replace(partition_row(leader=later, end=80), leader_epoch=1)], leader=later))
     snapshot = tested.store.load_snapshot()
-    assert [(row.leader, row.high_watermark) for row in snapshot.partitions] == [(1, 80)]
+    assert [(row.leader, row.high_watermark) for row in snapshot.partitions] == [(later, 80)]
     assert tested.store.load_partitions() == snapshot.partitions
     assert snapshot.segments == [segment_row(broker=0)]
 
