@@ -39,6 +39,10 @@ _KEY_TYPE = struct.Struct(">h")
 _OFFSET_HEAD = struct.Struct(">hqi")
 _INT32 = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
+_METADATA_AT = _OFFSET_HEAD.size
+_OFFSET_KEY_BYTES_MIN = 2 + 2 + 2 + 4
+_OFFSET_VALUE_BYTES_MIN = _METADATA_AT + 1 + 8 + 1
+_TWO_INT16 = struct.Struct(">hh")
 _TWO_INT32 = struct.Struct(">ii")
 
 
@@ -113,6 +117,8 @@ def encode(record: Record) -> JournalRecord:
 
 def decode(key: bytes, value: bytes | None) -> Record | None:
     """The record that a key and value say; None for a type we do not keep. Raises `JournalFormatError`."""
+    if value is not None and (record := _decode_plain_offset(key, value)) is not None:
+        return record
     reader = FieldReader(key)
     kind = reader.int16()
     if kind in (LEGACY_OFFSET_KEY, OFFSET_KEY):
@@ -124,6 +130,39 @@ def decode(key: bytes, value: bytes | None) -> Record | None:
         reader.end()
         return GroupTombstone(group_id) if value is None else _read_group(group_id, FieldReader(value))
     return None
+
+
+def _decode_plain_offset(key: bytes, value: bytes) -> OffsetRecord | None:
+    """What nearly every record is, an offset with no topic id and short metadata, at a third of the cost; else None.
+
+    A coordinator that starts reads very many of them. Whatever is unusual or wrong is left to the field reader.
+    """
+    if len(key) < _OFFSET_KEY_BYTES_MIN or len(value) < _OFFSET_VALUE_BYTES_MIN or value[_METADATA_AT] > 0x7F:
+        return None
+    kind, length = _TWO_INT16.unpack_from(key)
+    topic_at = 4 + length
+    partition_at = len(key) - 4
+    committed_at = _METADATA_AT + value[_METADATA_AT]
+    version, offset, leader_epoch = _OFFSET_HEAD.unpack_from(value)
+    if (
+        kind != OFFSET_KEY
+        or version != _OFFSET_VALUE
+        or length < 0
+        or topic_at + 2 > partition_at
+        or topic_at + 2 + (key[topic_at] << 8 | key[topic_at + 1]) != partition_at
+        or value[_METADATA_AT] == 0
+        or len(value) != committed_at + 9
+        or value[-1] != 0
+    ):
+        return None
+    try:
+        group_id, topic = key[4:topic_at].decode(), key[topic_at + 2 : partition_at].decode()
+        metadata = value[_METADATA_AT + 1 : committed_at].decode()
+    except UnicodeDecodeError:
+        return None
+    (partition,) = _INT32.unpack_from(key, partition_at)
+    (committed_at_ms,) = _INT64.unpack_from(value, committed_at)
+    return OffsetRecord(group_id, topic, partition, CommittedOffset(offset, leader_epoch, metadata, committed_at_ms))
 
 
 def offset_key(group_id: str, topic: str, partition: int) -> bytes:

@@ -151,6 +151,17 @@ def test_arbitrary_bytes_are_a_record_or_a_format_error(key: bytes, value: bytes
         decode(key, value)
 
 
+@given(records, st.data())
+def test_a_damaged_record_is_another_record_or_a_format_error(record: Record, data: st.DataObject) -> None:
+    key, value = encode(record)
+    damaged = bytearray(key + (value or b""))
+    position = data.draw(st.integers(0, len(damaged) - 1))
+    damaged[position] ^= 1 << data.draw(st.integers(0, 7))
+    with contextlib.suppress(JournalFormatError):
+        again = decode(bytes(damaged[: len(key)]), None if value is None else bytes(damaged[len(key) :]))
+        assert again != record or key[1] ^ damaged[1] == 1  # types 0 and 1 are both committed offsets
+
+
 @given(st.integers(0, 4), st.binary(max_size=120))
 def test_arbitrary_values_are_a_record_or_a_format_error(version: int, value: bytes) -> None:
     for key in (b"\x00\x01\x00\x01g\x00\x01t\x00\x00\x00\x00", b"\x00\x02\x00\x01g"):

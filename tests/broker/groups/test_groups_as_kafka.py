@@ -255,7 +255,9 @@ def test_our_coordinator_answers_as_kafka_does(script: Script, kafka_reference: 
     group = f"group-{uuid.uuid4().hex[:8]}"
     create_topic(kafka_reference, topic, partitions=4)
     coordination.TOPICS[topic] = 4
-    theirs = script(KafkaWorld(kafka_reference.bootstrap_servers), group, topic)
+    kafka = KafkaWorld(kafka_reference.bootstrap_servers)
+    kafka.wait_for_coordinator(group)
+    theirs = script(kafka, group, topic)
     ours = script(OurWorld(), group, topic)
     for number, (expected, found) in enumerate(zip(theirs, ours, strict=True), 1):
         assert found == expected, f"line {number}"

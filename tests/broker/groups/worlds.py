@@ -204,6 +204,14 @@ class KafkaWorld:
         self._numbers = itertools.count(1)
         self._last_waiting: _Later | None = None
 
+    def wait_for_coordinator(self, group: str) -> None:
+        """Until the broker coordinates the group; it makes its journal when it is first asked for."""
+        deadline = time.monotonic() + PATIENCE_S
+        self.ask("find_coordinator", 4, key_type=0, coordinator_keys=(group,))
+        while self.heartbeat(group, "nobody", 0, None) != "UNKNOWN_MEMBER_ID":
+            assert time.monotonic() < deadline, "no coordinator"
+            time.sleep(0.05)
+
     def settle(self) -> None:
         """Give requests that wait the time to arrive: the broker shows no sign of it that could be waited for."""
         time.sleep(0.3)
