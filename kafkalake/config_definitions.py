@@ -374,7 +374,7 @@ _OWN_BROKER_SETTINGS = (
     _broker(
         "fetch.wire.cache.bytes",
         Kind.LONG,
-        134_217_728,
+        67_108_864,
         "Memory for producers' original bytes, from which consumers at the tail are answered. kafkalake's own.",
         minimum=0,
     ),

@@ -9,6 +9,7 @@ the answer comes last, so that whoever has it finds the record in every reader, 
 from __future__ import annotations
 
 import logging
+import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -22,23 +23,35 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_BASE_OFFSET = struct.Struct(">q")
+_LEADER_EPOCH = struct.Struct(">i")
+
 
 class PendingAppend:
-    """A batch in the queue. `original` are the producer's bytes where the cache may give them to consumers as they are."""
+    """A batch on its way into the log, and its result.
 
-    __slots__ = ("batch", "done", "original", "tag")
+    partition, batch: None where `result` is an error that was found before. original: the producer's bytes where the cache may
+    give them to consumers as they are. settled: called when the result is there.
+    """
+
+    __slots__ = ("batch", "original", "partition", "result", "settled")
 
     def __init__(
         self,
-        batch: RecordBatch,
+        partition: Partition | None,
+        batch: RecordBatch | None,
         original: bytes | memoryview | None,
-        done: Callable[[object, AppendResult | KafkaError], None],
-        tag: object,
+        result: AppendResult | KafkaError | None = None,
     ) -> None:
+        self.partition = partition
         self.batch = batch
         self.original = original
-        self.done = done
-        self.tag = tag
+        self.result = result
+        self.settled: Callable[[], None] = _nobody_waits
+
+
+def _nobody_waits() -> None:
+    pass
 
 
 class Partition:
@@ -76,21 +89,29 @@ class Partition:
         self._queue.append(pending)
         return len(self._queue) == 1
 
-    def flush(self) -> list[tuple[PendingAppend, AppendResult | KafkaError]]:
-        """Append what is queued, move the high watermark; the results, for the caller to answer."""
+    def flush(self) -> list[PendingAppend]:
+        """Append what is queued and move the high watermark; what was queued, each with its result, for the caller to answer."""
         queue, self._queue = self._queue, []
         if self.removed:
-            return [(pending, KafkaStorageError("the topic is being deleted")) for pending in queue]
+            for pending in queue:
+                pending.result = KafkaStorageError("the topic is being deleted")
+            return queue
         try:
-            results = self.log.append([pending.batch for pending in queue], self.leader_epoch)
-            self._keep_originals(queue, results)
+            results = self.log.append(
+                [pending.batch for pending in queue if pending.batch is not None], self.leader_epoch
+            )
+            for pending, result in zip(queue, results, strict=True):
+                pending.result = result
+                if type(result) is AppendResult and not result.duplicate:
+                    self._keep_original(pending, result)
             self.log.advance_high_watermark(self.log.log_end_offset)
         except Exception as error:
             # What was not foreseen must not leave producers without an answer, nor bytes in the cache that the log may lack.
             logger.exception("append failed partition=%s", self.name)
             self._tail.clear()
-            return [(pending, KafkaStorageError(f"append failed: {error}")) for pending in queue]
-        return list(zip(queue, results, strict=True))
+            for pending in queue:
+                pending.result = KafkaStorageError(f"append failed: {error}")
+        return queue
 
     def read_tail(
         self, offset: int, end_offset: int, bytes_max: int, *, first_whole: bool
@@ -103,21 +124,18 @@ class Partition:
         self.removed = True
         self._tail.clear()
 
-    def _keep_originals(self, queue: list[PendingAppend], results: list[AppendResult | KafkaError]) -> None:
-        epoch = self.leader_epoch.to_bytes(4, "big", signed=True)
-        for pending, result in zip(queue, results, strict=True):
-            if isinstance(result, KafkaError) or result.duplicate:
-                continue
-            original = pending.original
-            if original is None:
-                self._tail.clear()
-                self.appended_bytes += len(pending.batch.body)
-                continue
-            length = len(original)
-            self.appended_bytes += length
-            room = self._tail.reserve(length, result.base_offset, result.last_offset + 1)
-            if room is not None:
-                # Record batch v2: base offset at 0, leader epoch at 12; the checksum covers neither.
-                room[:] = original
-                room[0:8] = result.base_offset.to_bytes(8, "big")
-                room[12:16] = epoch
+    def _keep_original(self, pending: PendingAppend, result: AppendResult) -> None:
+        original, pending.original = pending.original, None
+        if original is None:
+            self._tail.clear()
+            self.appended_bytes += len(pending.batch.body) if pending.batch is not None else 0
+            return
+        length = len(original)
+        self.appended_bytes += length
+        base_offset = result.base_offset
+        room = self._tail.reserve(length, base_offset, result.last_offset + 1)
+        if room is not None:
+            # Record batch v2: base offset at 0, leader epoch at 12; the checksum covers neither.
+            room[:] = original
+            _BASE_OFFSET.pack_into(room, 0, base_offset)
+            _LEADER_EPOCH.pack_into(room, 12, self.leader_epoch)

@@ -7,33 +7,19 @@ reading is over (`call_soon`), and flushes every partition that has something in
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from kafkalake.broker.partition import Partition, PendingAppend
 from kafkalake.broker.purgatory import Purgatory
-from kafkalake.errors import KafkaError
-from kafkalake.record.batch import RecordBatch
-from kafkalake.storage.log import AppendResult
 
 CallSoon = Callable[[Callable[[], None]], object]
 
 
-@dataclass(slots=True)
-class ProducedBatch:
-    """One batch of a request: for a partition, or the error that was found before it could be queued."""
-
-    partition: Partition | None
-    batch: RecordBatch | None
-    original: bytes | memoryview | None
-    result: AppendResult | KafkaError | None = None
-
-
 class ProduceRequest:
-    """The batches of one request; `reply` is called once, when each has its `result`."""
+    """The batches of one request, some of which may have an error already; `reply` is called once, when each has its result."""
 
     __slots__ = ("_reply", "_waiting", "batches")
 
-    def __init__(self, batches: Sequence[ProducedBatch], reply: Callable[[ProduceRequest], None]) -> None:
+    def __init__(self, batches: Sequence[PendingAppend], reply: Callable[[ProduceRequest], None]) -> None:
         self.batches = batches
         self._reply = reply
         self._waiting = 0
@@ -45,14 +31,10 @@ class ProduceRequest:
         if not pending:
             self._reply(self)
         for each in pending:
-            assert each.partition is not None
-            assert each.batch is not None
-            queue.add(each.partition, PendingAppend(each.batch, each.original, self._done, each))
-            each.original = None
+            each.settled = self._settled
+            queue.add(each)
 
-    def _done(self, tag: object, result: AppendResult | KafkaError) -> None:
-        assert isinstance(tag, ProducedBatch)
-        tag.result = result
+    def _settled(self) -> None:
         self._waiting -= 1
         if not self._waiting:
             self._reply(self)
@@ -68,8 +50,10 @@ class AppendQueue:
         self._moved = moved
         self._dirty: list[Partition] = []
 
-    def add(self, partition: Partition, pending: PendingAppend) -> None:
+    def add(self, pending: PendingAppend) -> None:
         """Queue a batch; the flush comes when this turn of the event loop has read what there was."""
+        partition = pending.partition
+        assert partition is not None
         if partition.enqueue(pending):
             if not self._dirty:
                 self._call_soon(self.flush)
@@ -79,7 +63,7 @@ class AppendQueue:
         """Write what waits, in the order it came for each partition, answer the producers, wake the consumers."""
         dirty, self._dirty = self._dirty, []
         for partition in dirty:
-            for pending, result in partition.flush():
-                pending.done(pending.tag, result)
+            for pending in partition.flush():
+                pending.settled()
             self._moved(partition)
             self._purgatory.check(partition)

@@ -5,28 +5,33 @@ patched in (record batch v2 keeps both outside its checksum): no decoding, no en
 
 Bytes lie one after the other in chunks, so that a fetch of many batches is a view of one or two chunks rather than a
 list of batches. A chunk is never resized and never written twice, so a view of it stays right while it is being sent.
-One budget for all partitions: when it is used up, the oldest chunk of any partition goes. Two unrelated things happen then: the
-partition forgets the offsets, and the memory is freed as soon as no answer refers to it.
+One budget for all partitions: when it is used up, the oldest chunk of any partition goes. The partition forgets its offsets at
+once; its memory serves a new chunk of that size if no answer that is still being sent refers to it (fresh memory is dear: the
+kernel has to find and clear each page), and is freed later otherwise.
 """
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_right
 from collections import deque
 
 _FIRST_CHUNK_BYTES = 16 * 1024
 _CHUNK_BYTES_MAX = 1024 * 1024
+_UNREFERENCED = 2
+"""What `sys.getrefcount` says of an object that only one local variable holds."""
 
 
 class _Chunk:
     """Batches in a row: where each starts (`positions`) and its first offset (`offsets`); `next_offset` follows the last."""
 
-    __slots__ = ("buffer", "next_offset", "offsets", "owner", "positions", "size", "used")
+    __slots__ = ("buffer", "memory", "next_offset", "offsets", "owner", "positions", "size", "used")
 
-    def __init__(self, owner: PartitionTail, size: int, next_offset: int) -> None:
+    def __init__(self, owner: PartitionTail, memory: bytearray, next_offset: int) -> None:
         self.owner = owner
-        self.buffer = memoryview(bytearray(size))
-        self.size = size
+        self.memory: bytearray | None = memory
+        self.buffer = memoryview(memory)
+        self.size = len(memory)
         self.used = 0
         self.offsets: list[int] = []
         self.positions: list[int] = []
@@ -41,6 +46,7 @@ class WireCache:
         self.bytes = 0
         self._by_age: deque[_Chunk] = deque()
         self._live = 0
+        self._spare: bytearray | None = None
 
     def tail(self) -> PartitionTail:
         """An empty tail for one more partition."""
@@ -53,7 +59,10 @@ class WireCache:
             if oldest.size:
                 oldest.owner._drop(oldest)
                 self._release(oldest)
-        chunk = _Chunk(owner, size, next_offset)
+        memory = None
+        if size == _CHUNK_BYTES_MAX:
+            memory, self._spare = self._spare, None
+        chunk = _Chunk(owner, bytearray(size) if memory is None else memory, next_offset)
         self._by_age.append(chunk)
         self._live += 1
         return chunk
@@ -61,8 +70,12 @@ class WireCache:
     def _release(self, chunk: _Chunk) -> None:
         """Take a chunk out of the budget; its place in the line of ages stays until its turn comes."""
         self.bytes -= chunk.size
-        chunk.size = 0
+        memory, chunk.memory = chunk.memory, None
         chunk.buffer = memoryview(b"")
+        # Views of the chunk keep its memory alive through one reference, whatever their number.
+        if memory is not None and sys.getrefcount(memory) == _UNREFERENCED and chunk.size == _CHUNK_BYTES_MAX:
+            self._spare = memory
+        chunk.size = 0
         self._live -= 1
         if len(self._by_age) > 2 * self._live + 64:
             self._by_age = deque(each for each in self._by_age if each.size)

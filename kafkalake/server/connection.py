@@ -29,6 +29,7 @@ from kafkalake.server.authorizer import ANONYMOUS
 from kafkalake.server.handlers import api_versions
 from kafkalake.server.registry import API_VERSIONS_KEY, APIS, PRODUCE_KEY
 from kafkalake.server.request import Request
+from kafkalake.wire.produce_request import read_produce
 from kafkalake.wire.requests import decode_request, read_fixed_header, read_header
 
 if TYPE_CHECKING:
@@ -216,7 +217,7 @@ class Connection(asyncio.BufferedProtocol):
             request.reply(api_versions.unsupported_version(request))
             return
         header = read_header(frame)
-        body = decode_request(header, frame)
+        body = read_produce(frame, header.body, version) if api_key == PRODUCE_KEY else decode_request(header, frame)
         request = Request(self, context, api_key, version, correlation_id, header.client_id, body, body_is_kept=kept)
         if api_key != PRODUCE_KEY:
             context.broker.append_queue.flush()  # what this connection produced before is there for what it asks now

@@ -81,7 +81,7 @@ def read_header(frame: Any) -> RequestHeader:
             _check_room(frame, 10, length)
             client_id = str(frame[10:position], "utf-8")
         if _schema(api_key, version)[1]:
-            position = _skip_tagged_fields(frame, position, {}, None, [0])
+            position = skip_unknown_tagged_fields(frame, position)
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise InvalidRequestError(f"malformed request header: {error}") from None
     return RequestHeader(api_key, version, correlation_id, client_id, position)
@@ -108,7 +108,8 @@ def _check_room(frame: Any, position: int, length: int) -> None:
         raise InvalidRequestError(f"{length} bytes are announced at byte {position} of {len(frame)}")
 
 
-def _varint(frame: Any, position: int) -> tuple[int, int]:
+def read_varint(frame: Any, position: int) -> tuple[int, int]:
+    """(value, position after it) of an unsigned varint of at most 5 bytes. Raises `InvalidRequestError`, `IndexError`."""
     byte = frame[position]
     if byte < 0x80:
         return byte, position + 1
@@ -127,7 +128,7 @@ def _length_reader(*, flexible: bool, wide: bool) -> Callable[[Any, int], tuple[
     if flexible:
 
         def read_compact(frame: Any, position: int) -> tuple[int, int]:
-            value, position = _varint(frame, position)
+            value, position = read_varint(frame, position)
             return value - 1, position
 
         return read_compact
@@ -280,14 +281,19 @@ def _struct_reader(entity: Any) -> Reader:
     return read
 
 
+def skip_unknown_tagged_fields(frame: Any, position: int) -> int:
+    """The position after a section of tagged fields, none of which is known. Raises `InvalidRequestError`, `IndexError`."""
+    return _skip_tagged_fields(frame, position, {}, None, [0])
+
+
 def _skip_tagged_fields(
     frame: Any, position: int, known: dict[int, tuple[str, Reader]], values: dict[str, Any] | None, budget: list[int]
 ) -> int:
     """Read the tagged fields that are known into `values` and pass over the others."""
-    count, position = _varint(frame, position)
+    count, position = read_varint(frame, position)
     for _ in range(count):
-        tag, position = _varint(frame, position)
-        size, position = _varint(frame, position)
+        tag, position = read_varint(frame, position)
+        size, position = read_varint(frame, position)
         _check_room(frame, position, size)
         if tag in known and values is not None:
             name, reader = known[tag]

@@ -119,3 +119,17 @@ def test_clearing_often_keeps_no_dead_chunks() -> None:
     for offset in range(0, 20_000, 2):
         assert append(tail, (offset, offset + 1, b"x"))
     assert len(cache._by_age) < 200
+
+
+def test_memory_is_used_again_but_not_while_a_view_is_in_use() -> None:
+    cache = WireCache(4 * 1024 * 1024)
+    tail = cache.tail()
+    held = []
+    for offset in range(40):
+        assert append(tail, (offset, offset + 1, bytes([offset]) * 600_000))
+        if offset % 3 == 0:
+            found = tail.read(offset, offset + 1, 1_000_000, first_whole=True)
+            assert found is not None
+            held.append((offset, found[0][0]))
+    for offset, view in held:
+        assert bytes(view) == bytes([offset]) * 600_000

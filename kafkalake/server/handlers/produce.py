@@ -14,10 +14,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import Any
 
-from kafkalake.broker.partition import Partition
-from kafkalake.broker.produce import ProducedBatch, ProduceRequest
+from kafkalake.broker.partition import Partition, PendingAppend
+from kafkalake.broker.produce import ProduceRequest
 from kafkalake.broker.topics import Topic
 from kafkalake.config import TopicConfig
 from kafkalake.errors import (
@@ -33,6 +32,7 @@ from kafkalake.server.authorizer import Operation
 from kafkalake.server.request import Request
 from kafkalake.server.topic_lookup import find_topic, find_topic_by_id
 from kafkalake.wire.compression import CODECS
+from kafkalake.wire.produce_request import ProduceBody, ProducedTopic
 from kafkalake.wire.record_batch import BatchLimits, decode_produced
 from kafkalake.wire.responses import append_varint
 
@@ -41,6 +41,7 @@ _FIXED_4 = struct.Struct(">ihqq")
 _FIXED_5 = struct.Struct(">ihqqq")
 _INT32 = struct.Struct(">i")
 _INT16 = struct.Struct(">h")
+_MESSAGE_BYTES_MAX = 1000
 
 
 class _TopicRules:
@@ -74,37 +75,53 @@ def _rules_of(topic: Topic, request: Request) -> _TopicRules:
 
 
 def handle(request: Request) -> None:
-    body = request.body
-    batches: list[ProducedBatch] = []
-    names: list[tuple[Any, list[Any]]] = []
-    for topic_data in body.topic_data:
-        names.append((topic_data, topic_data.partition_data))
-        _read_topic(request, topic_data, batches)
-    produced = ProduceRequest(batches, lambda done: _reply(request, names, done.batches))
-    produced.start(request.context.broker.append_queue)
+    body: ProduceBody = request.body
+    batches: list[PendingAppend] = []
+    for topic in body.topics:
+        _read_topic(request, body, topic, batches)
+    ProduceRequest(batches, _Reply(request, body)).start(request.context.broker.append_queue)
 
 
-def _read_topic(request: Request, topic_data: Any, batches: list[ProducedBatch]) -> None:
+class _Reply:
+    """Answers when all batches have their result."""
+
+    __slots__ = ("_body", "_request")
+
+    def __init__(self, request: Request, body: ProduceBody) -> None:
+        self._request = request
+        self._body = body
+
+    def __call__(self, produced: ProduceRequest) -> None:
+        request, body, batches = self._request, self._body, produced.batches
+        if body.acks != 0:
+            request.reply_buffers((_encode(request.version, request.correlation_id, body.topics, batches),))
+            return
+        failed = [each.result for each in batches if isinstance(each.result, KafkaError)]
+        request.reply_nothing()
+        if failed:
+            request.connection.close(f"a produce request with acks=0 failed: {failed[0]}")
+
+
+def _read_topic(request: Request, body: ProduceBody, produced: ProducedTopic, batches: list[PendingAppend]) -> None:
     try:
-        if request.version >= 13:
-            topic = find_topic_by_id(request, Operation.WRITE, topic_data.topic_id)
+        if produced.name is None:
+            topic = find_topic_by_id(request, Operation.WRITE, produced.topic_id)
         else:
-            topic = find_topic(request, Operation.WRITE, topic_data.name)
+            topic = find_topic(request, Operation.WRITE, produced.name)
     except KafkaError as error:
-        batches += [ProducedBatch(None, None, None, error) for _ in topic_data.partition_data]
+        batches += [PendingAppend(None, None, None, error) for _ in produced.partitions]
         return
     rules = _rules_of(topic, request)
-    acks = request.body.acks
-    for data in topic_data.partition_data:
+    for index, records in produced.partitions:
         try:
-            batches.append(_read_batch(request, topic, rules, acks, data.index, data.records))
+            batches.append(_read_batch(request, topic, rules, body.acks, index, records))
         except KafkaError as error:
-            batches.append(ProducedBatch(None, None, None, error))
+            batches.append(PendingAppend(None, None, None, error))
 
 
 def _read_batch(
     request: Request, topic: Topic, rules: _TopicRules, acks: int, index: int, records: memoryview | None
-) -> ProducedBatch:
+) -> PendingAppend:
     if acks not in (-1, 0, 1):
         raise InvalidRequiredAcksError()
     if not 0 <= index < len(topic.partitions):
@@ -119,7 +136,7 @@ def _read_batch(
     attributes = int(batch.header[at.ATTRIBUTES])
     if attributes & _TRANSACTIONAL:
         raise InvalidTxnStateError("transactions are not supported yet")
-    return ProducedBatch(partition, batch, _original(request, rules, batch, attributes, records))
+    return PendingAppend(partition, batch, _original(request, rules, batch, attributes, records))
 
 
 def _original(
@@ -135,18 +152,8 @@ def _original(
     return records if request.body_is_kept else bytes(records)
 
 
-def _reply(request: Request, names: list[tuple[Any, list[Any]]], batches: Sequence[ProducedBatch]) -> None:
-    if request.body.acks == 0:
-        failed = [each.result for each in batches if isinstance(each.result, KafkaError)]
-        request.reply_nothing()
-        if failed:
-            request.connection.close(f"a produce request with acks=0 failed: {failed[0]}")
-        return
-    request.reply_buffers((_encode(request.version, request.correlation_id, names, batches),))
-
-
 def _encode(
-    version: int, correlation_id: int, names: list[tuple[Any, list[Any]]], batches: Sequence[ProducedBatch]
+    version: int, correlation_id: int, topics: Sequence[ProducedTopic], batches: Sequence[PendingAppend]
 ) -> bytearray:
     """The whole response, its size in front."""
     flexible = version >= 9
@@ -154,26 +161,26 @@ def _encode(
     out += _INT32.pack(correlation_id)
     if flexible:
         out.append(0)
-        append_varint(out, len(names) + 1)
+        append_varint(out, len(topics) + 1)
     else:
-        out += _INT32.pack(len(names))
+        out += _INT32.pack(len(topics))
     position = 0
-    for topic_data, partitions in names:
-        if version >= 13:
-            out += topic_data.topic_id.bytes if topic_data.topic_id is not None else bytes(16)
+    for name, topic_id, partitions in topics:
+        if name is None:
+            out += topic_id.bytes if topic_id is not None else bytes(16)
         else:
-            name = topic_data.name.encode()
+            text = name.encode()
             if flexible:
-                append_varint(out, len(name) + 1)
+                append_varint(out, len(text) + 1)
             else:
-                out += _INT16.pack(len(name))
-            out += name
+                out += _INT16.pack(len(text))
+            out += text
         if flexible:
             append_varint(out, len(partitions) + 1)
         else:
             out += _INT32.pack(len(partitions))
-        for data in partitions:
-            _encode_partition(out, version, data.index, batches[position])
+        for index, _ in partitions:
+            _encode_partition(out, version, index, batches[position])
             position += 1
         if flexible:
             out.append(0)
@@ -182,14 +189,14 @@ def _encode(
     return out
 
 
-def _encode_partition(out: bytearray, version: int, index: int, batch: ProducedBatch) -> None:
+def _encode_partition(out: bytearray, version: int, index: int, batch: PendingAppend) -> None:
     result = batch.result
-    assert result is not None
     message = None
     if isinstance(result, KafkaError):
         error, base_offset, append_time, log_start = result.code, -1, -1, -1
-        message = str(result).encode()
+        message = str(result).encode()[:_MESSAGE_BYTES_MAX]
     else:
+        assert result is not None
         error, base_offset = 0, result.base_offset
         append_time, log_start = result.log_append_time_ms, result.log_start_offset
     if version >= 5:

@@ -1,0 +1,140 @@
+"""The body of a Produce request, read by hand: the one message that comes thousands of times a second.
+
+The same as `requests.decode_request` gives, in a third of the time: no objects but the tuples that are asked for. Tests hold the
+two equal. Tagged fields (none are known) are passed over. Source: ProduceRequest in Kafka's protocol guide, versions 3-13.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from kafkalake.errors import InvalidRequestError
+from kafkalake.wire.requests import ELEMENTS_MAX, read_varint, skip_unknown_tagged_fields
+
+_ACKS_TIMEOUT = struct.Struct(">hi")
+_INT32 = struct.Struct(">i")
+_INT16 = struct.Struct(">h")
+_INDEX_LENGTH = struct.Struct(">ii")
+
+
+class ProducedTopic(NamedTuple):
+    """A topic's data: its name, or its id from version 13 on (the other is None), and (partition, record batch) pairs."""
+
+    name: str | None
+    topic_id: UUID | None
+    partitions: list[tuple[int, memoryview | None]]
+
+
+class ProduceBody(NamedTuple):
+    """A Produce request. `timeout_ms` is how long it may wait for replicas."""
+
+    transactional_id: str | None
+    acks: int
+    timeout_ms: int
+    topics: list[ProducedTopic]
+
+
+def read_produce(frame: Any, position: int, version: int) -> ProduceBody:
+    """The body at `frame[position:]`; record batches are views of `frame`. Raises `InvalidRequestError`."""
+    try:
+        body, end = _read_flexible(frame, position, version) if version >= 9 else _read_plain(frame, position)
+    except (struct.error, IndexError, UnicodeDecodeError) as error:
+        raise InvalidRequestError(f"malformed request (api 0, version {version}): {error}") from None
+    if end != len(frame):
+        raise InvalidRequestError(f"malformed request (api 0, version {version}): {len(frame) - end} bytes too many")
+    return body
+
+
+def _check(count: int, frame: Any, position: int) -> None:
+    if count < 0 or count > len(frame) - position or count > ELEMENTS_MAX:
+        raise InvalidRequestError(f"{count} elements or bytes are announced at byte {position} of {len(frame)}")
+
+
+def _tags(frame: Any, position: int) -> int:
+    return position + 1 if frame[position] == 0 else skip_unknown_tagged_fields(frame, position)
+
+
+def _read_flexible(frame: Any, position: int, version: int) -> tuple[ProduceBody, int]:
+    length, position = read_varint(frame, position)
+    transactional_id = None
+    if length:
+        _check(length - 1, frame, position)
+        transactional_id = str(frame[position : position + length - 1], "utf-8")
+        position += length - 1
+    acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(frame, position)
+    count, position = read_varint(frame, position + 6)
+    _check(count - 1, frame, position)
+    topics = []
+    left = ELEMENTS_MAX
+    for _ in range(count - 1):
+        name = topic_id = None
+        if version >= 13:
+            _check(16, frame, position)
+            raw = bytes(frame[position : position + 16])
+            topic_id = UUID(bytes=raw) if any(raw) else None
+            position += 16
+        else:
+            length, position = read_varint(frame, position)
+            _check(length - 1, frame, position)
+            name = str(frame[position : position + length - 1], "utf-8")
+            position += length - 1
+        inner, position = read_varint(frame, position)
+        left -= inner
+        _check(inner - 1 if left >= 0 else -1, frame, position)
+        partitions: list[tuple[int, memoryview | None]] = []
+        for _ in range(inner - 1):
+            (index,) = _INT32.unpack_from(frame, position)
+            length, position = read_varint(frame, position + 4)
+            records = None
+            if length:
+                end = position + length - 1
+                if end > len(frame):
+                    raise InvalidRequestError(f"{length - 1} bytes of records at byte {position} of {len(frame)}")
+                records = frame[position:end]
+                position = end
+            partitions.append((index, records))
+            position = _tags(frame, position)
+        position = _tags(frame, position)
+        topics.append(ProducedTopic(name, topic_id, partitions))
+    return ProduceBody(transactional_id, acks, timeout_ms, topics), _tags(frame, position)
+
+
+def _read_plain(frame: Any, position: int) -> tuple[ProduceBody, int]:
+    (length,) = _INT16.unpack_from(frame, position)
+    position += 2
+    transactional_id = None
+    if length != -1:
+        _check(length, frame, position)
+        transactional_id = str(frame[position : position + length], "utf-8")
+        position += length
+    acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(frame, position)
+    (count,) = _INT32.unpack_from(frame, position + 6)
+    position += 10
+    _check(count, frame, position)
+    topics = []
+    left = ELEMENTS_MAX
+    for _ in range(count):
+        (length,) = _INT16.unpack_from(frame, position)
+        position += 2
+        _check(length, frame, position)
+        name = str(frame[position : position + length], "utf-8")
+        position += length
+        (inner,) = _INT32.unpack_from(frame, position)
+        position += 4
+        left -= inner
+        _check(inner if left >= 0 else -1, frame, position)
+        partitions: list[tuple[int, memoryview | None]] = []
+        for _ in range(inner):
+            index, length = _INDEX_LENGTH.unpack_from(frame, position)
+            position += 8
+            records = None
+            if length != -1:
+                if length < 0 or position + length > len(frame):
+                    raise InvalidRequestError(f"{length} bytes of records at byte {position} of {len(frame)}")
+                records = frame[position : position + length]
+                position += length
+            partitions.append((index, records))
+        topics.append(ProducedTopic(name, None, partitions))
+    return ProduceBody(transactional_id, acks, timeout_ms, topics), position
