@@ -10,6 +10,7 @@ has a Delta log; that table is created last, so a lake that was half made when i
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from kafkalake.errors import LakeError
@@ -84,6 +85,10 @@ def prepare_lake(path: Path) -> Path:
 
     Raises `LakeError` when `path` holds something else or cannot be written.
     """
+    if re.search("%[0-9A-Fa-f]{2}", str(path.absolute())):
+        raise LakeError(
+            f"cannot make a lake at {path}: Delta's readers take `%` and two digits for an escaped character."
+        )
     if not is_lake(path):
         _refuse_foreign_directory(path)
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from metadata_rows import topic_row
 
 from kafkalake.errors import LakeError
 from kafkalake.metadata import paths
@@ -30,6 +31,19 @@ def test_a_lake_is_made_in_a_new_an_empty_or_a_half_made_directory(tmp_path: Pat
     assert paths.is_lake(lake)
     assert paths.require_lake(lake) == lake
     DeltaMetadataStore(lake).close()
+
+
+@pytest.mark.parametrize("name", ["with space", "ümläut", "a#b?c", "50%", "[a]*"])
+def test_a_lake_may_have_almost_any_name(tmp_path: Path, name: str) -> None:
+    store = DeltaMetadataStore(tmp_path / name)
+    store.create_topic(topic_row())
+    assert DeltaMetadataStore(tmp_path / name, create=False).load_topics() == [topic_row()]
+
+
+def test_a_name_that_delta_would_unescape_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(LakeError, match="escaped character"):
+        DeltaMetadataStore(tmp_path / "a%20b")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_lake_is_not_made_over_other_files(tmp_path: Path) -> None:
