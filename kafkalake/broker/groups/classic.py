@@ -9,19 +9,16 @@ Every generation begins with a join round. Its first member to come (or, where t
 hears what all members say and assigns the partitions; the broker hands the assignments out and never looks inside them. A
 generation is written to the journal when its assignment arrives and answered when it is durable.
 
-Sessions: a member has one timer, which is set anew only when it runs out early; a heartbeat just moves the deadline. A
-member whose join or sync waits for us is not expected to send heartbeats.
-
 Source: Kafka protocol guide, "Group membership API"; KIP-62 (rebalance timeout), KIP-134 (initial delay), KIP-345 (static
 members), KIP-389 (group size), KIP-394 (member id first), KIP-559 (protocol checks in sync), KIP-814 (skip assignment).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Hashable, Sequence
 
-from kafkalake.broker.coordination.decisions import Append, CancelTimer, Decision, ErrorClass, Reply, SetTimer
+from kafkalake.broker.coordination.decisions import Append, CancelTimer, ErrorClass, SetTimer
+from kafkalake.broker.groups.classic_generation import Generation
 from kafkalake.broker.groups.classic_state import (
     JOIN_TIMER,
     SYNC_TIMER,
@@ -29,13 +26,8 @@ from kafkalake.broker.groups.classic_state import (
     InitialWait,
     State,
     StaticMemberWritten,
-    group_record,
-    member_of,
     session_timer,
 )
-from kafkalake.broker.groups.config import GroupConfig
-from kafkalake.broker.groups.offsets import ExpiryRule
-from kafkalake.broker.groups.records import GroupRecord
 from kafkalake.broker.groups.requests import (
     JoinRequest,
     JoinResult,
@@ -44,47 +36,26 @@ from kafkalake.broker.groups.requests import (
     SyncRequest,
     SyncResult,
 )
-from kafkalake.broker.groups.roster import Member, Roster
-from kafkalake.broker.groups.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
-from kafkalake.clock import Clock
+from kafkalake.broker.groups.roster import Member
 from kafkalake.errors import (
     CoordinatorNotAvailableError,
     FencedInstanceIdError,
-    GroupIdNotFoundError,
     GroupMaxSizeReachedError,
-    IllegalGenerationError,
     InconsistentGroupProtocolError,
     InvalidRequestError,
     KafkaError,
     MemberIdRequiredError,
-    NonEmptyGroupError,
     RebalanceInProgressError,
     UnknownMemberIdError,
 )
 
 
-class ClassicGroup:
+class ClassicGroup(Generation):
     """One group. Each event leaves its decisions in `decisions`, for the coordinator to take and carry out in order.
 
     `new_uuid` gives a fresh text for a member id. Methods that answer at once raise a `KafkaError`; `join` and `sync` answer
     through their waiter.
     """
-
-    def __init__(self, group_id: str, config: GroupConfig, clock: Clock, new_uuid: Callable[[], str]) -> None:
-        self.group_id = group_id
-        self.state = State.EMPTY
-        self.state_since_ms = clock.now_ms()
-        self.generation_id = 0
-        self.protocol_name: str | None = None
-        self.roster = Roster()
-        self.subscribed_topics: frozenset[str] | None = None
-        self.decisions: list[Decision] = []
-        self._config = config
-        self._clock = clock
-        self._new_uuid = new_uuid
-        self._pending: set[str] = set()
-        self._awaited_syncs: set[str] = set()
-        self._initial_wait: InitialWait | None = None
 
     # Joining
 
@@ -428,99 +399,6 @@ class ClassicGroup:
         elif self.state is State.PREPARING_REBALANCE:
             self._maybe_complete_join()
 
-    def _expect_heartbeat(self, member: Member, within_ms: int) -> None:
-        ends_at_ms = self._clock.monotonic_ms() + within_ms
-        member.session_ends_at_ms = ends_at_ms
-        if member.timer_due_at_ms is None or member.timer_due_at_ms > ends_at_ms:
-            member.timer_due_at_ms = ends_at_ms
-            self.decisions.append(SetTimer(session_timer(member.member_id), within_ms))
-
-    def _cancel_session(self, member: Member) -> None:
-        if member.timer_due_at_ms is not None:
-            member.timer_due_at_ms = None
-            self.decisions.append(CancelTimer(session_timer(member.member_id)))
-
-    def _remove(self, member: Member) -> None:
-        """A member is out; a request of it that waits is told so, that it may come back as a new member."""
-        self._cancel_session(member)
-        self._awaited_syncs.discard(member.member_id)
-        self._answer_join(member, JoinResult(UnknownMemberIdError, ""))
-        self._answer_sync(member, SyncResult(UnknownMemberIdError))
-        self.roster.remove(member)
-
-    # What others ask
-
-    @property
-    def is_vacant(self) -> bool:
-        """Whether it is empty and nobody was given an id to come with."""
-        return self.state is State.EMPTY and not self._pending
-
-    @property
-    def expiry(self) -> ExpiryRule:
-        """How the group's offsets expire (KIP-211): while it has members, those of topics that none of them reads."""
-        if self.roster.protocol_type is None:
-            return ExpiryRule(None, frozenset())  # never had a member: each offset ages from its own commit
-        if self.state is State.EMPTY:
-            return ExpiryRule(None if self.state_since_ms < 0 else self.state_since_ms, frozenset())
-        return ExpiryRule(None, self.subscribed_topics if self.state is State.STABLE else None)
-
-    def reads(self, topic: str) -> bool:
-        """Whether a member may read the topic; yes where a consumer's subscription cannot be told."""
-        if self.subscribed_topics is None:
-            return self.roster.protocol_type == CONSUMER_PROTOCOL_TYPE and len(self.roster) > 0
-        return topic in self.subscribed_topics
-
-    def check_delete(self) -> None:
-        """Raises `GroupIdNotFoundError` (dead), `NonEmptyGroupError`."""
-        if self.state is State.DEAD:
-            raise GroupIdNotFoundError
-        if self.state is not State.EMPTY:
-            raise NonEmptyGroupError
-
-    def check_offset_delete(self) -> None:
-        """Whether single offsets may be deleted: of consumers at any time, of others while the group is empty (KIP-496)."""
-        if self.state is State.DEAD:
-            raise GroupIdNotFoundError
-        if self.state is not State.EMPTY and self.roster.protocol_type != CONSUMER_PROTOCOL_TYPE:
-            raise NonEmptyGroupError
-
-    def checked_member(self, member_id: str, group_instance_id: str | None, generation_id: int) -> Member:
-        """The member, if it belongs to this generation.
-
-        Raises `CoordinatorNotAvailableError` (dead group), `UnknownMemberIdError`, `FencedInstanceIdError`,
-        `IllegalGenerationError`.
-        """
-        if self.state is State.DEAD:
-            raise CoordinatorNotAvailableError
-        member = self.roster.checked(member_id, group_instance_id)
-        if generation_id != self.generation_id:
-            raise IllegalGenerationError
-        return member
-
-    def check_commit(
-        self, member_id: str, group_instance_id: str | None, generation_id: int, *, transactional: bool = False
-    ) -> None:
-        """Whether this member may commit offsets now; a commit also keeps its session alive.
-
-        Without member and generation (an admin client, a consumer that assigns itself) only to an empty group.
-        """
-        if self.state is State.DEAD:
-            raise CoordinatorNotAvailableError
-        if generation_id < 0 and self.state is State.EMPTY:
-            return
-        if generation_id >= 0 or member_id or group_instance_id is not None:
-            member = self.checked_member(member_id, group_instance_id, generation_id)
-        elif transactional:
-            return  # old transactional clients say neither
-        else:
-            raise UnknownMemberIdError
-        if transactional:
-            return
-        if self.state is State.COMPLETING_REBALANCE:
-            # It knows the generation but not yet its assignment, so what it commits was read under an older one.
-            raise RebalanceInProgressError
-        self._expect_heartbeat(member, member.session_timeout_ms)
-
     # What the coordinator tells it
 
     def timer_fired(self, name: Hashable) -> None:
@@ -547,24 +425,6 @@ class ClassicGroup:
         if len(self.roster) > self._config.group_max_size:
             self._prepare_rebalance()
 
-    def restore(self, record: GroupRecord) -> None:
-        """Become the group that `record` says, at start."""
-        assert not len(self.roster) and not self._pending
-        self.generation_id, self.protocol_name = record.generation_id, record.protocol_name
-        self.roster.protocol_type = record.protocol_type or None
-        for one in record.members:
-            self.roster.add(member_of(one, record.protocol_name or ""), record.protocol_type)
-        if record.leader is not None and record.leader in self.roster:
-            self.roster.leader = record.leader
-        self.state = State.STABLE if len(self.roster) else State.EMPTY
-        self.state_since_ms = record.state_since_ms
-        self._follow_subscriptions()
-
-    def revive(self) -> None:
-        """It could not be deleted after all."""
-        assert self.state is State.DEAD and not len(self.roster)
-        self.state = State.EMPTY
-
     def die(self, error: ErrorClass) -> None:
         """The group is deleted, or this broker does not coordinate it any more: whoever waits is told `error`."""
         self.state = State.DEAD
@@ -576,53 +436,3 @@ class ClassicGroup:
             self.decisions.append(CancelTimer(session_timer(member_id)))
         self._pending.clear()
         self.decisions += [CancelTimer(JOIN_TIMER), CancelTimer(SYNC_TIMER)]
-
-    # Small parts
-
-    def record(self, assignments: Mapping[str, bytes]) -> GroupRecord:
-        """The generation as it goes to the journal, with these assignments."""
-        return group_record(
-            self.group_id, self.roster, self.generation_id, self.protocol_name, self.state_since_ms, assignments
-        )
-
-    def _become(self, state: State) -> None:
-        self.state = state
-        self.state_since_ms = self._clock.now_ms()
-
-    def _follow_subscriptions(self) -> None:
-        if self.roster.protocol_type != CONSUMER_PROTOCOL_TYPE:
-            self.subscribed_topics = None
-        else:
-            name = self.protocol_name or ""
-            self.subscribed_topics = subscribed_topics(member.metadata(name) for member in self.roster)
-
-    def _generation(self, member_id: str, leader: str | None) -> JoinResult:
-        return JoinResult(
-            None, member_id, self.generation_id, self.roster.protocol_type, self.protocol_name, leader or ""
-        )
-
-    def _generation_for(self, member: Member, *, skip_assignment: bool = False) -> JoinResult:
-        """This generation, as the member hears of it: with all members where it leads."""
-        result = self._generation(member.member_id, self.roster.leader)
-        if member.member_id == self.roster.leader:
-            members = self.roster.joined_members(self.protocol_name or "")
-            result = replace(result, members=members, skip_assignment=skip_assignment)
-        return result
-
-    def _assignment_of(self, member: Member) -> SyncResult:
-        return SyncResult(None, self.roster.protocol_type, self.protocol_name, member.assignment)
-
-    def _answer_join(self, member: Member, result: JoinResult) -> None:
-        if member.joining is not None:
-            self._reply(member.joining, result)
-            self.roster.set_joining(member, None)
-
-    def _answer_sync(self, member: Member, result: SyncResult) -> bool:
-        if member.syncing is None:
-            return False
-        self._reply(member.syncing, result)
-        member.syncing = None
-        return True
-
-    def _reply(self, waiter: object, result: JoinResult | SyncResult) -> None:
-        self.decisions.append(Reply(waiter, result))
