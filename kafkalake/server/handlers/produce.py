@@ -3,7 +3,7 @@
 - 5: log start offset in the answer. 8: error messages and, per record, which ones were wrong. 9: flexible. 10: the current
   leader, where the client has the wrong one (never here: one broker leads everything). 13: topics by id.
 - acks: 0 has no answer (an error closes the connection, as in Kafka, so that the client finds out), 1 and all are answered
-  when the log has the batch; all also asks for `min.insync.replicas`.
+  when the log has the batch. `min.insync.replicas` asks for no more replicas than there are, which is one.
 - Compression: what the producer chose, or the topic's `compression.type`.
 - A transactional batch is refused with INVALID_TXN_STATE until transactions are there.
 
@@ -23,7 +23,6 @@ from kafkalake.errors import (
     InvalidRequiredAcksError,
     InvalidTxnStateError,
     KafkaError,
-    NotEnoughReplicasError,
     UnknownTopicOrPartitionError,
 )
 from kafkalake.record import layout as at
@@ -127,11 +126,6 @@ def _read_batch(
     if not 0 <= index < len(topic.partitions):
         raise UnknownTopicOrPartitionError()
     partition: Partition = topic.partitions[index]
-    if acks == -1 and topic.config.min_insync_replicas > 1:
-        raise NotEnoughReplicasError(
-            f"The size of the current ISR : 1 is insufficient to satisfy the min.isr requirement of "
-            f"{topic.config.min_insync_replicas} for partition {partition.name}"
-        )
     batch = decode_produced(b"" if records is None else records, rules.limits, request.context.clock.now_ms())
     attributes = int(batch.header[at.ATTRIBUTES])
     if attributes & _TRANSACTIONAL:
