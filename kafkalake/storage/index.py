@@ -96,8 +96,10 @@ class Index:
         file = self._open_files.get(self.path, write=True, create=True)
         self._pending = bytearray()
         self._size = 0
-        self._open_files.files.truncate(file.descriptor, 0)
-        write_all(self._open_files.files, file.descriptor, data, 0)
+        # Not cut to nothing first: file systems force a file that was to the disk when it is closed.
+        if data:
+            write_all(self._open_files.files, file.descriptor, data, 0)
+        self._open_files.files.truncate(file.descriptor, len(data))
         self._size = len(data)
 
     def lookup(self, key: int, *, skip: int = 0) -> tuple[int, int] | None:

@@ -110,6 +110,7 @@ class Log:
         self._synced_at_ms = self._clock.monotonic_ms()
         self._state_file = StateFile(f"{directory}/{STATE_FILE}", self._open_files, recovered.sequence)
         if not recovered.intact:
+            self._state_file.trim()
             self._write_state(self._high_watermark, self._last_stable_offset)
         self._remove_before_start()
 

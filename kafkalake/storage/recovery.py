@@ -110,11 +110,10 @@ def decide_tail(
         return Tail.APPEND
     if footer_right:
         return Tail.SEALED
-    if found.stop is Stop.DAMAGE:
-        if state is not None and found.content.next_offset < state.high_watermark:
-            return Tail.REFUSE
-        if follows and not trusted:
-            return Tail.REFUSE
+    if state is not None and found.content.next_offset < state.high_watermark:
+        return Tail.REFUSE
+    if follows and not trusted:
+        return Tail.REFUSE
     return Tail.CUT
 
 
@@ -184,15 +183,14 @@ class Recovery:
         active.resume(
             found.end if found.size >= FIRST_MESSAGE else 0, found.content, replay.indexed_at, len(replay.aborted), 0
         )
-        follows = (
-            good_message_after(segment, found.end, found.size, found.content.next_offset)
-            if found.stop is Stop.DAMAGE
-            else None
-        )
+        footer_right = bool(rest) and rest == footer(active.blocks())
+        follows = None
+        if found.stop is not Stop.END_OF_FILE and not footer_right:
+            follows = good_message_after(segment, found.end, found.size, found.content.next_offset)
         tail = decide_tail(
             found,
             state,
-            footer_right=bool(rest) and rest == footer(active.blocks()),
+            footer_right=footer_right,
             follows=follows is not None,
             trusted=state is not None and state.boot_id == boot_id() != bytes(16),
         )
@@ -270,25 +268,26 @@ class Recovery:
             found.content.next_offset,
             found.reason,
         )
-        while follows is not None:
+        while True:
+            # Where only the body is damaged, the headers still say what the producers sent.
+            end = follows if follows is not None else found.size
+            found = scan_segment(segment, replay, start=found.end, end=end, columns=0, content=found.content)
+            if follows is None:
+                return found
             replay.force_entry()
             found = scan_segment(segment, replay, start=follows, content=found.content)
-            if found.stop is not Stop.DAMAGE:
-                break
-            follows = good_message_after(segment, max(found.end, follows), found.size, found.content.next_offset)
-        return found
+            if found.stop is Stop.END_OF_FILE:
+                return found
+            next_offset = found.content.next_offset
+            follows = good_message_after(segment, max(found.end, follows), found.size, next_offset)
 
     def _cut(self, segment: Segment, found: SegmentScan) -> None:
         end = found.end if found.size >= FIRST_MESSAGE else 0
         lost = found.size - end
-        if found.stop is Stop.DAMAGE:
-            _log.warning(
-                "cut off a torn tail that was never acknowledged: file=%s position=%d bytes=%d reason=%s",
-                segment.path,
-                end,
-                lost,
-                found.reason,
-            )
+        what = "footer" if found.stop is Stop.END_OF_STREAM else "tail that was never acknowledged"
+        _log.warning(
+            "cut off a torn %s: file=%s position=%d bytes=%d reason=%s", what, segment.path, end, lost, found.reason
+        )
         self._files.truncate(self._open_files.get(segment.path, write=True).descriptor, end)
 
     def _repair_preamble(self, segment: Segment, found: SegmentScan) -> None:

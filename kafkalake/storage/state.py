@@ -129,6 +129,13 @@ class StateFile:
         if sync:
             self._open_files.files.sync(file.descriptor)
 
+    def trim(self) -> None:
+        """Take off what is no slot: everything where nothing was whole, else what stands behind the two. Raises `OSError`."""
+        file = self._open_files.get(self.path, write=True, create=True)
+        keep = STATE_BYTES if self._sequence else 0
+        if self._open_files.files.size(file.descriptor) > keep:
+            self._open_files.files.truncate(file.descriptor, keep)
+
 
 @cache
 def boot_id() -> bytes:

@@ -233,8 +233,9 @@ def test_a_segment_ends_before_its_relative_offsets_do(tmp_path: Path) -> None:
         batch = simple_batch([b"a"])
         batch.header[at.LAST_OFFSET_DELTA] = (1 << 30) - 1
         append(log, batch)
-    assert log.sealed_base_offsets == [0]
+    assert log.sealed_base_offsets == [0, 1 << 30]
     assert log.read((1 << 31) + 5, 100).base_offset == 1 << 31
+    assert open_log(tmp_path).high_watermark == 3 << 30
 
 
 def test_log_append_time_replaces_timestamps(tmp_path: Path) -> None:

@@ -34,8 +34,9 @@ def written_state(directory: Path, *states: PartitionState) -> bytes:
     return (directory / "state").read_bytes()
 
 
-OLD = PartitionState(1, 10, 9, 11, 3, 5, 1234, False, 7, 99, 8, 55, bytes(range(16)))
-NEW = OLD._replace(high_watermark=11, last_stable_offset=11, clean=True)
+HIGH = 1 << 40
+OLD = PartitionState(1, HIGH, HIGH - 1, HIGH + 1, 3, HIGH - 6, HIGH, False, 7, HIGH, HIGH - 2, HIGH, bytes(range(16)))
+NEW = OLD._replace(high_watermark=HIGH + 1, last_stable_offset=HIGH + 1, clean=True)
 
 
 def test_a_state_is_read_as_it_was_written(tmp_path: Path) -> None:
