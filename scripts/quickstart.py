@@ -12,6 +12,7 @@ import argparse
 import contextlib
 import logging
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -127,7 +128,9 @@ def main() -> int:
     )
     parser.add_argument("--rate", type=int, default=20_000, help="events a second (20,000)")
     parser.add_argument("--lake", type=Path, help="keep the lake in this directory (a temporary one)")
+    parser.add_argument("--picture", type=Path, help="write what the terminal showed as an SVG file")
     options = parser.parse_args()
+    console.record = options.picture is not None
     signal.signal(signal.SIGTERM, _end)
     started = time.monotonic()
     with (
@@ -143,7 +146,15 @@ def main() -> int:
             console.print("[bold red]not as promised:[/]", escape(str(broken)))
             return 1
     console.print(f"\nDone in {time.monotonic() - started:.0f} s; nothing is left running. Next: [bold]README.md[/]")
+    if options.picture:
+        options.picture.write_text(picture("scripts/quickstart"), encoding="utf-8")
     return 0
+
+
+def picture(title: str) -> str:
+    """The terminal as an SVG in the reader's own fonts: rich's would be fetched from the web."""
+    drawn = console.export_svg(title=title, clear=False)
+    return re.sub(r"@font-face \{.*?\}\s*", "", drawn, flags=re.DOTALL)
 
 
 def tell(scratch: Path, lake: Path, rate: int) -> None:
