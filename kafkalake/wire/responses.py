@@ -127,6 +127,11 @@ def _default(field: Field[Any], *, is_array: bool, optional: bool, is_struct: bo
     return 0 if field.default is MISSING else field.default
 
 
+def _differs(value: Any, default: Any) -> bool:
+    """Must a tagged field be written? No sequence that is empty, whatever its type, differs from the empty one."""
+    return len(value) > 0 if default == () else bool(value != default)
+
+
 def _field(field: Field[Any], *, flexible: bool) -> tuple[str, Writer, Any]:
     kind, optional = _without_none(field.type)
     is_array = get_origin(kind) is tuple
@@ -164,7 +169,7 @@ def _struct(entity: Any) -> Writer:
         for name, write_field, default in plain:
             write_field(out, get(name, default))
         if flexible:
-            present = [each for each in tagged if each[1] in value and value[each[1]] != each[3]]
+            present = [each for each in tagged if each[1] in value and _differs(value[each[1]], each[3])]
             append_varint(out, len(present))
             for tag, name, write_field, _ in present:
                 content = bytearray()
