@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 
 import pytest
 from contract.wire_client import (
@@ -17,16 +16,9 @@ from contract.wire_client import (
     produce_values,
     values_of,
 )
-from kafka_reference import BrokerProcess
 
 HOUR_MS = 3_600_000
 COORDINATOR_LOAD_IN_PROGRESS = 14
-
-
-@pytest.fixture
-def client(any_broker: BrokerProcess) -> Iterator[WireClient]:
-    with WireClient(any_broker.bootstrap_servers) as client:
-        yield client
 
 
 @pytest.mark.parametrize("version", range(3, 14))
