@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from kafkalake.cli.options import Json
+from kafkalake.cli.output import Failure, show_error, size, write, write_json, write_line
+
+if TYPE_CHECKING:
+    from kafkalake.storage.dump import DumpedBatch, DumpedEntry, DumpedRecord
+    from kafkalake.storage.verify import Problem
 
 app = typer.Typer(no_args_is_help=True, help="Check a lake's files, print a segment.")
 
@@ -17,14 +23,210 @@ def verify(
     lake: Annotated[Path, typer.Argument(metavar="LAKE", help="The lake's directory.", show_default=False)],
     json: Json = False,
 ) -> None:
-    """Check checksums, offsets, indexes, state and metadata of a lake. Problems go to stderr; exit code 1 if there are any."""
-    raise NotImplementedError
+    """Check a lake: checksums, offsets, indexes, state, metadata.
+
+    What is wrong goes to stderr, a line each: file, position, problem. The exit code is 1 then.
+    """
+    from rich.text import Text
+
+    from kafkalake.cli.output import error_console
+
+    printer = error_console()
+    problems = []
+    for problem in problems_of(lake):
+        problems.append(problem)
+        place = f"{problem.file}: " if problem.position < 0 else f"{problem.file}: at byte {problem.position}: "
+        printer.print(Text.assemble((place, "bold"), problem.what))
+    segments = list((lake / "logs").glob("*/*/*.arrow"))
+    partitions = {segment.parent for segment in segments}
+    total = sum(_size(segment) for segment in segments)
+    if json:
+        write_json(
+            {
+                "lake": str(lake),
+                "partitions": len(partitions),
+                "segments": len(segments),
+                "bytes": total,
+                "problems": [
+                    {"file": problem.file, "position": problem.position, "problem": problem.what}
+                    for problem in problems
+                ],
+            }
+        )
+    elif not problems:
+        write_line(f"No problems in {len(segments):,} segments of {len(partitions):,} partitions, {size(total)}.")
+    if problems:
+        if not json:
+            show_error(f"{len(problems):,} problems in {lake}" if len(problems) > 1 else f"a problem in {lake}")
+        raise typer.Exit(1)
 
 
-@app.command(epilog="Example:  [cyan]kafkalake log dump ./lake/logs/0/clicks-0/00000000000000000000.arrow[/cyan]")
+def problems_of(lake: Path) -> Iterator[Problem]:
+    """What is wrong in a lake, against itself and against its Delta tables. Raises `Failure` for what is no lake."""
+    from kafkalake.metadata import paths
+    from kafkalake.metadata.delta import DeltaMetadataStore
+    from kafkalake.storage.verify import PublishedPartition, PublishedSegment, verify_lake
+
+    if not paths.is_lake(lake):
+        raise Failure(f"{lake} is not a lake: it has no metadata/topics")
+    store = DeltaMetadataStore(lake, create=False)
+    # Delta is read first: what a broker publishes meanwhile is never behind what is on disk later.
+    segments = [
+        PublishedSegment(
+            row.path,
+            row.base_offset,
+            row.next_offset,
+            row.records,
+            row.bytes,
+            row.min_timestamp_ms,
+            row.max_timestamp_ms,
+        )
+        for row in store.load_segments()
+    ]
+    partitions = [
+        PublishedPartition(
+            paths.relative_path(lake, paths.partition_path(lake, row.leader, row.topic, row.partition)),
+            row.log_start_offset,
+            row.high_watermark,
+            row.last_stable_offset,
+            row.log_end_offset,
+        )
+        for row in store.load_partitions()
+    ]
+    yield from verify_lake(lake, segments, partitions)
+
+
+@app.command(
+    epilog="""Examples
+
+  [cyan]kafkalake log dump ./lake/logs/0/clicks-0/00000000000000000000.arrow[/cyan]
+  [cyan]kafkalake log dump ./lake/logs/0/clicks-0/state --json[/cyan]"""
+)
 def dump(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A segment, NAME.arrow.", show_default=False)],
+    file: Annotated[
+        Path,
+        typer.Argument(metavar="FILE", help="A segment (*.arrow), one of its indexes, or state.", show_default=False),
+    ],
+    batches_only: Annotated[
+        bool, typer.Option("--batches-only", help="Producer batches without their records.")
+    ] = False,
     json: Json = False,
 ) -> None:
-    """Print a segment: its messages, producer batches and records."""
-    raise NotImplementedError
+    """Print a segment: producer batches and records, as kafka-dump-log does; or what another file of a log holds."""
+    from kafkalake.storage.dump import DumpedBatch, dump_file
+
+    if file.is_dir():
+        raise Failure(f"{file} is a directory; name one of its files, such as {_first_segment(file)}")
+    if not file.exists():
+        raise Failure(f"{file}: no such file")
+    damaged = False
+    if not json:
+        write_line(f"Dumping {file}")
+    for found in dump_file(file, records=not batches_only):
+        if isinstance(found, DumpedBatch):
+            lines = [_json_line(_batch_as_json(found, not batches_only))] if json else _batch_lines(found)
+        else:
+            damaged |= found.kind == "damage"
+            lines = [_json_line(_entry_as_json(found))] if json else [_entry_line(found)]
+        write(("\n".join(lines) + "\n").encode("utf-8", "backslashreplace"))
+    if damaged:
+        raise Failure(f"{file} is damaged")
+
+
+def _batch_lines(batch: DumpedBatch) -> list[str]:
+    """A batch and its records in the words of `kafka-dump-log`; `position` is that of the Arrow message it stands in."""
+    last_sequence = batch.base_sequence + batch.last_offset - batch.base_offset if batch.base_sequence >= 0 else -1
+    time = "LogAppendTime" if batch.log_append_time else "CreateTime"
+    head = (
+        f"baseOffset: {batch.base_offset} lastOffset: {batch.last_offset} count: {batch.records} "
+        f"baseSequence: {batch.base_sequence} lastSequence: {last_sequence} producerId: {batch.producer_id} "
+        f"producerEpoch: {batch.producer_epoch} partitionLeaderEpoch: {batch.leader_epoch} "
+        f"isTransactional: {str(batch.transactional).lower()} isControl: {str(bool(batch.control)).lower()} "
+        f"position: {batch.position} {time}: {batch.max_timestamp} compresscodec: {batch.codec}"
+    )
+    if batch.control:
+        head += f" endTxnMarker: {batch.control.upper()}"
+    return [head, *(_record_line(batch, record, time) for record in batch.rows)]
+
+
+def _record_line(batch: DumpedBatch, record: DumpedRecord, time: str) -> str:
+    sequence = batch.base_sequence + record.offset - batch.base_offset if batch.base_sequence >= 0 else -1
+    text = (
+        f"| offset: {record.offset} {time}: {record.timestamp} keySize: {_length(record.key)} "
+        f"valueSize: {_length(record.value)} sequence: {sequence} headerKeys: [{','.join(key for key, _ in record.headers)}]"
+    )
+    if record.key is not None:
+        text += f" key: {_readable(record.key)}"
+    if record.value is not None:
+        text += f" payload: {_readable(record.value)}"
+    return text
+
+
+def _entry_line(entry: DumpedEntry) -> str:
+    fields = " ".join(f"{name}: {value}" for name, value in entry.fields.items())
+    return f"{entry.kind} position: {entry.position} {fields}"
+
+
+def _batch_as_json(batch: DumpedBatch, records: bool) -> dict[str, Any]:
+    from kafkalake.cli.record_output import as_text
+
+    document: dict[str, Any] = {
+        "kind": "batch",
+        "position": batch.position,
+        "baseOffset": batch.base_offset,
+        "lastOffset": batch.last_offset,
+        "count": batch.records,
+        "baseSequence": batch.base_sequence,
+        "producerId": batch.producer_id,
+        "producerEpoch": batch.producer_epoch,
+        "partitionLeaderEpoch": batch.leader_epoch,
+        "isTransactional": batch.transactional,
+        "control": batch.control or None,
+        "maxTimestamp": batch.max_timestamp,
+        "timestampType": "LogAppendTime" if batch.log_append_time else "CreateTime",
+        "compression": batch.codec,
+    }
+    if records:
+        document["records"] = [
+            {
+                "offset": record.offset,
+                "timestamp": record.timestamp,
+                "key": as_text(record.key),
+                "value": as_text(record.value),
+                "headers": [{"key": key, "value": as_text(value)} for key, value in record.headers],
+            }
+            for record in batch.rows
+        ]
+    return document
+
+
+def _entry_as_json(entry: DumpedEntry) -> dict[str, Any]:
+    return {"kind": entry.kind, "position": entry.position, **entry.fields}
+
+
+def _json_line(document: dict[str, Any]) -> str:
+    import json
+
+    return json.dumps(document, ensure_ascii=False, default=str)
+
+
+def _readable(data: bytes) -> str:
+    """Bytes on one line: text as it is, what cannot be printed escaped."""
+    text = data.decode("utf-8", "backslashreplace")
+    return text if text.isprintable() else text.encode("unicode_escape").decode("ascii")
+
+
+def _length(data: bytes | None) -> int:
+    return -1 if data is None else len(data)
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:  # retention was quicker
+        return 0
+
+
+def _first_segment(directory: Path) -> str:
+    found = sorted(directory.rglob("*.arrow"))
+    return str(found[0]) if found else "00000000000000000000.arrow"

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
+PIPED_WIDTH = 10_000
+
+
 class UsageProblem(Exception):
     """The command line asks for something that makes no sense: one sentence, exit code 2."""
 
@@ -63,10 +66,10 @@ def silence() -> None:
 
 
 def console() -> Console:
-    """Stdout for people."""
+    """Stdout for people; in a pipe as wide as what is printed."""
     from rich.console import Console
 
-    return Console(highlight=False, soft_wrap=False)
+    return Console(highlight=False, soft_wrap=False, width=None if on_terminal() else PIPED_WIDTH)
 
 
 def error_console() -> Console:
@@ -94,7 +97,7 @@ def table(
     )
     numbers = set(right)
     for column in columns:
-        drawn.add_column(column, justify="right" if column in numbers else "left", overflow="fold")
+        drawn.add_column(column, justify="right" if column in numbers else "left", no_wrap=True, overflow="ellipsis")
     for row in rows:
         drawn.add_row(*(Text("" if value is None else str(value)) for value in row))
     console().print(drawn)

@@ -106,11 +106,7 @@ def topic_names(lake: Path) -> list[str]:
         raise Failure(
             f"{lake} is not a lake: it has no metadata/topics", "A broker makes one: kafkalake broker start --lake DIR"
         )
-    store = DeltaMetadataStore(lake)
-    try:
-        return sorted(row.topic for row in store.load_topics())
-    finally:
-        store.close()
+    return sorted(row.topic for row in DeltaMetadataStore(lake, create=False).load_topics())
 
 
 def _connect(lake: Path, topics: Sequence[str], query: str) -> DuckDBPyConnection:
@@ -202,7 +198,10 @@ def _plain(value: Any) -> Any:
 
     if isinstance(value, bytes):
         return as_text(value)
-    if isinstance(value, datetime | date | time):
+    if isinstance(value, datetime):
+        digits = "microseconds" if value.microsecond % 1000 else "milliseconds"
+        return value.isoformat(timespec=digits).replace("+00:00", "Z")
+    if isinstance(value, date | time):
         return value.isoformat()
     if isinstance(value, timedelta | Decimal):
         return str(value)
@@ -237,13 +236,13 @@ def _explained(error: Exception, query: str, topics: Sequence[str]) -> Failure:
         close = close_names(missing[1].strip('"'), topics)
         known = f"The topics are: {', '.join(topics[:20])}" if topics else "The lake has no topics."
         return Failure(f"there is no topic '{missing[1]}'", (close or known) + _quoting(query, topics))
-    if re.search(r"syntax error at or near \"offset\"", said, re.IGNORECASE):
+    if "syntax error" in said and re.search(r'(?<!")\boffset\b(?!")(?!\s+\d)', query, re.IGNORECASE):
         return Failure(first, 'offset is a word of SQL: write "offset" in double quotes')
     quoting = _quoting(query, topics)
     if quoting and "syntax error" in said:
         return Failure(first, quoting.strip())
     if "BLOB" in said:
-        return Failure(first, "Keys and values are bytes: use text(value) or json(value)")
+        return Failure(first, "Keys and values are bytes: text(value), json(value), octet_length(value)")
     candidates = re.search(r"Candidate bindings: (.+)", said)
     return Failure(first, f"Columns: {candidates[1]}" if candidates else None)
 
