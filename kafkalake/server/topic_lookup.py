@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
 from uuid import UUID
 
+from kafkalake.broker.topic_names import check_topic_name
 from kafkalake.broker.topics import Topic, Topics
-from kafkalake.errors import TopicAuthorizationError, UnknownTopicIdError
+from kafkalake.errors import TopicAuthorizationError, UnknownTopicIdError, UnknownTopicOrPartitionError
 from kafkalake.server.authorizer import Operation, Resource
 from kafkalake.server.request import Request
 
@@ -34,6 +34,10 @@ def find_topic_by_id(request: Request, operation: Operation, topic_id: UUID | No
     return topic
 
 
-def topic_fields(value: Any) -> dict[str, Any]:
-    """The fields that name a topic in an answer, as the request's element `value` named it."""
-    return {"topic": getattr(value, "topic", ""), "topic_id": getattr(value, "topic_id", None)}
+def find_described_topic(request: Request, operation: Operation, name: str) -> Topic:
+    """As `find_topic`, but a name that no topic may have raises `InvalidTopicError`: Kafka says so where topics are described."""
+    try:
+        return find_topic(request, operation, name)
+    except UnknownTopicOrPartitionError:
+        check_topic_name(name)
+        raise

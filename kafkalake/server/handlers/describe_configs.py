@@ -14,7 +14,7 @@ from kafkalake.config import ConfigEntry, ConfigSource
 from kafkalake.errors import ClusterAuthorizationError, InvalidRequestError, KafkaError
 from kafkalake.server.authorizer import CLUSTER_NAME, Operation, Resource
 from kafkalake.server.request import Request
-from kafkalake.server.topic_lookup import find_topic
+from kafkalake.server.topic_lookup import find_described_topic
 
 TOPIC, BROKER, BROKER_LOGGER = 2, 4, 8
 
@@ -53,7 +53,7 @@ def _describe(request: Request, resource: Any) -> dict[str, Any]:
 def _entries(request: Request, resource_type: int, name: str) -> list[ConfigEntry]:
     settings = request.context.broker.settings.current
     if resource_type == TOPIC:
-        topic = find_topic(request, Operation.DESCRIBE_CONFIGS, name)
+        topic = find_described_topic(request, Operation.DESCRIBE_CONFIGS, name)
         return settings.describe_topic(topic.overrides)
     if resource_type == BROKER:
         allows = request.context.authorizer.allows

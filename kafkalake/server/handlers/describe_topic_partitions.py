@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from kafkalake.broker.topic_names import check_topic_name
-from kafkalake.errors import InvalidTopicError, KafkaError, UnknownTopicOrPartitionError
+from kafkalake.errors import KafkaError
 from kafkalake.server.authorizer import Operation, Resource
 from kafkalake.server.handlers.metadata import TOPIC_OPERATIONS, operation_bits
 from kafkalake.server.request import Request
-from kafkalake.server.topic_lookup import allows_topic, find_topic
+from kafkalake.server.topic_lookup import allows_topic, find_described_topic
 
 
 def handle(request: Request) -> dict[str, Any]:
@@ -46,9 +45,7 @@ def handle(request: Request) -> dict[str, Any]:
 def _describe(request: Request, name: str, first: int, limit: int) -> tuple[dict[str, Any], int | None]:
     """A topic's partitions from `first` on, at most `limit`; the index after them where there are more."""
     try:
-        topic = find_topic(request, Operation.DESCRIBE, name)
-    except UnknownTopicOrPartitionError as error:
-        return {"error_code": _error_of(name, error).code, "name": name, "partitions": []}, None
+        topic = find_described_topic(request, Operation.DESCRIBE, name)
     except KafkaError as error:
         return {"error_code": error.code, "name": name, "partitions": []}, None
     broker_id = request.context.broker.identity.broker_id
@@ -75,11 +72,3 @@ def _describe(request: Request, name: str, first: int, limit: int) -> tuple[dict
     }
     following = first + len(shown)
     return answer, following if following < len(topic.partitions) else None
-
-
-def _error_of(name: str, unknown: KafkaError) -> KafkaError:
-    try:
-        check_topic_name(name)
-    except InvalidTopicError as error:
-        return error
-    return unknown

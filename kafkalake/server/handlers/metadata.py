@@ -16,7 +16,7 @@ from kafkalake.broker.topics import Topic
 from kafkalake.errors import KafkaError, TopicAlreadyExistsError
 from kafkalake.server.authorizer import CLUSTER_NAME, Operation, Resource
 from kafkalake.server.request import Request
-from kafkalake.server.topic_lookup import allows_topic, find_topic, find_topic_by_id
+from kafkalake.server.topic_lookup import allows_topic, find_described_topic, find_topic_by_id
 
 _NOT_ASKED = -(2**31)
 CLUSTER_OPERATIONS = (Operation.CREATE, Operation.ALTER, Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS,
@@ -78,7 +78,7 @@ async def _find(request: Request, asked: Any, *, may_create: bool) -> dict[str, 
         assert name is not None or request.version >= 10
         if name is not None and name not in broker.topics and may_create and broker.config.auto_create_topics_enable:
             await _create(request, name)
-        return _topic(request, find_topic(request, Operation.DESCRIBE, name or ""))
+        return _topic(request, find_described_topic(request, Operation.DESCRIBE, name or ""))
     except KafkaError as error:
         return {"error_code": error.code, "name": name or ("" if request.version < 12 else None), "topic_id": topic_id}
 
