@@ -150,7 +150,7 @@ class _PartitionCheck:
         written = [base for base in listing.bases if base < state.log_end_offset]
         kept = [
             base
-            for base, after in zip(written, [*written[1:], state.log_end_offset], strict=True)
+            for base, after in zip(written, [*written[1:], state.log_end_offset], strict=False)  # none in an empty log
             if after > state.log_start_offset
         ]
         if not kept:
