@@ -22,7 +22,7 @@ from kafkalake.metadata import paths
 from kafkalake.metadata.publisher import Publisher, application_id, published_by, reconcile
 from kafkalake.metadata.schemas import PartitionRow, SegmentKey, SegmentRow, TopicPartition
 from kafkalake.metadata.store import MetadataStore
-from kafkalake.storage.log import SealedSegment
+from kafkalake.storage.sealed_segment import SealedSegment
 
 logger = logging.getLogger(__name__)
 

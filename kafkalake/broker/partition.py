@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 from kafkalake.broker.wire_cache import PartitionTail
 from kafkalake.errors import FencedLeaderEpochError, KafkaError, KafkaStorageError, UnknownLeaderEpochError
 from kafkalake.record.batch import RecordBatch
-from kafkalake.storage.log import AppendResult, Log
+from kafkalake.storage.append_group import AppendResult
+from kafkalake.storage.log import Log
 
 if TYPE_CHECKING:
     from kafkalake.broker.topics import Topic
