@@ -83,7 +83,7 @@ def test_settings_are_set_described_and_returned_to_their_default(cluster: Clust
         return next(entry for entry in entries if entry.name == "retention.ms")
 
     assert (retention().value, retention().source, retention().is_default) == ("123456", "DYNAMIC_TOPIC_CONFIG", False)
-    assert "retain" in str(retention().documentation)
+    assert retention().documentation
     admin.alter_configs(cluster, admin.TOPIC_RESOURCE, topic, set_values={"retention.ms": "99"})
     eventually(lambda: retention().value == "99")
     admin.alter_configs(cluster, admin.TOPIC_RESOURCE, topic, delete=["retention.ms"])
