@@ -71,7 +71,7 @@ class Broker:
         self.topics = Topics()
         self.timers = Timers(clock)
         self.purgatory = Purgatory(self.timers)
-        self.append_queue = AppendQueue(self.purgatory, call_soon, observer.partition_moved)
+        self.append_queue = AppendQueue(self.purgatory, call_soon, run_blocking, observer.partition_moved)
         self.wire_cache = WireCache(self.config.fetch_wire_cache_bytes)
         numbers = randomness or random.Random()
         self.fetch_sessions = FetchSessionCache(

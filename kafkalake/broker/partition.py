@@ -1,9 +1,10 @@
 """One partition that this broker leads: its log, the producers' batches that wait for it, the cached tail.
 
 **Group commit.** Batches of all connections that arrive in one turn of the event loop are queued here and written by one
-`flush`: one append of the log for all of them. Then three separate steps, so that replicas can come between them: the
-batches are in the log; the high watermark moves; the producers are answered. With one replica they follow at once, and
-the answer comes last, so that whoever has it finds the record in every reader, Spark included.
+append of the log. Three separate steps, so that replicas can come between them: the batches are in the log
+(`append_queued`; where `flush.messages` says so, on the disk too); the high watermark moves (`commit`); the producers are
+answered. With one replica they follow at once, and the answer comes last, so that whoever has it finds the record in every
+reader, Spark included.
 """
 
 from __future__ import annotations
@@ -55,10 +56,18 @@ def _nobody_waits() -> None:
     pass
 
 
+def _failed(pending: list[PendingAppend], error: KafkaError) -> list[PendingAppend]:
+    """Give every batch that has no error yet this one."""
+    for each in pending:
+        if not isinstance(each.result, KafkaError):
+            each.result = error
+    return pending
+
+
 class Partition:
     """A partition. Used by the event loop's thread only."""
 
-    __slots__ = ("_queue", "_tail", "appended_bytes", "index", "leader_epoch", "log", "removed", "topic")
+    __slots__ = ("_queue", "_tail", "appended_bytes", "index", "leader_epoch", "log", "removed", "syncing", "topic")
 
     def __init__(self, topic: Topic, index: int, log: Log, tail: PartitionTail) -> None:
         self.topic = topic
@@ -66,6 +75,8 @@ class Partition:
         self.log = log
         self.leader_epoch = log.leader_epoch + 1
         self.removed = False
+        self.syncing = False
+        """Whether the disk is being asked to keep what was appended; batches queue up meanwhile."""
         self.appended_bytes = 0
         self._tail = tail
         self._queue: list[PendingAppend] = []
@@ -86,39 +97,54 @@ class Partition:
             raise UnknownLeaderEpochError()
 
     def enqueue(self, pending: PendingAppend) -> bool:
-        """Queue a batch for the next flush; whether it is the first in the queue."""
+        """Queue a batch; whether the caller has to see to it that it is appended (nobody else does yet)."""
         self._queue.append(pending)
-        return len(self._queue) == 1
+        return len(self._queue) == 1 and not self.syncing
 
-    def flush(self) -> list[PendingAppend]:
-        """Append what is queued and move the high watermark; what was queued, each with its result, for the caller to answer."""
+    @property
+    def has_queue(self) -> bool:
+        """Whether batches wait to be appended."""
+        return bool(self._queue)
+
+    def append_queued(self) -> list[PendingAppend]:
+        """Step one: put what is queued into the log. What was queued, each with its result; nobody has seen it yet."""
         queue, self._queue = self._queue, []
         if self.removed:
-            for pending in queue:
-                pending.result = KafkaStorageError("the topic is being deleted")
-            return queue
+            return _failed(queue, KafkaStorageError("the topic is being deleted"))
         try:
             results = self.log.append(
                 [pending.batch for pending in queue if pending.batch is not None], self.leader_epoch
             )
             for pending, result in zip(queue, results, strict=True):
                 pending.result = result
-                if type(result) is AppendResult and not result.duplicate:
-                    self._keep_original(pending, result)
+        except Exception as error:
+            # What was not foreseen must not leave producers without an answer.
+            logger.exception("append failed partition=%s", self.name)
+            return _failed(queue, KafkaStorageError(f"append failed: {error}"))
+        return queue
+
+    def commit(self, appended: list[PendingAppend]) -> None:
+        """Step two: move the high watermark over what is in the log; the results say so where that fails."""
+        try:
             self.log.advance_high_watermark(self.log.log_end_offset)
         except Exception as error:
-            # What was not foreseen must not leave producers without an answer, nor bytes in the cache that the log may lack.
-            logger.exception("append failed partition=%s", self.name)
-            self._tail.clear()
-            for pending in queue:
-                pending.result = KafkaStorageError(f"append failed: {error}")
-        return queue
+            logger.exception("high watermark not moved partition=%s", self.name)
+            _failed(appended, KafkaStorageError(f"high watermark not moved: {error}"))
+        for pending in appended:
+            result = pending.result
+            if type(result) is AppendResult and not result.duplicate:
+                self._keep_original(pending, result)
 
     def read_tail(
         self, offset: int, end_offset: int, bytes_max: int, *, first_whole: bool
     ) -> tuple[list[memoryview], int] | None:
         """Cached original batches, see `PartitionTail.read`."""
         return self._tail.read(offset, end_offset, bytes_max, first_whole=first_whole)
+
+    def fail(self, appended: list[PendingAppend], error: KafkaError) -> None:
+        """What was appended is not in the log after all."""
+        self._tail.clear()
+        _failed(appended, error)
 
     def remove(self) -> None:
         """The topic is deleted: what is queued from now on is refused, the cached bytes go."""

@@ -6,10 +6,12 @@ reading is over (`call_soon`), and flushes every partition that has something in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 
 from kafkalake.broker.partition import Partition, PendingAppend
 from kafkalake.broker.purgatory import Purgatory
+from kafkalake.errors import KafkaError
 
 CallSoon = Callable[[Callable[[], None]], object]
 
@@ -43,27 +45,61 @@ class ProduceRequest:
 class AppendQueue:
     """The partitions that have batches waiting."""
 
-    def __init__(self, purgatory: Purgatory, call_soon: CallSoon, moved: Callable[[Partition], None]) -> None:
-        """`moved` is told of each partition that was appended to."""
+    def __init__(
+        self,
+        purgatory: Purgatory,
+        call_soon: CallSoon,
+        run_blocking: Callable[[Callable[[], None]], Awaitable[None]],
+        moved: Callable[[Partition], None],
+    ) -> None:
+        """`run_blocking` runs something in a thread; `moved` is told of each partition that was appended to."""
         self._purgatory = purgatory
         self._call_soon = call_soon
+        self._run_blocking = run_blocking
         self._moved = moved
         self._dirty: list[Partition] = []
+        self._syncs: set[asyncio.Future[None]] = set()
 
     def add(self, pending: PendingAppend) -> None:
         """Queue a batch; the flush comes when this turn of the event loop has read what there was."""
         partition = pending.partition
         assert partition is not None
         if partition.enqueue(pending):
-            if not self._dirty:
-                self._call_soon(self.flush)
-            self._dirty.append(partition)
+            self._to_flush(partition)
+
+    def _to_flush(self, partition: Partition) -> None:
+        if not self._dirty:
+            self._call_soon(self.flush)
+        self._dirty.append(partition)
 
     def flush(self) -> None:
         """Write what waits, in the order it came for each partition, answer the producers, wake the consumers."""
         dirty, self._dirty = self._dirty, []
         for partition in dirty:
-            for pending in partition.flush():
-                pending.settled()
-            self._moved(partition)
-            self._purgatory.check(partition)
+            appended = partition.append_queued()
+            if partition.log.flush_due():
+                partition.syncing = True
+                sync = asyncio.ensure_future(self._sync(partition, appended))
+                self._syncs.add(sync)
+                sync.add_done_callback(self._syncs.discard)
+            else:
+                self._settle(partition, appended)
+
+    def _settle(self, partition: Partition, appended: list[PendingAppend]) -> None:
+        partition.commit(appended)
+        for pending in appended:
+            pending.settled()
+        self._moved(partition)
+        self._purgatory.check(partition)
+
+    async def _sync(self, partition: Partition, appended: list[PendingAppend]) -> None:
+        """Have the disk keep it, in a thread; what comes for the partition meanwhile waits, and is the next group."""
+        try:
+            await self._run_blocking(partition.log.flush)
+        except KafkaError as error:
+            partition.fail(appended, error)
+        finally:
+            partition.syncing = False
+        self._settle(partition, appended)
+        if partition.has_queue:
+            self._to_flush(partition)
