@@ -77,6 +77,10 @@ class BrokerConfig:
     delete_topic_enable: bool
     fetch_max_bytes: int
     fetch_wire_cache_bytes: int
+    group_initial_rebalance_delay_ms: int
+    group_max_session_timeout_ms: int
+    group_max_size: int
+    group_min_session_timeout_ms: int
     lease_duration_ms: int
     log_level: str
     max_connections: int
@@ -85,6 +89,11 @@ class BrokerConfig:
     max_request_partition_size_limit: int
     metadata_publish_interval_ms: int
     num_partitions: int
+    offset_metadata_max_bytes: int
+    offsets_retention_check_interval_ms: int
+    offsets_retention_minutes: int
+    offsets_topic_num_partitions: int
+    offsets_topic_segment_bytes: int
     open_files_max: int
     producer_id_expiration_ms: int
     request_timeout_ms: int
