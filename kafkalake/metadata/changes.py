@@ -5,7 +5,7 @@ Each function takes the current rows and returns the new ones, or raises what th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 from kafkalake.errors import (
@@ -15,7 +15,7 @@ from kafkalake.errors import (
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
 )
-from kafkalake.metadata.schemas import BrokerRow, PartitionRow, SegmentRow, TopicPartition, TopicRow
+from kafkalake.metadata.schemas import BrokerRow, GroupOffsetRow, PartitionRow, SegmentRow, TopicPartition, TopicRow
 
 
 def with_topic_created(topics: Sequence[TopicRow], row: TopicRow) -> list[TopicRow]:
@@ -90,6 +90,21 @@ def segments_of(partitions: Iterable[PartitionRow], segments: Iterable[SegmentRo
     """The segments of these partitions, by topic id: those of a topic that is gone are left out."""
     wanted = {TopicPartition(row.topic_id, row.partition) for row in partitions}
     return [row for row in segments if (row.topic_id, row.partition) in wanted]
+
+
+def unpublished(rows: Iterable[GroupOffsetRow], positions: Mapping[int, int]) -> list[GroupOffsetRow]:
+    """The rows that the journal says at or after its published position."""
+    return [row for row in rows if row.journal_offset >= positions.get(row.journal_partition, 0)]
+
+
+def newest_offsets(rows: Iterable[GroupOffsetRow]) -> list[GroupOffsetRow]:
+    """The row that counts for each group, topic and partition; those that have no offset any more are left out."""
+    ordered = sorted(rows, key=lambda row: (row.journal_offset, row.committed_at_ms))
+    newest = {(row.group, row.topic, row.partition): row for row in ordered}
+    return sorted(
+        (row for row in newest.values() if row.offset is not None),
+        key=lambda row: (row.group, row.topic, row.partition),
+    )
 
 
 def _broker(brokers: Sequence[BrokerRow], broker_id: int) -> BrokerRow | None:

@@ -1,7 +1,7 @@
 """`MetadataStore` on Delta tables: what a broker writes here, Spark reads with `format("delta")`.
 
 `topics` and `brokers` are one small file each that a change replaces. `partitions` is partitioned by leader: a publish
-replaces its leader's one file. `segments` is kept by `SegmentFiles`.
+replaces its leader's one file. `segments` is kept by `SegmentFiles`, `group_offsets` by `GroupOffsetFiles`.
 
 Every write is decided on the rows of one version and committed on top of exactly that version; when another writer was
 faster, it is decided anew, at most `ATTEMPTS_MAX` times.
@@ -25,13 +25,16 @@ import pyarrow.compute as pc
 from kafkalake.errors import KafkaStorageError
 from kafkalake.metadata import changes, paths
 from kafkalake.metadata.delta_table import Change, CommitConflict, OpenDeltaTable, TableDefinition
+from kafkalake.metadata.group_offset_files import GroupOffsetFiles, newest_offsets
 from kafkalake.metadata.schemas import (
     BROKERS_SCHEMA,
+    GROUP_OFFSETS_SCHEMA,
     PARTITIONS_SCHEMA,
     SEGMENTS_SCHEMA,
     TIMESTAMP,
     TOPICS_SCHEMA,
     BrokerRow,
+    GroupOffsetRow,
     PartitionRow,
     SegmentRow,
     TopicRow,
@@ -39,7 +42,7 @@ from kafkalake.metadata.schemas import (
     to_table,
 )
 from kafkalake.metadata.segment_files import SegmentFiles
-from kafkalake.metadata.store import MetadataSnapshot, PublishedState
+from kafkalake.metadata.store import GroupOffsets, MetadataSnapshot, PublishedState
 
 ATTEMPTS_MAX = 20
 
@@ -49,6 +52,7 @@ TABLE_DEFINITIONS = {
     # Longer than `partitions`: each of its readable versions needs the version of `segments` that it names.
     paths.SEGMENTS: TableDefinition(SEGMENTS_SCHEMA, history="interval 2 days"),
     paths.PARTITIONS: TableDefinition(PARTITIONS_SCHEMA, history="interval 1 days", partition_by=("leader",)),
+    paths.GROUP_OFFSETS: TableDefinition(GROUP_OFFSETS_SCHEMA, history="interval 7 days"),
     paths.TOPICS: TableDefinition(TOPICS_SCHEMA, history="interval 30 days"),
 }
 
@@ -74,6 +78,7 @@ class DeltaMetadataStore:
             for name in paths.TABLES
         }
         self._segment_files = SegmentFiles(self._tables[paths.SEGMENTS])
+        self._group_offset_files = GroupOffsetFiles(self._tables[paths.GROUP_OFFSETS])
 
     # Topics.
 
@@ -154,6 +159,27 @@ class DeltaMetadataStore:
             owners = [row for row in partitions if row.segments_version == segments_version]
             segments.extend(changes.segments_of(owners, rows))
         return MetadataSnapshot(found, partitions, segments)
+
+    # Committed offsets of groups.
+
+    def publish_group_offsets(self, offsets: GroupOffsets) -> int:
+        with self._locks[paths.GROUP_OFFSETS]:
+            table = self._tables[paths.GROUP_OFFSETS]
+            # The journal is trimmed behind what is here, so it is forced to the disk.
+            self._commit(table, lambda: self._group_offset_files.change_for(offsets), durable=True)
+            return table.version
+
+    def load_group_offsets(self, version: int | None = None, timestamp_ms: int | None = None) -> GroupOffsets:
+        if version is not None and timestamp_ms is not None:
+            raise ValueError("a version and a time cannot both be asked for")
+        with self._locks[paths.GROUP_OFFSETS]:
+            table = self._tables[paths.GROUP_OFFSETS]
+            table.refresh()
+            positions = self._group_offset_files.positions() if version is None and timestamp_ms is None else {}
+            if timestamp_ms is not None:
+                version = table.version_at(timestamp_ms)
+            rows = newest_offsets(table.read_version(table.version if version is None else version))
+        return GroupOffsets(from_table(GroupOffsetRow, rows), positions)
 
     def maintain(self) -> None:
         for name in paths.TABLES:
@@ -243,7 +269,7 @@ def _partitions_change(partitions: OpenDeltaTable, state: PublishedState, segmen
         index = PARTITIONS_SCHEMA.get_field_index(name)
         rows = rows.set_column(index, PARTITIONS_SCHEMA.field(index), pa.repeat(value, rows.num_rows))
     replaced = [file for file in partitions.files() if file.partition == leader]
-    return Change(add=[rows], remove=replaced, transaction=(state.app_id, state.version), partition=leader)
+    return Change(add=[rows], remove=replaced, transactions=[(state.app_id, state.version)], partition=leader)
 
 
 def _sorted_segments(table: pa.Table, topic: str | None) -> list[SegmentRow]:

@@ -77,7 +77,7 @@ class Change:
 
     add: Sequence[pa.Table] = ()
     remove: Sequence[DataFile] = ()
-    transaction: tuple[str, int] | None = None
+    transactions: Sequence[tuple[str, int]] = ()
     partition: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -220,7 +220,7 @@ class OpenDeltaTable:
     def _commit_files(self, written: Sequence[AddAction], change: Change) -> None:
         now_ms = _wall_ms()
         removed = [RemoveAction(file.path, True, now_ms, file.size, dict(file.partition)) for file in change.remove]
-        transactions = [Transaction(*change.transaction)] if change.transaction else None
+        transactions = [Transaction(*each) for each in change.transactions] or None
         self._table.create_write_transaction(
             [*written, *removed],
             "append",

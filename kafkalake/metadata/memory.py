@@ -6,13 +6,14 @@ Time of a version is the store's clock at the commit, as a file's time is for De
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from dataclasses import replace
 
 from kafkalake.clock import Clock, SystemClock
 from kafkalake.errors import LakeError
 from kafkalake.metadata import changes
-from kafkalake.metadata.schemas import BrokerRow, PartitionRow, SegmentKey, SegmentRow, TopicRow
-from kafkalake.metadata.store import MetadataSnapshot, PublishedState
+from kafkalake.metadata.schemas import BrokerRow, GroupOffsetRow, PartitionRow, SegmentKey, SegmentRow, TopicRow
+from kafkalake.metadata.store import GroupOffsets, MetadataSnapshot, PublishedState
 
 _Segments = dict[SegmentKey, SegmentRow]
 
@@ -28,6 +29,8 @@ class MemoryMetadataStore:
         self._partitions: list[tuple[int, list[PartitionRow]]] = [(self._clock.now_ms(), [])]
         self._segments: list[_Segments] = [{}]
         self._transactions: dict[str, int] = {}
+        self._group_offsets: list[tuple[int, list[GroupOffsetRow]]] = [(self._clock.now_ms(), [])]
+        self._group_positions: dict[int, int] = {}
         self.fail_next: list[Exception] = []
 
     def load_topics(self) -> list[TopicRow]:
@@ -109,13 +112,29 @@ class MemoryMetadataStore:
 
     def load_snapshot(self, version: int | None = None, timestamp_ms: int | None = None) -> MetadataSnapshot:
         with self._lock:
-            found = self._version(version, timestamp_ms)
+            found = _version("partitions", self._partitions, version, timestamp_ms)
             partitions = changes.current_partitions(self._partitions[found][1])
             segments: list[SegmentRow] = []
             for segments_version in sorted({row.segments_version for row in partitions}):
                 owners = [row for row in partitions if row.segments_version == segments_version]
                 segments.extend(changes.segments_of(owners, _sorted(self._segments[segments_version])))
             return MetadataSnapshot(found, partitions, segments)
+
+    def publish_group_offsets(self, offsets: GroupOffsets) -> int:
+        with self._lock:
+            self._fail()
+            rows = changes.unpublished(offsets.rows, self._group_positions)
+            if rows:
+                self._group_offsets.append((self._clock.now_ms(), [*self._group_offsets[-1][1], *rows]))
+            for partition, position in offsets.positions.items():
+                self._group_positions[partition] = max(position, self._group_positions.get(partition, 0))
+            return len(self._group_offsets) - 1
+
+    def load_group_offsets(self, version: int | None = None, timestamp_ms: int | None = None) -> GroupOffsets:
+        with self._lock:
+            found = _version("group_offsets", self._group_offsets, version, timestamp_ms)
+            rows = changes.newest_offsets(self._group_offsets[found][1])
+            return GroupOffsets(rows, dict(self._group_positions) if version is None and timestamp_ms is None else {})
 
     def maintain(self) -> None:
         """Nothing to do: this store keeps every version."""
@@ -126,22 +145,6 @@ class MemoryMetadataStore:
     def _fail(self) -> None:
         if self.fail_next:
             raise self.fail_next.pop(0)
-
-    def _version(self, version: int | None, timestamp_ms: int | None) -> int:
-        if version is not None and timestamp_ms is not None:
-            raise ValueError("a version and a time cannot both be asked for")
-        if timestamp_ms is not None:
-            candidates = [i for i, (committed_ms, _) in enumerate(self._partitions) if committed_ms <= timestamp_ms]
-            if not candidates:
-                raise LakeError(f"no version of partitions at {changes.utc_text(timestamp_ms)}")
-            return candidates[-1]
-        if version is None:
-            return len(self._partitions) - 1
-        if not 0 <= version < len(self._partitions):
-            raise LakeError(
-                f"version {version} of partitions cannot be read: the newest is {len(self._partitions) - 1}"
-            )
-        return version
 
 
 def _segments_after(segments: _Segments, state: PublishedState) -> _Segments:
@@ -156,3 +159,18 @@ def _segments_after(segments: _Segments, state: PublishedState) -> _Segments:
 
 def _sorted(segments: _Segments) -> list[SegmentRow]:
     return sorted(segments.values(), key=lambda row: (row.topic, row.partition, row.base_offset, row.generation))
+
+
+def _version(table: str, versions: Sequence[tuple[int, object]], version: int | None, timestamp_ms: int | None) -> int:
+    if version is not None and timestamp_ms is not None:
+        raise ValueError("a version and a time cannot both be asked for")
+    if timestamp_ms is not None:
+        candidates = [index for index, (committed_ms, _) in enumerate(versions) if committed_ms <= timestamp_ms]
+        if not candidates:
+            raise LakeError(f"no version of {table} at {changes.utc_text(timestamp_ms)}")
+        return candidates[-1]
+    if version is None:
+        return len(versions) - 1
+    if not 0 <= version < len(versions):
+        raise LakeError(f"version {version} of {table} cannot be read: the newest is {len(versions) - 1}")
+    return version

@@ -23,7 +23,8 @@ TOPICS = "topics"
 BROKERS = "brokers"
 PARTITIONS = "partitions"
 SEGMENTS = "segments"
-TABLES = (BROKERS, SEGMENTS, PARTITIONS, TOPICS)
+GROUP_OFFSETS = "group_offsets"
+TABLES = (BROKERS, SEGMENTS, PARTITIONS, GROUP_OFFSETS, TOPICS)
 """The Delta tables in the order in which they are created."""
 
 

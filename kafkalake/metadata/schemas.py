@@ -76,6 +76,22 @@ SEGMENTS_SCHEMA = pa.schema(
     ]
 )
 
+GROUP_OFFSETS_SCHEMA = pa.schema(
+    [
+        ("group", pa.string()),
+        ("topic", pa.string()),
+        ("topic_id", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("leader_epoch", pa.int32()),
+        ("metadata", pa.string()),
+        ("committed_at", TIMESTAMP),
+        ("expires_at", TIMESTAMP),
+        ("journal_partition", pa.int32()),
+        ("journal_offset", pa.int64()),
+    ]
+)
+
 
 class TopicPartition(NamedTuple):
     """A partition, named as Kafka names it."""
@@ -178,13 +194,37 @@ class SegmentRow:
         )
 
 
-Row = TypeVar("Row", TopicRow, BrokerRow, PartitionRow, SegmentRow)
+@dataclass(frozen=True, slots=True)
+class GroupOffsetRow:
+    """What a group's offset of a partition became, and where the journal (`__consumer_offsets`) says it.
+
+    Of several rows of one group, topic and partition the one with the largest `journal_offset` counts, of those the one
+    with the latest `committed_at_ms`. `offset` None: the group has none any more. `topic_id`: where the commit named the
+    topic by its id. `expires_at_ms` None: the broker's `offsets.retention.minutes` count.
+    """
+
+    group: str
+    topic: str
+    topic_id: str | None
+    partition: int
+    offset: int | None
+    leader_epoch: int
+    metadata: str
+    committed_at_ms: int
+    expires_at_ms: int | None
+    journal_partition: int
+    journal_offset: int
+
+
+Row = TypeVar("Row", TopicRow, BrokerRow, PartitionRow, SegmentRow, GroupOffsetRow)
 
 # Producers may send any int64 as a timestamp; microseconds in an int64 hold a thousandth of that range.
 _TIMESTAMP_MS_MAX = (2**63 - 1) // 1000
 
 
-def to_table(schema: pa.Schema, rows: Sequence[TopicRow | BrokerRow | PartitionRow | SegmentRow]) -> pa.Table:
+def to_table(
+    schema: pa.Schema, rows: Sequence[TopicRow | BrokerRow | PartitionRow | SegmentRow | GroupOffsetRow]
+) -> pa.Table:
     """`rows` as an Arrow table of exactly `schema`. Timestamps beyond microseconds' range are clamped to it."""
     return pa.Table.from_arrays([_to_column(field, rows) for field in schema], schema=schema)
 

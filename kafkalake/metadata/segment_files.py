@@ -61,7 +61,7 @@ class SegmentFiles:
         return Change(
             add=[rows.slice(start, FILE_ROWS) for start in range(0, rows.num_rows, FILE_ROWS)],
             remove=replaced,
-            transaction=(state.app_id, state.version),
+            transactions=[(state.app_id, state.version)],
         )
 
     def _keys(self, file: DataFile) -> dict[SegmentKey, int]:

@@ -18,11 +18,11 @@ row names it. `load_snapshot` does exactly this.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from kafkalake.metadata.schemas import BrokerRow, PartitionRow, SegmentKey, SegmentRow, TopicRow
+from kafkalake.metadata.schemas import BrokerRow, GroupOffsetRow, PartitionRow, SegmentKey, SegmentRow, TopicRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +51,17 @@ class MetadataSnapshot:
     version: int
     partitions: list[PartitionRow]
     segments: list[SegmentRow]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOffsets:
+    """`rows`, and per journal partition the position up to which they say all that the journal says (see `publish`).
+
+    As a publish: rows to add. As an answer: the newest row of each group, topic and partition that has an offset.
+    """
+
+    rows: Sequence[GroupOffsetRow]
+    positions: Mapping[int, int]
 
 
 class MetadataStore(Protocol):
@@ -118,6 +129,17 @@ class MetadataStore(Protocol):
 
     def load_snapshot(self, version: int | None = None, timestamp_ms: int | None = None) -> MetadataSnapshot:
         """Partitions and the segments that belong to them: now, at a version of `partitions`, or at a time."""
+        ...
+
+    def publish_group_offsets(self, offsets: GroupOffsets) -> int:
+        """Commit rows and, as Delta's `txn`, the positions; returns the version of `group_offsets` that holds them.
+
+        A row of a journal partition that is published already to its position or beyond is not added again.
+        """
+        ...
+
+    def load_group_offsets(self, version: int | None = None, timestamp_ms: int | None = None) -> GroupOffsets:
+        """Committed offsets now, at a version of `group_offsets`, or at a time; positions only for now."""
         ...
 
     def maintain(self) -> None:
