@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -260,9 +261,9 @@ def _print_all(
                 if max_records is not None:
                     records = records.slice(0, max_records - printed)
                 if records.num_rows:
-                    write(formatter(type(part)(part.partition, records, part.timestamp_type)))
                     printed += records.num_rows
                     newest = time.monotonic()
+                    write(formatter(replace(part, records=records)))
     except OutputClosed:
         return
     finally:

@@ -43,8 +43,17 @@ def consumed(on: Run, topic: str, *arguments: str) -> list[dict[str, object]]:
 
 
 def console_consumer(broker: BrokerProcess, topic: str, count: int, *properties: str) -> bytes:
-    """What Apache Kafka's own `kafka-console-consumer` prints."""
-    arguments = ["--bootstrap-server", broker.bootstrap_servers, "--topic", topic, "--from-beginning"]
+    """What Apache Kafka's own `kafka-console-consumer` prints of partition 0."""
+    arguments = [
+        "--bootstrap-server",
+        broker.bootstrap_servers,
+        "--topic",
+        topic,
+        "--partition",
+        "0",
+        "--offset",
+        "earliest",
+    ]
     arguments += ["--max-messages", str(count), "--timeout-ms", "30000"]
     for entry in properties:
         arguments += ["--property", entry]
