@@ -57,7 +57,7 @@ class GroupOffsetFiles:
         replaced = self._replaced()
         added = pa.concat_tables([*(self._table.rows(file) for file in replaced), to_table(GROUP_OFFSETS_SCHEMA, rows)])
         if replaced and len(replaced) == len(self._table.files()):
-            added = without_old_history(added)
+            added = without_old_history(added, HISTORY_ROWS)
         return Change(
             add=[added],
             remove=replaced,
@@ -86,7 +86,7 @@ def newest_offsets(rows: pa.Table) -> pa.Table:
     return rows.take(pa.array(live, pa.int64())).sort_by([(name, "ascending") for name in _KEY])
 
 
-def without_old_history(rows: pa.Table, history_rows: int = HISTORY_ROWS) -> pa.Table:
+def without_old_history(rows: pa.Table, history_rows: int) -> pa.Table:
     """The rows that count, and of the others the latest `history_rows`.
 
     Where that would drop the row that says an offset is gone, all rows of that group and partition go: none comes back.
