@@ -1,0 +1,292 @@
+"""The commands that read a lake's files: `sql`, `log verify`, `log dump`; and `broker start`, which makes one."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from command_line import Run
+from kafka_reference import Kafkalake, free_port
+
+from kafkalake.client import admin
+from kafkalake.client.cluster import Cluster
+from kafkalake.client.producer import Producer
+from kafkalake.record.schema import HEADERS_TYPE
+
+RECORDS = 1_000
+
+
+def write(broker: Kafkalake, topic: str, values: list[bytes | None], keys: list[bytes | None] | None = None) -> None:
+    """Acknowledged records, timestamps 0 s, 1 s, 2 s, ..."""
+    records = pa.RecordBatch.from_arrays(
+        [
+            pa.array(keys or [None] * len(values), pa.binary()),
+            pa.array(values, pa.binary()),
+            pa.array([index * 1_000 for index in range(len(values))], pa.int64()).cast(pa.timestamp("ms", tz="UTC")),
+            pa.array([[{"key": "h", "value": b"1"}]] * len(values), HEADERS_TYPE),
+        ],
+        names=["key", "value", "timestamp", "headers"],
+    )
+    with Cluster(broker.bootstrap_servers) as cluster, Producer(cluster, topic, batch_bytes=10_000) as producer:
+        producer.send(records)
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafkalake]:
+    """A running broker with the topics `clicks` (2 partitions, JSON values), `web-logs` and `empty`."""
+    directory = tmp_path_factory.mktemp("lake")
+    with Kafkalake(directory / "lake", directory=directory / "broker") as running:
+        with Cluster(running.bootstrap_servers) as cluster:
+            admin.create_topic(cluster, "clicks", partitions=2)
+            admin.create_topic(cluster, "web-logs")
+            admin.create_topic(cluster, "empty")
+        values = [json.dumps({"user": f"u{index % 3}", "n": index}).encode() for index in range(RECORDS)]
+        write(
+            running,
+            "clicks",
+            [None, b"\xff\x00", *values[2:]],
+            [f"key {index % 20}".encode() for index in range(RECORDS)],
+        )
+        write(running, "web-logs", [b"GET /", b"GET /favicon.ico"])
+        yield running
+
+
+@pytest.fixture
+def lake(broker: Kafkalake) -> str:
+    return str(broker.lake)
+
+
+@pytest.fixture
+def query(kafkalake: Run, lake: str) -> Callable[..., list[dict[str, object]]]:
+    """Rows of a query, by `--json`."""
+
+    def rows(text: str) -> list[dict[str, object]]:
+        ended = kafkalake("sql", text, "--lake", lake, "--json")
+        assert (ended.code, ended.stderr) == (0, "")
+        return [json.loads(line) for line in ended.stdout.splitlines()]
+
+    return rows
+
+
+def test_each_topic_is_a_table(query: Callable[..., list[dict[str, object]]]) -> None:
+    assert query("SELECT count(*) AS n FROM clicks") == [{"n": RECORDS}]
+    assert query("SELECT count(*) AS n FROM CLICKS, empty") == [{"n": 0}]
+    assert query('SELECT text(value) AS line, "offset" FROM "web-logs" WHERE "offset" > 0') == [
+        {"line": "GET /favicon.ico", "offset": 1}
+    ]
+    assert [row["name"] for row in query("SHOW TABLES")] == ["clicks", "empty", "web-logs"]
+
+
+def test_values_as_text_and_as_json(query: Callable[..., list[dict[str, object]]]) -> None:
+    counted = query("SELECT json(value)->>'user' AS user, count(*) AS n FROM clicks GROUP BY 1 ORDER BY 1 NULLS FIRST")
+    assert counted == [
+        {"user": None, "n": 2},
+        {"user": "u0", "n": 333},
+        {"user": "u1", "n": 332},
+        {"user": "u2", "n": 333},
+    ]
+    strange = query("SELECT value, text(value) AS text FROM clicks WHERE json(value) IS NULL ORDER BY timestamp")
+    assert strange == [{"value": None, "text": None}, {"value": {"base64": "/wA="}, "text": None}]
+
+
+def test_a_row_has_the_columns_of_sparks_kafka_source(query: Callable[..., list[dict[str, object]]]) -> None:
+    (row,) = query('SELECT * FROM "web-logs" LIMIT 1')
+    assert row == {
+        "key": None,
+        "value": "GET /",
+        "topic": "web-logs",
+        "partition": 0,
+        "offset": 0,
+        "timestamp": "1970-01-01T00:00:00.000Z",
+        "timestampType": 0,
+        "headers": [{"key": "h", "value": "1"}],
+    }
+
+
+def test_a_query_sees_the_last_acknowledged_record(
+    broker: Kafkalake, query: Callable[..., list[dict[str, object]]], topic: str
+) -> None:
+    for count in range(1, 4):
+        write(broker, topic, [b"now"])
+        assert query(f'SELECT count(*) AS n FROM "{topic}"') == [{"n": count}]
+
+
+def test_tables_and_csv(kafkalake: Run, lake: str) -> None:
+    text = "SELECT partition, count(*) AS n, NULL AS nothing FROM clicks GROUP BY 1 ORDER BY 1"
+    table = kafkalake("sql", text, "--lake", lake)
+    assert table.code == 0
+    assert table.stdout.split()[:3] == ["partition", "n", "nothing"]
+    assert "\x1b[" not in table.stdout
+    ended = kafkalake("sql", text, "--csv", environment={"KAFKALAKE_LAKE": lake})
+    rows = list(csv.DictReader(io.StringIO(ended.stdout)))
+    assert [row["partition"] for row in rows] == ["0", "1"]
+    assert sum(int(row["n"]) for row in rows) == RECORDS
+    assert {row["nothing"] for row in rows} == {""}
+    assert kafkalake("sql", "SELECT value FROM empty", "--csv", "--lake", lake).stdout == "value\n"
+
+
+def test_a_long_table_says_what_is_left_out(kafkalake: Run, lake: str) -> None:
+    ended = kafkalake("sql", 'SELECT "offset" FROM clicks', "--lake", lake, "--max-rows", "10")
+    assert len([line for line in ended.stdout.splitlines() if line.strip().isdecimal()]) == 10
+    assert ended.stderr.startswith("The first 10 rows;")
+
+
+def test_a_query_from_stdin(kafkalake: Run, lake: str) -> None:
+    ended = kafkalake("sql", "--lake", lake, "--csv", stdin="SELECT\n  max(partition) AS p\nFROM clicks\n")
+    assert (ended.code, ended.stdout) == (0, "p\n1\n")
+    nothing = kafkalake("sql", "--lake", lake)
+    assert (nothing.code, nothing.stderr[:22]) == (2, "error: no query given:")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("SELECT * FROM clisk", "there is no topic 'clisk'\ndid you mean 'clicks'?"),
+        ("SELECT * FROM nothing_like_it", "The topics are: clicks, empty, "),
+        ("SELECT * FROM web-logs", 'Write "web-logs" in double quotes'),
+        ("SELECT offset FROM clicks", 'write "offset" in double quotes'),
+        ("SELECT value->>'user', length(value) FROM clicks", "text(value), json(value)"),
+        ("SELECT user_name FROM clicks", 'column "user_name" not found'),
+        ("SELEC 1", "syntax error"),
+    ],
+)
+def test_queries_that_cannot_run_are_explained(kafkalake: Run, lake: str, text: str, said: str) -> None:
+    ended = kafkalake("sql", text, "--lake", lake)
+    assert (ended.code, ended.stdout) == (1, "")
+    assert ended.stderr.startswith("error: ")
+    assert said in ended.stderr
+    assert len(ended.stderr.splitlines()) <= 2
+
+
+def test_a_query_that_ends_early_ends_cleanly(kafkalake: Run, lake: str) -> None:
+    for _ in range(3):
+        ended = kafkalake("sql", "SELECT * FROM clicks LIMIT 1", "--lake", lake, "--csv")
+        assert (ended.code, ended.stderr, len(ended.stdout.splitlines())) == (0, "", 2)
+
+
+@pytest.mark.parametrize("command", [("sql", "SELECT 1", "--lake"), ("log", "verify")])
+def test_what_is_no_lake(kafkalake: Run, tmp_path: Path, command: tuple[str, ...]) -> None:
+    for path in (tmp_path, tmp_path / "missing"):
+        ended = kafkalake(*command, str(path))
+        assert (ended.code, ended.stdout) == (1, "")
+        assert f"{path} is not a lake" in ended.stderr
+    assert not (tmp_path / "missing").exists()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_lake_in_use_has_no_problems(kafkalake: Run, lake: str) -> None:
+    ended = kafkalake("log", "verify", lake)
+    assert (ended.code, ended.stderr) == (0, "")
+    assert ended.stdout.startswith("No problems in ")
+    assert json.loads(kafkalake("log", "verify", lake, "--json").stdout)["problems"] == []
+
+
+def test_damage_is_named_with_file_and_position(
+    kafkalake: Run, kafkalake_broker: Callable[..., Kafkalake], topic: str
+) -> None:
+    broker = kafkalake_broker()
+    write(broker, topic, [b"value %d" % index for index in range(500)])
+    broker.stop()
+    assert kafkalake("log", "verify", str(broker.lake)).code == 0
+    (segment,) = (path for path in broker.lake.glob(f"logs/0/{topic}-0/*.arrow") if path.stat().st_size > 5_000)
+    with segment.open("r+b") as file:
+        file.seek(3_000)
+        byte = file.read(1)[0]
+        file.seek(3_000)
+        file.write(bytes([byte ^ 1]))
+    ended = kafkalake("log", "verify", str(broker.lake))
+    assert (ended.code, ended.stdout) == (1, "")
+    first, *_, last = ended.stderr.splitlines()
+    assert first.startswith(f"{segment}: at byte ")
+    assert "checksum" in first
+    assert last.startswith("error: ") and "problem" in last
+    document = json.loads(kafkalake("log", "verify", str(broker.lake), "--json").stdout)
+    assert document["problems"][0]["file"] == str(segment)
+
+    dumped = kafkalake("log", "dump", str(segment))
+    assert dumped.code == 1
+    assert "damage position: " in dumped.stdout
+    queried = kafkalake("sql", f'SELECT max(value) FROM "{topic}"', "--lake", str(broker.lake))
+    assert (queried.code, queried.stdout) == (1, "")
+    assert queried.stderr.startswith(f"error: {segment}: at byte ")
+
+
+def test_a_segment_in_the_words_of_kafka_dump_log(kafkalake: Run, lake: str) -> None:
+    (segment,) = Path(lake).glob("logs/0/web-logs-0/*.arrow")
+    ended = kafkalake("log", "dump", str(segment))
+    assert (ended.code, ended.stderr) == (0, "")
+    title, batch, first, second = ended.stdout.splitlines()[:4]
+    assert title == f"Dumping {segment}"
+    assert batch.startswith("baseOffset: 0 lastOffset: 1 count: 2 baseSequence: 0 lastSequence: 1 producerId: ")
+    assert batch.endswith("position: 488 CreateTime: 1000 compresscodec: none")
+    assert first == ("| offset: 0 CreateTime: 0 keySize: -1 valueSize: 5 sequence: 0 headerKeys: [h] payload: GET /")
+    assert second.startswith("| offset: 1 CreateTime: 1000 ")
+    document = json.loads(kafkalake("log", "dump", str(segment), "--json").stdout.splitlines()[0])
+    assert (document["kind"], document["count"], document["records"][0]["value"]) == ("batch", 2, "GET /")
+    assert "| offset" not in kafkalake("log", "dump", str(segment), "--batches-only").stdout
+    state = json.loads(kafkalake("log", "dump", str(segment.parent / "state"), "--json").stdout.splitlines()[-1])
+    assert state["kind"] == "state"
+
+
+def test_what_cannot_be_dumped(kafkalake: Run, lake: str, tmp_path: Path) -> None:
+    directory = kafkalake("log", "dump", str(Path(lake) / "logs/0/web-logs-0"))
+    assert directory.code == 1
+    assert "is a directory; name one of its files, such as " in directory.stderr
+    missing = kafkalake("log", "dump", str(tmp_path / "00000000000000000000.arrow"))
+    assert (missing.code, missing.stderr) == (1, f"error: {tmp_path}/00000000000000000000.arrow: no such file\n")
+    (tmp_path / "notes.txt").write_text("no segment")
+    assert "not a file of a log" in kafkalake("log", "dump", str(tmp_path / "notes.txt")).stderr
+
+
+def test_a_broker_prints_where_it_listens_and_ctrl_c_stops_it(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "kafkalake", "broker", "start", "--lake", str(tmp_path / "lake")]
+    broker = subprocess.Popen(
+        [*command, "--listen", "127.0.0.1:0", "--config", "num.partitions=3"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=os.environ,
+        text=True,
+    )
+    try:
+        assert broker.stdout is not None
+        said = broker.stdout.readline()
+        assert said.startswith("listening on 127.0.0.1:")
+        with Cluster(said.split()[-1]) as cluster:
+            assert admin.create_topic(cluster, "t").partitions == 3
+        broker.send_signal(signal.SIGINT)
+        rest, errors = broker.communicate(timeout=30)
+        assert (broker.returncode, rest) == (0, "")
+        assert "Traceback" not in errors
+    finally:
+        broker.kill()
+        broker.wait()
+
+
+def test_a_broker_that_cannot_start_says_why(kafkalake: Run, tmp_path: Path, broker: Kafkalake) -> None:
+    lake = str(tmp_path / "lake")
+    address = f"127.0.0.1:{free_port()}"
+    typo = kafkalake("broker", "start", "--lake", lake, "--listen", address, "--config", "num.partition=3")
+    assert (typo.code, typo.stdout) == (1, "")
+    assert "did you mean 'num.partitions'" in typo.stderr
+    value = kafkalake("broker", "start", "--lake", lake, "--listen", address, "--config", "num.partitions=three")
+    assert (value.code, value.stdout) == (1, "")
+    assert "num.partitions" in value.stderr
+    taken = kafkalake("broker", "start", "--lake", lake, "--listen", broker.bootstrap_servers)
+    assert (taken.code, taken.stdout) == (1, "")
+    assert f"cannot listen on {broker.bootstrap_servers}" in taken.stderr
+    second = kafkalake("broker", "start", "--lake", str(broker.lake), "--listen", address)
+    assert (second.code, second.stdout) == (1, "")
+    assert f"pid {broker.pid}" in second.stderr
+    assert broker.bootstrap_servers in second.stderr
+    (tmp_path / "file").write_text("")
+    file = kafkalake("broker", "start", "--lake", str(tmp_path / "file"))
+    assert (file.code, file.stderr) == (2, f"error: --lake {tmp_path}/file is a file; it takes a directory\n")
