@@ -3,6 +3,7 @@
     options        what the user asked for, checked: pure
     selection      what pushed filters leave: topics, partitions, offsets, times: pure
     snapshot       the lake as it is now or was at a version: segments from Delta, the tail from `state` (I/O)
+    query_snapshot one snapshot for all scans of a query
     offsets        where a read starts and ends in each partition
     plan           segment slices, split and joined into input partitions: pure
     columns        the schema asked for, and which record columns it takes

@@ -139,8 +139,7 @@ def split_ddl(text: str) -> Sequence[tuple[str, str]]:
                 f'valueSchema is {text!r}: give columns and types, such as "carrier string, delay double"'
             )
         if part.startswith("`"):
-            end = part.find("`", 1)
-            name, rest = part[1:end], part[end + 1 :]
+            name, _, rest = part[1:].partition("`")
         else:
             stop = next((i for i, character in enumerate(part) if character in " :\t\n"), len(part))
             name, rest = part[:stop], part[stop:]

@@ -47,8 +47,18 @@ OPTIONS = (
     "failOnDataLoss",
 )
 _NAMES = {name.lower(): name for name in OPTIONS}
-_IGNORED = ("serialization.format", "owner", "provider")
-"""What a metastore adds to the options of a table."""
+_FROM_CATALOGUE = (
+    "serialization.format",
+    "owner",
+    "provider",
+    "location",
+    "comment",
+    "external",
+    "is_managed_location",
+)
+"""What a catalogue adds to the options of a table."""
+_FOREIGN_PREFIXES = ("kafka.", "option.", "__")
+"""Options of a Kafka client; those of a table a second time, as a catalogue keeps them; notes of the JVM side of the source."""
 
 TopicOffsets = Mapping[str, Mapping[int, int]]
 """{topic: {partition: offset, or timestamp in ms}}"""
@@ -135,7 +145,7 @@ def parse_time(option: str, text: str) -> int:
 
 
 def _known(given: Mapping[str, str]) -> dict[str, str]:
-    """The options under their right names, less those that a metastore or a Kafka client would want."""
+    """The options under their right names, less those that are for somebody else."""
     options: dict[str, str] = {}
     for key, value in given.items():
         name = key.lower()
@@ -143,7 +153,7 @@ def _known(given: Mapping[str, str]) -> dict[str, str]:
             options.setdefault("isolation", value)
         elif name in _NAMES:
             options[_NAMES[name]] = value
-        elif not name.startswith("kafka.") and name not in _IGNORED:
+        elif not name.startswith(_FOREIGN_PREFIXES) and name not in _FROM_CATALOGUE:
             near = difflib.get_close_matches(name, _NAMES, n=1, cutoff=0.5)
             meant = f"; did you mean {_NAMES[near[0]]}?" if near else f"; there are {', '.join(OPTIONS)}"
             raise ConfigurationError(f"unknown option {key!r}{meant}")

@@ -41,7 +41,8 @@ class KafkaLakeSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of the columns of `schema`, which the user may have given. Raises `ConfigurationError`."""
-        return KafkaLakeReader(dict(self.options), schema)
+        pushing = self.options.get("__pushFilters") == "true"
+        return (PushdownReader if pushing else KafkaLakeReader)(dict(self.options), schema)
 
 
 class Slices(InputPartition):
@@ -52,29 +53,39 @@ class Slices(InputPartition):
 
 
 class KafkaLakeReader(DataSourceReader):
-    """One query's read: filters come first, then the plan, then it travels to the executors."""
+    """One read: planned on the driver, then sent to the executors.
+
+    It takes no filters. Spark 4.2 keeps the plan of a Python source in one field per data frame, so that a query without a filter
+    after one with a filter, or two filters in one query, would read the wrong records. With the jar
+    of `kafkalake.spark.jvm` every scan has a source of its own, and a `PushdownReader`.
+    """
 
     def __init__(self, given: dict[str, str], schema: StructType) -> None:
         self._options = parse_options(given)
+        self._query = given.get("__query", "")
         self._projection = project(
             to_arrow_schema(schema, timezone="UTC"), json_values=self._options.value_schema is not None
         )
         JsonColumns.of(self._projection)
         self._selection = Selection()
 
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Take filters on topic, partition, offset and timestamp; give back the others."""
-        self._selection, left = push(filters)
-        return left
-
     def partitions(self) -> Sequence[InputPartition]:
         """Fix the snapshot and plan its tasks."""
         # Only here: the Delta library is large, and an executor does without it.
         from kafkalake.spark.topic_read import plan_read
 
-        return [Slices(group) for group in plan_read(self._options, self._selection)] or [Slices(())]
+        return [Slices(group) for group in plan_read(self._options, self._selection, query=self._query)] or [Slices(())]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The records of one task."""
         assert isinstance(partition, Slices)
         return SliceReader(self._projection, self._selection).read(partition.slices)
+
+
+class PushdownReader(KafkaLakeReader):
+    """A read that leaves out what the filters of its one scan rule out."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Take filters on topic, partition, offset and timestamp; give back the others."""
+        self._selection, left = push(filters)
+        return left

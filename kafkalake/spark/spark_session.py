@@ -33,6 +33,9 @@ SETTINGS = {
 }
 """What a session gets unless the caller says otherwise."""
 
+SCAN_JAR = Path(__file__).parent / "jvm" / "kafkalake-spark.jar"
+"""Gives every scan its own plan, filters and columns (`jvm/`); a driver without it reads the same records, and more of them."""
+
 # Jars that Delta asks for and Spark already ships: two versions of one class is a lottery.
 _DELTA_EXCLUDES = (
     "org.apache.hadoop:*,org.apache.parquet:*,org.apache.logging.log4j:*,org.slf4j:*,com.fasterxml.jackson.*:*,"
@@ -60,7 +63,7 @@ def session(
         # Python workers inherit the environment of the JVM, which this process starts.
         os.environ[LAKE_VARIABLE] = str(Path(lake).absolute())
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    settings = {**SETTINGS, **(_delta_jars() if delta else {}), **(config or {})}
+    settings = {**SETTINGS, "spark.jars": str(SCAN_JAR), **(_delta_jars() if delta else {}), **(config or {})}
     if not delta:
         for name in ("spark.sql.extensions", "spark.sql.catalog.spark_catalog"):
             settings.pop(name) if name not in (config or {}) else None

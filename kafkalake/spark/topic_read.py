@@ -5,10 +5,17 @@ from __future__ import annotations
 from kafkalake.spark.offsets import bounded
 from kafkalake.spark.options import ReadOptions
 from kafkalake.spark.plan import SegmentSlice, plan_slices
+from kafkalake.spark.query_snapshot import as_first_seen
 from kafkalake.spark.selection import Selection
 from kafkalake.spark.snapshot import take_snapshot
 
 
-def plan_read(options: ReadOptions, selection: Selection, cores: int | None = None) -> list[list[SegmentSlice]]:
-    """Fix the snapshot and what is read of it. Raises what `take_snapshot` and `bounded` do."""
-    return plan_slices(bounded(take_snapshot(options), options), selection, options, cores)
+def plan_read(
+    options: ReadOptions, selection: Selection, cores: int | None = None, query: str = ""
+) -> list[list[SegmentSlice]]:
+    """Fix the snapshot and what is read of it. Raises what `take_snapshot` and `bounded` do.
+
+    `query` names the query that this is one scan of: all its scans read one snapshot.
+    """
+    snapshots = as_first_seen(take_snapshot(options), options, query)
+    return plan_slices(bounded(snapshots, options), selection, options, cores)

@@ -1,0 +1,58 @@
+package io.kafkalake.spark;
+
+import java.util.HashMap;
+import java.util.Map;
+import java.util.Set;
+import org.apache.spark.sql.connector.catalog.SupportsRead;
+import org.apache.spark.sql.connector.catalog.SupportsWrite;
+import org.apache.spark.sql.connector.catalog.Table;
+import org.apache.spark.sql.connector.catalog.TableCapability;
+import org.apache.spark.sql.connector.read.ScanBuilder;
+import org.apache.spark.sql.connector.write.LogicalWriteInfo;
+import org.apache.spark.sql.connector.write.WriteBuilder;
+import org.apache.spark.sql.execution.datasources.v2.python.PythonTable;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+
+/** Topics with the columns that they were asked for; holds nothing that one scan could leave to the next. */
+final class KafkaLakeTable implements Table, SupportsRead, SupportsWrite {
+  private final StructType schema;
+  private final Map<String, String> properties;
+
+  /** The properties of a table in a catalogue hold its options; those of a data frame are its options. */
+  KafkaLakeTable(StructType schema, Map<String, String> properties) {
+    this.schema = schema;
+    this.properties = new HashMap<>(properties);
+  }
+
+  @Override
+  public String name() {
+    return KafkaLakeProvider.NAME;
+  }
+
+  @Override
+  public StructType schema() {
+    return schema;
+  }
+
+  @Override
+  public Set<TableCapability> capabilities() {
+    return pythonTable().capabilities();
+  }
+
+  @Override
+  public ScanBuilder newScanBuilder(CaseInsensitiveStringMap options) {
+    Map<String, String> merged = new HashMap<>(new CaseInsensitiveStringMap(properties));
+    merged.putAll(options);
+    return new KafkaLakeScanBuilder(schema, new CaseInsensitiveStringMap(merged));
+  }
+
+  @Override
+  public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
+    return pythonTable().newWriteBuilder(info);
+  }
+
+  private PythonTable pythonTable() {
+    return new PythonTable(KafkaLakeProvider.pythonSource(), KafkaLakeProvider.NAME, schema);
+  }
+}

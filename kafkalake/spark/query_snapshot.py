@@ -1,0 +1,68 @@
+"""One snapshot for all scans of a query: a topic that is joined with itself must not be two topics.
+
+Spark plans each scan on its own, in whatever Python process is free. The first one of a query writes down where its
+partitions end; those after it end there too. The note is a small file of the driver's machine, named by the query and removed
+by a later query.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from kafkalake.spark.options import ReadOptions
+from kafkalake.spark.snapshot import PartitionSnapshot
+
+_KEPT_S = 3600
+
+
+def as_first_seen(
+    snapshots: Sequence[PartitionSnapshot], options: ReadOptions, query: str, directory: Path | None = None
+) -> list[PartitionSnapshot]:
+    """`snapshots`, ending where the query's first scan of each topic saw them end. `query` names the query; empty: none."""
+    if not query or options.version is not None or options.as_of_ms is not None:
+        return list(snapshots)
+    directory = directory or _directory()
+    file = directory / hashlib.sha256(f"{query}\n{options.lake}\n{options.isolation}".encode()).hexdigest()
+    try:
+        seen: dict[str, dict[str, int]] = json.loads(file.read_text())
+    except (OSError, ValueError):
+        seen = {}
+        _remove_old(directory)
+    ends = {**{snapshot.topic: {} for snapshot in snapshots}, **seen}
+    for snapshot in snapshots:
+        if snapshot.topic not in seen:
+            ends[snapshot.topic][str(snapshot.partition)] = snapshot.end_offset
+    if ends != seen:
+        partial = file.with_suffix(f".{os.getpid()}")
+        partial.write_text(json.dumps(ends))
+        partial.replace(file)
+    # A partition that the first scan did not see is as new as a record that it did not see.
+    return [
+        replace(snapshot, end_offset=max(snapshot.start_offset, min(snapshot.end_offset, end)))
+        for snapshot in snapshots
+        if (end := ends[snapshot.topic].get(str(snapshot.partition))) is not None
+    ]
+
+
+def _directory() -> Path:
+    directory = Path(tempfile.gettempdir()) / f"kafkalake-queries-{os.getuid()}"
+    directory.mkdir(mode=0o700, exist_ok=True)
+    if directory.stat().st_uid != os.getuid():
+        raise PermissionError(f"{directory} belongs to another user")
+    return directory
+
+
+def _remove_old(directory: Path) -> None:
+    oldest = time.time() - _KEPT_S
+    with contextlib.suppress(OSError):
+        for file in directory.iterdir():
+            if file.stat().st_mtime < oldest:
+                file.unlink(missing_ok=True)

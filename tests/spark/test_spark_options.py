@@ -1,0 +1,108 @@
+"""Options: what Spark's Kafka source takes, and a clear word about what it is not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kafkalake.errors import ConfigurationError
+from kafkalake.spark.options import EARLIEST, LATEST, OffsetRule, ReadOptions, parse_options
+
+BASE = {"lake": "/lake", "subscribe": "clicks"}
+
+
+def test_defaults_read_everything_committed() -> None:
+    assert parse_options({"lake": "/lake", "path": "clicks"}) == ReadOptions(lake="/lake", topics=("clicks",))
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"path": "a, b,a"}, {"topics": ("a", "b")}),
+        ({"subscribe": "a,b"}, {"topics": ("a", "b")}),
+        ({"SUBSCRIBEPATTERN": "cl.*"}, {"pattern": "cl.*"}),
+        ({"assign": '{"a": [0, 2]}'}, {"assigned": {"a": (0, 2)}}),
+        ({"subscribe": "a", "path": "file:/warehouse/a"}, {"topics": ("a",)}),
+        ({"path": "a", "startingOffsets": "Earliest"}, {"topics": ("a",)}),
+        (
+            {"path": "a", "startingOffsets": '{"a": {"0": 23, "1": -2}}'},
+            {"topics": ("a",), "starting": OffsetRule(EARLIEST, offsets={"a": {0: 23, 1: -2}})},
+        ),
+        (
+            {"path": "a", "endingOffsets": '{"a": {"0": -1}}'},
+            {"topics": ("a",), "ending": OffsetRule(LATEST, offsets={"a": {0: -1}})},
+        ),
+        (
+            {"path": "a", "startingTimestamp": "1700000000000", "startingOffsets": "earliest"},
+            {"topics": ("a",), "starting": OffsetRule(EARLIEST, timestamp_ms=1_700_000_000_000)},
+        ),
+        (
+            {"path": "a", "endingTimestamp": "2023-11-14T22:13:20.5Z"},
+            {"topics": ("a",), "ending": OffsetRule(LATEST, timestamp_ms=1_700_000_000_500)},
+        ),
+        (
+            {"path": "a", "startingOffsetsByTimestamp": '{"a": {"0": 5}}'},
+            {"topics": ("a",), "starting": OffsetRule(EARLIEST, timestamps_ms={"a": {0: 5}})},
+        ),
+        ({"path": "a", "minPartitions": "7"}, {"topics": ("a",), "partitions_min": 7}),
+        ({"path": "a", "isolation": "READ_UNCOMMITTED"}, {"topics": ("a",), "isolation": "read_uncommitted"}),
+        (
+            {"path": "a", "kafka.isolation.level": "read_uncommitted"},
+            {"topics": ("a",), "isolation": "read_uncommitted"},
+        ),
+        ({"path": "a", "kafka.bootstrap.servers": "host:9092"}, {"topics": ("a",)}),
+        ({"path": "a", "versionAsOf": "12"}, {"topics": ("a",), "version": 12}),
+        ({"path": "a", "timestampAsOf": "2023-11-14 22:13:20"}, {"topics": ("a",), "as_of_ms": 1_700_000_000_000}),
+        ({"path": "a", "includeHeaders": "false"}, {"topics": ("a",), "headers": False}),
+        ({"path": "a", "failOnDataLoss": "false"}, {"topics": ("a",), "fail_on_data_loss": False}),
+    ],
+)
+def test_options_are_parsed(given: dict[str, str], expected: dict[str, Any]) -> None:
+    assert parse_options({"lake": "/lake", **given}) == ReadOptions(lake="/lake", **expected)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"startingOfsets": "earliest"}, "unknown option 'startingOfsets'; did you mean startingOffsets"),
+        ({"bananas": "1"}, "unknown option 'bananas'; there are lake, path, subscribe"),
+        ({"subscribePattern": "a.*"}, "named in one way, and subscribe, subscribePattern were given"),
+        ({"subscribe": " , "}, "names no topic"),
+        ({"subscribe": "a/b"}, "'a/b' is no topic's name"),
+        ({"startingOffsets": "latest"}, "cannot be latest in a batch query"),
+        ({"endingOffsets": '{"clicks": {"0": -2}}'}, "cannot be earliest in a batch query"),
+        ({"startingOffsets": "yesterday"}, r"startingOffsets is 'yesterday': give earliest, latest or JSON"),
+        ({"startingOffsets": '{"clicks": {"0": "3"}}'}, "give earliest, latest or JSON"),
+        ({"startingOffsets": '{"clicks": {"0": -7}}'}, "-7 for clicks-0 is below -2"),
+        ({"startingOffsets": "[1]"}, "give earliest, latest or JSON"),
+        ({"startingTimestamp": "noon"}, "startingTimestamp is 'noon': give milliseconds"),
+        ({"isolation": "serializable"}, "read_committed and read_uncommitted are possible"),
+        ({"minPartitions": "0"}, "minPartitions is '0': give a whole number of at least 1"),
+        ({"minPartitions": "many"}, "minPartitions is 'many'"),
+        ({"versionAsOf": "1", "timestampAsOf": "2024-01-01"}, "give one of them"),
+        ({"failOnDataLoss": "perhaps"}, "true and false are possible"),
+    ],
+)
+def test_mistakes_are_named(given: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        parse_options({**BASE, **given})
+
+
+def test_the_lake_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KAFKALAKE_LAKE", "/from/environment")
+    assert parse_options({"subscribe": "clicks"}).lake == "/from/environment"
+    monkeypatch.delenv("KAFKALAKE_LAKE")
+    with pytest.raises(ConfigurationError, match="no lake was named"):
+        parse_options({"subscribe": "clicks"})
+
+
+def test_no_topic_is_an_error() -> None:
+    with pytest.raises(ConfigurationError, match=r"none was named: use load"):
+        parse_options({"lake": "/lake"})
+
+
+@pytest.mark.parametrize("text", ["{}", '{"a": []}', "[0]", '{"a": 3}', "nothing"])
+def test_assign_must_name_partitions(text: str) -> None:
+    with pytest.raises(ConfigurationError, match="assign is"):
+        parse_options({"lake": "/lake", "assign": text})
