@@ -19,7 +19,7 @@ import numpy as np
 
 from kafkalake.record.batch import Int64s
 from kafkalake.record.schema import PREAMBLE, footer
-from kafkalake.storage.files import write_all
+from kafkalake.storage.files import read_all, write_all
 from kafkalake.storage.open_files import OpenFiles
 from kafkalake.storage.producer_state import AbortedTransaction
 from kafkalake.storage.segment import FIRST_MESSAGE, TXN_INDEX_SUFFIX, Segment
@@ -222,6 +222,8 @@ def reset_txn_index(open_files: OpenFiles, path: str, entries: list[AbortedTrans
             files.unlink(path)
         return
     data = b"".join(encode_aborted(entry, number) for number, entry in enumerate(entries))
+    data += encode_seal(len(entries)) if sealed else b""
     file = open_files.get(path, write=True, create=True)
-    files.truncate(file.descriptor, 0)
-    write_all(files, file.descriptor, data + (encode_seal(len(entries)) if sealed else b""), 0)
+    if read_all(files, file.descriptor, len(data) + 1, 0) != data:  # it may be right on a disk that is full
+        write_all(files, file.descriptor, data, 0)
+        files.truncate(file.descriptor, len(data))

@@ -12,6 +12,7 @@ never a wrong answer. Lookup is a binary search by pread: O(log n), nothing cach
 
 from __future__ import annotations
 
+import logging
 import struct
 from collections.abc import Iterator
 
@@ -20,6 +21,7 @@ from crc32c import crc32c
 from kafkalake.storage.files import read_all, write_all
 from kafkalake.storage.open_files import OpenFiles
 
+_log = logging.getLogger(__name__)
 _PAIR = struct.Struct("<qI")
 _ENTRY = struct.Struct("<qII")
 ENTRY_BYTES = 16
@@ -91,15 +93,20 @@ class Index:
         self._pending = bytearray()
 
     def rewrite(self, entries: list[tuple[int, int]]) -> None:
-        """Replace the whole content. Raises `OSError`."""
+        """Replace the whole content; on a full disk by nothing, which costs only time. Raises `OSError`."""
         data = b"".join(encode_entry(key, value) for key, value in entries)
+        files = self._open_files.files
         file = self._open_files.get(self.path, write=True, create=True)
         self._pending = bytearray()
         self._size = 0
-        # Not cut to nothing first: file systems force a file that was to the disk when it is closed.
-        if data:
-            write_all(self._open_files.files, file.descriptor, data, 0)
-        self._open_files.files.truncate(file.descriptor, len(data))
+        try:
+            # Not cut to nothing first: file systems force a file that was to the disk when it is closed.
+            if data:
+                write_all(files, file.descriptor, data, 0)
+        except OSError as error:
+            _log.warning("index entries not written, reading will scan more: file=%s error=%s", self.path, error)
+            data = b""
+        files.truncate(file.descriptor, len(data))
         self._size = len(data)
 
     def lookup(self, key: int, *, skip: int = 0) -> tuple[int, int] | None:

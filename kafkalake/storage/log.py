@@ -319,7 +319,9 @@ class Log:
             return None
         with self._storage("read"):
             found = record_with(self._segments.from_offset(offset)[0], offset, top, start) if offset >= start else None
-            return found if found is not None else record_with_largest(self._segments.all(), start)
+            return (
+                found if found is not None else record_with_largest(self._segments.all(), start, self._log_end_offset)
+            )
 
     def epoch_for_offset(self, offset: int) -> int:
         """The leader epoch that the record at `offset` was written in; -1 where it is not known."""
@@ -476,6 +478,7 @@ class Log:
             self._snapshots.remove_above(cut.base_offset)
             if self._epochs.truncate_end(offset):
                 self._save_epochs()
+            self._write_state(self._high_watermark, self._last_stable_offset)
             self._load(Recovery(self.directory, self.config, self._clock, self._open_files).run())
 
     def _drop(self, base_offset: int) -> None:

@@ -92,5 +92,5 @@ class Replay:
             self.indexed_at = int(positions[message])
             self.offset_entries.append((offset, self.indexed_at))
             self.time_entries.append((int(before[message]), offset - self.base_offset))
-            message = int(np.searchsorted(positions, self.indexed_at + self.index_interval_bytes))
+            message = max(message + 1, int(np.searchsorted(positions, self.indexed_at + self.index_interval_bytes)))
         self.max_timestamp = int(before[-1])

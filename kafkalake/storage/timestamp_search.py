@@ -9,15 +9,16 @@ their own largest timestamp.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from kafkalake.errors import CorruptSegmentError
 from kafkalake.record import layout as at
 from kafkalake.record.batch import Int64s
 from kafkalake.record.message_set import MessageSet
-from kafkalake.storage.segment import FIRST_MESSAGE, Segment
+from kafkalake.storage.segment import Segment
 
 _CHUNK_BYTES = 1 << 20
 _COLUMNS = 0b00011
@@ -41,7 +42,8 @@ def first_not_before(
             return None
         following = segments[number + 1].base_offset if number + 1 < len(segments) else None
         if _may_hold(segment, following, timestamp):
-            found = _search(segment, timestamp, start_offset, end_offset)
+            end = end_offset if following is None else min(following, end_offset)
+            found = _search(segment, timestamp, start_offset, end)
             if found is not None:
                 return found
     return None
@@ -75,22 +77,27 @@ def _may_hold(segment: Segment, following: int | None, timestamp: int) -> bool:
 
 
 def _search(segment: Segment, timestamp: int, start_offset: int, end_offset: int) -> TimestampOffset | None:
-    position = FIRST_MESSAGE
     entry = segment.time_index.lookup(timestamp - 1, skip=1)
-    if entry is not None:
-        located = segment.locate(max(start_offset, segment.base_offset + entry[1]))
-        if located is None:
-            return None
-        position = located
-    while (found := segment.read(position, _CHUNK_BYTES, end_offset, _COLUMNS)) is not None:
-        headers = found.messages.headers
+    start = segment.base_offset if entry is None else segment.base_offset + entry[1]
+    for messages in _read(segment, max(start_offset, start), end_offset):
+        headers = messages.headers
         candidates = (headers[:, at.MAX_TIMESTAMP] >= timestamp) & (headers[:, at.RECORDS] > 0)
-        for message in _messages_of(found.messages, candidates):
-            hit = _row(found.messages, message, timestamp, start_offset, end_offset)
+        for message in _messages_of(messages, candidates):
+            hit = _row(messages, message, timestamp, start_offset, end_offset)
             if hit is not None:
                 return hit
-        position = found.end
     return None
+
+
+def _read(segment: Segment, start_offset: int, end_offset: int) -> Iterator[MessageSet]:
+    """Messages of a segment up to `end_offset`, which it should reach. Raises `CorruptSegmentError` where it does not."""
+    position = segment.locate(start_offset) if start_offset < end_offset else None
+    next_offset = start_offset
+    while position is not None and (found := segment.read(position, _CHUNK_BYTES, end_offset, _COLUMNS)) is not None:
+        yield found.messages
+        position, next_offset = found.end, found.messages.next_offset
+    if next_offset < end_offset and not (segment.end() and segment.whole):
+        raise CorruptSegmentError(segment.path, segment.end(), f"records from offset {next_offset} on are missing")
 
 
 def _messages_of(messages: MessageSet, candidates: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> list[int]:
@@ -130,21 +137,21 @@ def record_with(segment: Segment, offset: int, timestamp: int, start_offset: int
     return TimestampOffset(timestamp, int(offsets[hits[0]])) if len(hits) else None
 
 
-def record_with_largest(segments: Sequence[Segment], start_offset: int) -> TimestampOffset | None:
-    """The first record with the largest timestamp, by reading every header from `start_offset` on: for when the one known
-    is deleted."""
+def record_with_largest(segments: Sequence[Segment], start_offset: int, end_offset: int) -> TimestampOffset | None:
+    """The first record with the largest timestamp in [start_offset, end_offset), by reading all: for when the one known is deleted.
+
+    Raises `CorruptSegmentError`, `OSError`.
+    """
     best: TimestampOffset | None = None
-    for segment in segments:
-        position: int | None = segment.locate(max(start_offset, segment.base_offset))
-        while position is not None and (found := segment.read(position, _CHUNK_BYTES, 1 << 62, _COLUMNS)) is not None:
-            tops = np.where(found.messages.headers[:, at.RECORDS] > 0, found.messages.headers[:, at.MAX_TIMESTAMP], -1)
-            floor = best.timestamp + 1 if best is not None else 0
-            for message in _messages_of(found.messages, tops >= floor):
-                offsets = _column(found.messages, message, at.OFFSET_DATA)
-                timestamps = _column(found.messages, message, at.TIMESTAMP_DATA)
+    ends = [*(segment.base_offset for segment in segments[1:]), end_offset]
+    for segment, end in zip(segments, ends, strict=True):
+        for messages in _read(segment, max(start_offset, segment.base_offset), end):
+            tops = np.where(messages.headers[:, at.RECORDS] > 0, messages.headers[:, at.MAX_TIMESTAMP], -1)
+            for message in _messages_of(messages, tops > (best.timestamp if best is not None else -1)):
+                offsets = _column(messages, message, at.OFFSET_DATA)
+                timestamps = _column(messages, message, at.TIMESTAMP_DATA)
                 timestamps = np.where(offsets >= start_offset, timestamps, -1)
                 row = int(np.argmax(timestamps))
                 if timestamps[row] >= 0 and (best is None or timestamps[row] > best.timestamp):
                     best = TimestampOffset(int(timestamps[row]), int(offsets[row]))
-            position = found.end
     return best

@@ -1,0 +1,214 @@
+"""A disk that is full, fails, or lies: the producer gets an error, what was acknowledged stays, and appends go on once
+there is room."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from partition_logs import accepted, append, open_log, read_all
+from record_batches import simple_batch
+
+from kafkalake.clock import ManualClock
+from kafkalake.errors import KafkaStorageError
+from kafkalake.storage.faulty_files import FaultyFiles
+from kafkalake.storage.log import Log
+from kafkalake.storage.verify import verify_partition
+
+
+def batch(number: int, size: int = 400) -> object:
+    return simple_batch([b"%06d" % number + bytes(size)], producer_id=3, epoch=0, sequence=number)
+
+
+def append_until_full(log: Log, number: int) -> int:
+    """Append and acknowledge until the disk is full; the number of the first batch that was not taken."""
+    while True:
+        answer = log.append([batch(number)], 0)[0]  # type: ignore[list-item]
+        if isinstance(answer, KafkaStorageError):
+            return number
+        assert accepted(answer).base_offset == number
+        log.advance_high_watermark(log.log_end_offset)
+        number += 1
+        assert number < 100_000
+
+
+def numbers(log: Log) -> list[int]:
+    return [int((row[2] or b"")[:6]) for _, row in read_all(log)]
+
+
+@pytest.mark.parametrize("capacity", [0, 100, 600, 5_000, 20_000, 20_483, 40_001])
+@pytest.mark.parametrize("codec", ["none", "lz4"])
+def test_a_full_disk_refuses_records_and_loses_none(tmp_path: Path, capacity: int, codec: str) -> None:
+    files = FaultyFiles()
+    config = {"segment_bytes": 8_000, "index_interval_bytes": 0, "segment_compression": codec}
+    log = open_log(tmp_path, files=files, **config)
+    files.capacity_bytes = capacity
+    number = append_until_full(log, 0)
+    for _ in range(3):
+        assert isinstance(log.append([batch(number)], 0)[0], KafkaStorageError)  # type: ignore[list-item]
+        assert (log.log_end_offset, log.high_watermark) == (number, number)
+        assert numbers(log) == list(range(number))
+    files.capacity_bytes = None
+    for n in range(number, number + 5):
+        assert accepted(append(log, batch(n))[0]).base_offset == n  # type: ignore[arg-type]
+    assert numbers(log) == list(range(number + 5))
+    assert numbers(open_log(tmp_path, **config)) == list(range(number + 5))
+    log = open_log(tmp_path, **config)
+    log.close()
+    assert verify_partition(tmp_path) == []
+
+
+def test_a_crash_while_the_disk_is_full_loses_nothing(tmp_path: Path) -> None:
+    files = FaultyFiles()
+    log = open_log(tmp_path, files=files, segment_bytes=8_000)
+    files.capacity_bytes = 30_000
+    number = append_until_full(log, 0)
+    assert number > 10
+    assert numbers(open_log(tmp_path)) == list(range(number))
+
+
+def test_short_writes_are_finished(tmp_path: Path) -> None:
+    files = FaultyFiles()
+    files.short_writes = 100
+    log = open_log(tmp_path, files=files, segment_bytes=8_000)
+    for n in range(30):
+        append(log, batch(n))  # type: ignore[arg-type]
+    log.close()
+    assert numbers(open_log(tmp_path)) == list(range(30))
+    assert verify_partition(tmp_path) == []
+
+
+def test_batches_of_one_append_fail_together_and_so_do_their_duplicates(tmp_path: Path) -> None:
+    files = FaultyFiles()
+    log = open_log(tmp_path, files=files)
+    append(log, batch(0))  # type: ignore[arg-type]
+    files.capacity_bytes = 500
+    answers = log.append([batch(0), batch(1), batch(2), batch(1)], 0)  # type: ignore[list-item]
+    assert accepted(answers[0]).duplicate
+    assert all(isinstance(answer, KafkaStorageError) for answer in answers[1:])
+    files.capacity_bytes = None
+    answers = log.append([batch(1), batch(2)], 0)  # type: ignore[list-item]
+    assert [(accepted(a).base_offset, accepted(a).duplicate) for a in answers] == [(1, False), (2, False)]
+
+
+def test_a_failing_flush_takes_back_what_was_not_acknowledged(tmp_path: Path) -> None:
+    files = FaultyFiles()
+    log = open_log(tmp_path, files=files, segment_bytes=8_000, flush_messages=1)
+    for n in range(20):
+        append(log, batch(n))  # type: ignore[arg-type]
+    log.flush()
+    for n in range(20, 30):
+        log.append([batch(n)], 0)  # type: ignore[list-item]
+    files.failing_syncs = 1
+    with pytest.raises(KafkaStorageError):
+        log.flush()
+    assert (log.log_end_offset, log.high_watermark, log.recovery_point) == (20, 20, 20)
+    with pytest.raises(KafkaStorageError):
+        log.advance_high_watermark(30)
+    answers = log.append([batch(n) for n in range(20, 30)], 0)  # type: ignore[misc]
+    assert [(accepted(a).base_offset, accepted(a).duplicate) for a in answers] == [(n, False) for n in range(20, 30)]
+    log.flush()
+    log.advance_high_watermark(30)
+    assert (log.recovery_point, numbers(log)) == (30, list(range(30)))
+    log.close()
+    assert numbers(open_log(tmp_path)) == list(range(30))
+    assert verify_partition(tmp_path) == []
+
+
+def test_a_log_that_cannot_even_be_cut_refuses_appends_until_it_can(tmp_path: Path) -> None:
+    files = FaultyFiles()
+    log = open_log(tmp_path, files=files)
+    append(log, batch(0))  # type: ignore[arg-type]
+    log.append([batch(1)], 0)  # type: ignore[list-item]
+    files.fail_at_call = 0
+    with pytest.raises(KafkaStorageError):
+        log.flush()
+    assert isinstance(log.append([batch(2)], 0)[0], KafkaStorageError)  # type: ignore[list-item]
+    files.fail_at_call = None
+    assert isinstance(log.append([batch(2)], 0)[0], KafkaStorageError)  # type: ignore[list-item]
+    assert log.log_end_offset == 1
+    assert accepted(append(log, batch(1))[0]).base_offset == 1  # type: ignore[arg-type]
+    assert numbers(log) == [0, 1]
+
+
+def test_a_state_that_cannot_be_written_keeps_records_invisible(tmp_path: Path) -> None:
+    files = FaultyFiles()
+    log = open_log(tmp_path, files=files)
+    append(log, batch(0))  # type: ignore[arg-type]
+    log.append([batch(1)], 0)  # type: ignore[list-item]
+    files.fail_at_call = 0
+    with pytest.raises(KafkaStorageError):
+        log.advance_high_watermark(2)
+    assert (log.high_watermark, numbers(log)) == (1, [0])
+    files.fail_at_call = None
+    log.advance_high_watermark(2)
+    assert numbers(log) == [0, 1]
+
+
+def test_a_directory_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(KafkaStorageError, match="file"):
+        open_log(tmp_path / "file" / "log")
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 256 KiB of its own: a real one where this process may mount it, else a limit on the size of files."""
+    directory = tmp_path / "disk"
+    directory.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(directory)], capture_output=True, check=False
+    )
+    if mounted.returncode == 0:
+        yield directory
+        subprocess.run(["umount", "--lazy", str(directory)], check=True)
+        return
+    import resource
+    import signal
+
+    before, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, before[1]))
+    yield directory
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    signal.signal(signal.SIGXFSZ, handler)
+
+
+def test_a_real_small_disk_fills_up_and_is_used_again_when_there_is_room(small_disk: Path) -> None:
+    ballast = small_disk / "ballast"
+    with contextlib.suppress(OSError):
+        ballast.write_bytes(bytes(100_000))
+    log = open_log(small_disk / "log", ManualClock(), segment_bytes=1 << 30)
+    number = append_until_full(log, 0)
+    assert number > 20
+    assert numbers(log) == list(range(number))
+    assert numbers(open_log(small_disk / "log")) == list(range(number))
+    ballast.unlink()
+    log = open_log(small_disk / "log")
+    if os.path.ismount(small_disk):
+        append(log, batch(number))  # type: ignore[arg-type]
+        number += 1
+    else:
+        log.delete_records_before(number)
+    start = log.log_start_offset
+    assert numbers(log) == list(range(start, number))
+    assert numbers(open_log(small_disk / "log")) == list(range(start, number))
+
+
+def test_the_double_is_full_as_a_disk_is(tmp_path: Path) -> None:
+    files = FaultyFiles()
+    descriptor = files.open(str(tmp_path / "f"), write=True, create=True)
+    files.capacity_bytes = 10
+    assert files.write(descriptor, b"12345678", 0) == 8
+    assert files.write(descriptor, b"12345678", 8) == 2
+    with pytest.raises(OSError) as caught:
+        files.write(descriptor, b"1", 10)
+    assert caught.value.errno == errno.ENOSPC
+    assert files.write(descriptor, b"abc", 0) == 3
+    files.truncate(descriptor, 5)
+    assert files.write(descriptor, b"12345678", 5) == 5
+    files.close(descriptor)
