@@ -1,0 +1,241 @@
+"""A broker process from start to stop: lease, graceful stop, restart, kill, settings, what a crash leaves behind."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from contract.test_configs_contract import incremental, settings
+from contract.wire_client import WireClient, batch, code, create_topic, fetch, produce, values_of
+from kafka_reference import BrokerFailed, Kafkalake, free_port
+
+from kafkalake.metadata.delta import DeltaMetadataStore
+
+StartBroker = Callable[..., Kafkalake]
+BROKER, SET = 4, 0
+
+
+def until(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.02)
+
+
+def store_of(lake: Path) -> DeltaMetadataStore:
+    return DeltaMetadataStore(lake, create=False)
+
+
+def run_to_its_end(lake: Path, *more: str, port: int | None = None) -> subprocess.CompletedProcess[str]:
+    listen = f"127.0.0.1:{port or free_port()}"
+    command = [sys.executable, "-m", "kafkalake.cli.main", "broker", "start", "--lake", str(lake), "--listen", listen]
+    return subprocess.run([*command, *more], capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_a_second_broker_is_told_who_holds_the_lease(kafkalake_broker: StartBroker) -> None:
+    first = kafkalake_broker()
+    second = run_to_its_end(first.lake)
+    assert second.returncode == 1
+    assert second.stdout == ""
+    assert f"127.0.0.1:{first.port}" in second.stderr
+    assert str(first.pid) in second.stderr
+    with WireClient(first.bootstrap_servers) as client:
+        assert client.call("ApiVersions", 0).api_keys
+
+
+def test_a_bad_setting_is_one_sentence(tmp_path: Path) -> None:
+    for setting, said in (("no.such.setting=1", "no.such.setting"), ("num.partitions=abc", "Not a number")):
+        ended = run_to_its_end(tmp_path / "lake", "--config", setting)
+        assert ended.returncode != 0
+        assert said in ended.stderr
+        assert "Traceback" not in ended.stderr
+
+
+def test_a_port_that_is_taken_is_one_sentence(kafkalake_broker: StartBroker, tmp_path: Path) -> None:
+    first = kafkalake_broker()
+    ended = run_to_its_end(tmp_path / "other", port=first.port)
+    assert ended.returncode == 1
+    assert str(first.port) in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+class TestGracefulStop:
+    def test_everything_is_published_and_sealed(self, kafkalake_broker: StartBroker, topic: str) -> None:
+        broker = kafkalake_broker(settings={"metadata.publish.interval.ms": "600000"})
+        with WireClient(broker.bootstrap_servers) as client:
+            create_topic(client, topic, 2)
+            for number in range(5):
+                produce(client, topic, batch([(None, b"%d" % number)]))
+        broker.stop()
+        store = store_of(broker.lake)
+        partitions = {row.partition: row for row in store.load_partitions() if row.topic == topic}
+        assert [partitions[0].high_watermark, partitions[0].log_end_offset] == [5, 5]
+        assert partitions[1].high_watermark == 0
+        (segment,) = [row for row in store.load_segments() if row.topic == topic]
+        assert (segment.base_offset, segment.next_offset, segment.records) == (0, 5, 5)
+        assert (broker.lake / segment.path).stat().st_size == segment.bytes
+        assert store.load_brokers() == []
+
+    def test_waiting_requests_are_answered(self, kafkalake_broker: StartBroker, topic: str) -> None:
+        broker = kafkalake_broker()
+        answers: list[int] = []
+        with WireClient(broker.bootstrap_servers) as client:
+            create_topic(client, topic)
+
+            def wait() -> None:
+                answers.append(code(fetch(client, topic, 0, max_wait=60_000).error_code))
+
+            waiting = threading.Thread(target=wait)
+            waiting.start()
+            time.sleep(0.3)  # nothing tells that a long poll has begun
+            begin = time.monotonic()
+            broker.stop()
+            waiting.join(10)
+        assert answers == [0]
+        assert time.monotonic() - begin < 15
+
+    def test_it_goes_on_after_a_restart(self, kafkalake_broker: StartBroker, topic: str) -> None:
+        broker = kafkalake_broker()
+        for turn in range(3):
+            with WireClient(broker.bootstrap_servers) as client:
+                if turn == 0:
+                    create_topic(client, topic)
+                assert produce(client, topic, batch([(None, b"%d" % turn)])).base_offset == turn
+                found = [values_of(fetch(client, topic, offset).records)[0] for offset in range(turn + 1)]
+                assert found == [(offset, b"%d" % offset) for offset in range(turn + 1)]
+            broker.restart()
+
+
+class TestKill:
+    def test_what_was_not_published_is_published_at_the_next_start(
+        self, kafkalake_broker: StartBroker, topic: str
+    ) -> None:
+        broker = kafkalake_broker(settings={"metadata.publish.interval.ms": "600000", "log.segment.bytes": "20000"})
+        with WireClient(broker.bootstrap_servers) as client:
+            create_topic(client, topic)
+            for _ in range(40):
+                produce(client, topic, batch([(None, b"x" * 3000)]))
+        broker.kill()
+        broker.start()
+
+        def published() -> bool:
+            rows = sorted(
+                (row for row in store_of(broker.lake).load_segments() if row.topic == topic),
+                key=lambda row: row.base_offset,
+            )
+            ends = [0] + [row.next_offset for row in rows]
+            return len(rows) >= 5 and [row.base_offset for row in rows] == ends[:-1]
+
+        until(published)
+        with WireClient(broker.bootstrap_servers) as client:
+            assert fetch(client, topic, 0).high_watermark == 40
+
+    def test_producer_ids_are_not_given_again(self, kafkalake_broker: StartBroker) -> None:
+        broker = kafkalake_broker()
+        ids: set[int] = set()
+        for turn in range(3):
+            with WireClient(broker.bootstrap_servers) as client:
+                for _ in range(5):
+                    answer = client.call(
+                        "InitProducerId",
+                        4,
+                        transactional_id=None,
+                        transaction_timeout=0,
+                        producer_id=-1,
+                        producer_epoch=-1,
+                    )
+                    ids.add(answer.producer_id)
+            assert len(ids) == 5 * (turn + 1)
+            broker.kill()
+            broker.start()
+
+    def test_the_leader_epoch_grows(self, kafkalake_broker: StartBroker, topic: str) -> None:
+        broker = kafkalake_broker()
+        with WireClient(broker.bootstrap_servers) as client:
+            create_topic(client, topic)
+            produce(client, topic, batch([(None, b"x")]))
+            assert code(fetch(client, topic, 0, leader_epoch=0).error_code) == 0
+        broker.kill()
+        broker.start()
+        with WireClient(broker.bootstrap_servers) as client:
+            assert code(fetch(client, topic, 0, leader_epoch=0).error_code) == 74
+            assert code(fetch(client, topic, 0, leader_epoch=1).error_code) == 0
+
+
+def test_dynamic_settings_survive_a_restart(kafkalake_broker: StartBroker, topic: str) -> None:
+    broker = kafkalake_broker()
+    with WireClient(broker.bootstrap_servers) as client:
+        create_topic(client, topic)
+        assert incremental(client, BROKER, "0", ("message.max.bytes", SET, "5000")) == 0
+        assert code(produce(client, topic, batch([(None, b"x" * 6000)])).error_code) == 10
+    broker.restart()
+    with WireClient(broker.bootstrap_servers) as client:
+        assert settings(client, BROKER, "0")["message.max.bytes"] == ("5000", 2)
+        assert code(produce(client, topic, batch([(None, b"x" * 6000)])).error_code) == 10
+
+
+def test_static_settings_are_the_topics_defaults(kafkalake_broker: StartBroker, topic: str) -> None:
+    broker = kafkalake_broker(settings={"num.partitions": "3", "log.retention.ms": "77", "flush.messages": "1"})
+    with WireClient(broker.bootstrap_servers) as client:
+        answer = client.call("Metadata", 4, topics=[{"name": topic}], allow_auto_topic_creation=True)
+        assert len(answer.topics[0].partitions) == 3
+        assert settings(client, 2, topic)["retention.ms"] == ("77", 4)
+        assert settings(client, 2, topic)["flush.messages"] == ("1", 4)
+        for number in range(20):
+            assert produce(client, topic, batch([(None, b"x")])).base_offset == number
+
+
+def test_auto_creation_can_be_switched_off(kafkalake_broker: StartBroker, topic: str) -> None:
+    broker = kafkalake_broker(settings={"auto.create.topics.enable": "false"})
+    with WireClient(broker.bootstrap_servers) as client:
+        answer = client.call("Metadata", 4, topics=[{"name": topic}], allow_auto_topic_creation=True)
+        assert code(answer.topics[0].error_code) == 3
+
+
+def test_files_of_a_deleted_topic_go(kafkalake_broker: StartBroker, topic: str) -> None:
+    broker = kafkalake_broker(settings={"log.segment.delete.delay.ms": "100"})
+    logs = broker.lake / "logs" / "0"
+    with WireClient(broker.bootstrap_servers) as client:
+        create_topic(client, topic, 2)
+        produce(client, topic, batch([(None, b"x")]))
+        client.call("DeleteTopics", 5, topic_names=[topic], timeout=10_000)
+    until(lambda: not list(logs.glob(f"{topic}*")))
+    until(lambda: not [row for row in store_of(broker.lake).load_partitions() if row.topic == topic])
+
+
+def test_directories_of_no_topic_are_cleared_at_the_start(kafkalake_broker: StartBroker, topic: str) -> None:
+    """A crash between the deletion in Delta and that of the files."""
+    broker = kafkalake_broker()
+    with WireClient(broker.bootstrap_servers) as client:
+        create_topic(client, topic)
+        produce(client, topic, batch([(None, b"old")]))
+    broker.kill()
+    store_of(broker.lake).delete_topic(topic)
+    broker.start()
+    with WireClient(broker.bootstrap_servers) as client:
+        create_topic(client, topic)
+        answer = fetch(client, topic, 0, max_wait=0)
+        assert (code(answer.error_code), answer.high_watermark) == (0, 0)
+
+
+def test_a_lake_of_another_kind_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "precious.txt").write_text("mine")
+    ended = run_to_its_end(tmp_path)
+    assert ended.returncode == 1
+    assert "precious.txt" in ended.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["precious.txt"]
+
+
+def test_a_start_that_fails_leaves_no_lease(kafkalake_broker: StartBroker, tmp_path: Path) -> None:
+    other = kafkalake_broker()
+    lake = tmp_path / "mine"
+    assert run_to_its_end(lake, port=other.port).returncode == 1
+    try:
+        kafkalake_broker(lake)
+    except BrokerFailed as error:
+        pytest.fail(str(error))
