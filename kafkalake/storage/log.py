@@ -136,7 +136,7 @@ class Log:
 
     @property
     def leader_epoch(self) -> int:
-        """The newest leader epoch in the log, -1 for none."""
+        """The newest leader epoch that the log has seen, -1 for none; never goes back."""
         return self._leader_epoch
 
     @property

@@ -89,7 +89,7 @@ def test_any_byte_of_an_unacknowledged_tail_can_be_wrong(memory_path: Path) -> N
         shutil.copytree(source, victim)
         flipped = data[:position] + bytes([data[position] ^ 0x10]) + data[position + 1 :]
         (victim / FIRST).write_bytes(flipped)
-        recovered = open_log(victim, index_interval_bytes=length % 2 * 4096)
+        recovered = open_log(victim, index_interval_bytes=position % 2 * 4096)
         assert recovered.log_end_offset == 2
         assert (victim / FIRST).stat().st_size == acknowledged
         assert read_all(recovered, 0, 2) == expected[:2]
@@ -401,7 +401,7 @@ def test_truncating_goes_back_to_whole_messages(tmp_path: Path) -> None:
     bases = log.sealed_base_offsets
     log.truncate_to(2)
     assert sorted(removed) == bases
-    assert (log.log_end_offset, log.high_watermark, log.leader_epoch) == (2, 2, 1)
+    assert (log.log_end_offset, log.high_watermark, log.leader_epoch) == (2, 2, 2)
     assert read_all(log) == expected
     assert accepted(log.append([batch(0)], 3)[0]).duplicate
     assert accepted(append(log, batch(1), epoch=3)[0]).base_offset == 2
