@@ -30,7 +30,7 @@ def read(tail: PartitionTail, offset: int, end_offset: int, bytes_max: int, firs
 
 def expected(batches: list[Batch], offset: int, end_offset: int, bytes_max: int, first_whole: bool) -> bytes:
     data = b""
-    for base_offset, next_offset, batch in batches:
+    for _base_offset, next_offset, batch in batches:
         if next_offset <= offset:
             continue
         if next_offset > end_offset or (len(data) + len(batch) > bytes_max and not (first_whole and not data)):

@@ -1,0 +1,74 @@
+"""Settings: Kafka's names, types and ranges; layers; what is said of a bad one."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+
+from kafkalake.config import BrokerConfig, ConfigSource, Settings, TopicConfig, parse, parse_topic_overrides
+from kafkalake.config_definitions import BROKER_SETTINGS, TOPIC_SETTINGS
+from kafkalake.errors import ConfigurationError
+
+
+def test_every_field_has_a_definition_and_every_default_is_valid() -> None:
+    for kind, definitions in ((BrokerConfig, BROKER_SETTINGS), (TopicConfig, TOPIC_SETTINGS)):
+        assert {field.name.replace("_", ".") for field in fields(kind)} <= definitions.keys()
+        for setting in definitions.values():
+            assert setting.documentation
+            if setting.default is not None:
+                text = str(setting.default).lower() if isinstance(setting.default, bool) else str(setting.default)
+                if text:
+                    assert parse(setting, text) == setting.default
+
+
+def test_layers_the_nearest_wins() -> None:
+    settings = Settings({"log.retention.ms": "1"}, {"log.retention.ms": "2"}, {"log.retention.ms": "3"})
+    assert settings.topic({}).retention_ms == 3
+    assert settings.topic(parse_topic_overrides({"retention.ms": "4"})).retention_ms == 4
+    entry = next(each for each in settings.describe_topic({}) if each.setting.name == "retention.ms")
+    assert entry.source is ConfigSource.DYNAMIC_BROKER
+    assert [(each.value, each.source.value) for each in entry.synonyms] == [("3", 2), ("2", 3), ("1", 4), ("168", 5)]
+    assert settings.with_dynamic({}, {}).topic({}).retention_ms == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "retention_ms"),
+    [
+        ({}, 604_800_000),
+        ({"log.retention.hours": "2"}, 7_200_000),
+        ({"log.retention.hours": "2", "log.retention.minutes": "3"}, 180_000),
+        ({"log.retention.minutes": "3", "log.retention.ms": "4"}, 4),
+        ({"log.retention.hours": "-1"}, -1),
+    ],
+)
+def test_finer_units_win(given: dict[str, str], retention_ms: int) -> None:
+    assert Settings(given).topic({}).retention_ms == retention_ms
+
+
+def test_a_topic_settings_name_stands_for_the_brokers_default() -> None:
+    assert Settings({"segment.bytes": "2000000"}).topic({}).segment_bytes == 2_000_000
+    assert Settings({"flush.messages": "1"}).topic({}).flush_messages == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("no.such", "1", "no.such"),
+        ("num.partitions", "0", "at least 1"),
+        ("num.partitions", "one", "Not a number of type INT"),
+        ("num.partitions", "99999999999", "Not a number of type INT"),
+        ("auto.create.topics.enable", "yes", "either true or false"),
+        ("log.cleanup.policy", "delete,shred", "one of"),
+        ("log.cleaner.min.cleanable.ratio", "nan", "DOUBLE"),
+        ("log.message.timestamp.type", "createtime", "one of"),
+        ("default.replication.factor", "3", "one replica"),
+    ],
+)
+def test_what_is_said_of_a_bad_setting(name: str, text: str, said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        Settings({name: text})
+
+
+def test_several_policies_may_be_given() -> None:
+    assert Settings({"log.cleanup.policy": "compact, delete"}).topic({}).cleanup_policy == "compact, delete"
