@@ -5,6 +5,7 @@
     metadata store, lease                   answers that are owed are sent
     logs opened and recovered               changes of topics under way end
     what Delta lacks is found (reconcile)   segments sealed
+    groups loaded                           members sent away, their offsets published
     listener bound, address published       state published
     serving                                 lease released
 
@@ -37,6 +38,7 @@ from kafkalake.broker.producer_ids import FILE_NAME as PRODUCER_IDS_FILE
 from kafkalake.broker.producer_ids import ProducerIds
 from kafkalake.clock import Clock, SystemClock
 from kafkalake.errors import KafkaLakeError, LeaseHeldError
+from kafkalake.group_publishing import GroupPublishing
 from kafkalake.metadata import lease as leases
 from kafkalake.metadata import paths
 from kafkalake.metadata.delta import DeltaMetadataStore
@@ -149,6 +151,12 @@ class Node:
         self._stack.push_async_callback(self._close_logs, broker)
         await self._open_topics(broker, store)
         await self._blocking(lambda: publishing.reconcile(broker.topics))
+        group_publishing = GroupPublishing(
+            broker.groups, store, self._clock, self._blocking, settings.current.broker.metadata_publish_interval_ms
+        )
+        committed = await self._blocking(store.load_group_offsets)
+        broker.groups.start(committed.rows, committed.positions)
+        self._stack.push_async_callback(group_publishing.finish)
         context = ServerContext(broker, self._clock, loop, advertised())
         listener = self.listener = Listener(context)
         self.port = identity.port = await listener.start(self.host, self.port)
@@ -156,12 +164,13 @@ class Node:
         await self._blocking(lambda: lease.renew(host=self.host, port=self.port))
         self._background = [
             loop.create_task(publishing.run(self._stop_on_error)),
+            loop.create_task(group_publishing.run()),
             loop.create_task(self._keep_lease(lease)),
             loop.create_task(self._upkeep(broker)),
         ]
         gc.collect()
         gc.freeze()
-        gc.set_threshold(50_000, 20, 100)
+        gc.set_threshold(10_000, 20, 50)
         await listener.serve()
         logger.info(
             "broker started broker=%d address=%s:%d lake=%s topics=%d",

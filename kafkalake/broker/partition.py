@@ -51,6 +51,11 @@ class PendingAppend:
         self.result = result
         self.settled: Callable[[], None] = _nobody_waits
 
+    def let_go(self) -> None:
+        """The request is answered. Its batches point at it and it at them: without this, only the collector frees the memory."""
+        self.settled = _nobody_waits
+        self.batch = self.original = None
+
 
 def _nobody_waits() -> None:
     pass

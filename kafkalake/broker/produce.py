@@ -40,6 +40,8 @@ class ProduceRequest:
         self._waiting -= 1
         if not self._waiting:
             self._reply(self)
+            for each in self.batches:
+                each.let_go()
 
 
 class AppendQueue:

@@ -65,6 +65,7 @@ class Timers:
     def cancel(self, timeout: Timeout) -> None:
         """Do not call it after all."""
         self._wheel.cancel(timeout)
+        timeout.action = _nothing  # it may be due in the tick that is being rung
 
     def ring(self) -> None:
         """Do what is due."""
@@ -80,6 +81,10 @@ class Timers:
         if self._alarm_at_ms is None or due_ms < self._alarm_at_ms:
             self._alarm_at_ms = due_ms
             self._alarm.set(due_ms)
+
+
+def _nothing() -> None:
+    """What is left of a cancelled action."""
 
 
 class Purgatory:
@@ -133,4 +138,5 @@ class Purgatory:
                 del self._watchers[key]
         if operation.timeout is not None:
             self._timers.cancel(operation.timeout)
+            operation.timeout = None  # it points back at the operation
         return True
