@@ -1,0 +1,15 @@
+"""Settings of the transaction coordinator, with Kafka's names (dots as underscores) and defaults."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionConfig:
+    """`retry_ms` is how long a marker, a completion or an abort waits that could not be written; it is no setting of Kafka's."""
+
+    transaction_max_timeout_ms: int = 900_000
+    transactional_id_expiration_ms: int = 7 * 24 * 3_600_000
+    transaction_remove_expired_transaction_cleanup_interval_ms: int = 3_600_000
+    retry_ms: int = 100

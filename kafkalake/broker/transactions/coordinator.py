@@ -1,0 +1,341 @@
+"""The transaction coordinator: gives each request to its transactional id and carries out what that decides.
+
+Thin: the rules are in `transaction`, `starting` and `ending`. Here an `Append` is encoded and goes to the journal, a `WriteMarker`
+to the partitions' logs, a `SetTimer` to the timing wheel, a `Reply` to the function that came with the request.
+
+No event loop: a request that may wait takes `reply`, a function that is called exactly once, at once or later, on the same
+thread. Requests that never wait return or raise.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Hashable, Iterable
+from functools import partial
+from typing import Protocol
+
+from kafkalake.broker.coordination.decisions import Append, CancelTimer, ErrorClass, Reply, SetTimer
+from kafkalake.broker.coordination.journal import Journal, JournalRecord, Producer, Timers, coordinator_error
+from kafkalake.broker.transactions.config import TransactionConfig
+from kafkalake.broker.transactions.decisions import FaultPoint, Marker, Reach, TransactionDecision, WriteMarker
+from kafkalake.broker.transactions.ending import EndRequest
+from kafkalake.broker.transactions.records import PartitionKey, TransactionRecord, decode, encode
+from kafkalake.broker.transactions.requests import (
+    PartitionResults,
+    ProducerResult,
+    TransactionDescription,
+    TransactionFilter,
+    TransactionList,
+    TransactionSummary,
+)
+from kafkalake.broker.transactions.states import BY_LABEL
+from kafkalake.broker.transactions.table import RunningTimer, TransactionEntry, TransactionTable
+from kafkalake.broker.transactions.transaction import Transaction
+from kafkalake.clock import Clock
+from kafkalake.errors import (
+    CoordinatorLoadInProgressError,
+    InvalidProducerIdMappingError,
+    InvalidRegularExpressionError,
+    InvalidTransactionTimeoutError,
+    KafkaError,
+    NotCoordinatorError,
+    TransactionalIdNotFoundError,
+)
+
+logger = logging.getLogger(__name__)
+
+
+class Markers(Protocol):
+    """The logs of all partitions, seen as far as the end of a transaction needs them."""
+
+    def __call__(
+        self,
+        partition: PartitionKey,
+        marker: Marker,
+        coordinator_epoch: int,
+        done: Callable[[ErrorClass | None], None],
+    ) -> None:
+        """Append the control batch; `done` is called once, when it is durable or with what refused it.
+
+        `UnknownTopicOrPartitionError` means that the partition is gone for good. May call `done` before it returns.
+        A marker in the offsets journal also ends the transaction at the group coordinator, before `done`.
+        """
+        ...
+
+
+class TransactionCoordinator:
+    """Coordinates the transactional ids of the journal partitions that were loaded.
+
+    `new_producer_id` gives an id that was never given; may raise a `KafkaError`. `reached` is told each fault point.
+    """
+
+    def __init__(
+        self,
+        config: TransactionConfig,
+        clock: Clock,
+        timers: Timers,
+        journal: Journal,
+        markers: Markers,
+        new_producer_id: Callable[[], int],
+        reached: Callable[[FaultPoint], None] = lambda point: None,
+    ) -> None:
+        self.config = config
+        self.clock = clock
+        self._timers = timers
+        self._journal = journal
+        self._markers = markers
+        self._reached = reached
+        self.table = TransactionTable(
+            lambda: journal.partitions,
+            lambda transactional_id: Transaction(transactional_id, config, clock, new_producer_id),
+        )
+
+    # Start and end of a journal partition
+
+    def begin_load(
+        self,
+        partition: int,
+        coordinator_epoch: int,
+        position: int = 0,
+        published: Iterable[TransactionRecord] = (),
+    ) -> None:
+        """This broker leads the partition, in leader epoch `coordinator_epoch`.
+
+        `published` is what Delta says at `position`, the journal follows from there.
+        """
+        self.table.begin(partition, coordinator_epoch, position)
+        self.table.load_published(partition, published)
+
+    def load(self, partition: int, position: int, records: Iterable[JournalRecord]) -> None:
+        """One batch of the journal, its first record at `position`. Raises `JournalFormatError`."""
+        for index, (key, value) in enumerate(records):
+            record = decode(key, value)
+            if record is not None:
+                self.table.load(partition, position + index, record)
+
+    def finish_load(self, partition: int) -> None:
+        """The journal has been read: the ids are served, and what was under way goes on (markers are written again)."""
+        for entry in self.table.finish(partition):
+            entry.transaction.restored()
+            self._carry_out(entry)
+
+    def unload(self, partition: int) -> None:
+        """This broker does not lead the partition any more, or stops: whoever waits is sent to look for the coordinator."""
+        for entry in self.table.end(partition):
+            entry.transaction.close(NotCoordinatorError)
+            self._carry_out(entry)
+
+    # Requests
+
+    def init_producer_id(
+        self,
+        transactional_id: str,
+        timeout_ms: int,
+        expected: Producer | None,
+        reply: Callable[[ProducerResult], None],
+    ) -> None:
+        """InitProducerId with a transactional id."""
+        try:
+            self._check_name(transactional_id)
+            if not 0 < timeout_ms <= self.config.transaction_max_timeout_ms:
+                raise InvalidTransactionTimeoutError
+            partition = self.table.check(transactional_id)
+        except KafkaError as error:
+            reply(ProducerResult(type(error)))
+            return
+        entry = self.table.find_or_create(transactional_id, partition)
+        entry.transaction.init(timeout_ms, expected, reply)
+        self._carry_out(entry)
+
+    def add_partitions(
+        self,
+        transactional_id: str,
+        producer: Producer,
+        partitions: Iterable[PartitionKey],
+        reply: Callable[[ErrorClass | None], None],
+        *,
+        client_version: int = 0,
+    ) -> None:
+        """AddPartitionsToTxn of one transaction, AddOffsetsToTxn with the group's journal partition, and implicit adding.
+
+        `client_version`: 2 where the request comes of a producer of transactions version 2, else 0. All partitions have
+        the one result; partitions that do not exist are the caller's to refuse (then none is added).
+        """
+        try:
+            entry = self._entry(transactional_id)
+        except KafkaError as error:
+            reply(type(error))
+            return
+        entry.transaction.add_partitions(producer, partitions, client_version, reply)
+        self._carry_out(entry)
+
+    def verify_partitions(
+        self, transactional_id: str, producer: Producer, partitions: Iterable[PartitionKey]
+    ) -> PartitionResults:
+        """AddPartitionsToTxn, verify only. Raises what concerns all partitions."""
+        return self._entry(transactional_id).transaction.verify_partitions(producer, partitions)
+
+    def end(self, transactional_id: str, request: EndRequest, reply: Callable[[ProducerResult], None]) -> None:
+        """EndTxn; answered when the outcome is durable, before the markers are written."""
+        try:
+            entry = self._entry(transactional_id)
+        except KafkaError as error:
+            reply(ProducerResult(type(error)))
+            return
+        entry.transaction.end(request, reply)
+        self._carry_out(entry)
+
+    def _entry(self, transactional_id: str) -> TransactionEntry:
+        self.table.check(transactional_id)
+        entry = self.table.find(transactional_id)
+        if entry is None:
+            raise InvalidProducerIdMappingError
+        return entry
+
+    def _check_name(self, transactional_id: str) -> None:
+        """An empty id is a bad request whoever is asked, before anything else is looked at."""
+        if not transactional_id:
+            self.table.check(transactional_id)
+
+    # Looking at transactions
+
+    def describe(self, transactional_id: str) -> TransactionDescription:
+        """DescribeTransactions, one id. Raises `TransactionalIdNotFoundError` and what `check` of the table raises."""
+        self.table.check(transactional_id)
+        entry = self.table.find(transactional_id)
+        current = None if entry is None else entry.transaction.current
+        if current is None:
+            raise TransactionalIdNotFoundError
+        return TransactionDescription(
+            transactional_id,
+            current.state.label,
+            current.timeout_ms,
+            current.started_at_ms,
+            current.producer_id,
+            current.epoch,
+            tuple(sorted(entry.transaction.unfinished_partitions if entry is not None else ())),
+        )
+
+    def list_transactions(self, wanted: TransactionFilter) -> TransactionList:
+        """ListTransactions. Raises `CoordinatorLoadInProgressError`, `InvalidRegularExpressionError`."""
+        if self.table.is_loading:
+            raise CoordinatorLoadInProgressError
+        try:
+            pattern = None if not wanted.pattern else re.compile(wanted.pattern)
+        except re.error as error:
+            raise InvalidRegularExpressionError(str(error)) from error
+        now_ms = self.clock.now_ms()
+        records = [entry.transaction.current for entry in self.table]
+        return TransactionList(
+            tuple(
+                TransactionSummary(one.transactional_id, one.producer_id, one.state.label)
+                for one in records
+                if one is not None
+                and (not wanted.states or one.state.label in wanted.states)
+                and (not wanted.producer_ids or one.producer_id in wanted.producer_ids)
+                and (wanted.duration_ms < 0 or now_ms - one.started_at_ms > wanted.duration_ms)
+                and (pattern is None or pattern.fullmatch(one.transactional_id))
+            ),
+            tuple(sorted(wanted.states - BY_LABEL.keys())),
+        )
+
+    # Expiry
+
+    def start_expiry(self) -> None:
+        """Look for expired ids every `transaction.remove.expired.transaction.cleanup.interval.ms` from now on."""
+        interval_ms = self.config.transaction_remove_expired_transaction_cleanup_interval_ms
+
+        def check() -> None:
+            self.expire()
+            self._timers.schedule(interval_ms, check)
+
+        self._timers.schedule(interval_ms, check)
+
+    def expire(self) -> None:
+        """Forget the ids that nobody has used for `transactional.id.expiration.ms`."""
+        for entry in self.table:
+            if entry.transaction.expire():
+                self._carry_out(entry)
+
+    # Carrying out
+
+    def _carry_out(self, entry: TransactionEntry) -> None:
+        """Do what the transaction has decided, and what it decides meanwhile, in order."""
+        if entry.busy:
+            return  # called from within: the loop below goes on with it
+        transaction = entry.transaction
+        entry.busy = True
+        try:
+            while transaction.decisions:
+                decisions, transaction.decisions = transaction.decisions, []
+                for decision in decisions:
+                    self._carry_out_one(entry, decision)
+        finally:
+            entry.busy = False
+        if transaction.is_vacant and self.table.find(transaction.transactional_id) is entry:
+            self.table.forget(entry)
+
+    def _carry_out_one(self, entry: TransactionEntry, decision: TransactionDecision) -> None:
+        match decision:
+            case Reply(waiter, result):
+                assert callable(waiter)
+                waiter(result)
+            case SetTimer(name, delay_ms):
+                self._cancel(entry, name)
+                running = RunningTimer()
+                entry.timers[name] = running
+                running.timeout = self._timers.schedule(delay_ms, partial(self._fire, entry, name, running))
+            case CancelTimer(name):
+                self._cancel(entry, name)
+            case Append(records, ticket):
+                self._append(entry, records, ticket)
+            case WriteMarker(partition, marker):
+                self._write_marker(entry, partition, marker)
+            case Reach(point):
+                self._reached(point)
+
+    def _append(self, entry: TransactionEntry, records: tuple[object, ...], ticket: object) -> None:
+        def appended(position: int, error: KafkaError | None) -> None:
+            if self.table.find(entry.transaction.transactional_id) is not entry:
+                return  # unloaded meanwhile: who loads the journal again reads it there
+            entry.transaction.appended(ticket, None if error is None else coordinator_error(error))
+            if error is None:
+                for index, record in enumerate(records):
+                    self.table.follow(entry.partition, position + index, record)  # type: ignore[arg-type]
+            self._carry_out(entry)
+
+        encoded = [encode(record) for record in records]  # type: ignore[arg-type]
+        self._journal.append(entry.partition, encoded, self.clock.now_ms(), None, appended)
+
+    def _write_marker(self, entry: TransactionEntry, partition: PartitionKey, marker: Marker) -> None:
+        def done(error: ErrorClass | None) -> None:
+            transaction = entry.transaction
+            was_fenced = transaction.fenced
+            transaction.marker_written(partition, marker, error)
+            if transaction.fenced and not was_fenced:
+                logger.warning(
+                    "marker refused, another coordinator has taken over transactional_id=%s partition=%s-%d error=%s",
+                    transaction.transactional_id,
+                    *partition,
+                    "" if error is None else error.label,
+                )
+            self._carry_out(entry)
+
+        try:
+            epoch = self.table.coordinator_epoch(entry.partition)
+        except KeyError:
+            return  # unloaded by what was carried out before
+        self._markers(partition, marker, epoch, done)
+
+    def _cancel(self, entry: TransactionEntry, name: Hashable) -> None:
+        running = entry.timers.pop(name, None)
+        if running is not None:
+            self._timers.cancel(running.timeout)
+
+    def _fire(self, entry: TransactionEntry, name: Hashable, running: RunningTimer) -> None:
+        if entry.timers.get(name) is not running:
+            return  # cancelled by another timer of the same tick
+        del entry.timers[name]
+        entry.transaction.timer_fired(name)
+        self._carry_out(entry)

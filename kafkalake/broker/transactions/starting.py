@@ -1,0 +1,66 @@
+"""InitProducerId: who a producer is from now on, as pure steps from one record to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from kafkalake.broker.coordination.journal import Producer
+from kafkalake.broker.transactions.ending import EPOCH_LAST, fence
+from kafkalake.broker.transactions.records import NO_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP, TransactionRecord
+from kafkalake.broker.transactions.states import State
+from kafkalake.errors import ConcurrentTransactionsError, ProducerFencedError
+
+
+def first(transactional_id: str, producer_id: int, timeout_ms: int, now_ms: int) -> TransactionRecord:
+    """The first producer of a transactional id. Whoever it believes to be, nobody knows better."""
+    return TransactionRecord(transactional_id, producer_id, 0, timeout_ms, State.EMPTY, updated_at_ms=now_ms)
+
+
+def restarted(
+    current: TransactionRecord,
+    timeout_ms: int,
+    expected: Producer | None,
+    now_ms: int,
+    new_producer_id: Callable[[], int],
+) -> TransactionRecord:
+    """The next record when a producer comes: with an open transaction its abort (PrepareAbort), else the producer's new epoch.
+
+    Raises `ConcurrentTransactionsError` while markers are missing, `ProducerFencedError` where it expects to be somebody else.
+    """
+    if expected is not None and not _is_known(current, expected):
+        raise ProducerFencedError
+    if current.state.is_prepared:
+        raise ConcurrentTransactionsError
+    if current.state is State.ONGOING:
+        return fence(current, now_ms)
+    fresh = replace(
+        current,
+        state=State.EMPTY,
+        partitions=frozenset(),
+        timeout_ms=timeout_ms,
+        updated_at_ms=now_ms,
+        started_at_ms=NO_TIMESTAMP,
+    )
+    if expected is not None and expected.epoch != current.epoch:
+        if expected.epoch != current.last_epoch:
+            raise ProducerFencedError
+        return fresh  # it did not hear the answer
+    last_epoch = NO_EPOCH if expected is None else current.epoch
+    if current.epoch >= EPOCH_LAST:
+        return replace(
+            fresh,
+            producer_id=new_producer_id(),
+            previous_producer_id=current.producer_id,
+            next_producer_id=NO_PRODUCER_ID,
+            epoch=0,
+            last_epoch=last_epoch,
+        )
+    return replace(fresh, epoch=current.epoch + 1, last_epoch=last_epoch)
+
+
+def _is_known(current: TransactionRecord, expected: Producer) -> bool:
+    """The same producer id, or the one before it if its epochs were used up."""
+    return expected.producer_id == current.producer_id or (
+        expected.producer_id == current.previous_producer_id and expected.epoch >= EPOCH_LAST
+    )

@@ -1,0 +1,56 @@
+"""States of a transactional id, with Kafka's names and the numbers they have in the journal."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class State(Enum):
+    """(number in the journal, Kafka's name)."""
+
+    EMPTY = (0, "Empty")
+    ONGOING = (1, "Ongoing")
+    PREPARE_COMMIT = (2, "PrepareCommit")
+    PREPARE_ABORT = (3, "PrepareAbort")
+    COMPLETE_COMMIT = (4, "CompleteCommit")
+    COMPLETE_ABORT = (5, "CompleteAbort")
+    DEAD = (6, "Dead")
+    PREPARE_EPOCH_FENCE = (7, "PrepareEpochFence")
+
+    @property
+    def number(self) -> int:
+        return self.value[0]
+
+    @property
+    def label(self) -> str:
+        return self.value[1]
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether it is decided how the transaction ends, and markers may be missing."""
+        return self in PREPARED
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether no transaction is open: a new one may begin, and the id may expire."""
+        return self in SETTLED
+
+
+PREPARED = frozenset({State.PREPARE_COMMIT, State.PREPARE_ABORT})
+SETTLED = frozenset({State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT})
+
+# State -> the states that may come after it. PrepareEpochFence is never a state of ours: an abort that fences is prepared in one
+# step. It can be read from the journal of nobody, and is there for its name.
+NEXT: dict[State, frozenset[State]] = {
+    State.EMPTY: frozenset({State.EMPTY, State.ONGOING, State.PREPARE_ABORT, State.DEAD}),
+    State.ONGOING: frozenset({State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT}),
+    State.PREPARE_COMMIT: frozenset({State.COMPLETE_COMMIT}),
+    State.PREPARE_ABORT: frozenset({State.COMPLETE_ABORT}),
+    State.COMPLETE_COMMIT: frozenset({State.EMPTY, State.ONGOING, State.PREPARE_ABORT, State.DEAD}),
+    State.COMPLETE_ABORT: frozenset({State.EMPTY, State.ONGOING, State.PREPARE_ABORT, State.DEAD}),
+    State.DEAD: frozenset(),
+    State.PREPARE_EPOCH_FENCE: frozenset(),
+}
+
+BY_NUMBER = {state.number: state for state in State}
+BY_LABEL = {state.label: state for state in State}

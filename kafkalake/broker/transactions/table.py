@@ -1,0 +1,183 @@
+"""All transactional ids of this broker, as the journal tells them, and what Delta's `transactions` does not say yet.
+
+`follow` takes one record in its order, at run time and at start. A journal partition is loading while its past is read, then
+active; requests for its ids are refused before that. The records of a partition may be trimmed below `resume_at` once the
+changes are published.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from kafkalake.broker.coordination.journal import journal_partition
+from kafkalake.broker.transactions.records import Record, TransactionRecord
+from kafkalake.broker.transactions.transaction import Transaction
+from kafkalake.errors import CoordinatorLoadInProgressError, InvalidRequestError, NotCoordinatorError
+
+NAME_BYTES_MAX = 32_000
+"""Names in journal records have an int16 length."""
+
+
+@dataclass(slots=True, eq=False)
+class RunningTimer:
+    """A timer of a transaction; `timeout` is what the timing wheel knows it by."""
+
+    timeout: Any = None
+
+
+@dataclass(slots=True, eq=False)
+class TransactionEntry:
+    """A transactional id, its journal partition, and its running timers."""
+
+    partition: int
+    transaction: Transaction
+    timers: dict[Hashable, RunningTimer] = field(default_factory=dict)
+    busy: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Shard:
+    """One journal partition: its leader epoch (the coordinator epoch of markers), how far it has been followed."""
+
+    coordinator_epoch: int
+    loading: bool = True
+    next_position: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedTransaction:
+    """A row for `transactions`: what the id is now (None: gone), and the end of the journal when it was so."""
+
+    transactional_id: str
+    record: TransactionRecord | None
+    journal_partition: int
+    journal_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What changed since the last `take_changes`; `resume_at`: journal partition -> where to read on, once published."""
+
+    rows: list[ChangedTransaction]
+    resume_at: dict[int, int]
+
+
+class TransactionTable:
+    """Transactional ids. `new_transaction` makes one of which nothing is known."""
+
+    def __init__(self, partitions: Callable[[], int], new_transaction: Callable[[str], Transaction]) -> None:
+        self._partitions = partitions
+        self._new_transaction = new_transaction
+        self._entries: dict[str, TransactionEntry] = {}
+        self._shards: dict[int, Shard] = {}
+        self._changed: dict[str, None] = {}
+
+    def __iter__(self) -> Iterator[TransactionEntry]:
+        """The ids that are served now."""
+        return iter([entry for entry in self._entries.values() if not self._shards[entry.partition].loading])
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether some ids are not served yet."""
+        return any(shard.loading for shard in self._shards.values())
+
+    def check(self, transactional_id: str) -> int:
+        """The journal partition of an id that we serve.
+
+        Raises `InvalidRequestError` (empty or too long), `NotCoordinatorError`, `CoordinatorLoadInProgressError`.
+        """
+        if not transactional_id or len(transactional_id.encode()) > NAME_BYTES_MAX:
+            raise InvalidRequestError
+        partition = journal_partition(transactional_id, self._partitions())
+        shard = self._shards.get(partition)
+        if shard is None:
+            raise NotCoordinatorError
+        if shard.loading:
+            raise CoordinatorLoadInProgressError
+        return partition
+
+    def find(self, transactional_id: str) -> TransactionEntry | None:
+        return self._entries.get(transactional_id)
+
+    def find_or_create(self, transactional_id: str, partition: int) -> TransactionEntry:
+        entry = self._entries.get(transactional_id)
+        if entry is None:
+            entry = TransactionEntry(partition, self._new_transaction(transactional_id))
+            self._entries[transactional_id] = entry
+        return entry
+
+    def forget(self, entry: TransactionEntry) -> None:
+        """Nothing is known of the id (any more)."""
+        assert entry.transaction.is_vacant
+        self._entries.pop(entry.transaction.transactional_id, None)
+
+    # Partitions of the journal
+
+    def begin(self, partition: int, coordinator_epoch: int, position: int) -> None:
+        """This broker coordinates the partition's ids; its past follows, from `position`."""
+        assert partition not in self._shards
+        self._shards[partition] = Shard(coordinator_epoch, next_position=position)
+
+    def load_published(self, partition: int, rows: Iterable[TransactionRecord]) -> None:
+        """What Delta says of the partition's ids."""
+        for record in rows:
+            self.find_or_create(record.transactional_id, partition).transaction.restore(record)
+
+    def load(self, partition: int, position: int, record: Record) -> None:
+        """One record of the past."""
+        assert self._shards[partition].loading
+        entry = self.find_or_create(record.transactional_id, partition)
+        entry.transaction.restore(record if isinstance(record, TransactionRecord) else None)
+        self.follow(partition, position, record)
+        if entry.transaction.is_vacant:
+            self.forget(entry)
+
+    def follow(self, partition: int, position: int, record: Record) -> None:
+        """The journal has the record at `position`."""
+        shard = self._shards.get(partition)
+        if shard is not None:
+            shard.next_position = max(shard.next_position, position + 1)
+            self._changed[record.transactional_id] = None
+
+    def finish(self, partition: int) -> list[TransactionEntry]:
+        """The past has been read; the partition's ids."""
+        shard = self._shards[partition]
+        assert shard.loading
+        shard.loading = False
+        return [entry for entry in self._entries.values() if entry.partition == partition]
+
+    def end(self, partition: int) -> list[TransactionEntry]:
+        """This broker does not coordinate the partition's ids any more; what they were."""
+        self._shards.pop(partition, None)
+        entries = [entry for entry in self._entries.values() if entry.partition == partition]
+        for entry in entries:
+            del self._entries[entry.transaction.transactional_id]
+        return entries
+
+    def coordinator_epoch(self, partition: int) -> int:
+        return self._shards[partition].coordinator_epoch
+
+    # For Delta
+
+    def take_changes(self) -> Changes:
+        """The rows that `transactions` lacks. After a failed publish they are given back with `put_back`."""
+        changed, self._changed = self._changed, {}
+        rows = []
+        for transactional_id in changed:
+            partition = journal_partition(transactional_id, self._partitions())
+            shard = self._shards.get(partition)
+            if shard is None:
+                continue
+            entry = self._entries.get(transactional_id)
+            record = None if entry is None else entry.transaction.current
+            rows.append(ChangedTransaction(transactional_id, record, partition, shard.next_position - 1))
+        return Changes(rows, {partition: shard.next_position for partition, shard in self._shards.items()})
+
+    def put_back(self, changes: Changes) -> None:
+        """`changes` were not published."""
+        self._changed.update((row.transactional_id, None) for row in changes.rows)

@@ -1,0 +1,349 @@
+"""One transactional id: events in, decisions out.
+
+    Empty ──partition added──> Ongoing ──end──> PrepareCommit ──all markers written──> CompleteCommit ─┐
+      ^                          │  ^                                                                  │
+      │                          │  └──partition added─────────────────────────────────────────────────┤
+      │                          └──end, time is up, another producer──> PrepareAbort ──> CompleteAbort┤
+      └──────────────────────────────producer (re)starts: next epoch────────────────────────────────────┘
+    Dead: nobody used the id for `transactional.id.expiration.ms`.
+
+A step is true once the journal has it: until then `current` is the state before it and every other request is told
+ConcurrentTransactions. Once a Prepare state is durable the transaction is decided: the client is answered, every partition gets its
+marker, and a coordinator that starts and finds it in the journal writes the markers again (a partition takes a marker twice).
+
+Epochs. Older clients keep theirs until InitProducerId; clients of transactions version 2 get the next one with each end of a
+transaction, so that a request that is late never touches the next transaction. Whoever ends a producer's transaction for it (a
+second producer, a timeout) takes the next epoch too, so the producer is fenced. Epochs end at
+2^15 - 2 (the one after it is for fencing); then the id gets another producer id.
+
+Source: KIP-98, KIP-360 (expected epoch), KIP-890 (version 2), and answers of Apache Kafka 4.1.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass, replace
+
+from kafkalake.broker.coordination.decisions import Append, CancelTimer, ErrorClass, Reply, SetTimer
+from kafkalake.broker.coordination.journal import Producer
+from kafkalake.broker.transactions.config import TransactionConfig
+from kafkalake.broker.transactions.decisions import FaultPoint, Marker, Reach, TransactionDecision, WriteMarker
+from kafkalake.broker.transactions.ending import EPOCH_MAX, EndRequest, check_end, complete, fence, prepare
+from kafkalake.broker.transactions.records import (
+    PartitionKey,
+    TransactionRecord,
+    TransactionTombstone,
+)
+from kafkalake.broker.transactions.requests import PartitionResults, ProducerResult
+from kafkalake.broker.transactions.starting import first, restarted
+from kafkalake.broker.transactions.states import NEXT, State
+from kafkalake.clock import Clock
+from kafkalake.errors import (
+    ConcurrentTransactionsError,
+    InvalidProducerEpochError,
+    InvalidProducerIdMappingError,
+    KafkaError,
+    MessageTooLargeError,
+    ProducerFencedError,
+    TransactionAbortableError,
+    TransactionCoordinatorFencedError,
+    UnknownTopicOrPartitionError,
+)
+
+TIMEOUT_TIMER = "timeout"
+MARKERS_TIMER = "markers"
+COMPLETE_TIMER = "complete"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Step:
+    """Ticket: the state that is being written (None: the id goes), and who waits for it with which answer."""
+
+    record: TransactionRecord | None
+    waiter: object = None
+    result: object = None
+
+
+class Transaction:
+    """One transactional id. Each event leaves its decisions in `decisions`, for the coordinator to take and carry out in order.
+
+    `current` is what the journal says, None before the first record. `new_producer_id` gives an id that was never given.
+    `fenced`: a partition refused our marker because another coordinator has taken over; nothing is done any more.
+    """
+
+    def __init__(
+        self, transactional_id: str, config: TransactionConfig, clock: Clock, new_producer_id: Callable[[], int]
+    ) -> None:
+        self.transactional_id = transactional_id
+        self.current: TransactionRecord | None = None
+        self.decisions: list[TransactionDecision] = []
+        self.fenced = False
+        self._config = config
+        self._clock = clock
+        self._new_producer_id = new_producer_id
+        self._step: Step | None = None
+        self._unmarked: set[PartitionKey] = set()
+        self._closed = False
+
+    @property
+    def is_vacant(self) -> bool:
+        """Whether nothing is known of it, nor on its way to be."""
+        return self.current is None and self._step is None
+
+    @property
+    def unfinished_partitions(self) -> frozenset[PartitionKey]:
+        """The partitions of the open transaction; once it is decided, those that lack the marker."""
+        if self.current is None:
+            return frozenset()
+        return frozenset(self._unmarked) if self.current.state.is_prepared else self.current.partitions
+
+    # A producer starts
+
+    def init(self, timeout_ms: int, expected: Producer | None, waiter: object) -> None:
+        """InitProducerId. `expected`: who the producer believes to be (KIP-360). Answered with a `ProducerResult`."""
+        try:
+            if self._step is not None:
+                raise ConcurrentTransactionsError
+            now_ms = self._clock.now_ms()
+            if self.current is None:
+                record = first(self.transactional_id, self._new_producer_id(), timeout_ms, now_ms)
+            else:
+                record = restarted(self.current, timeout_ms, expected, now_ms, self._new_producer_id)
+        except KafkaError as error:
+            self._reply(waiter, ProducerResult(type(error)))
+            return
+        if record.state is State.PREPARE_ABORT:
+            # The open transaction is aborted first; the producer comes again and gets the epoch after the one that fences.
+            self._prepare(record, waiter, ProducerResult(ConcurrentTransactionsError))
+        else:
+            self._write(Step(record, waiter, ProducerResult(None, record.producer_id, record.epoch)))
+
+    # What it writes to
+
+    def add_partitions(
+        self, producer: Producer, partitions: Iterable[PartitionKey], client_version: int, waiter: object
+    ) -> None:
+        """AddPartitionsToTxn, AddOffsetsToTxn; answered with an error class or None, the same for all partitions."""
+        try:
+            current = self._open_for(producer)
+            if producer.epoch == EPOCH_MAX:
+                raise ProducerFencedError  # nobody was ever given it
+        except KafkaError as error:
+            self._reply(waiter, type(error))
+            return
+        ongoing = current.state is State.ONGOING
+        added = frozenset(partitions)
+        if ongoing and added <= current.partitions:
+            self._reply(waiter, None)
+            return
+        now_ms = self._clock.now_ms()
+        record = replace(
+            current,
+            state=State.ONGOING,
+            partitions=current.partitions | added,
+            updated_at_ms=now_ms,
+            started_at_ms=current.started_at_ms if ongoing else now_ms,
+            client_version=client_version,
+        )
+        self._write(Step(record, waiter))
+
+    def verify_partitions(self, producer: Producer, partitions: Iterable[PartitionKey]) -> PartitionResults:
+        """Whether partitions are in the transaction (a broker asks before it takes a batch of an older client).
+
+        Raises as `add_partitions` answers; a partition that is not in it: `TransactionAbortableError`.
+        """
+        known = self._open_for(producer).partitions
+        return {one: None if one in known else TransactionAbortableError for one in partitions}
+
+    def _open_for(self, producer: Producer) -> TransactionRecord:
+        """The state, if this producer may work on its transaction."""
+        if self._step is not None:
+            raise ConcurrentTransactionsError
+        current = self._known()
+        if current.producer_id != producer.producer_id:
+            raise InvalidProducerIdMappingError
+        if current.epoch != producer.epoch:
+            raise ProducerFencedError
+        if current.state.is_prepared:
+            raise ConcurrentTransactionsError
+        return current
+
+    def _known(self) -> TransactionRecord:
+        if self.current is None:
+            raise InvalidProducerIdMappingError
+        return self.current
+
+    # Ending
+
+    def end(self, request: EndRequest, waiter: object) -> None:
+        """EndTxn. Answered with a `ProducerResult` as soon as it is durable how the transaction ends."""
+        try:
+            current = self._known()
+            step_under_way = self._step is not None
+            if not check_end(current, request, step_under_way=step_under_way):
+                self._reply(waiter, ProducerResult(None, current.producer_id, current.epoch))  # it was done before
+                return
+            record = prepare(current, request, self._clock.now_ms(), self._new_producer_id)
+        except KafkaError as error:
+            self._reply(waiter, ProducerResult(type(error)))
+            return
+        after = complete(record, record.updated_at_ms)
+        self._prepare(record, waiter, ProducerResult(None, after.producer_id, after.epoch))
+
+    def _prepare(self, record: TransactionRecord, waiter: object, result: object) -> None:
+        self.decisions.append(Reach(FaultPoint.BEFORE_PREPARE))
+        self._write(Step(record, waiter, result))
+
+    def _time_is_up(self) -> None:
+        current = self.current
+        if current is None or current.state is not State.ONGOING:
+            return
+        remaining_ms = current.started_at_ms + current.timeout_ms - self._clock.now_ms()
+        if self._step is not None or remaining_ms > 0:
+            # A step is being written, or the wall clock went back: at most the timeout again.
+            delay_ms = min(max(remaining_ms, self._config.retry_ms), current.timeout_ms)
+            self.decisions.append(SetTimer(TIMEOUT_TIMER, delay_ms))
+            return
+        self._prepare(fence(current, self._clock.now_ms()), None, None)
+
+    # Markers
+
+    def _write_markers(self) -> None:
+        """Tell the partitions that have not taken the marker yet."""
+        current = self.current
+        if current is None or not current.state.is_prepared or self.fenced:
+            return
+        marker = _marker(current)
+        for partition in sorted(self._unmarked):
+            self.decisions += [Reach(FaultPoint.BEFORE_MARKER), WriteMarker(partition, marker)]
+        if not self._unmarked:
+            self._complete()
+
+    def marker_written(self, partition: PartitionKey, marker: Marker, error: ErrorClass | None) -> None:
+        """A `WriteMarker` is durable, or was refused. `UnknownTopicOrPartitionError`: the topic was deleted, nothing to tell.
+
+        Every other error is tried again, except that this coordinator was replaced.
+        """
+        current = self.current
+        if current is None or self._closed or not current.state.is_prepared or marker != _marker(current):
+            return
+        if partition not in self._unmarked or self.fenced:
+            return
+        if error in (InvalidProducerEpochError, TransactionCoordinatorFencedError):
+            self.fenced = True
+            self.decisions.append(CancelTimer(MARKERS_TIMER))
+        elif error is None or error is UnknownTopicOrPartitionError:
+            self._unmarked.discard(partition)
+            self.decisions.append(Reach(FaultPoint.MARKER_WRITTEN))
+            if not self._unmarked:
+                self.decisions.append(CancelTimer(MARKERS_TIMER))
+                self._complete()
+        else:
+            self.decisions.append(SetTimer(MARKERS_TIMER, self._config.retry_ms))
+
+    def _complete(self) -> None:
+        if self._step is None and self.current is not None and self.current.state.is_prepared:
+            self.decisions.append(Reach(FaultPoint.ALL_MARKERS_WRITTEN))
+            self._write(Step(complete(self.current, self._clock.now_ms())))
+
+    # Expiry
+
+    def expire(self) -> bool:
+        """Go, if nobody has used the id for long enough; whether it does."""
+        current = self.current
+        if current is None or self._step is not None or not current.state.is_settled:
+            return False
+        if current.updated_at_ms > self._clock.now_ms() - self._config.transactional_id_expiration_ms:
+            return False
+        self._write(Step(None))
+        return True
+
+    # What the coordinator tells it
+
+    def timer_fired(self, name: Hashable) -> None:
+        """The timer `name` ran out."""
+        if name == TIMEOUT_TIMER:
+            self._time_is_up()
+        elif name == MARKERS_TIMER:
+            self._write_markers()
+        elif name == COMPLETE_TIMER:
+            self._complete()
+
+    def appended(self, ticket: object, error: ErrorClass | None) -> None:
+        """The batch of an `Append` is durable, or could not be written: then all is as before."""
+        if self._closed or ticket is not self._step:
+            return
+        assert isinstance(ticket, Step)
+        self._step = None
+        if error is None:
+            self._become(ticket)
+            return
+        if ticket.waiter is not None:
+            error = KafkaError if error is MessageTooLargeError else error
+            is_producer = isinstance(ticket.result, ProducerResult)
+            self._reply(ticket.waiter, ProducerResult(error) if is_producer else error)
+        if self.current is not None and self.current.state.is_prepared:
+            self.decisions.append(SetTimer(COMPLETE_TIMER, self._config.retry_ms))
+        elif ticket.record is not None and ticket.record.state is State.PREPARE_ABORT and ticket.waiter is None:
+            self.decisions.append(SetTimer(TIMEOUT_TIMER, self._config.retry_ms))
+
+    def _become(self, step: Step) -> None:
+        before, record = self.current, step.record
+        if before is not None:
+            assert (State.DEAD if record is None else record.state) in NEXT[before.state]
+        self.current = record
+        prepared = record is not None and record.state.is_prepared
+        if prepared:
+            self.decisions += [CancelTimer(TIMEOUT_TIMER), Reach(FaultPoint.PREPARED)]
+        elif before is not None and before.state.is_prepared:
+            self.decisions.append(Reach(FaultPoint.COMPLETED))
+        if step.waiter is not None:
+            self._reply(step.waiter, step.result)
+        if prepared:
+            assert record is not None
+            self._unmarked = set(record.partitions)
+            self._write_markers()
+        elif (
+            record is not None
+            and record.state is State.ONGOING
+            and (before is None or before.state is not record.state)
+        ):
+            self.decisions.append(SetTimer(TIMEOUT_TIMER, record.timeout_ms))
+
+    def restore(self, record: TransactionRecord | None) -> None:
+        """Become what a record of the journal says, while it is read at start; None: a tombstone."""
+        assert self._step is None
+        self.current = record
+
+    def restored(self) -> None:
+        """The journal has been read: go on where it stops. A prepared transaction gets all its markers (again)."""
+        current = self.current
+        if current is None:
+            return
+        if current.state.is_prepared:
+            self._unmarked = set(current.partitions)
+            self._write_markers()
+        elif current.state is State.ONGOING:
+            remaining_ms = current.started_at_ms + current.timeout_ms - self._clock.now_ms()
+            self.decisions.append(SetTimer(TIMEOUT_TIMER, min(max(remaining_ms, 0), current.timeout_ms)))
+
+    def close(self, error: ErrorClass) -> None:
+        """This broker does not coordinate the id any more: whoever waits is told `error`, nothing further happens."""
+        step, self._step = self._step, None
+        self._closed = True
+        if step is not None and step.waiter is not None:
+            self._reply(step.waiter, ProducerResult(error) if isinstance(step.result, ProducerResult) else error)
+        self.decisions += [CancelTimer(name) for name in (TIMEOUT_TIMER, MARKERS_TIMER, COMPLETE_TIMER)]
+
+    def _write(self, step: Step) -> None:
+        assert self._step is None
+        self._step = step
+        record = TransactionTombstone(self.transactional_id) if step.record is None else step.record
+        self.decisions.append(Append((record,), step))
+
+    def _reply(self, waiter: object, result: object) -> None:
+        self.decisions.append(Reply(waiter, result))
+
+
+def _marker(record: TransactionRecord) -> Marker:
+    return Marker(record.producer_id, record.epoch, record.state is State.PREPARE_COMMIT)

@@ -1,0 +1,344 @@
+"""The transaction coordinator by tables of events: crashes between the phases, times that run out, refusals, the last epoch."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from broker.transactions.our_world import ID, Cluster, Crashed
+
+from kafkalake.broker.coordination.decisions import ErrorClass
+from kafkalake.broker.coordination.journal import Producer
+from kafkalake.broker.transactions.decisions import FaultPoint, Marker
+from kafkalake.broker.transactions.ending import EPOCH_LAST, EPOCH_MAX, EndRequest
+from kafkalake.broker.transactions.records import encode
+from kafkalake.broker.transactions.requests import ProducerResult, TransactionFilter
+from kafkalake.errors import (
+    ConcurrentTransactionsError,
+    CoordinatorLoadInProgressError,
+    InvalidProducerEpochError,
+    InvalidProducerIdMappingError,
+    InvalidRegularExpressionError,
+    InvalidRequestError,
+    KafkaError,
+    KafkaStorageError,
+    MessageTooLargeError,
+    NotCoordinatorError,
+    NotLeaderOrFollowerError,
+    ProducerFencedError,
+    TransactionalIdNotFoundError,
+    UnknownTopicOrPartitionError,
+)
+
+P0, P1 = ("clicks", 0), ("views", 1)
+
+# Fault point -> whether the transaction's end survives a crash there.
+CRASHES = {
+    FaultPoint.BEFORE_PREPARE: False,
+    FaultPoint.PREPARED: True,
+    FaultPoint.BEFORE_MARKER: True,
+    FaultPoint.MARKER_WRITTEN: True,
+    FaultPoint.ALL_MARKERS_WRITTEN: True,
+    FaultPoint.COMPLETED: True,
+}
+
+
+@pytest.mark.parametrize("v2", [False, True], ids=["older client", "version 2"])
+@pytest.mark.parametrize("committed", [True, False], ids=["commit", "abort"])
+@pytest.mark.parametrize("point", CRASHES, ids=lambda point: point.value)
+def test_after_a_crash_at_each_point_every_partition_has_the_marker(
+    point: FaultPoint, committed: bool, v2: bool
+) -> None:
+    cluster = Cluster()
+    producer = cluster.producer()
+    cluster.add(producer, P0, P1, v2=v2)
+    cluster.crash_at = point
+    with pytest.raises(Crashed):
+        cluster.end(producer, committed=committed, v2=v2)
+    cluster.start()
+    assert (cluster.state != "Ongoing") == CRASHES[point]
+    again = cluster.end(producer, committed=committed, v2=v2)  # the client did not hear, or does not mind
+    epoch = producer.epoch + v2
+    assert again == [ProducerResult(None, producer.producer_id, epoch)]
+    assert cluster.state == ("CompleteCommit" if committed else "CompleteAbort")
+    for partition in (P0, P1):
+        assert set(cluster.logs.markers[partition]) == {Marker(producer.producer_id, epoch, committed)}
+    cluster.start()
+    assert cluster.add(Producer(producer.producer_id, epoch), P0, v2=v2) == [None]
+
+
+def test_nothing_is_true_before_the_journal_has_it() -> None:
+    cluster = Cluster()
+    cluster.journal.hold = True
+    first = cluster.init()
+    assert first == []
+    assert cluster.init() == [ProducerResult(ConcurrentTransactionsError)]
+    with pytest.raises(TransactionalIdNotFoundError):
+        cluster.coordinator.describe(ID)
+    cluster.journal.release()
+    producer = Producer(first[0].producer_id, first[0].epoch)
+    added = cluster.add(producer, P0)
+    assert added == []
+    assert cluster.add(producer, P1) == [ConcurrentTransactionsError]
+    cluster.journal.release()
+    assert added == [None]
+    ended = cluster.end(producer, committed=True)
+    assert ended == [] and cluster.state == "Ongoing" and not cluster.logs.markers
+    assert cluster.end(producer, committed=True) == [ProducerResult(ConcurrentTransactionsError)]
+    cluster.journal.release()
+    assert ended[0].error is None and cluster.state == "PrepareCommit"
+    assert cluster.end(producer, committed=True) == [ProducerResult(ConcurrentTransactionsError)]
+    cluster.journal.release()
+    assert cluster.state == "CompleteCommit"
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (KafkaStorageError(), NotCoordinatorError),
+        (NotLeaderOrFollowerError(), NotCoordinatorError),
+        (MessageTooLargeError(), KafkaError),
+    ],
+)
+def test_what_the_journal_does_not_take_has_not_happened(error: KafkaError, told: ErrorClass) -> None:
+    cluster = Cluster()
+    cluster.journal.fail_next = error
+    assert cluster.init() == [ProducerResult(told)]
+    assert len(cluster.coordinator.table) == 0
+    producer = cluster.producer()
+    cluster.journal.fail_next = error
+    assert cluster.add(producer, P0) == [told]
+    assert cluster.state == "Empty"
+    cluster.add(producer, P0)
+    cluster.journal.fail_next = error
+    assert cluster.end(producer, committed=True) == [ProducerResult(told)]
+    assert cluster.state == "Ongoing" and not cluster.logs.markers
+    assert cluster.end(producer, committed=True)[0].error is None
+
+
+def test_a_completion_that_cannot_be_written_is_tried_again() -> None:
+    cluster = Cluster()
+    producer = cluster.producer()
+    cluster.add(producer, P0)
+    cluster.logs.hold = True
+    cluster.end(producer, committed=True)
+    cluster.journal.fail_next = KafkaStorageError()
+    cluster.logs.release()
+    assert cluster.state == "PrepareCommit"
+    cluster.advance(200)
+    assert cluster.state == "CompleteCommit"
+    assert len(cluster.logs.markers[P0]) == 1
+
+
+def test_a_marker_is_written_again_until_its_partition_takes_it() -> None:
+    cluster = Cluster()
+    producer = cluster.producer()
+    cluster.add(producer, P0, P1)
+    cluster.logs.refuse[P1] = [NotLeaderOrFollowerError, KafkaStorageError]
+    cluster.end(producer, committed=True)
+    assert cluster.coordinator.describe(ID).partitions == (P1,)
+    assert cluster.init() == [ProducerResult(ConcurrentTransactionsError)]
+    cluster.advance(500)
+    assert cluster.state == "CompleteCommit"
+    assert [len(cluster.logs.markers[one]) for one in (P0, P1)] == [1, 1]
+
+
+def test_a_partition_that_is_gone_needs_no_marker() -> None:
+    cluster = Cluster()
+    producer = cluster.producer()
+    cluster.add(producer, P0, P1)
+    cluster.logs.refuse[P1] = [UnknownTopicOrPartitionError]
+    cluster.end(producer, committed=True)
+    assert cluster.state == "CompleteCommit"
+
+
+def test_a_coordinator_that_was_replaced_stops() -> None:
+    cluster = Cluster()
+    producer = cluster.producer()
+    cluster.add(producer, P0)
+    cluster.logs.refuse[P0] = [InvalidProducerEpochError]
+    cluster.end(producer, committed=True)
+    cluster.advance(1_000)
+    assert cluster.state == "PrepareCommit" and not cluster.logs.markers
+
+
+@pytest.mark.parametrize("v2", [False, True])
+def test_a_transaction_that_hangs_is_aborted_and_its_producer_fenced(v2: bool) -> None:
+    cluster = Cluster()
+    producer = cluster.producer()
+    cluster.advance(100_000)
+    cluster.add(producer, P0, v2=v2)
+    cluster.advance(30_000)
+    cluster.add(producer, P1, v2=v2)
+    cluster.advance(29_000)
+    assert cluster.state == "Ongoing"
+    cluster.advance(1_100)
+    assert cluster.state == "CompleteAbort"
+    assert cluster.logs.markers[P1] == [Marker(producer.producer_id, producer.epoch + 1, False)]
+    assert cluster.end(producer, committed=True)[0].error is ProducerFencedError
+    assert cluster.add(producer, P0, v2=v2) == [ProducerFencedError]
+    assert cluster.init(producer)[0].error is None  # the same producer may go on (KIP-360)
+
+
+def test_a_transaction_that_hung_while_no_coordinator_ran_is_aborted() -> None:
+    cluster = Cluster()
+    cluster.add(cluster.producer(), P0)
+    cluster.clock.advance(3_600_000)
+    cluster.start()
+    cluster.advance(100)
+    assert cluster.state == "CompleteAbort"
+
+
+def test_a_timeout_while_the_journal_is_slow_or_failing_comes_later() -> None:
+    cluster = Cluster()
+    producer = cluster.producer()
+    cluster.add(producer, P0)
+    cluster.advance(59_900)
+    cluster.journal.hold = True
+    added = cluster.add(producer, P1)
+    cluster.advance(1_000)
+    cluster.journal.hold = False
+    cluster.journal.release()
+    assert added == [None] and cluster.state == "Ongoing"
+    cluster.journal.fail_next = KafkaStorageError()
+    cluster.advance(500)
+    assert cluster.state == "CompleteAbort"
+
+
+def with_epoch(epoch: int) -> tuple[Cluster, Producer]:
+    """A producer that has come to `epoch`, as the journal says."""
+    cluster = Cluster()
+    producer = cluster.producer()
+    partition = cluster.coordinator.table.check(ID)
+    entry = cluster.coordinator.table.find(ID)
+    assert entry is not None and entry.transaction.current is not None
+    record = replace(entry.transaction.current, epoch=epoch)
+    cluster.journal.append(partition, [encode(record)], 0, None, lambda position, error: None)
+    cluster.start()
+    return cluster, Producer(producer.producer_id, epoch)
+
+
+def test_after_the_last_epoch_comes_another_producer_id() -> None:
+    cluster, producer = with_epoch(EPOCH_LAST)
+    fresh = cluster.init(producer)[0]
+    assert fresh.error is None and fresh.producer_id != producer.producer_id and fresh.epoch == 0
+    assert cluster.init(producer) == [fresh], "the answer was lost"
+    assert cluster.add(producer, P0) == [InvalidProducerIdMappingError]
+
+
+def test_a_producer_with_the_last_epoch_can_be_fenced() -> None:
+    cluster, producer = with_epoch(EPOCH_LAST)
+    cluster.add(producer, P0)
+    assert cluster.init()[0].error is ConcurrentTransactionsError
+    assert cluster.logs.markers[P0] == [Marker(producer.producer_id, EPOCH_MAX, False)]
+    stolen = Producer(producer.producer_id, EPOCH_MAX)
+    assert cluster.add(stolen, P0) == [ProducerFencedError]
+    assert cluster.end(stolen, committed=False, v2=True)[0].error is ProducerFencedError
+    fresh = cluster.init()[0]
+    assert fresh.producer_id != producer.producer_id and fresh.epoch == 0
+
+
+@pytest.mark.parametrize("point", [None, FaultPoint.PREPARED, FaultPoint.MARKER_WRITTEN, FaultPoint.COMPLETED])
+def test_a_version_2_transaction_in_the_last_epoch_ends_with_another_producer_id(point: FaultPoint | None) -> None:
+    cluster, producer = with_epoch(EPOCH_LAST)
+    cluster.add(producer, P0, v2=True)
+    if point is None:
+        fresh = cluster.end(producer, committed=True, v2=True)[0]
+    else:
+        cluster.crash_at = point
+        with pytest.raises(Crashed):
+            cluster.end(producer, committed=True, v2=True)
+        cluster.start()
+        fresh = cluster.end(producer, committed=True, v2=True)[0]
+    assert fresh.error is None and fresh.producer_id != producer.producer_id and fresh.epoch == 0
+    assert cluster.end(producer, committed=True, v2=True) == [fresh]
+    assert cluster.logs.markers[P0][0] == Marker(producer.producer_id, EPOCH_MAX, True)
+    assert cluster.add(Producer(fresh.producer_id, 0), P0, v2=True) == [None]
+
+
+def test_an_id_that_nobody_uses_expires() -> None:
+    cluster = Cluster(transactional_id_expiration_ms=10_000, transaction_max_timeout_ms=900_000)
+    producer = cluster.producer()
+    cluster.advance(9_000)
+    cluster.add(producer, P0)
+    cluster.advance(11_000)
+    cluster.coordinator.expire()
+    assert cluster.state == "Ongoing"
+    cluster.end(producer, committed=True)
+    cluster.advance(9_000)
+    cluster.coordinator.expire()
+    assert cluster.state == "CompleteCommit"
+    cluster.advance(2_000)
+    cluster.coordinator.expire()
+    assert len(cluster.coordinator.table) == 0
+    assert cluster.add(producer, P0) == [InvalidProducerIdMappingError]
+    cluster.start()
+    assert len(cluster.coordinator.table) == 0
+
+
+def test_listing() -> None:
+    cluster = Cluster()
+    open_producer = cluster.producer()
+    cluster.add(open_producer, P0)
+    cluster.init(name="app-2")
+    cluster.advance(5_000)
+    listed = cluster.coordinator.list_transactions
+
+    def names(**wanted: object) -> list[str]:
+        return sorted(one.transactional_id for one in listed(TransactionFilter(**wanted)).transactions)  # type: ignore[arg-type]
+
+    assert names() == [ID, "app-2"]
+    assert names(states=frozenset({"Ongoing", "Odd"})) == [ID]
+    assert listed(TransactionFilter(states=frozenset({"Odd"}))).unknown_states == ("Odd",)
+    assert names(producer_ids=frozenset({open_producer.producer_id})) == [ID]
+    assert names(duration_ms=6_000, states=frozenset({"Ongoing"})) == []
+    assert names(duration_ms=4_000, states=frozenset({"Ongoing"})) == [ID]
+    assert names(pattern="app-[2-9]") == ["app-2"]
+    with pytest.raises(InvalidRegularExpressionError):
+        listed(TransactionFilter(pattern="("))
+
+
+def test_requests_that_are_not_for_us() -> None:
+    cluster = Cluster()
+    cluster.coordinator.unload(cluster.coordinator.table.check(ID))
+    producer = Producer(1, 0)
+    assert cluster.init() == [ProducerResult(NotCoordinatorError)]
+    assert cluster.add(producer, P0) == [NotCoordinatorError]
+    with pytest.raises(NotCoordinatorError):
+        cluster.coordinator.describe(ID)
+    with pytest.raises(InvalidRequestError):
+        cluster.coordinator.describe("")
+    assert cluster.init(name="") == [ProducerResult(InvalidRequestError)]
+    cluster.coordinator.begin_load(next(p for p in range(3) if p not in cluster.coordinator.table._shards), 5)
+    assert cluster.init() == [ProducerResult(CoordinatorLoadInProgressError)]
+    with pytest.raises(CoordinatorLoadInProgressError):
+        cluster.coordinator.list_transactions(TransactionFilter())
+
+
+def test_who_waits_when_the_partition_goes_is_sent_away() -> None:
+    cluster = Cluster()
+    producer = cluster.producer()
+    cluster.add(producer, P0)
+    cluster.journal.hold = True
+    answers: list[ProducerResult] = []
+    cluster.coordinator.end(ID, EndRequest(producer, True, False), answers.append)
+    cluster.coordinator.unload(cluster.coordinator.table.check(ID))
+    assert answers == [ProducerResult(NotCoordinatorError)]
+    cluster.journal.release()
+    assert len(answers) == 1 and not cluster.logs.markers
+
+
+def test_what_was_published_and_the_journal_behind_it_are_the_whole_truth() -> None:
+    cluster = Cluster()
+    producer = cluster.producer()
+    cluster.add(producer, P0)
+    changes = cluster.coordinator.table.take_changes()
+    assert [row.transactional_id for row in changes.rows] == [ID]
+    assert cluster.coordinator.table.take_changes().rows == []
+    cluster.coordinator.table.put_back(changes)
+    changes = cluster.coordinator.table.take_changes()
+    cluster.start(changes)
+    assert cluster.state == "Ongoing"
+    assert cluster.end(producer, committed=True)[0].error is None
+    cluster.start(changes)
+    assert cluster.state == "CompleteCommit"

@@ -1,0 +1,189 @@
+"""A state machine against a plain model: producers that come, write, end and come back, appends and markers that fail or are
+slow, time that passes, and a coordinator that dies at any step and is replaced by one that reads the journal.
+
+The model knows only what clients were told: an end that was acknowledged stays as it is, every partition of an acknowledged
+transaction has exactly its marker, epochs given to producers grow, and when the faults are over nothing is left open.
+"""
+
+from __future__ import annotations
+
+from broker.transactions.our_world import ID, Cluster, Crashed
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from kafkalake.broker.coordination.decisions import ErrorClass
+from kafkalake.broker.coordination.journal import Producer
+from kafkalake.broker.transactions.decisions import FaultPoint, Marker
+from kafkalake.broker.transactions.ending import EndRequest
+from kafkalake.broker.transactions.requests import ProducerResult
+from kafkalake.errors import KafkaStorageError, NotLeaderOrFollowerError, TransactionalIdNotFoundError
+
+PARTITIONS = [("t", 0), ("t", 1), ("u", 0)]
+
+
+class TransactionsSurvive(RuleBasedStateMachine):
+    """One transactional id, used by whoever was given it last (and by zombies)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cluster = Cluster()
+        self.given: list[Producer] = []
+        self.added: set[tuple[str, int]] = set()
+        self.promised: list[tuple[Marker, frozenset[tuple[str, int]]]] = []
+        self.v2 = False
+
+    @property
+    def newest(self) -> Producer:
+        return self.given[-1]
+
+    def _call(self, call: object) -> None:
+        """Make a request; where the coordinator dies in it, a new one starts."""
+        assert callable(call)
+        try:
+            call()
+        except Crashed:
+            self._restart()
+
+    def _restart(self) -> None:
+        self.cluster.crash_at = None
+        self.cluster.logs.forget_held()
+        self.cluster.journal.release()  # it may have been written: nobody was told
+        self.cluster.start()
+
+    @initialize(v2=st.booleans())
+    def choose_client(self, v2: bool) -> None:
+        self.v2 = v2
+
+    @rule(known=st.booleans())
+    def init(self, known: bool) -> None:
+        expected = self.newest if known and self.given else None
+        before = self.newest if self.given else None
+
+        def reply(result: ProducerResult) -> None:
+            if result.error is None:
+                producer = Producer(result.producer_id, result.epoch)
+                if before is not None and before == self.newest:
+                    assert producer.producer_id == before.producer_id and producer.epoch > before.epoch
+                self.given.append(producer)
+                self.added = set()
+
+        self._call(lambda: self.cluster.coordinator.init_producer_id(ID, 60_000, expected, reply))
+
+    @precondition(lambda self: self.given)
+    @rule(partition=st.sampled_from(PARTITIONS))
+    def add(self, partition: tuple[str, int]) -> None:
+        producer, v2 = self.newest, self.v2
+
+        def reply(error: ErrorClass | None) -> None:
+            if error is None and producer == self.newest:
+                self.added.add(partition)
+
+        self._call(
+            lambda: self.cluster.coordinator.add_partitions(
+                ID, producer, [partition], reply, client_version=2 if v2 else 0
+            )
+        )
+
+    @precondition(lambda self: self.given)
+    @rule(committed=st.booleans())
+    def end(self, committed: bool) -> None:
+        producer, partitions, v2 = self.newest, frozenset(self.added), self.v2
+
+        def reply(result: ProducerResult) -> None:
+            if result.error is not None:
+                return
+            self.promised.append(
+                (Marker(producer.producer_id, result.epoch if v2 else producer.epoch, committed), partitions)
+            )
+            if producer == self.newest:
+                self.added = set()
+                if v2:
+                    assert result.epoch == producer.epoch + 1
+                    self.given.append(Producer(result.producer_id, result.epoch))
+
+        self._call(lambda: self.cluster.coordinator.end(ID, EndRequest(producer, committed, v2), reply))
+
+    @precondition(lambda self: len(self.given) > 1 and self.given[-1] != self.given[-2])
+    @rule(committed=st.booleans(), data=st.data())
+    def zombie(self, committed: bool, data: st.DataObject) -> None:
+        """An old epoch neither adds anything nor ends anything."""
+        zombie = self.given[data.draw(st.integers(0, len(self.given) - 2))]
+        if zombie == self.newest:
+            return
+        answers: list[object] = []
+        self._call(lambda: self.cluster.coordinator.add_partitions(ID, zombie, PARTITIONS, answers.append))
+        self._call(
+            lambda: self.cluster.coordinator.end(
+                ID, EndRequest(zombie, committed, False), lambda result: answers.append(result.error)
+            )
+        )
+        assert None not in answers
+
+    @rule(milliseconds=st.sampled_from([50, 500, 61_000]))
+    def time(self, milliseconds: int) -> None:
+        self._call(lambda: self.cluster.advance(milliseconds, step_ms=max(milliseconds // 20, 50)))
+
+    @rule()
+    def journal_fails(self) -> None:
+        self.cluster.journal.fail_next = KafkaStorageError("no space")
+
+    @rule(partition=st.sampled_from(PARTITIONS))
+    def partition_refuses(self, partition: tuple[str, int]) -> None:
+        self.cluster.logs.refuse[partition] = [NotLeaderOrFollowerError]
+
+    @rule(journal=st.booleans(), logs=st.booleans())
+    def slow(self, journal: bool, logs: bool) -> None:
+        self.cluster.journal.hold, self.cluster.logs.hold = journal, logs
+        self._call(lambda: None if journal else self.cluster.journal.release())
+        self._call(lambda: None if logs else self.cluster.logs.release())
+
+    @rule(point=st.sampled_from(FaultPoint))
+    def die_at(self, point: FaultPoint) -> None:
+        self.cluster.crash_at = point
+
+    @rule()
+    def die(self) -> None:
+        self._restart()
+
+    @invariant()
+    def one_outcome_for_each_epoch(self) -> None:
+        if not self.v2:
+            return  # an older client ends many transactions in one epoch
+        for markers in self.cluster.logs.markers.values():
+            outcomes: dict[tuple[int, int], bool] = {}
+            for marker in markers:
+                assert outcomes.setdefault((marker.producer_id, marker.epoch), marker.committed) is marker.committed
+
+    def teardown(self) -> None:
+        """The faults are over: all that was promised is there, nothing is left open, and the producer goes on."""
+        cluster = self.cluster
+        cluster.crash_at = None
+        cluster.journal.hold = cluster.logs.hold = False
+        cluster.journal.fail_next = None
+        cluster.logs.refuse = {}
+        cluster.journal.release()
+        cluster.logs.release()
+        cluster.advance(130_000, step_ms=1_000)
+        try:
+            state = cluster.state
+        except TransactionalIdNotFoundError:
+            assert not self.given
+            return
+        assert state in ("Empty", "CompleteCommit", "CompleteAbort")
+        for marker, partitions in self.promised:
+            for partition in partitions:
+                assert marker in cluster.logs.markers[partition]
+        before = cluster.coordinator.describe(ID)
+        cluster.start()
+        assert cluster.coordinator.describe(ID) == before
+        result = cluster.init()[0]
+        assert result.error is None
+        producer = Producer(result.producer_id, result.epoch)
+        assert cluster.add(producer, PARTITIONS[0]) == [None]
+        assert cluster.end(producer, committed=True)[0].error is None
+        assert cluster.state == "CompleteCommit"
+
+
+TransactionsSurvive.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestTransactionsSurvive = TransactionsSurvive.TestCase
