@@ -67,7 +67,9 @@ class TimingWheel:
         self._tick_ms = tick_ms
         self._size = size
         self._wheels = [_Wheel(1, size, now_ms // tick_ms)]
-        self._due: list[tuple[int, int, _Bucket]] = []  # heap: due tick, tie-breaker, bucket; one entry per bucket in use
+        self._due: list[
+            tuple[int, int, _Bucket]
+        ] = []  # heap: due tick, tie-breaker, bucket; one entry per bucket in use
         self._pushed = 0
         self._count = 0
 
