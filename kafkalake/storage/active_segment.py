@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from kafkalake.record.batch import Int64s
+from kafkalake.record.batch import Bytes, Int64s
 from kafkalake.record.schema import PREAMBLE, footer
 from kafkalake.storage.files import read_all, write_all
 from kafkalake.storage.open_files import OpenFiles
@@ -82,6 +82,9 @@ class ActiveSegment(Segment):
     def size_bytes(self) -> int:
         """Bytes written."""
         return self._end
+
+    def _readable(self, position: int, length: int) -> Bytes:
+        return self.read_bytes(position, max(0, min(length, self._end - position)))
 
     @property
     def empty(self) -> bool:

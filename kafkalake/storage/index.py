@@ -116,12 +116,13 @@ class Index:
         """
         pending = self._pending
         try:
-            size = self._file_size()
             if pending:
-                pending = pending[max(0, skip * ENTRY_BYTES - size) :]
-            if pending and _ENTRY.unpack_from(pending, 0)[0] <= key:
-                return _last_not_above(pending, key)
-            return self._lookup_in_file(key, skip * ENTRY_BYTES, size)
+                pending = pending[max(0, skip * ENTRY_BYTES - self._file_size()) :]
+                if pending and _ENTRY.unpack_from(pending, 0)[0] <= key:
+                    return _last_not_above(pending, key)
+            if self._size == 0:
+                return None
+            return self._lookup_in_file(key, skip * ENTRY_BYTES)
         except OSError:
             return None
 
@@ -154,22 +155,24 @@ class Index:
             data = bytes(self._pending[:ENTRY_BYTES]) if position == 0 else b""
         return decode_entry(data, 0) if len(data) == ENTRY_BYTES else None
 
-    def _lookup_in_file(self, key: int, low: int, high: int) -> tuple[int, int] | None:
-        if low >= high:
-            return None
+    def _lookup_in_file(self, key: int, skip: int) -> tuple[int, int] | None:
         files = self._open_files.files
         file = self._open_files.get(self.path)
-        while high - low > _BLOCK_BYTES:
-            middle = (low + high) // (2 * ENTRY_BYTES) * ENTRY_BYTES
-            entry = read_all(files, file.descriptor, ENTRY_BYTES, middle)
-            if len(entry) < ENTRY_BYTES:
-                return None
-            if _ENTRY.unpack(entry)[0] <= key:
-                low = middle
-            else:
-                high = middle
-        block = read_all(files, file.descriptor, high - low, low)
-        return _last_not_above(block, key)
+        block = read_all(files, file.descriptor, _BLOCK_BYTES, 0)
+        if len(block) == _BLOCK_BYTES and _ENTRY.unpack_from(block, _BLOCK_BYTES - ENTRY_BYTES)[0] <= key:
+            low, high = 0, self._file_size()
+            while high - low > _BLOCK_BYTES:
+                middle = (low + high) // (2 * ENTRY_BYTES) * ENTRY_BYTES
+                entry = read_all(files, file.descriptor, ENTRY_BYTES, middle)
+                if len(entry) < ENTRY_BYTES:
+                    return None
+                if _ENTRY.unpack(entry)[0] <= key:
+                    low = middle
+                else:
+                    high = middle
+            block = read_all(files, file.descriptor, high - low, low)
+            skip -= low
+        return _last_not_above(block[skip:] if skip > 0 else block, key)
 
     def _file_size(self) -> int:
         """Bytes of whole entries in the file."""

@@ -306,7 +306,7 @@ class Log:
         Raises CorruptSegmentError, KafkaStorageError.
         """
         with self._storage("read"):
-            return first_not_before(self._segments.all(), timestamp, self._log_start_offset, self._high_watermark)
+            return first_not_before(self._segments.in_order(), timestamp, self._log_start_offset, self._high_watermark)
 
     def max_timestamp(self) -> TimestampOffset | None:
         """The record with the largest timestamp, the first of them; None without records.
@@ -318,9 +318,13 @@ class Log:
         if top < 0 or self._log_end_offset == start:
             return None
         with self._storage("read"):
-            found = record_with(self._segments.from_offset(offset)[0], offset, top, start) if offset >= start else None
+            found = (
+                record_with(next(self._segments.from_offset(offset)), offset, top, start) if offset >= start else None
+            )
             return (
-                found if found is not None else record_with_largest(self._segments.all(), start, self._log_end_offset)
+                found
+                if found is not None
+                else record_with_largest(self._segments.in_order(), start, self._log_end_offset)
             )
 
     def epoch_for_offset(self, offset: int) -> int:
@@ -467,7 +471,7 @@ class Log:
             segments = self._segments
             cut, position = segments.cut_position(offset)
             _log.warning("truncating: directory=%s from=%d to=%d", self.directory, self._log_end_offset, offset)
-            for segment in reversed(segments.all()):
+            for segment in reversed(list(segments.in_order())):
                 if segment.base_offset <= cut.base_offset:
                     break
                 self._drop(segment.base_offset)

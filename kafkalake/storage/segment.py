@@ -6,12 +6,14 @@ is returned has passed its checksums; what has not raises `CorruptSegmentError` 
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
 from kafkalake.errors import CorruptSegmentError
 from kafkalake.record import layout as at
+from kafkalake.record.batch import Bytes
 from kafkalake.record.message import OK, REASONS, TORN
 from kafkalake.record.message_set import MessageSet, scan
 from kafkalake.record.schema import END_OF_STREAM, MAGIC, PREAMBLE
@@ -30,6 +32,8 @@ SUFFIXES = (DATA_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 FIRST_MESSAGE = len(PREAMBLE)
 _LOOK_BYTES = 32 << 10
 _LEAST_READ_BYTES = 4 << 10
+_LEAD_BYTES = 24 << 10
+"""Read beyond what was asked for, because an index entry points before the message: an index interval and a common message."""
 _TAIL_BYTES = 4 + len(MAGIC)
 
 
@@ -57,7 +61,11 @@ class Segment:
         self.whole = False
         """Whether `end` found a footer: a file without one may have lost messages at its end."""
         self.index = Index(self.path_of(INDEX_SUFFIX), open_files)
-        self.time_index = Index(self.path_of(TIME_INDEX_SUFFIX), open_files)
+
+    @cached_property
+    def time_index(self) -> Index:
+        """The segment's time index."""
+        return Index(self.path_of(TIME_INDEX_SUFFIX), self._open_files)
 
     def path_of(self, suffix: str) -> str:
         """The path of the file with that suffix."""
@@ -78,7 +86,7 @@ class Segment:
         """Bytes of the data file. Raises `OSError`."""
         return self._open_files.files.size(self._open_files.get(self.path).descriptor)
 
-    def read_bytes(self, position: int, length: int) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+    def read_bytes(self, position: int, length: int) -> Bytes:
         """Bytes of the file as uint8[<= length]. Raises `OSError`."""
         file = self._open_files.get(self.path)
         return np.frombuffer(read_all(self._open_files.files, file.descriptor, length, position), dtype=np.uint8)
@@ -122,31 +130,45 @@ class Segment:
             position += int(found[0])
         return -1
 
-    def read(
-        self, position: int, max_bytes: int, end_offset: int, columns: int = at.ALL_COLUMNS, *, end: int | None = None
-    ) -> Messages | None:
+    def fetch(self, offset: int, max_bytes: int, end_offset: int) -> Messages | None:
+        """`read` from the message that holds `offset`, or the first one past it: with one look at the file where all goes well.
+
+        None where all messages are below `offset`, or none is below `end_offset`. Raises `CorruptSegmentError`, `OSError`.
+        """
+        entry = self.index.lookup(offset)
+        if entry is not None and entry[1] >= FIRST_MESSAGE:
+            found = np.zeros(5, dtype=np.int64)
+            data = self._readable(entry[1], max(max_bytes, _LEAST_READ_BYTES) + _LEAD_BYTES)
+            status = int(find_message(data, 0, len(data), offset, found))
+            if status == OK and found[4] == entry[0]:
+                messages = scan(data, int(found[0]), len(data)).messages
+                if len(messages):
+                    return _before(messages, entry[1], end_offset)
+        position = self.locate(offset)
+        return None if position is None else self.read(position, max_bytes, end_offset)
+
+    def read(self, position: int, max_bytes: int, end_offset: int, columns: int = at.ALL_COLUMNS) -> Messages | None:
         """Whole messages from the one at `position`: up to `max_bytes`, at least one, none that begins at or past `end_offset`.
 
-        `end`: where to stop, if not at the end of the messages. None where nothing is there. Raises `CorruptSegmentError`,
-        `OSError`.
+        None where nothing is there. Raises `CorruptSegmentError`, `OSError`.
         """
-        end = self.end() if end is None else end
-        if position >= end:
-            return None
-        data = self.read_bytes(position, min(max(max_bytes, _LEAST_READ_BYTES), end - position))
+        length = max(max_bytes, _LEAST_READ_BYTES)
+        data = self._readable(position, length)
         found = scan(data, 0, len(data), columns)
-        if not len(found.messages) and found.status == TORN and len(data) < end - position:
-            data = self.read_bytes(position, self.message_length(position, end))
-            found = scan(data, 0, len(data), columns)
         if not len(found.messages):
-            raise CorruptSegmentError(self.path, position, REASONS.get(found.status, REASONS[TORN]))
-        messages = found.messages
-        bases = messages.headers[messages.first_batch[:-1], at.BASE_OFFSET]
-        if bases[-1] >= end_offset:
-            messages = messages.slice(0, int(np.searchsorted(bases, end_offset)))
-        if not len(messages):
-            return None
-        return Messages(messages, position + int(messages.positions[-1]))
+            end = self.end()
+            if position >= end:
+                return None
+            if found.status == TORN and len(data) == length:
+                data = self._readable(position, self.message_length(position, end))
+                found = scan(data, 0, len(data), columns)
+            if not len(found.messages):
+                raise CorruptSegmentError(self.path, position, REASONS.get(found.status, REASONS[TORN]))
+        return _before(found.messages, position, end_offset)
+
+    def _readable(self, position: int, length: int) -> Bytes:
+        """Bytes from `position` in which whole messages may be looked for; those of a footer are none."""
+        return self.read_bytes(position, length)
 
     def message_length(self, position: int, end: int) -> int:
         """Bytes of the message at `position`, which must end at or before `end`; believed once its metadata is verified.
@@ -177,6 +199,16 @@ class Segment:
         """Let go of the segment's open files."""
         for suffix in SUFFIXES:
             self._open_files.forget(self.path_of(suffix))
+
+
+def _before(messages: MessageSet, origin: int, end_offset: int) -> Messages | None:
+    """Those of `messages`, whose data[0] stands at position `origin`, that begin below `end_offset`."""
+    bases = messages.headers[messages.first_batch[:-1], at.BASE_OFFSET]
+    if bases[-1] >= end_offset:
+        messages = messages.slice(0, int(np.searchsorted(bases, end_offset)))
+        if not len(messages):
+            return None
+    return Messages(messages, origin + int(messages.positions[-1]))
 
 
 def footer_position(size: int, tail: bytes) -> int | None:

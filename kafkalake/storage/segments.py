@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 from bisect import bisect_right
+from collections.abc import Iterator
 from functools import cache
 
 import numpy as np
@@ -40,6 +41,26 @@ def no_messages() -> MessageSet:
     )
 
 
+class SegmentsInOrder:
+    """The segments of a log at one moment, by number; looking at one does not touch the others."""
+
+    def __init__(self, segments: Segments, bases: list[int], active: ActiveSegment | None) -> None:
+        self._segments = segments
+        self._bases = bases
+        self._active = active
+
+    def __len__(self) -> int:
+        return len(self._bases) + (self._active is not None)
+
+    def __iter__(self) -> Iterator[Segment]:
+        return (self[number] for number in range(len(self)))
+
+    def __getitem__(self, number: int, /) -> Segment:
+        if number == len(self._bases) and self._active is not None:
+            return self._active
+        return self._segments.sealed(self._bases[number])
+
+
 class Segments:
     """Sealed segments and the active one. The log's lock is held to change it; reading needs none."""
 
@@ -58,13 +79,12 @@ class Segments:
             segment = self._known[base_offset] = Segment(self._directory, base_offset, self._open_files)
         return segment
 
-    def all(self) -> list[Segment]:
-        """Every segment that holds messages, in order."""
-        active = self.active
-        found: list[Segment] = [self.sealed(base) for base in self.bases]
-        if active is not None and not active.empty and (not found or found[-1].base_offset < active.base_offset):
-            found.append(active)
-        return found
+    def in_order(self) -> SegmentsInOrder:
+        """Every segment that holds messages, as it is now."""
+        active, bases = self.active, list(self.bases)
+        if active is None or active.empty or (bases and bases[-1] >= active.base_offset):
+            active = None
+        return SegmentsInOrder(self, bases, active)
 
     def seal_active(self) -> None:
         """The active segment was sealed."""
@@ -83,16 +103,17 @@ class Segments:
                 segment.forget()
         return removed
 
-    def from_offset(self, offset: int) -> list[Segment]:
-        """The segment that holds `offset`, and the one after it, for the case that the first ends in a gap."""
+    def from_offset(self, offset: int) -> Iterator[Segment]:
+        """The segment that holds `offset`, then the one after it, for the case that the first ends in a gap."""
         active, bases = self.active, self.bases
         if active is not None and offset >= active.base_offset:
-            return [active]
+            yield active
+            return
         first = max(0, bisect_right(bases, offset) - 1)
-        found = [self.sealed(base) for base in bases[first : first + 2]]
-        if len(found) < 2 and active is not None:
-            found.append(active)
-        return found
+        for base in bases[first : first + 2]:
+            yield self.sealed(base)
+        if len(bases) < first + 2 and active is not None:
+            yield active
 
     def read(self, offset: int, max_bytes: int, end_offset: int) -> MessageSet:
         """Whole messages from the one that holds `offset`, or the first past it. Raises `CorruptSegmentError`, `OSError`."""
@@ -105,14 +126,11 @@ class Segments:
                 self._remember(found.messages.next_offset, hint[0], found.end)
                 return found.messages
         for segment in self.from_offset(offset):
-            position = segment.locate(max(offset, segment.base_offset))
-            if position is not None:
-                found = segment.read(position, max_bytes, end_offset)
-                if found is None:
-                    return no_messages()
+            found = segment.fetch(max(offset, segment.base_offset), max_bytes, end_offset)
+            if found is not None:
                 self._remember(found.messages.next_offset, segment.base_offset, found.end)
                 return found.messages
-            if not isinstance(segment, ActiveSegment) and not segment.whole:
+            if not isinstance(segment, ActiveSegment) and segment.end() and not segment.whole:
                 reason = f"acknowledged records from offset {offset} on are missing"
                 raise CorruptSegmentError(segment.path, segment.end(), reason)
         return no_messages()
@@ -129,7 +147,7 @@ class Segments:
 
         Raises `CorruptSegmentError`, `OSError`.
         """
-        segment = self.from_offset(offset)[0]
+        segment = next(self.from_offset(offset))
         position = segment.locate(offset)
         if position is None:
             return segment, segment.end()
@@ -153,7 +171,7 @@ class Segments:
 
     def size_bytes(self) -> int:
         """Bytes of all data files. Raises `OSError`."""
-        return sum(segment.size_bytes() for segment in self.all())
+        return sum(segment.size_bytes() for segment in self.in_order())
 
     def forget(self) -> None:
         """Let go of all open files."""

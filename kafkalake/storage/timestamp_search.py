@@ -9,8 +9,8 @@ their own largest timestamp.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -31,9 +31,15 @@ class TimestampOffset(NamedTuple):
     offset: int
 
 
-def first_not_before(
-    segments: Sequence[Segment], timestamp: int, start_offset: int, end_offset: int
-) -> TimestampOffset | None:
+class InOrder(Protocol):
+    """Segments by number, oldest first; one that is not asked for is not opened."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, number: int, /) -> Segment: ...
+
+
+def first_not_before(segments: InOrder, timestamp: int, start_offset: int, end_offset: int) -> TimestampOffset | None:
     """The first record in [start_offset, end_offset) with a timestamp at or after `timestamp`. Raises
     `CorruptSegmentError`, `OSError`."""
     for number in range(_first_candidate(segments, timestamp), len(segments)):
@@ -54,7 +60,7 @@ def _earlier_max(segment: Segment) -> int | None:
     return entry[0] if entry is not None and entry[1] == 0 else None
 
 
-def _first_candidate(segments: Sequence[Segment], timestamp: int) -> int:
+def _first_candidate(segments: InOrder, timestamp: int) -> int:
     """Number of the last segment before which all timestamps are below `timestamp`; 0 where an index cannot say."""
     low, high = 0, len(segments)
     while low + 1 < high:
@@ -137,14 +143,15 @@ def record_with(segment: Segment, offset: int, timestamp: int, start_offset: int
     return TimestampOffset(timestamp, int(offsets[hits[0]])) if len(hits) else None
 
 
-def record_with_largest(segments: Sequence[Segment], start_offset: int, end_offset: int) -> TimestampOffset | None:
+def record_with_largest(segments: InOrder, start_offset: int, end_offset: int) -> TimestampOffset | None:
     """The first record with the largest timestamp in [start_offset, end_offset), by reading all: for when the one known is deleted.
 
     Raises `CorruptSegmentError`, `OSError`.
     """
     best: TimestampOffset | None = None
-    ends = [*(segment.base_offset for segment in segments[1:]), end_offset]
-    for segment, end in zip(segments, ends, strict=True):
+    for number in range(len(segments)):
+        segment = segments[number]
+        end = segments[number + 1].base_offset if number + 1 < len(segments) else end_offset
         for messages in _read(segment, max(start_offset, segment.base_offset), end):
             tops = np.where(messages.headers[:, at.RECORDS] > 0, messages.headers[:, at.MAX_TIMESTAMP], -1)
             for message in _messages_of(messages, tops > (best.timestamp if best is not None else -1)):
