@@ -19,10 +19,11 @@ import base64
 import contextlib
 import gc
 import logging
+import os
 import signal
 import sys
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
@@ -37,6 +38,7 @@ from kafkalake.broker.log_directory import LogDirectory, log_config
 from kafkalake.broker.producer_ids import FILE_NAME as PRODUCER_IDS_FILE
 from kafkalake.broker.producer_ids import ProducerIds
 from kafkalake.clock import Clock, SystemClock
+from kafkalake.config import advertised_address
 from kafkalake.errors import KafkaLakeError, LeaseHeldError
 from kafkalake.group_publishing import GroupPublishing
 from kafkalake.metadata import lease as leases
@@ -56,6 +58,7 @@ T = TypeVar("T")
 OPENING_THREADS = 4
 _UPKEEP_INTERVAL_S = 0.2
 _PRODUCER_EXPIRY_INTERVAL_MS = 60_000
+_RELEASE_TIMEOUT_S = 5.0
 
 
 def run_broker(lake: Path, host: str, port: int, broker_id: int, overrides: Mapping[str, str]) -> int:
@@ -67,7 +70,11 @@ def run_broker(lake: Path, host: str, port: int, broker_id: int, overrides: Mapp
     logs.write_to_stderr(overrides.get("log.level", "info") if overrides.get("log.level") in logs.LEVELS else "info")
     node = Node(Path(lake), host, port, broker_id, overrides)
     try:
-        return uvloop.run(_run(node))
+        code = uvloop.run(_run(node))
+        if node.is_stuck:
+            logging.shutdown()
+            os._exit(1)  # a thread that waits for the disk would keep the process alive
+        return code
     except KafkaLakeError as error:
         print(f"kafkalake: {error}", file=sys.stderr)
     except OSError as error:
@@ -108,6 +115,8 @@ class Node:
         self.port = port
         self.broker_id = broker_id
         self.failed = False
+        self.is_stuck = False
+        """Whether something that blocks did not end in time at the stop."""
         self.on_fatal: Callable[[], None] = lambda: None
         self._overrides = overrides
         self._clock = clock or SystemClock()
@@ -147,8 +156,9 @@ class Node:
         )
         broker.timers.connect(_LoopAlarm(loop, broker.timers.ring, self._clock))
         await publishing.start(settings.current.broker.metadata_publish_interval_ms)
-        self._stack.push_async_callback(publishing.finish)
-        self._stack.push_async_callback(self._close_logs, broker)
+        stop_s = settings.current.broker.shutdown_timeout_ms / 1000
+        self._stack.push_async_callback(lambda: self._in_time("last publish", publishing.finish(), stop_s / 4))
+        self._stack.push_async_callback(lambda: self._in_time("closing of logs", self._close_logs(broker), stop_s / 4))
         await self._open_topics(broker, store)
         await self._blocking(lambda: publishing.reconcile(broker.topics))
         group_publishing = GroupPublishing(
@@ -159,9 +169,10 @@ class Node:
         self._stack.push_async_callback(group_publishing.finish)
         context = ServerContext(broker, self._clock, loop, advertised())
         listener = self.listener = Listener(context)
-        self.port = identity.port = await listener.start(self.host, self.port)
-        self._stack.push_async_callback(self._stop_serving, broker, listener)
-        await self._blocking(lambda: lease.renew(host=self.host, port=self.port))
+        self.port = await listener.start(self.host, self.port)
+        identity.host, identity.port = advertised_address(settings.current.broker, self.host, self.port)
+        self._stack.push_async_callback(self._stop_serving, broker, listener, stop_s / 4)
+        await self._blocking(lambda: lease.renew(host=identity.host, port=identity.port))
         self._background = [
             loop.create_task(publishing.run(self._stop_on_error)),
             loop.create_task(group_publishing.run()),
@@ -190,7 +201,18 @@ class Node:
             logger.exception("stopping failed broker=%d", self.broker_id)
             self.failed = True
         self._executor.shutdown(wait=False, cancel_futures=True)
-        logger.info("broker stopped broker=%d", self.broker_id)
+        logger.info("broker stopped broker=%d in_time=%s", self.broker_id, not self.is_stuck)
+
+    async def _in_time(self, what: str, work: Awaitable[Any], timeout_s: float) -> None:
+        """Wait for one part of the stop, but not for ever: what is left undone is repaired by the next start."""
+        try:
+            await asyncio.wait_for(work, timeout_s)
+        except TimeoutError:
+            self.is_stuck = self.failed = True
+            logger.error("stop goes on without waiting for: %s", what)
+        except Exception:
+            self.failed = True
+            logger.exception("stopping failed part=%r", what)
 
     async def _blocking(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._executor, work)
@@ -254,11 +276,9 @@ class Node:
 
     # Stopping.
 
-    async def _stop_serving(self, broker: Broker, listener: Listener) -> None:
-        timeout_s = broker.config.shutdown_timeout_ms / 1000 / 2
+    async def _stop_serving(self, broker: Broker, listener: Listener, timeout_s: float) -> None:
         await listener.stop(timeout_s)
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(broker.topic_admin.wait(), timeout_s / 2)
+        await self._in_time("changes of topics", broker.topic_admin.wait(), timeout_s)
         for task in self._background:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
@@ -273,10 +293,7 @@ class Node:
         await asyncio.gather(*(close(partition) for partition in broker.topics.partitions()))
 
     async def _release(self, lease: leases.Lease) -> None:
-        try:
-            await self._blocking(lease.release)
-        except KafkaLakeError as error:
-            logger.warning("lease not released broker=%d error=%s", self.broker_id, error)
+        await self._in_time("release of the lease", self._blocking(lease.release), _RELEASE_TIMEOUT_S)
 
 
 def _opener(logs_below: LogDirectory, topic: str, index: int, config: Any) -> Callable[[], Any]:

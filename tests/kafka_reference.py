@@ -335,7 +335,12 @@ class Kafkalake(BrokerProcess):
         super().__init__(directory, environment=environment, start_timeout_s=start_timeout_s)
         self.lake = lake or self.directory / "lake"
         self.broker_id = broker_id
-        self._settings = dict(settings or {})
+        # As Apache Kafka's above: tests do not wait for more members, and look through few partitions.
+        self._settings = {
+            "group.initial.rebalance.delay.ms": "0",
+            "offsets.topic.num.partitions": "4",
+            **(settings or {}),
+        }
 
     def start(self) -> Kafkalake:
         super().start()

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from kafkalake.broker.broker_settings import BrokerSettings
 from kafkalake.broker.fetch import Fetcher
 from kafkalake.broker.fetch_sessions import FetchSessionCache
+from kafkalake.broker.groups.service import GroupService
 from kafkalake.broker.log_directory import LogDirectory
 from kafkalake.broker.partition import Partition
 from kafkalake.broker.produce import AppendQueue, CallSoon
@@ -92,6 +93,8 @@ class Broker:
             run_blocking=run_blocking,
             later=self.timers.schedule,
         )
+        self.groups = GroupService(self)
+        self.topic_admin.on_deleted = self.groups.topic_deleted
         settings.on_change(self._settings_changed)
 
     @property
@@ -107,6 +110,7 @@ class Broker:
     def finish_waiting(self) -> None:
         """Answer everything that waits with what there is: the broker stops."""
         self.append_queue.flush()
+        self.groups.stop()
         self.purgatory.finish_all()
 
     def _settings_changed(self) -> None:

@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar
 
 from kafkalake.broker.log_directory import LogDirectory, log_config
 from kafkalake.broker.partition import Partition
-from kafkalake.broker.topic_names import check_topic_name, find_collision
+from kafkalake.broker.topic_names import INTERNAL, check_topic_name, find_collision
 from kafkalake.broker.topics import Topic, Topics
 from kafkalake.broker.wire_cache import WireCache
 from kafkalake.clock import Clock
@@ -97,6 +97,8 @@ class TopicAdmin:
         self._later = later
         self._lock = asyncio.Lock()
         self._under_way: set[asyncio.Task[Any]] = set()
+        self.on_deleted: Callable[[str], None] = lambda name: None
+        """Told of each topic that was deleted."""
 
     # What requests ask for.
 
@@ -116,7 +118,8 @@ class TopicAdmin:
         return await self.create(NewTopic(name), timeout_ms=self._settings().broker.request_timeout_ms)
 
     async def delete(self, topic: Topic, *, timeout_ms: int) -> None:
-        """Delete a topic and its records. Raises `RequestTimedOutError`, `KafkaStorageError`."""
+        """Delete a topic and its records. Raises `InvalidTopicError`, `RequestTimedOutError`, `KafkaStorageError`."""
+        _check_not_internal(topic.name)
         await self._finish(self._delete(topic), timeout_ms)
 
     async def add_partitions(
@@ -129,6 +132,7 @@ class TopicAdmin:
         validate_only: bool = False,
     ) -> None:
         """Let a topic have `count` partitions. Raises `InvalidPartitionsError`, `InvalidReplicaAssignmentError`, ..."""
+        _check_not_internal(topic.name)
         have = len(topic.partitions)
         if count == have:
             raise InvalidPartitionsError(f"Topic already has {have} partition(s).")
@@ -329,6 +333,7 @@ class TopicAdmin:
         for partition in topic.partitions:
             partition.remove()
             self._observer.partition_removed(partition)
+        self.on_deleted(topic.name)
         retired = await self._run_blocking(lambda: self._close_and_retire(topic))
         self._later(topic.config.file_delete_delay_ms, lambda: self._remove_later(retired))
         logger.info("topic deleted topic=%s topic_id=%s", topic.name, topic.topic_id)
@@ -373,6 +378,12 @@ class TopicAdmin:
         config = log_config(topic.config, self._settings().broker.producer_id_expiration_ms)
         for partition in topic.partitions:
             partition.log.config = config
+
+
+def _check_not_internal(name: str) -> None:
+    """A coordinator's journal keeps its partitions: they say who coordinates what."""
+    if name in INTERNAL:
+        raise InvalidTopicError(f"Topic '{name}' is internal: it cannot be deleted or get more partitions.")
 
 
 def overrides_as_text(overrides: Mapping[str, Value]) -> dict[str, str]:

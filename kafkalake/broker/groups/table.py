@@ -179,7 +179,7 @@ class GroupTable:
         shard = self._shards.get(partition)
         if shard is None:
             return  # written while we still coordinated it
-        shard.next_position = position + 1
+        shard.next_position = max(shard.next_position, position + 1)
         if isinstance(record, OffsetRecord):
             self._follow_offset(shard, partition, position, record, producer_id)
         elif isinstance(record, GroupRecord):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from kafkalake.broker.topic_names import INTERNAL
 from kafkalake.errors import KafkaError
 from kafkalake.server.authorizer import Operation, Resource
 from kafkalake.server.handlers.metadata import TOPIC_OPERATIONS, operation_bits
@@ -54,7 +55,7 @@ def _describe(request: Request, name: str, first: int, limit: int) -> tuple[dict
         "error_code": 0,
         "name": topic.name,
         "topic_id": topic.topic_id,
-        "is_internal": False,
+        "is_internal": topic.name in INTERNAL,
         "partitions": [
             {
                 "error_code": 0,

@@ -1,38 +1,63 @@
 """FindCoordinator (10), versions 0-6: which broker coordinates a group (key type 0) or a transactional id (1).
 
-One broker leads everything, so the answer is always this one. 1: key type. 3: flexible. 4: several keys in one request
-(KIP-699). 6: share groups (key type 2), which are not there: INVALID_REQUEST, as for every unknown type.
+- One broker leads everything, so the answer is always this one. 1: key type. 3: flexible. 4: several keys in one request
+  (KIP-699). 6: share groups (key type 2), which are not there: INVALID_REQUEST, as for every unknown type.
+- The first question for a group creates `__consumer_offsets`, before the answer; Kafka answers COORDINATOR_NOT_AVAILABLE
+  first and lets the client ask again.
 """
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from typing import Any
 
-from kafkalake.errors import InvalidGroupIdError, InvalidRequestError, KafkaError
+from kafkalake.errors import GroupAuthorizationError, InvalidGroupIdError, InvalidRequestError, KafkaError
+from kafkalake.server.authorizer import Operation
+from kafkalake.server.group_lookup import allows_group
 from kafkalake.server.request import Request
 
 _GROUP, _TRANSACTION = 0, 1
 
 
-def handle(request: Request) -> dict[str, Any]:
+def handle(request: Request) -> dict[str, Any] | Coroutine[Any, Any, dict[str, Any]]:
     key_type = getattr(request.body, "key_type", _GROUP)
+    if key_type == _GROUP and not request.context.broker.groups.is_ready:
+        return _when_ready(request)
+    return _answer(request, key_type, None)
+
+
+async def _when_ready(request: Request) -> dict[str, Any]:
+    try:
+        await request.context.broker.groups.make_ready()
+    except KafkaError as error:
+        return _answer(request, _GROUP, error)
+    return _answer(request, _GROUP, None)
+
+
+def _answer(request: Request, key_type: int, error: KafkaError | None) -> dict[str, Any]:
     if request.version >= 4:
-        return {"coordinators": [_find(request, key, key_type) for key in request.body.coordinator_keys]}
-    return _find(request, request.body.key, key_type)
+        return {"coordinators": [_find(request, key, key_type, error) for key in request.body.coordinator_keys]}
+    return _find(request, request.body.key, key_type, error)
 
 
-def _find(request: Request, key: str, key_type: int) -> dict[str, Any]:
+def _find(request: Request, key: str, key_type: int, unavailable: KafkaError | None) -> dict[str, Any]:
     identity = request.context.broker.identity
     answer = {"key": key, "node_id": identity.broker_id, "host": identity.host, "port": identity.port, "error_code": 0}
     try:
-        if key_type not in (_GROUP, _TRANSACTION):
-            raise InvalidRequestError("The given coordinator type is not supported here")
-        if not key:
-            raise (
-                InvalidGroupIdError("the key is empty")
-                if key_type == _GROUP
-                else InvalidRequestError("the key is empty")
-            )
+        _check(request, key, key_type)
+        if unavailable is not None:
+            raise unavailable
     except KafkaError as error:
         answer.update(node_id=-1, host="", port=-1, error_code=error.code, error_message=str(error))
     return answer
+
+
+def _check(request: Request, key: str, key_type: int) -> None:
+    if key_type not in (_GROUP, _TRANSACTION):
+        raise InvalidRequestError("The given coordinator type is not supported here")
+    if not key:
+        raise (
+            InvalidGroupIdError("the key is empty") if key_type == _GROUP else InvalidRequestError("the key is empty")
+        )
+    if key_type == _GROUP and not allows_group(request, Operation.DESCRIBE, key):
+        raise GroupAuthorizationError()

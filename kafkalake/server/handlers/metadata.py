@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
+from kafkalake.broker.topic_names import GROUP_JOURNAL, INTERNAL
 from kafkalake.broker.topics import Topic
 from kafkalake.errors import KafkaError, TopicAlreadyExistsError
 from kafkalake.server.authorizer import CLUSTER_NAME, Operation, Resource
@@ -87,7 +88,10 @@ async def _create(request: Request, name: str) -> None:
     if not request.context.authorizer.allows(request.connection.principal, Operation.CREATE, Resource.TOPIC, name):
         return
     try:
-        await request.context.broker.topic_admin.auto_create(name)
+        if name == GROUP_JOURNAL:
+            await request.context.broker.groups.make_ready()
+        else:
+            await request.context.broker.topic_admin.auto_create(name)
     except TopicAlreadyExistsError:
         return
 
@@ -102,7 +106,7 @@ def _topic(request: Request, topic: Topic) -> dict[str, Any]:
         "error_code": 0,
         "name": topic.name,
         "topic_id": topic.topic_id,
-        "is_internal": False,
+        "is_internal": topic.name in INTERNAL,
         "partitions": [
             {
                 "error_code": 0,

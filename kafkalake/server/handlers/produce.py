@@ -5,6 +5,7 @@
 - acks: 0 has no answer (an error closes the connection, as in Kafka, so that the client finds out), 1 and all are answered
   when the log has the batch. `min.insync.replicas` asks for no more replicas than there are, which is one.
 - Compression: what the producer chose, or the topic's `compression.type`.
+- Internal topics are written by the broker alone: INVALID_TOPIC_EXCEPTION.
 - A transactional batch is refused with INVALID_TXN_STATE until transactions are there.
 
 Hot path: one pass, no task, answers written by hand rather than through the generic encoder.
@@ -17,10 +18,12 @@ from collections.abc import Sequence
 
 from kafkalake.broker.partition import Partition, PendingAppend
 from kafkalake.broker.produce import ProduceRequest
+from kafkalake.broker.topic_names import INTERNAL
 from kafkalake.broker.topics import Topic
 from kafkalake.config import TopicConfig
 from kafkalake.errors import (
     InvalidRequiredAcksError,
+    InvalidTopicError,
     InvalidTxnStateError,
     KafkaError,
     UnknownTopicOrPartitionError,
@@ -107,6 +110,8 @@ def _read_topic(request: Request, body: ProduceBody, produced: ProducedTopic, ba
             topic = find_topic_by_id(request, Operation.WRITE, produced.topic_id)
         else:
             topic = find_topic(request, Operation.WRITE, produced.name)
+        if topic.name in INTERNAL:
+            raise InvalidTopicError(f"Cannot append to internal topic {topic.name}")
     except KafkaError as error:
         batches += [PendingAppend(None, None, None, error) for _ in produced.partitions]
         return

@@ -1,0 +1,99 @@
+"""An internal topic as a coordinator's journal: written through the append queue as any topic is, read again at a start.
+
+Batches of all requests in one turn of the event loop become one append of the log (group commit). The topic is attached
+when it is created or when the broker starts; until then the journal has the partitions that it would be created with.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+
+from kafkalake.broker.coordination.journal import Appended, JournalRecord, Producer
+from kafkalake.broker.partition import Partition, PendingAppend
+from kafkalake.broker.produce import AppendQueue
+from kafkalake.broker.topics import Topic
+from kafkalake.errors import KafkaError, MessageTooLargeError, NotLeaderOrFollowerError
+from kafkalake.record.build import ReadBatch, build_batch, read_batches
+
+logger = logging.getLogger(__name__)
+
+READ_BYTES = 4 << 20
+
+
+class TopicJournal:
+    """A `Journal` over one topic. On the event loop's thread."""
+
+    def __init__(self, queue: AppendQueue, partitions: int) -> None:
+        """`partitions`: how many the topic will have when it is created."""
+        self._queue = queue
+        self._partitions = partitions
+        self._topic: Topic | None = None
+
+    @property
+    def topic(self) -> Topic | None:
+        """The topic, once it is there."""
+        return self._topic
+
+    @property
+    def partitions(self) -> int:
+        return self._partitions
+
+    def attach(self, topic: Topic) -> None:
+        """The topic is there. Its number of partitions counts from now on, whatever it was to be."""
+        self._topic = topic
+        self._partitions = len(topic.partitions)
+
+    def partition(self, index: int) -> Partition:
+        """One partition of the attached topic."""
+        assert self._topic is not None
+        return self._topic.partitions[index]
+
+    def append(
+        self,
+        partition: int,
+        records: Sequence[JournalRecord],
+        timestamp_ms: int,
+        producer: Producer | None,
+        done: Appended,
+    ) -> None:
+        if self._topic is None:
+            done(-1, NotLeaderOrFollowerError())
+            return
+        batch = build_batch(
+            records,
+            timestamp_ms,
+            producer_id=-1 if producer is None else producer.producer_id,
+            producer_epoch=-1 if producer is None else producer.epoch,
+            transactional=producer is not None,
+        )
+        if len(batch.body) > self._topic.config.max_message_bytes:
+            done(-1, MessageTooLargeError())
+            return
+        pending = PendingAppend(self.partition(partition), batch, None)
+        pending.settled = lambda: _tell(pending, done)
+        self._queue.add(pending)
+
+    def read(self, index: int, from_offset: int) -> Iterator[ReadBatch]:
+        """The batches of a partition from the one that holds `from_offset` to its end. Raises `CorruptSegmentError`, ..."""
+        log = self.partition(index).log
+        while from_offset < log.high_watermark:
+            messages = log.read(from_offset, READ_BYTES)
+            if not len(messages):
+                return
+            for batch in read_batches(messages):
+                if batch.base_offset + max(len(batch.pairs), 1) > from_offset:
+                    yield batch
+            from_offset = messages.next_offset
+
+
+def _tell(pending: PendingAppend, done: Appended) -> None:
+    """Say how the append ended. What fails in whoever is told must not keep the rest of the flush from its answers."""
+    result = pending.result
+    try:
+        if result is None or isinstance(result, KafkaError):
+            done(-1, result or NotLeaderOrFollowerError())
+        else:
+            done(result.base_offset, None)
+    except Exception:
+        logger.exception("following the journal failed")

@@ -1,0 +1,267 @@
+"""Groups as a running broker serves them: the coordinator on `__consumer_offsets`, from the broker's start to its stop.
+
+The topic is created when the first client looks for a group's coordinator, as in Kafka; its partitions are all led here.
+At a start each partition of the journal is read again: what Delta's `group_offsets` says, then the journal. Offsets
+below the position that Delta has are passed over, records of groups are not, because only the journal has those.
+
+The journal is trimmed behind what Delta has: groups whose newest record would go are written again first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from kafkalake.broker.coordination.decisions import ErrorClass
+from kafkalake.broker.coordination.journal import JournalRecord, Producer
+from kafkalake.broker.coordination.topic_journal import TopicJournal
+from kafkalake.broker.groups.config import GroupConfig
+from kafkalake.broker.groups.coordinator import GroupCoordinator
+from kafkalake.broker.groups.offset_requests import RECORDS_PER_BATCH, OffsetRequests
+from kafkalake.broker.groups.records import GROUP_KEY, NO_TIMESTAMP, CommittedOffset, GroupTombstone, encode
+from kafkalake.broker.groups.table import ChangedOffset, Changes
+from kafkalake.broker.topic_admin import NewTopic
+from kafkalake.broker.topic_names import GROUP_JOURNAL
+from kafkalake.broker.topics import Topic
+from kafkalake.config import BrokerConfig
+from kafkalake.errors import CoordinatorNotAvailableError, KafkaError, KafkaLakeError, TopicAlreadyExistsError
+from kafkalake.metadata.schemas import GroupOffsetRow
+from kafkalake.record.build import ReadBatch, build_batch
+
+if TYPE_CHECKING:
+    from kafkalake.broker.broker import Broker
+
+logger = logging.getLogger(__name__)
+
+TRIM_RECORDS = 5_000
+"""A partition of the journal is trimmed when so many offsets lie before what Delta lacks."""
+
+_GROUP_KEY_PREFIX = GROUP_KEY.to_bytes(2, "big")
+_NO_CHANGES = Changes([], {})
+
+
+class GroupService:
+    """The group coordinator of one broker. On the event loop's thread; reading at the start blocks it."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        config = broker.config
+        self.journal = TopicJournal(broker.append_queue, config.offsets_topic_num_partitions)
+        self.coordinator = GroupCoordinator(
+            group_config(config), broker.clock, broker.timers, self.journal, lambda: str(uuid.uuid4())
+        )
+        self.offsets = OffsetRequests(self.coordinator, self._partitions_of)
+        self._creating = asyncio.Lock()
+        self._final: Changes | None = None
+        self._trimming: set[int] = set()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the journal is there."""
+        return self.journal.topic is not None
+
+    async def make_ready(self) -> None:
+        """Create the journal's topic if it is not there. Raises `CoordinatorNotAvailableError`."""
+        async with self._creating:
+            if self.is_ready:
+                return
+            if self._final is not None:
+                raise CoordinatorNotAvailableError
+            config = self._broker.config
+            new = NewTopic(
+                GROUP_JOURNAL,
+                config.offsets_topic_num_partitions,
+                config={
+                    "cleanup.policy": "compact",
+                    "compression.type": "producer",
+                    "segment.bytes": str(config.offsets_topic_segment_bytes),
+                },
+            )
+            try:
+                topic = await self._broker.topic_admin.create(new, timeout_ms=config.request_timeout_ms)
+            except TopicAlreadyExistsError:
+                topic = self._broker.topics.topic(GROUP_JOURNAL)
+            except KafkaError as error:
+                logger.warning("%s not created error=%s", GROUP_JOURNAL, error)
+                raise CoordinatorNotAvailableError from error
+            self._serve(topic, (), {})
+
+    def start(self, published: Iterable[GroupOffsetRow], positions: Mapping[int, int]) -> None:
+        """At the broker's start: load what there is. `published` and `positions` are what Delta has.
+
+        Raises `CorruptSegmentError`, `KafkaStorageError`, `JournalFormatError`.
+        """
+        topic = self._broker.topics.find(GROUP_JOURNAL)
+        if topic is not None:
+            self._serve(topic, published, positions)
+        self.offsets.start_expiry()
+
+    def stop(self) -> None:
+        """The broker stops: members that wait are sent to look for the coordinator; what Delta lacks is kept for `final`."""
+        if self._final is not None:
+            return
+        self._broker.append_queue.flush()
+        self._final = self.coordinator.table.take_changes()
+        for partition in self.coordinator.table.partitions:
+            self.coordinator.unload(partition)
+
+    def topic_deleted(self, name: str) -> None:
+        """No group has an offset of the topic any more."""
+        self.offsets.delete_of_topics([name])
+
+    # For Delta
+
+    def take_changes(self) -> Changes:
+        """What `group_offsets` lacks; after `stop`, the last of it, once."""
+        if self._final is not None:
+            final, self._final = self._final, _NO_CHANGES
+            return final
+        return self.coordinator.table.take_changes()
+
+    def put_back(self, changes: Changes) -> None:
+        """`changes` were not published."""
+        if self._final is None:
+            self.coordinator.table.put_back(changes)
+        else:
+            self._final = _NO_CHANGES  # its positions would pass what is lacking: the next start finds all of it
+
+    async def trim(self, resume_at: Mapping[int, int]) -> None:
+        """Take out of the journal what Delta has up to `resume_at`, where it is worth it; what fails is tried again."""
+        for index, position in resume_at.items():
+            if self._final is not None or index in self._trimming:
+                continue
+            log = self.journal.partition(index).log
+            if position - log.log_start_offset < TRIM_RECORDS:
+                continue
+            self._trimming.add(index)
+            try:
+                await self._trim(index, position)
+            except KafkaLakeError as error:
+                logger.warning("journal not trimmed partition=%d error=%s", index, error)
+            finally:
+                self._trimming.discard(index)
+
+    async def _trim(self, index: int, position: int) -> None:
+        # Flushed before and after, so that no older record of a group gets behind a newer one.
+        queue, table = self._broker.append_queue, self.coordinator.table
+        queue.flush()
+        while records := table.records_before(index, position)[:RECORDS_PER_BATCH]:
+            errors: list[ErrorClass | None] = []
+            self.coordinator.write(index, records, errors.append)
+            queue.flush()
+            for error in errors:
+                if error is not None:
+                    raise error()
+        partition = self.journal.partition(index)
+
+        def cut() -> None:
+            partition.log.roll()
+            partition.log.delete_records_before(position)
+
+        await self._broker.run_blocking(cut)
+        self._broker.moved(partition)
+
+    # Loading
+
+    def _serve(self, topic: Topic, published: Iterable[GroupOffsetRow], positions: Mapping[int, int]) -> None:
+        self.journal.attach(topic)
+        rows: dict[int, list[ChangedOffset]] = defaultdict(list)
+        for row in published:
+            rows[row.journal_partition].append(_changed(row))
+        for index in range(self.journal.partitions):
+            self._load(index, positions.get(index, 0), rows[index])
+
+    def _load(self, index: int, position: int, published: list[ChangedOffset]) -> None:
+        coordinator = self.coordinator
+        log = self.journal.partition(index).log
+        self._fill(index, position)
+        begin = max(position, log.log_start_offset)
+        coordinator.begin_load(index, begin, published)
+        for batch in self.journal.read(index, log.log_start_offset):
+            if batch.committed is not None:
+                coordinator.end_transaction(
+                    index, batch.producer_id, committed=batch.committed, position=batch.base_offset
+                )
+            elif batch.base_offset >= begin:
+                producer = None if batch.producer_id < 0 else Producer(batch.producer_id, batch.producer_epoch)
+                coordinator.load(index, batch.base_offset, _records(batch), producer)
+            else:
+                self._load_published(index, begin, batch)
+        coordinator.finish_load(index)
+
+    def _fill(self, index: int, position: int) -> None:
+        """After a loss of power the journal may end before what Delta has. No offset may be used again: they are filled."""
+        partition = self.journal.partition(index)
+        log = partition.log
+        while log.log_end_offset < position:
+            filler = encode(GroupTombstone(""))
+            count = min(position - log.log_end_offset, RECORDS_PER_BATCH)
+            batch = build_batch([filler] * count, self._broker.clock.now_ms())
+            for result in log.append([batch], partition.leader_epoch):
+                if isinstance(result, KafkaError):
+                    raise result
+            log.advance_high_watermark(log.log_end_offset)
+
+    def _load_published(self, index: int, begin: int, batch: ReadBatch) -> None:
+        """A batch that begins before what Delta has: of its offsets only those that Delta lacks."""
+        producer = None if batch.producer_id < 0 else Producer(batch.producer_id, batch.producer_epoch)
+        for number, record in enumerate(_records(batch)):
+            position = batch.base_offset + number
+            if position >= begin or record.key[:2] == _GROUP_KEY_PREFIX:
+                self.coordinator.load(index, position, [record], producer)
+
+    def _partitions_of(self, topic: str) -> int:
+        found = self._broker.topics.find(topic)
+        return 0 if found is None else len(found.partitions)
+
+
+def group_config(config: BrokerConfig) -> GroupConfig:
+    """The coordinator's settings among the broker's."""
+    return GroupConfig(
+        group_min_session_timeout_ms=config.group_min_session_timeout_ms,
+        group_max_session_timeout_ms=config.group_max_session_timeout_ms,
+        group_initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
+        group_max_size=config.group_max_size,
+        offset_metadata_max_bytes=config.offset_metadata_max_bytes,
+        offsets_retention_ms=config.offsets_retention_minutes * 60_000,
+        offsets_retention_check_interval_ms=config.offsets_retention_check_interval_ms,
+    )
+
+
+def _records(batch: ReadBatch) -> list[JournalRecord]:
+    return [JournalRecord(key or b"", value) for key, value in batch.pairs]
+
+
+def _changed(row: GroupOffsetRow) -> ChangedOffset:
+    assert row.offset is not None
+    committed = CommittedOffset(
+        row.offset,
+        row.leader_epoch,
+        row.metadata,
+        row.committed_at_ms,
+        NO_TIMESTAMP if row.expires_at_ms is None else row.expires_at_ms,
+        None if row.topic_id is None else uuid.UUID(row.topic_id),
+    )
+    return ChangedOffset(row.group, row.topic, row.partition, committed, row.journal_partition, row.journal_offset)
+
+
+def published_row(changed: ChangedOffset, now_ms: int) -> GroupOffsetRow:
+    """A change as a row of `group_offsets`; an offset that is gone is dated by `now_ms`."""
+    committed = changed.committed
+    return GroupOffsetRow(
+        group=changed.group_id,
+        topic=changed.topic,
+        topic_id=None if committed is None or committed.topic_id is None else str(committed.topic_id),
+        partition=changed.partition,
+        offset=None if committed is None else committed.offset,
+        leader_epoch=-1 if committed is None else committed.leader_epoch,
+        metadata="" if committed is None else committed.metadata,
+        committed_at_ms=now_ms if committed is None else committed.committed_at_ms,
+        expires_at_ms=None if committed is None or committed.expires_at_ms < 0 else committed.expires_at_ms,
+        journal_partition=changed.journal_partition,
+        journal_offset=changed.journal_offset,
+    )

@@ -1,0 +1,62 @@
+"""JoinGroup (11), versions 0-9: enter a group, or its next generation; answered when the group's members are together.
+
+- 0: the session timeout is the rebalance timeout too. 4: a first join without a member id gets MEMBER_ID_REQUIRED and one
+  (KIP-394). 5: `group_instance_id` (KIP-345). 6: flexible. 7: the protocol's type in the answer. 8: why the member joins.
+  9: a static member that leads again need not assign again (KIP-814).
+- The leader, and only it, hears who the members are.
+"""
+
+from __future__ import annotations
+
+from kafkalake.broker.groups.requests import GroupProtocol, JoinRequest, JoinResult
+from kafkalake.errors import KafkaError
+from kafkalake.server.authorizer import Operation
+from kafkalake.server.group_lookup import check_group, code_of
+from kafkalake.server.request import Request
+
+
+def handle(request: Request) -> None:
+    body = request.body
+
+    def reply(result: JoinResult) -> None:
+        _reply(request, result)
+
+    try:
+        check_group(request, Operation.READ, body.group_id)
+    except KafkaError as error:
+        reply(JoinResult(type(error), body.member_id))
+        return
+    join = JoinRequest(
+        member_id=body.member_id,
+        client_id=request.client_id or "",
+        client_host=f"/{request.connection.address}",
+        session_timeout_ms=body.session_timeout,
+        rebalance_timeout_ms=getattr(body, "rebalance_timeout", body.session_timeout),
+        protocol_type=body.protocol_type,
+        protocols=tuple(GroupProtocol(each.name, bytes(each.metadata)) for each in body.protocols),
+        group_instance_id=getattr(body, "group_instance_id", None),
+        member_id_required=request.version >= 4,
+        can_skip_assignment=request.version >= 9,
+    )
+    request.context.broker.groups.coordinator.join_group(body.group_id, join, reply)
+
+
+def _reply(request: Request, result: JoinResult) -> None:
+    protocol_name = result.protocol_name
+    if protocol_name is None and request.version < 7:
+        protocol_name = ""
+    request.reply(
+        {
+            "error_code": code_of(result.error),
+            "generation_id": result.generation_id,
+            "protocol_type": result.protocol_type,
+            "protocol_name": protocol_name,
+            "leader": result.leader,
+            "skip_assignment": result.skip_assignment,
+            "member_id": result.member_id,
+            "members": [
+                {"member_id": member_id, "group_instance_id": instance_id, "metadata": metadata}
+                for member_id, instance_id, metadata in result.members
+            ],
+        }
+    )

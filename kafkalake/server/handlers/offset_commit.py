@@ -1,0 +1,97 @@
+"""OffsetCommit (8), versions 2-10: commit offsets of a group; answered when they are durable in the journal.
+
+- 2-4: how long they are to be kept (-1: the broker's setting). 6: leader epochs. 7: `group_instance_id`. 8: flexible.
+- 9: GROUP_ID_NOT_FOUND where a member's group is not there; before, ILLEGAL_GENERATION (KIP-848). 10: topics by id.
+- A partition that does not exist gets UNKNOWN_TOPIC_OR_PARTITION (an unknown id UNKNOWN_TOPIC_ID), and the others are committed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kafkalake.broker.coordination.decisions import ErrorClass
+from kafkalake.broker.groups.offset_requests import CommitRequest, OffsetToCommit, PartitionErrors
+from kafkalake.errors import GroupIdNotFoundError, IllegalGenerationError, KafkaError, UnknownTopicOrPartitionError
+from kafkalake.server.authorizer import Operation
+from kafkalake.server.group_lookup import check_group
+from kafkalake.server.request import Request
+from kafkalake.server.topic_lookup import find_topic, find_topic_by_id
+
+_GROUP_NOT_FOUND_VERSION = 9
+_TOPIC_ID_VERSION = 10
+
+
+def handle(request: Request) -> None:
+    body = request.body
+    refused: dict[int, KafkaError] = {}
+    names: dict[int, str] = {}
+    offsets: list[OffsetToCommit] = []
+    try:
+        check_group(request, Operation.READ, body.group_id)
+    except KafkaError as error:
+        _reply(request, dict.fromkeys(range(len(body.topics)), error), names, {})
+        return
+    for index, topic in enumerate(body.topics):
+        try:
+            names[index] = _name_of(request, topic)
+        except KafkaError as error:
+            refused[index] = error
+            continue
+        offsets += [
+            OffsetToCommit(
+                names[index],
+                each.partition_index,
+                each.committed_offset,
+                getattr(each, "committed_leader_epoch", -1),
+                each.committed_metadata or "",
+                getattr(topic, "topic_id", None),
+            )
+            for each in topic.partitions
+        ]
+    commit = CommitRequest(
+        group_id=body.group_id,
+        offsets=offsets,
+        member_id=body.member_id,
+        group_instance_id=getattr(body, "group_instance_id", None),
+        generation_id=body.generation_id_or_member_epoch,
+        retention_ms=getattr(body, "retention_time", -1),
+    )
+    request.context.broker.groups.offsets.commit(commit, lambda errors: _reply(request, refused, names, errors))
+
+
+def _name_of(request: Request, topic: Any) -> str:
+    if request.version >= _TOPIC_ID_VERSION:
+        return find_topic_by_id(request, Operation.READ, topic.topic_id).name
+    try:
+        return find_topic(request, Operation.READ, topic.name).name
+    except UnknownTopicOrPartitionError:
+        return str(topic.name)  # the commit itself says so for each partition
+
+
+def _reply(request: Request, refused: dict[int, KafkaError], names: dict[int, str], errors: PartitionErrors) -> None:
+    request.reply(
+        {
+            "topics": [
+                {
+                    "name": getattr(topic, "name", ""),
+                    "topic_id": getattr(topic, "topic_id", None),
+                    "partitions": [
+                        {
+                            "partition_index": each.partition_index,
+                            "error_code": refused[index].code
+                            if index in refused
+                            else _code(request, errors[names[index], each.partition_index]),
+                        }
+                        for each in topic.partitions
+                    ],
+                }
+                for index, topic in enumerate(request.body.topics)
+            ]
+        }
+    )
+
+
+def _code(request: Request, error: ErrorClass | None) -> int:
+    if error is GroupIdNotFoundError and request.version < _GROUP_NOT_FOUND_VERSION:
+        return IllegalGenerationError.code
+    return 0 if error is None else error.code

@@ -1,0 +1,41 @@
+"""SyncGroup (14), versions 0-5: the leader brings everybody's assignment, each member gets its own; answered when it is there.
+
+3: `group_instance_id`. 4: flexible. 5: the protocol's type and name, checked where they are given (KIP-559).
+"""
+
+from __future__ import annotations
+
+from kafkalake.broker.groups.requests import SyncRequest, SyncResult
+from kafkalake.errors import KafkaError
+from kafkalake.server.authorizer import Operation
+from kafkalake.server.group_lookup import check_group, code_of
+from kafkalake.server.request import Request
+
+
+def handle(request: Request) -> None:
+    body = request.body
+
+    def reply(result: SyncResult) -> None:
+        request.reply(
+            {
+                "error_code": code_of(result.error),
+                "protocol_type": result.protocol_type,
+                "protocol_name": result.protocol_name,
+                "assignment": result.assignment,
+            }
+        )
+
+    try:
+        check_group(request, Operation.READ, body.group_id)
+    except KafkaError as error:
+        reply(SyncResult(type(error)))
+        return
+    sync = SyncRequest(
+        member_id=body.member_id,
+        generation_id=body.generation_id,
+        assignments={each.member_id: bytes(each.assignment) for each in body.assignments},
+        group_instance_id=getattr(body, "group_instance_id", None),
+        protocol_type=getattr(body, "protocol_type", None),
+        protocol_name=getattr(body, "protocol_name", None),
+    )
+    request.context.broker.groups.coordinator.sync_group(body.group_id, sync, reply)
