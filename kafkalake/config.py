@@ -11,6 +11,7 @@ DescribeConfigs answers.
 from __future__ import annotations
 
 import math
+import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from enum import IntEnum
@@ -70,6 +71,7 @@ class ConfigEntry:
 class BrokerConfig:
     """What the broker itself reads. Fields are Kafka's names with underscores; see `BROKER_SETTINGS` for units and meaning."""
 
+    advertised_listeners: str | None
     auto_create_topics_enable: bool
     broker_rack: str | None
     connections_max_idle_ms: int
@@ -182,6 +184,27 @@ def format_value(value: Value) -> str | None:
     return str(value)
 
 
+_WILDCARDS = ("", "0.0.0.0", "::", "*")
+
+
+def advertised_address(config: BrokerConfig, host: str, port: int) -> tuple[str, int]:
+    """(host, port) that clients are told, of a broker that listens on `host` and `port`.
+
+    Raises `ConfigurationError` for an `advertised.listeners` that is no PLAINTEXT://HOST:PORT.
+    """
+    listener = config.advertised_listeners
+    if listener is None or not listener.strip():
+        return (socket.gethostname() if host in _WILDCARDS else host), port
+    protocol, separator, address = listener.strip().rpartition("://")
+    name, colon, number = address.rpartition(":")
+    name = name.removeprefix("[").removesuffix("]")
+    if (separator and protocol != "PLAINTEXT") or not (colon and name and number.isdecimal() and int(number) < 65536):
+        raise ConfigurationError(
+            f"Invalid value {listener} for configuration advertised.listeners: it must be one PLAINTEXT://HOST:PORT"
+        )
+    return name, int(number)
+
+
 def parse_topic_overrides(overrides: Mapping[str, str | None]) -> dict[str, Value]:
     """A topic's own settings by name. Raises `ConfigurationError` for an unknown name, a null or a bad value."""
     parsed: dict[str, Value] = {}
@@ -237,6 +260,7 @@ class Settings:
         self.dynamic = parse_broker_settings(dynamic or {})
         self.broker = _build(BrokerConfig, {name: self._value(name) for name in BROKER_SETTINGS})
         self._topic_defaults = {name: self._topic_default(setting) for name, setting in TOPIC_SETTINGS.items()}
+        advertised_address(self.broker, "localhost", 0)
         if self.broker.default_replication_factor not in (1, -1):
             raise ConfigurationError(
                 "Invalid value for configuration default.replication.factor: one broker holds one replica"

@@ -361,6 +361,14 @@ def _broker(
 
 _OWN_BROKER_SETTINGS = (
     _broker(
+        "advertised.listeners",
+        Kind.STRING,
+        None,
+        "What clients are told to connect to, PLAINTEXT://HOST:PORT; where it is not set, the address that is listened on, "
+        "or the machine's name where that is every address.",
+        nullable=True,
+    ),
+    _broker(
         "auto.create.topics.enable",
         Kind.BOOLEAN,
         True,

@@ -21,7 +21,7 @@ from kafkalake.errors import KafkaLakeError
 from kafkalake.metadata import paths
 from kafkalake.metadata.publisher import Publisher, application_id, published_by, reconcile
 from kafkalake.metadata.schemas import PartitionRow, SegmentKey, SegmentRow, TopicPartition
-from kafkalake.metadata.store import MetadataStore
+from kafkalake.metadata.store import MetadataStore, PublishedState
 from kafkalake.storage.sealed_segment import SealedSegment
 
 logger = logging.getLogger(__name__)
@@ -48,6 +48,7 @@ class Publishing:
         self._publisher: Publisher | None = None
         self._partitions: dict[TopicPartition, Partition] = {}
         self._loop = asyncio.get_running_loop()
+        self._under_way: asyncio.Future[bool] | None = None
 
     @property
     def publisher(self) -> Publisher:
@@ -98,7 +99,9 @@ class Publishing:
                 await self._publish()
 
     async def finish(self) -> None:
-        """Publish what is left. One failure is tried again; then the next start repairs it."""
+        """Publish what is left, after what is under way. One failure is tried again; then the next start repairs it."""
+        if self._under_way is not None:
+            await self._under_way
         for _ in range(2):
             if not self.publisher.pending or await self._publish():
                 return
@@ -108,6 +111,11 @@ class Publishing:
         state = publisher.take(self._clock.monotonic_ms(), self._clock.now_ms())
         if state is None:
             return True
+        # A commit goes on when the task that waits for it is cancelled at the stop; `finish` then waits for it.
+        self._under_way = asyncio.ensure_future(self._commit(publisher, state))
+        return await asyncio.shield(self._under_way)
+
+    async def _commit(self, publisher: Publisher, state: PublishedState) -> bool:
         try:
             await self._run_blocking(lambda: self._store.publish(state))
         except Exception as error:

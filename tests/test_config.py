@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import socket
 from dataclasses import fields
 
 import pytest
 
-from kafkalake.config import BrokerConfig, ConfigSource, Settings, TopicConfig, parse, parse_topic_overrides
+from kafkalake.config import (
+    BrokerConfig,
+    ConfigSource,
+    Settings,
+    TopicConfig,
+    advertised_address,
+    parse,
+    parse_topic_overrides,
+)
 from kafkalake.config_definitions import BROKER_SETTINGS, TOPIC_SETTINGS
 from kafkalake.errors import ConfigurationError
 
@@ -72,3 +81,27 @@ def test_what_is_said_of_a_bad_setting(name: str, text: str, said: str) -> None:
 
 def test_several_policies_may_be_given() -> None:
     assert Settings({"log.cleanup.policy": "compact, delete"}).topic({}).cleanup_policy == "compact, delete"
+
+
+@pytest.mark.parametrize(
+    ("listener", "address"),
+    [
+        (None, ("10.0.0.1", 9092)),
+        ("PLAINTEXT://kafka.example:1234", ("kafka.example", 1234)),
+        ("kafka.example:1234", ("kafka.example", 1234)),
+        ("PLAINTEXT://[::1]:1", ("::1", 1)),
+    ],
+)
+def test_what_clients_are_told(listener: str | None, address: tuple[str, int]) -> None:
+    settings = Settings({} if listener is None else {"advertised.listeners": listener})
+    assert advertised_address(settings.broker, "10.0.0.1", 9092) == address
+
+
+def test_every_address_is_told_as_the_machines_name() -> None:
+    assert advertised_address(Settings().broker, "0.0.0.0", 1) == (socket.gethostname(), 1)
+
+
+@pytest.mark.parametrize("listener", ["SSL://a:1", "PLAINTEXT://a", "PLAINTEXT://:1", "PLAINTEXT://a:70000"])
+def test_a_listener_that_cannot_be_advertised(listener: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"advertised\.listeners"):
+        Settings({"advertised.listeners": listener})
