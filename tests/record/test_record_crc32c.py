@@ -1,0 +1,43 @@
+"""The checksum is CRC32C, on a processor with the instruction and on one without."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import crc32c as reference
+import numpy as np
+import pytest
+
+from kafkalake.record import crc32c
+
+
+def without_instruction(directory: Path) -> ModuleType:
+    """The module as a processor without SSE 4.2 would load it."""
+    source = Path(crc32c.__file__).read_text()
+    lines = ["_HARDWARE = False" if line.startswith("_HARDWARE = ") else line for line in source.splitlines()]
+    assert "_HARDWARE = False" in lines
+    path = directory / "crc32c_in_tables.py"
+    path.write_text("\n".join(lines))
+    spec = importlib.util.spec_from_file_location("crc32c_in_tables", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_both_ways_give_the_checksum_of_rfc_3720(tmp_path: Path) -> None:
+    data = np.frombuffer(os.urandom(10_000), dtype=np.uint8)
+    for module in (crc32c, without_instruction(tmp_path)):
+        for start, end in [(0, 0), (0, 1), (3, 10), (1, 9), (5, 1_234), (0, 10_000)]:
+            assert int(module.checksum(data, start, end)) == reference.crc32c(data[start:end].tobytes())
+
+
+@pytest.mark.parametrize(("data", "expected"), [(b"123456789", 0xE3069283), (bytes(32), 0x8A9136AA), (b"", 0)])
+def test_known_checksums(data: bytes, expected: int) -> None:
+    assert int(crc32c.checksum(np.frombuffer(data, dtype=np.uint8), 0, len(data))) == expected
