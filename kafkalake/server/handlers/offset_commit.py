@@ -1,8 +1,8 @@
-"""OffsetCommit (8), versions 2-10: commit offsets of a group; answered when they are durable in the journal.
+"""OffsetCommit (8), versions 2-9: commit offsets of a group; answered when they are durable in the journal.
 
 - 2-4: how long they are to be kept (-1: the broker's setting). 6: leader epochs. 7: `group_instance_id`. 8: flexible.
-- 9: GROUP_ID_NOT_FOUND where a member's group is not there; before, ILLEGAL_GENERATION (KIP-848). 10: topics by id.
-- A partition that does not exist gets UNKNOWN_TOPIC_OR_PARTITION (an unknown id UNKNOWN_TOPIC_ID), and the others are committed.
+- 9: GROUP_ID_NOT_FOUND where a member's group is not there; before, ILLEGAL_GENERATION (KIP-848).
+- A partition that does not exist gets UNKNOWN_TOPIC_OR_PARTITION, and the others are committed.
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ from kafkalake.errors import GroupIdNotFoundError, IllegalGenerationError, Kafka
 from kafkalake.server.authorizer import Operation
 from kafkalake.server.group_lookup import check_group
 from kafkalake.server.request import Request
-from kafkalake.server.topic_lookup import find_topic, find_topic_by_id
+from kafkalake.server.topic_lookup import find_topic
 
 _GROUP_NOT_FOUND_VERSION = 9
-_TOPIC_ID_VERSION = 10
 
 
 def handle(request: Request) -> None:
@@ -44,7 +43,6 @@ def handle(request: Request) -> None:
                 each.committed_offset,
                 getattr(each, "committed_leader_epoch", -1),
                 each.committed_metadata or "",
-                getattr(topic, "topic_id", None),
             )
             for each in topic.partitions
         ]
@@ -60,8 +58,6 @@ def handle(request: Request) -> None:
 
 
 def _name_of(request: Request, topic: Any) -> str:
-    if request.version >= _TOPIC_ID_VERSION:
-        return find_topic_by_id(request, Operation.READ, topic.topic_id).name
     try:
         return find_topic(request, Operation.READ, topic.name).name
     except UnknownTopicOrPartitionError:
@@ -73,8 +69,7 @@ def _reply(request: Request, refused: dict[int, KafkaError], names: dict[int, st
         {
             "topics": [
                 {
-                    "name": getattr(topic, "name", ""),
-                    "topic_id": getattr(topic, "topic_id", None),
+                    "name": topic.name,
                     "partitions": [
                         {
                             "partition_index": each.partition_index,

@@ -1,8 +1,8 @@
-"""OffsetFetch (9), versions 1-10: committed offsets of groups.
+"""OffsetFetch (9), versions 1-9: committed offsets of groups.
 
 - 2: null topics mean all that have an offset; an error of the whole group stands at the top. 5: leader epochs. 6: flexible.
 - 7: `require_stable`, UNSTABLE_OFFSET_COMMIT while a transaction may still change an offset (KIP-447). 8: several groups
-  (KIP-709). 9: member id and epoch of the consumer protocol (KIP-848), which classic groups do not look at. 10: topics by id.
+  (KIP-709). 9: member id and epoch of the consumer protocol (KIP-848), which classic groups do not look at.
 - Where there is no offset: -1, leader epoch -1, no error.
 """
 
@@ -10,18 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
-from uuid import UUID
 
 from kafkalake.broker.groups.offsets import PartitionKey
 from kafkalake.broker.groups.records import CommittedOffset
-from kafkalake.errors import KafkaError
+from kafkalake.errors import KafkaError, TopicAuthorizationError
 from kafkalake.server.authorizer import Operation
 from kafkalake.server.group_lookup import check_group
 from kafkalake.server.request import Request
-from kafkalake.server.topic_lookup import allows_topic, find_topic, find_topic_by_id
+from kafkalake.server.topic_lookup import allows_topic
 
 _GROUPS_VERSION = 8
-_TOPIC_ID_VERSION = 10
 _NONE = {"committed_offset": -1, "committed_leader_epoch": -1, "metadata": "", "error_code": 0}
 
 
@@ -59,29 +57,25 @@ def _refused(request: Request, topics: Any, error: KafkaError) -> list[dict[str,
 def _some(request: Request, group_id: str, topics: Iterable[Any]) -> list[dict[str, Any]]:
     answers = []
     for topic in topics:
-        topic_id: UUID | None = getattr(topic, "topic_id", None)
-        answer: dict[str, Any] = {"name": getattr(topic, "name", ""), "topic_id": topic_id}
+        answer: dict[str, Any] = {"name": topic.name}
         try:
-            name = _name_of(request, topic)
+            _check(request, topic.name)
         except KafkaError as error:
             answer["partitions"] = [
                 {**_NONE, "partition_index": index, "error_code": error.code} for index in topic.partition_indexes
             ]
         else:
-            found = _fetch(request, group_id, [(name, index) for index in topic.partition_indexes])
-            answer["partitions"] = [_partition(index, found[name, index]) for index in topic.partition_indexes]
+            found = _fetch(request, group_id, [(topic.name, index) for index in topic.partition_indexes])
+            answer["partitions"] = [_partition(index, found[topic.name, index]) for index in topic.partition_indexes]
         answers.append(answer)
     if not answers:
         _fetch(request, group_id, [])  # whether the group is ours
     return answers
 
 
-def _name_of(request: Request, topic: Any) -> str:
-    if request.version >= _TOPIC_ID_VERSION:
-        return find_topic_by_id(request, Operation.DESCRIBE, topic.topic_id).name
-    if topic.name in request.context.broker.topics:
-        return find_topic(request, Operation.DESCRIBE, topic.name).name
-    return str(topic.name)
+def _check(request: Request, name: str) -> None:
+    if not allows_topic(request, Operation.DESCRIBE, name):
+        raise TopicAuthorizationError()
 
 
 def _all(request: Request, group_id: str) -> list[dict[str, Any]]:
@@ -90,14 +84,7 @@ def _all(request: Request, group_id: str) -> list[dict[str, Any]]:
     for (name, index), committed in found.items():
         if allows_topic(request, Operation.DESCRIBE, name):
             by_topic.setdefault(name, []).append(_partition(index, committed))
-    topics = request.context.broker.topics
-    answers = []
-    for name, partitions in by_topic.items():
-        topic = topics.find(name)
-        if topic is not None or request.version < _TOPIC_ID_VERSION:
-            topic_id = None if topic is None else topic.topic_id
-            answers.append({"name": name, "topic_id": topic_id, "partitions": partitions})
-    return answers
+    return [{"name": name, "partitions": partitions} for name, partitions in by_topic.items()]
 
 
 def _fetch(
