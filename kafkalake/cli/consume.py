@@ -145,7 +145,7 @@ def consume(
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
     json: Json = False,
 ) -> None:
-    """Print records of a topic: new ones as they come, or from an offset, a time, the beginning."""
+    """Print records of a topic: new ones, or from an offset, a time, the beginning."""
     from kafkalake.cli import record_output
 
     if sum([from_beginning, offset is not None, from_time is not None]) > 1:

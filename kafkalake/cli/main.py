@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from kafkalake import __version__
-from kafkalake.cli import broker, consume, log, produce, sql, topics
+from kafkalake.cli import broker, consume, groups, log, produce, sql, topics
 from kafkalake.cli.output import Failure, OutputClosed, UsageProblem, close_names, show_error, silence, write_line
 
 START_A_BROKER = "Is a broker running there? Start one with:  kafkalake broker start --lake ./lake"
@@ -56,10 +56,11 @@ def _root(
     pass
 
 
-ORDER = ("broker", "topics", "produce", "consume", "sql", "log")
+ORDER = ("broker", "topics", "groups", "produce", "consume", "sql", "log")
 RUN, DATA, INSPECT = "Run", "Records", "The lake"
 app.add_typer(broker.app, name="broker", rich_help_panel=RUN)
 app.add_typer(topics.app, name="topics", rich_help_panel=RUN)
+app.add_typer(groups.app, name="groups", rich_help_panel=RUN)
 app.command("produce", rich_help_panel=DATA, epilog=produce.EXAMPLES)(produce.produce)
 app.command("consume", rich_help_panel=DATA, epilog=consume.EXAMPLES)(consume.consume)
 app.command("sql", rich_help_panel=INSPECT, epilog=sql.EXAMPLES)(sql.sql)
@@ -104,6 +105,15 @@ def _tidy(command: Any) -> None:
             parameter.metavar = ""
         if parameter.name in ("install_completion", "show_completion"):
             parameter.hidden = True
+    help_option = command.get_help_option
+
+    def without_type(context: Any) -> Any:
+        option = help_option(context)
+        if option is not None:
+            option.metavar = ""
+        return option
+
+    command.get_help_option = without_type
     inner = getattr(command, "commands", {})
     if set(ORDER) == set(inner):
         command.commands = {name: inner[name] for name in ORDER}

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 
 PIPED_WIDTH = 10_000
+NARROWEST = 8
+GAP = 3
 
 
 class UsageProblem(Exception):
@@ -82,11 +84,16 @@ def error_console() -> Console:
 def table(
     title: str | None, columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Iterable[str] = ()
 ) -> None:
-    """Draw a table on the terminal. `right`: columns of numbers."""
+    """Draw a table, a line a row; what is too wide for the terminal is cut. `right`: columns of numbers."""
     from rich import box
+    from rich.cells import cell_len
     from rich.table import Table
     from rich.text import Text
 
+    cells = [["" if value is None else str(value).replace("\n", "\\n") for value in row] for row in rows]
+    natural = [max([cell_len(name), *(cell_len(row[index]) for row in cells)]) for index, name in enumerate(columns)]
+    printer = console()
+    widths = fit(natural, printer.width - GAP * len(columns) - 1)
     drawn = Table(
         title=title,
         title_justify="left",
@@ -96,11 +103,30 @@ def table(
         pad_edge=False,
     )
     numbers = set(right)
-    for column in columns:
-        drawn.add_column(column, justify="right" if column in numbers else "left", no_wrap=True, overflow="ellipsis")
-    for row in rows:
-        drawn.add_row(*(Text("" if value is None else str(value)) for value in row))
-    console().print(drawn)
+    for column, width in zip(columns, widths, strict=True):
+        justify: Any = "right" if column in numbers else "left"
+        drawn.add_column(Text(column), justify=justify, no_wrap=True, overflow="ellipsis", width=width)
+    for row in cells:
+        drawn.add_row(*map(Text, row))
+    printer.print(drawn, crop=False, overflow="ignore", no_wrap=True)
+
+
+def fit(widths: Sequence[int], available: int) -> list[int]:
+    """Column widths that fit: the widest give way, down to `NARROWEST`; narrower ones keep what they need.
+
+    `[3, 100, 40]` in 80: the wide ones share what the narrow one leaves, `[3, 38, 38]`.
+    """
+    fitted = list(widths)
+    while (excess := sum(fitted) - available) > 0:
+        widest = max(fitted)
+        if widest <= NARROWEST:
+            break
+        second = max((width for width in fitted if width < widest), default=0)
+        wide = [index for index, width in enumerate(fitted) if width == widest]
+        cut = max(1, min(widest - max(second, NARROWEST), -(-excess // len(wide))))
+        for index in wide:
+            fitted[index] -= cut
+    return fitted
 
 
 def note(text: str) -> None:

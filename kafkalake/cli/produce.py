@@ -322,6 +322,6 @@ def _summarise(topic: str, sent: Sent, seconds: float, quiet: bool, json: bool) 
             }
         )
     elif not quiet:
-        rate = sent.records / max(seconds, 0.001)
         noun = "record" if sent.records == 1 else "records"
-        note(f"{sent.records:,} {noun} ({size(sent.bytes)}) to {topic} in {seconds:.1f} s, {rate:,.0f} records/s")
+        rate = f", {sent.records / seconds:,.0f} records/s" if sent.records >= 1_000 else ""
+        note(f"{sent.records:,} {noun} ({size(sent.bytes)}) to {topic} in {seconds:.1f} s{rate}")

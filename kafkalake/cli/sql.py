@@ -72,7 +72,10 @@ def sql(
     ] = SHOWN_ROWS,
     json: Json = False,
 ) -> None:
-    """Query topics with SQL, straight from their files: no broker, no JVM. It sees the last acknowledged record."""
+    """Query topics with SQL, straight from their files.
+
+    No broker and no JVM is needed; the last acknowledged record is there.
+    """
     text = query if query not in (None, "-") else "" if sys.stdin.isatty() else sys.stdin.read()
     if not text or not text.strip():
         raise UsageProblem('no query given: kafkalake sql "SELECT ..." --lake DIR')

@@ -1,5 +1,5 @@
 """Fixtures of the command line's tests; see `command_line.py`."""
 
-from command_line import kafkalake, on
+from command_line import kafkalake, on, process
 
-__all__ = ["kafkalake", "on"]
+__all__ = ["kafkalake", "on", "process"]

@@ -140,10 +140,10 @@ def test_a_long_table_says_what_is_left_out(kafkalake: Run, lake: str) -> None:
     assert ended.stderr.startswith("The first 10 rows;")
 
 
-def test_a_query_from_stdin(kafkalake: Run, lake: str) -> None:
-    ended = kafkalake("sql", "--lake", lake, "--csv", stdin="SELECT\n  max(partition) AS p\nFROM clicks\n")
+def test_a_query_from_stdin(process: Run, lake: str) -> None:
+    ended = process("sql", "--lake", lake, "--csv", stdin="SELECT\n  max(partition) AS p\nFROM clicks\n")
     assert (ended.code, ended.stdout) == (0, "p\n1\n")
-    nothing = kafkalake("sql", "--lake", lake)
+    nothing = process("sql", "--lake", lake)
     assert (nothing.code, nothing.stderr[:22]) == (2, "error: no query given:")
 
 
@@ -167,9 +167,9 @@ def test_queries_that_cannot_run_are_explained(kafkalake: Run, lake: str, text: 
     assert len(ended.stderr.splitlines()) <= 2
 
 
-def test_a_query_that_ends_early_ends_cleanly(kafkalake: Run, lake: str) -> None:
+def test_a_query_that_ends_early_ends_cleanly(process: Run, lake: str) -> None:
     for _ in range(3):
-        ended = kafkalake("sql", "SELECT * FROM clicks LIMIT 1", "--lake", lake, "--csv")
+        ended = process("sql", "SELECT * FROM clicks LIMIT 1", "--lake", lake, "--csv")
         assert (ended.code, ended.stderr, len(ended.stdout.splitlines())) == (0, "", 2)
 
 
@@ -271,22 +271,22 @@ def test_a_broker_prints_where_it_listens_and_ctrl_c_stops_it(tmp_path: Path) ->
         broker.wait()
 
 
-def test_a_broker_that_cannot_start_says_why(kafkalake: Run, tmp_path: Path, broker: Kafkalake) -> None:
+def test_a_broker_that_cannot_start_says_why(process: Run, tmp_path: Path, broker: Kafkalake) -> None:
     lake = str(tmp_path / "lake")
     address = f"127.0.0.1:{free_port()}"
-    typo = kafkalake("broker", "start", "--lake", lake, "--listen", address, "--config", "num.partition=3")
+    typo = process("broker", "start", "--lake", lake, "--listen", address, "--config", "num.partition=3")
     assert (typo.code, typo.stdout) == (1, "")
     assert "did you mean 'num.partitions'" in typo.stderr
-    value = kafkalake("broker", "start", "--lake", lake, "--listen", address, "--config", "num.partitions=three")
+    value = process("broker", "start", "--lake", lake, "--listen", address, "--config", "num.partitions=three")
     assert (value.code, value.stdout) == (1, "")
     assert "num.partitions" in value.stderr
-    taken = kafkalake("broker", "start", "--lake", lake, "--listen", broker.bootstrap_servers)
+    taken = process("broker", "start", "--lake", lake, "--listen", broker.bootstrap_servers)
     assert (taken.code, taken.stdout) == (1, "")
     assert f"cannot listen on {broker.bootstrap_servers}" in taken.stderr
-    second = kafkalake("broker", "start", "--lake", str(broker.lake), "--listen", address)
+    second = process("broker", "start", "--lake", str(broker.lake), "--listen", address)
     assert (second.code, second.stdout) == (1, "")
     assert f"pid {broker.pid}" in second.stderr
     assert broker.bootstrap_servers in second.stderr
     (tmp_path / "file").write_text("")
-    file = kafkalake("broker", "start", "--lake", str(tmp_path / "file"))
+    file = process("broker", "start", "--lake", str(tmp_path / "file"))
     assert (file.code, file.stderr) == (2, f"error: --lake {tmp_path}/file is a file; it takes a directory\n")

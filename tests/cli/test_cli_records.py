@@ -62,8 +62,9 @@ def console_consumer(broker: BrokerProcess, topic: str, count: int, *properties:
     return "".join(line + "\n" for line in kept).encode()
 
 
-def test_lines_from_a_pipe(on: Run, topic: str) -> None:
-    sent = on("produce", topic, stdin="first\n\nthird without an end\r\nlast")
+def test_lines_from_a_pipe(on: Run, process: Run, any_broker: BrokerProcess, topic: str) -> None:
+    servers = {"KAFKALAKE_BOOTSTRAP_SERVERS": any_broker.bootstrap_servers}
+    sent = process("produce", topic, environment=servers, stdin="first\n\nthird without an end\r\nlast")
     assert (sent.code, sent.stdout) == (0, "")
     assert sent.stderr.startswith("4 records (")
     read = on("consume", topic, "--from-beginning", "--exit-at-end")

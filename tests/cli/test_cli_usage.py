@@ -52,24 +52,24 @@ def test_importing_the_command_line_imports_nothing_heavy() -> None:
     assert (ended.stdout, ended.stderr) == ("[]\n", "")
 
 
-def test_help_is_quick(kafkalake: Run) -> None:
+def test_help_is_quick(process: Run) -> None:
     """0.3 s on an idle machine of 2 cores; the bound leaves room for a busy one."""
 
     def seconds() -> float:
         started = time.monotonic()
-        assert kafkalake("--help").code == 0
+        assert process("--help").code == 0
         return time.monotonic() - started
 
     assert min(seconds() for _ in range(5)) < 1.0
 
 
-def test_the_version(kafkalake: Run) -> None:
-    ended = kafkalake("--version")
+def test_the_version(process: Run) -> None:
+    ended = process("--version")
     assert (ended.code, ended.stdout, ended.stderr) == (0, f"kafkalake {__version__}\n", "")
 
 
-def test_no_command_shows_help(kafkalake: Run) -> None:
-    ended = kafkalake()
+def test_no_command_shows_help(process: Run) -> None:
+    ended = process()
     assert ended.code == 2
     assert "Usage: kafkalake" in ended.stdout + ended.stderr
 
@@ -111,9 +111,9 @@ def test_a_broker_that_is_not_there_comes_with_advice(kafkalake: Run) -> None:
     assert "Traceback" not in ended.stderr
 
 
-def test_debug_shows_where(kafkalake: Run) -> None:
+def test_debug_shows_where(process: Run) -> None:
     server = f"127.0.0.1:{free_port()}"
-    ended = kafkalake("topics", "list", "-b", server, environment={"KAFKALAKE_DEBUG": "1"})
+    ended = process("topics", "list", "-b", server, environment={"KAFKALAKE_DEBUG": "1"})
     assert ended.code == 1
     assert "Traceback" in ended.stderr
 

@@ -1,0 +1,125 @@
+"""`kafkalake groups` against both brokers, with a librdkafka consumer as the member."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Iterator
+
+import confluent_kafka
+import pytest
+from command_line import Run
+from kafka_reference import BrokerProcess, create_topic
+
+TIMEOUT_S = 30
+
+
+@pytest.fixture
+def written(any_broker: BrokerProcess, topic: str) -> str:
+    """A topic of two partitions with ten records each."""
+    create_topic(any_broker, topic, partitions=2)
+    producer = confluent_kafka.Producer({"bootstrap.servers": any_broker.bootstrap_servers})
+    for number in range(20):
+        producer.produce(topic, b"%d" % number, partition=number % 2, timestamp=1_700_000_000_000 + number)
+    assert producer.flush(TIMEOUT_S) == 0
+    return topic
+
+
+@pytest.fixture
+def group() -> str:
+    return f"group-{uuid.uuid4().hex[:10]}"
+
+
+@pytest.fixture
+def member(any_broker: BrokerProcess, written: str, group: str) -> Iterator[confluent_kafka.Consumer]:
+    """A consumer that reads the topic alone and has committed (3, 4)."""
+    consumer = confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": any_broker.bootstrap_servers,
+            "group.id": group,
+            "client.id": "reader",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+        }
+    )
+    consumer.subscribe([written])
+    deadline = time.monotonic() + TIMEOUT_S
+    while len(consumer.assignment()) < 2:
+        assert time.monotonic() < deadline
+        consumer.poll(0.1)
+    offsets = [confluent_kafka.TopicPartition(written, 0, 3), confluent_kafka.TopicPartition(written, 1, 4)]
+    consumer.commit(offsets=offsets, asynchronous=False)
+    yield consumer
+    consumer.close()
+
+
+def test_a_group_with_a_member_is_shown(on: Run, member: confluent_kafka.Consumer, written: str, group: str) -> None:
+    assert group in on("groups", "list").stdout.splitlines()
+    (listed,) = [each for each in json.loads(on("groups", "list", "--json").stdout) if each["group"] == group]
+    assert (listed["state"], listed["protocolType"]) == ("Stable", "consumer")
+
+    described = on("groups", "describe", group)
+    assert (described.code, described.stderr) == (0, "")
+    header, first, second = (line.split() for line in described.stdout.splitlines())
+    assert header == "GROUP TOPIC PARTITION CURRENT-OFFSET LOG-END-OFFSET LAG CONSUMER-ID HOST CLIENT-ID".split()
+    assert first[:6] == [group, written, "0", "3", "10", "7"]
+    assert second[:6] == [group, written, "1", "4", "10", "6"]
+    assert first[7:] == ["/127.0.0.1", "reader"]
+
+    shown = json.loads(on("groups", "members", group, "--json").stdout)
+    assert (shown["state"], shown["assignor"]) == ("Stable", "range")
+    assert shown["members"][0]["partitions"] == [{"topic": written, "partition": index} for index in (0, 1)]
+    assert f"{written}:0,1" in on("groups", "members", group).stdout
+
+
+def test_a_group_with_members_is_neither_reset_nor_deleted(
+    on: Run, member: confluent_kafka.Consumer, group: str
+) -> None:
+    reset = on("groups", "reset-offsets", group, "--to-earliest", "--execute")
+    assert (reset.code, reset.stdout) == (1, "")
+    assert "has members" in reset.stderr
+    deleted = on("groups", "delete", group)
+    assert deleted.code == 1
+    assert "NON EMPTY GROUP" in deleted.stderr
+
+
+def test_offsets_are_reset(on: Run, member: confluent_kafka.Consumer, written: str, group: str) -> None:
+    member.close()
+
+    def offsets() -> list[int]:
+        return [row["currentOffset"] for row in json.loads(on("groups", "describe", group, "--json").stdout)]
+
+    def reset(*arguments: str) -> list[int]:
+        ended = on("groups", "reset-offsets", group, *arguments, "--json")
+        assert ended.code == 0, ended
+        return [row["newOffset"] for row in json.loads(ended.stdout)]
+
+    assert reset("--to-earliest") == [0, 0]
+    assert reset("--to-earliest", "--dry-run") == [0, 0]
+    assert offsets() == [3, 4]
+    assert reset("--to-earliest", "--execute") == [0, 0] == offsets()
+    assert reset("--to-latest", "--execute") == [10, 10] == offsets()
+    assert reset("--shift-by", "-3", "--topic", f"{written}:1", "--execute") == [7]
+    assert reset("--to-current") == [10, 7] == offsets()
+    assert reset("--to-offset", "99") == [10, 10]
+    assert reset("--to-datetime", str(1_700_000_000_000 + 10)) == [5, 5]
+    assert reset("--to-datetime", "2026-01-01T00:00:00Z") == [10, 10]
+
+    assert on("groups", "delete", group).stdout == f"Deleted group {group}.\n"
+    assert on("groups", "describe", group).code == 1
+
+
+def test_a_group_that_is_not_there(on: Run, written: str, group: str) -> None:
+    described = on("groups", "describe", group)
+    assert (described.code, described.stdout) == (1, "")
+    assert group in described.stderr
+    assert on("groups", "reset-offsets", group, "--to-latest").code == 1
+    made = on("groups", "reset-offsets", group, "--to-latest", "--topic", written, "--execute")
+    assert [line.split() for line in made.stdout.splitlines()[1:]] == [[group, written, str(i), "10"] for i in (0, 1)]
+    assert "no active members" in on("groups", "describe", group).stderr
+
+
+def test_wrong_use_is_said(kafkalake: Run, group: str) -> None:
+    for arguments in ([], ["--to-earliest", "--to-latest"], ["--to-earliest", "--execute", "--dry-run"]):
+        assert kafkalake("groups", "reset-offsets", group, *arguments).code == 2
