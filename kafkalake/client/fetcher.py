@@ -146,7 +146,7 @@ class Fetcher:
         self.end_offsets[partition] = int(part.last_stable_offset if self._read_committed else part.high_watermark)
         aborted = sorted((int(entry.first_offset), int(entry.producer_id)) for entry in part.aborted_transactions or ())
         aborting: set[int] = set()
-        for batch in decode_fetched(part.records or b""):
+        for batch in self._decoded(partition, part.records or b""):
             last = int(batch.header[at.BASE_OFFSET] + batch.header[at.LAST_OFFSET_DELTA])
             while aborted and aborted[0][0] <= last:
                 aborting.add(aborted.pop(0)[1])
@@ -157,6 +157,14 @@ class Fetcher:
                 if records.num_rows:
                     yield Fetched(partition, records, "LogAppendTime" if append_time else "CreateTime")
             self.positions[partition] = max(self.positions[partition], last + 1)
+
+    def _decoded(self, partition: int, data: bytes) -> Iterator[RecordBatch]:
+        """The batches in `data`; an error says where in the topic they stand."""
+        try:
+            yield from decode_fetched(data)
+        except KafkaError as error:
+            place = f"partition {self.topic}-{partition}, from offset {self.positions[partition]} on"
+            raise error_for_code(error.code, f"{place}: {error}") from error
 
     def _visible(self, batch: RecordBatch, aborting: set[int]) -> pa.RecordBatch | None:
         """The records of a batch; None for a control batch and, if read_committed, for an aborted one."""
