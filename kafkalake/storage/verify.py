@@ -81,11 +81,15 @@ def verify_partition(
     directory: Path, segments: Iterable[PublishedSegment] = (), partition: PublishedPartition | None = None
 ) -> list[Problem]:
     """What is wrong in one partition's directory, and between it and what was published of it."""
-    check = _PartitionCheck(directory)
-    try:
-        check.run(list(segments), partition)
-    except OSError as error:
-        check.add(error.filename or str(directory), -1, f"cannot be read: {error.strerror}")
+    rows = list(segments)
+    for _ in range(_ATTEMPTS):
+        check = _PartitionCheck(directory)
+        try:
+            check.run(rows, partition)
+        except OSError as error:
+            check.add(error.filename or str(directory), -1, f"cannot be read: {error.strerror}")
+        if not check.problems or not check.start_moved():
+            break  # else a broker took segments away meanwhile
     return check.problems
 
 
@@ -95,6 +99,14 @@ class _PartitionCheck:
         self._directory = str(directory)
         self._state_path = f"{self._directory}/{STATE_FILE}"
         self._verified: dict[int, Verified] = {}
+        self._start = -1
+
+    def start_moved(self) -> bool:
+        """Whether the log start is another than when the check began."""
+        with contextlib.suppress(OSError):
+            found = decode_state(read_file(REAL_FILES, self._state_path))
+            return found is not None and found[1].log_start_offset != self._start
+        return False
 
     def add(self, file: str, position: int, what: str) -> None:
         self.problems.append(Problem(file, position, what))
@@ -105,6 +117,7 @@ class _PartitionCheck:
         self._check_small_files(listing)
         if state is None:
             return
+        self._start = state.log_start_offset
         self._check_log(state, listing)
         self._check_published_segments(state, segments)
         if partition is not None:
@@ -177,7 +190,7 @@ class _PartitionCheck:
                 self.add(path, result.scan.end, f"state says that there are {state.active_position} bytes of messages")
             if result.content.next_offset != after:
                 self.add(path, result.scan.end, f"the offsets [{result.content.next_offset}, {after}) are missing")
-            earlier = self._check_earlier(base, result, earlier)
+            earlier = self._check_earlier(base, result, earlier) if result.content.next_offset == after else None
 
     def _check_earlier(self, base: int, result: Verified, earlier: int | None) -> int | None:
         """The time index's first entry against the segments before; returns the same for the next one.

@@ -173,14 +173,17 @@ class SegmentVerifier:
         except CorruptSegmentError as error:
             self._add(path, error.position, error.reason)
             return
-        known = {entry[:3] for entry in entries}
-        for expected in self._seen.aborted:
-            if expected[:3] not in known:
-                self._add(path, -1, f"the aborted transaction of producer {expected.producer_id} is missing")
-        right = {entry[:3] for entry in self._seen.aborted}
-        for entry in entries if sealed else ():
-            if entry[:3] not in right and entry.first_offset >= self._first_base:
-                self._add(path, -1, f"producer {entry.producer_id} aborted nothing at offset {entry.last_offset}")
+        # A transaction that began in a segment which is deleted by now began earlier than the messages here can tell.
+        right = {(entry.producer_id, entry.last_offset): entry.first_offset for entry in self._seen.aborted}
+        for entry in entries:
+            first = right.pop((entry.producer_id, entry.last_offset), None)
+            began_before = entry.first_offset < self._first_base
+            if (sealed or first is not None) and not began_before and first != entry.first_offset:
+                self._add(
+                    path, -1, f"producer {entry.producer_id} aborted no [{entry.first_offset}, {entry.last_offset}]"
+                )
+        for producer_id, last_offset in right:
+            self._add(path, -1, f"the transaction that producer {producer_id} aborted at {last_offset} is missing")
 
 
 def _joined(parts: list[Int64s]) -> Int64s:
