@@ -40,6 +40,11 @@ PRODUCE = Api(0, "Produce", 7, 12)
 FETCH = Api(1, "Fetch", 4, 12)  # later versions name topics by their id
 LIST_OFFSETS = Api(2, "ListOffsets", 2, 8)
 METADATA = Api(3, "Metadata", 5, 12)
+OFFSET_COMMIT = Api(8, "OffsetCommit", 6, 9)
+OFFSET_FETCH = Api(9, "OffsetFetch", 5, 7)  # later versions name several groups
+FIND_COORDINATOR = Api(10, "FindCoordinator", 1, 3)  # later versions name several groups
+DESCRIBE_GROUPS = Api(15, "DescribeGroups", 4, 6)
+LIST_GROUPS = Api(16, "ListGroups", 2, 5)
 API_VERSIONS = Api(18, "ApiVersions", 0, 3)
 CREATE_TOPICS = Api(19, "CreateTopics", 4, 7)
 DELETE_TOPICS = Api(20, "DeleteTopics", 1, 5)
@@ -47,7 +52,9 @@ DELETE_RECORDS = Api(21, "DeleteRecords", 0, 2)
 INIT_PRODUCER_ID = Api(22, "InitProducerId", 0, 4)
 DESCRIBE_CONFIGS = Api(32, "DescribeConfigs", 1, 4)
 CREATE_PARTITIONS = Api(37, "CreatePartitions", 0, 3)
+DELETE_GROUPS = Api(42, "DeleteGroups", 1, 2)
 INCREMENTAL_ALTER_CONFIGS = Api(44, "IncrementalAlterConfigs", 0, 1)
+OFFSET_DELETE = Api(47, "OffsetDelete", 0, 0)
 DESCRIBE_CLUSTER = Api(60, "DescribeCluster", 0, 1)
 
 

@@ -1,0 +1,248 @@
+"""Administration of groups: list, describe, delete, and their committed offsets.
+
+What concerns one group is asked of its coordinator. Errors of the broker are raised as the classes of `kafkalake.errors`.
+Source: Kafka protocol guide; the consumers' embedded protocol is `ConsumerProtocolAssignment` of Kafka's message definitions.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kafkalake.client.cluster import BrokerNode, Cluster
+from kafkalake.client.connection import Connection
+from kafkalake.client.requests import (
+    DELETE_GROUPS,
+    DESCRIBE_GROUPS,
+    FIND_COORDINATOR,
+    LIST_GROUPS,
+    OFFSET_COMMIT,
+    OFFSET_DELETE,
+    OFFSET_FETCH,
+    Api,
+)
+from kafkalake.errors import GroupIdNotFoundError, KafkaError, NonEmptyGroupError, error_for_code
+
+Partition = tuple[str, int]
+"""Topic and partition."""
+
+_GROUP_KEY_TYPE = 0
+_NO_GENERATION = -1
+
+
+@dataclass(frozen=True)
+class ListedGroup:
+    """A group of the cluster; `group_type` is "" where the broker does not say."""
+
+    group_id: str
+    protocol_type: str
+    state: str
+    group_type: str
+
+
+@dataclass(frozen=True)
+class GroupMember:
+    """A member; `partitions` is what it reads, as far as the group's protocol is the consumers'."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    host: str
+    partitions: tuple[Partition, ...]
+
+
+@dataclass(frozen=True)
+class Group:
+    """A group as its coordinator describes it."""
+
+    group_id: str
+    state: str
+    protocol_type: str
+    assignor: str
+    members: tuple[GroupMember, ...]
+    coordinator: BrokerNode
+
+
+@dataclass(frozen=True)
+class CommittedOffset:
+    """A committed offset."""
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+
+
+def list_groups(cluster: Cluster) -> list[ListedGroup]:
+    """All groups of all brokers, by name."""
+
+    def ask() -> list[ListedGroup]:
+        found = []
+        for node in cluster.brokers():
+            answer = cluster.broker(node.broker_id).request(LIST_GROUPS, {})
+            _raise(answer.error_code, "the list of groups")
+            found += [
+                ListedGroup(
+                    group.group_id,
+                    group.protocol_type,
+                    getattr(group, "group_state", ""),
+                    getattr(group, "group_type", ""),
+                )
+                for group in answer.groups
+            ]
+        return sorted(found, key=lambda group: group.group_id)
+
+    return cluster.retrying(ask)
+
+
+def describe_group(cluster: Cluster, group_id: str) -> Group:
+    """A group's state and members. Raises `GroupIdNotFoundError`."""
+
+    def ask() -> Group:
+        node, connection = _coordinator(cluster, group_id)
+        answer = connection.request(DESCRIBE_GROUPS, {"groups": (group_id,)})
+        (group,) = answer.groups
+        _raise(group.error_code, f"group '{group_id}'")
+        if group.group_state == "Dead":
+            raise GroupIdNotFoundError(f"group '{group_id}' does not exist")
+        members = tuple(
+            GroupMember(
+                member.member_id,
+                getattr(member, "group_instance_id", None),
+                member.client_id,
+                member.client_host,
+                decode_assignment(member.member_assignment) if group.protocol_type == "consumer" else (),
+            )
+            for member in group.members
+        )
+        return Group(group_id, group.group_state, group.protocol_type, group.protocol_data, members, node)
+
+    return cluster.retrying(ask)
+
+
+def delete_group(cluster: Cluster, group_id: str) -> None:
+    """Delete a group without members, with its offsets. Raises `NonEmptyGroupError`, `GroupIdNotFoundError`."""
+    try:
+        _ask(cluster, group_id, DELETE_GROUPS, {"groups_names": (group_id,)}, lambda answer: answer.results[0])
+    except NonEmptyGroupError:
+        raise NonEmptyGroupError(f"group '{group_id}' still has members") from None
+    except GroupIdNotFoundError:
+        raise GroupIdNotFoundError(f"group '{group_id}' does not exist") from None
+
+
+def committed_offsets(cluster: Cluster, group_id: str) -> dict[Partition, CommittedOffset]:
+    """All committed offsets of a group; none for a group that does not exist."""
+    answer = _ask(cluster, group_id, OFFSET_FETCH, {"group_id": group_id, "topics": None}, lambda answer: answer)
+    found = {}
+    for topic in answer.topics:
+        for each in topic.partitions:
+            _raise(each.error_code, f"partition {topic.name}-{each.partition_index}")
+            if each.committed_offset >= 0:
+                epoch = int(getattr(each, "committed_leader_epoch", -1))
+                found[str(topic.name), int(each.partition_index)] = CommittedOffset(
+                    int(each.committed_offset), epoch, each.metadata or ""
+                )
+    return found
+
+
+def commit_offsets(cluster: Cluster, group_id: str, offsets: Mapping[Partition, int]) -> None:
+    """Commit offsets for a group without members. Raises `UnknownMemberIdError` where it has some."""
+    topics = [
+        {
+            "name": topic,
+            "partitions": [
+                {
+                    "partition_index": index,
+                    "committed_offset": offsets[topic, index],
+                    "committed_leader_epoch": -1,
+                    "committed_metadata": "",
+                }
+                for index in indices
+            ],
+        }
+        for topic, indices in _by_topic(offsets).items()
+    ]
+    values = {
+        "group_id": group_id,
+        "generation_id_or_member_epoch": _NO_GENERATION,
+        "member_id": "",
+        "topics": topics,
+    }
+    if topics:
+        _check_partitions(_ask(cluster, group_id, OFFSET_COMMIT, values, _first_partition))
+
+
+def delete_offsets(cluster: Cluster, group_id: str, partitions: Iterable[Partition]) -> None:
+    """Forget committed offsets. Raises `GroupSubscribedToTopicError` for topics that the group reads now."""
+    topics = [
+        {"name": topic, "partitions": [{"partition_index": index} for index in indices]}
+        for topic, indices in _by_topic(partitions).items()
+    ]
+    answer = _ask(cluster, group_id, OFFSET_DELETE, {"group_id": group_id, "topics": topics}, lambda answer: answer)
+    _raise(answer.error_code, f"group '{group_id}'")
+    _check_partitions(answer)
+
+
+def decode_assignment(data: bytes) -> tuple[Partition, ...]:
+    """The partitions in a consumer's assignment, by topic and number; none where the bytes are something else."""
+    try:
+        (count,) = struct.unpack_from(">i", data, 2)
+        position = 6
+        partitions = []
+        for _ in range(count):
+            (length,) = struct.unpack_from(">h", data, position)
+            topic = bytes(data[position + 2 : position + 2 + length]).decode()
+            position += 2 + length
+            (numbers,) = struct.unpack_from(">i", data, position)
+            partitions += [(topic, number) for number in struct.unpack_from(f">{max(numbers, 0)}i", data, position + 4)]
+            position += 4 + 4 * max(numbers, 0)
+    except (struct.error, UnicodeDecodeError):
+        return ()
+    return tuple(sorted(partitions))
+
+
+def _coordinator(cluster: Cluster, group_id: str) -> tuple[BrokerNode, Connection]:
+    """The group's coordinator and a connection to it."""
+    answer = cluster.any_broker().request(FIND_COORDINATOR, {"key": group_id, "key_type": _GROUP_KEY_TYPE})
+    _raise(answer.error_code, f"the coordinator of group '{group_id}'")
+    node = BrokerNode(int(answer.node_id), answer.host, int(answer.port))
+    return node, cluster.broker(node.broker_id)
+
+
+def _ask(cluster: Cluster, group_id: str, api: Api, values: Mapping[str, Any], decisive: Any) -> Any:
+    """One request to the group's coordinator, tried again where the part that `decisive` takes out says so."""
+
+    def ask() -> Any:
+        _, connection = _coordinator(cluster, group_id)
+        answer = connection.request(api, values)
+        part = decisive(answer)
+        if part is not None:
+            _raise(getattr(part, "error_code", None), f"group '{group_id}'")
+        return answer
+
+    return cluster.retrying(ask)
+
+
+def _first_partition(answer: Any) -> Any:
+    return next((each for topic in answer.topics for each in topic.partitions), None)
+
+
+def _check_partitions(answer: Any) -> None:
+    for topic in answer.topics:
+        for each in topic.partitions:
+            _raise(each.error_code, f"partition {topic.name}-{each.partition_index}")
+
+
+def _by_topic(partitions: Iterable[Partition]) -> dict[str, Sequence[int]]:
+    found: dict[str, list[int]] = {}
+    for topic, index in sorted(partitions):
+        found.setdefault(topic, []).append(index)
+    return dict(found)
+
+
+def _raise(error_code: Any, subject: str) -> None:
+    code = 0 if error_code is None else int(error_code.value)
+    if code:
+        error: KafkaError = error_for_code(code, f"{subject}: {error_code.name.replace('_', ' ')}")
+        raise error
