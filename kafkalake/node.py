@@ -17,7 +17,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
-import gc
 import logging
 import os
 import signal
@@ -30,7 +29,7 @@ from typing import Any, TypeVar
 
 import uvloop
 
-from kafkalake import logs
+from kafkalake import logs, memory
 from kafkalake.broker.broker import Broker, Identity
 from kafkalake.broker.broker_settings import FILE_NAME as SETTINGS_FILE
 from kafkalake.broker.broker_settings import BrokerSettings
@@ -68,6 +67,7 @@ def run_broker(lake: Path, host: str, port: int, broker_id: int, overrides: Mapp
     from starting is said in one line on stderr, and the exit code is 1.
     """
     logs.write_to_stderr(overrides.get("log.level", "info") if overrides.get("log.level") in logs.LEVELS else "info")
+    memory.keep_buffers()
     node = Node(Path(lake), host, port, broker_id, overrides)
     try:
         code = uvloop.run(_run(node))
@@ -179,9 +179,7 @@ class Node:
             loop.create_task(self._keep_lease(lease)),
             loop.create_task(self._upkeep(broker)),
         ]
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(10_000, 20, 50)
+        memory.settle_collector()
         await listener.serve()
         logger.info(
             "broker started broker=%d address=%s:%d lake=%s topics=%d",

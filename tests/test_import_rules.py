@@ -10,7 +10,7 @@ import pytest
 PACKAGE = Path(__file__).resolve().parent.parent / "kafkalake"
 
 LEAVES = {"errors", "clock", "config", "config_definitions", "__init__", "__version__"}
-ROOT = {"node", "publishing", "group_publishing", "logs", "warm", "dataset", "__main__"}
+ROOT = {"node", "publishing", "group_publishing", "logs", "memory", "warm", "dataset", "__main__"}
 MAY_IMPORT = {
     "record": {"errors"},
     "storage": {"record", "errors", "clock"},

@@ -1,0 +1,35 @@
+"""How the process keeps memory: glibc's allocator told to hold on to what it will need again in a moment.
+
+A broker takes and frees buffers of up to a few megabytes thousands of times a second. By default glibc maps each of the large ones
+anew and gives it back, and the kernel finds and clears every page again: measured on a virtual machine, half the system time of
+serving consumers. Here buffers of up to 8 MiB come from the heap, and up to 64 MiB of free heap is kept.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import sys
+
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_MAPPED_FROM_BYTES = 8 * 1024 * 1024
+_KEPT_BYTES = 64 * 1024 * 1024
+
+
+def keep_buffers() -> None:
+    """Tell glibc; does nothing where there is another C library."""
+    if not sys.platform.startswith("linux"):
+        return
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):
+        return
+    mallopt(_M_MMAP_THRESHOLD, _MAPPED_FROM_BYTES)
+    mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
+
+
+def settle_collector() -> None:
+    """After the start: what is there now stays, so the collector need not look at it again; then collect less often."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 50)
