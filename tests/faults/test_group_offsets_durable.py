@@ -1,0 +1,128 @@
+"""Committed offsets: acknowledged is durable, in Delta soon and once, and the journal behind them stays short."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from contract.test_groups_contract import enter
+from contract.wire_client import WireClient, code, create_topic
+from deltalake import DeltaTable
+from kafka_reference import Kafkalake
+
+from kafkalake.storage.state import read_state
+
+PARTITIONS = 100
+TIMEOUT_S = 30
+ONE_JOURNAL = {"offsets.topic.num.partitions": "1"}
+
+
+def wait_for(condition: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + TIMEOUT_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def coordinator(broker: Kafkalake, group: str) -> WireClient:
+    client = WireClient(broker.bootstrap_servers)
+    found = client.call("FindCoordinator", 4, key_type=0, coordinator_keys=[group]).coordinators[0]
+    assert code(found.error_code) == 0
+    return client
+
+
+def commit(client: WireClient, group: str, offsets: dict[int, int]) -> None:
+    partitions = [
+        {"partition_index": index, "committed_offset": offset, "committed_metadata": ""}
+        for index, offset in offsets.items()
+    ]
+    topics = [{"name": "clicks", "partitions": partitions}]
+    answer = client.call(
+        "OffsetCommit", 8, group_id=group, generation_id_or_member_epoch=-1, member_id="", topics=topics
+    )
+    assert {code(each.error_code) for each in answer.topics[0].partitions} == {0}
+
+
+def committed(client: WireClient, group: str) -> dict[int, int]:
+    answer = client.call("OffsetFetch", 7, group_id=group, topics=None, require_stable=False)
+    assert code(answer.error_code) == 0
+    return {each.partition_index: each.committed_offset for topic in answer.topics for each in topic.partitions}
+
+
+def rows(lake: Path) -> list[dict[str, Any]]:
+    return DeltaTable(lake / "metadata" / "group_offsets").to_pyarrow_table().to_pylist()
+
+
+def test_a_commit_is_in_delta_within_the_publish_interval(kafkalake_broker: Any) -> None:
+    broker = kafkalake_broker()
+    with coordinator(broker, "etl") as client:
+        create_topic(client, "clicks", 1)
+        commit(client, "etl", {0: 42})
+        began = time.monotonic()
+        wait_for(lambda: rows(broker.lake))
+        assert time.monotonic() - began < 5  # 1 s, and what a busy machine adds
+    (row,) = rows(broker.lake)
+    assert (row["group"], row["topic"], row["partition"], row["offset"]) == ("etl", "clicks", 0, 42)
+
+
+@pytest.mark.parametrize("interval_ms", ["20", "100000"])
+def test_what_was_acknowledged_survives_kills_and_is_published_once(kafkalake_broker: Any, interval_ms: str) -> None:
+    """With the long interval nothing but the stop publishes: everything is replayed from the journal."""
+    broker = kafkalake_broker(settings={"metadata.publish.interval.ms": interval_ms, **ONE_JOURNAL})
+    with coordinator(broker, "etl") as client:
+        create_topic(client, "clicks", 8)
+    acknowledged: dict[int, int] = {}
+    for kill in range(4):
+        with coordinator(broker, "etl") as client:
+            assert committed(client, "etl") == acknowledged
+            for number in range(60):
+                offsets = {number % 8: kill * 1_000 + number, (number + 3) % 8: kill * 1_000 + number}
+                commit(client, "etl", offsets)
+                acknowledged |= offsets
+        broker.kill()
+        broker.start()
+    broker.restart()
+    with coordinator(broker, "etl") as client:
+        assert committed(client, "etl") == acknowledged
+    published = rows(broker.lake)
+    places = [(row["partition"], row["journal_offset"]) for row in published]
+    assert len(places) == len(set(places))
+    newest = {row["partition"]: row["offset"] for row in sorted(published, key=lambda row: row["journal_offset"])}
+    assert newest == acknowledged
+
+
+def test_the_journal_is_trimmed_and_groups_are_not_lost(kafkalake_broker: Any) -> None:
+    broker = kafkalake_broker(settings={"metadata.publish.interval.ms": "100", **ONE_JOURNAL})
+    state = broker.lake / "logs" / "0" / "__consumer_offsets-0" / "state"
+    with coordinator(broker, "stable") as client:
+        create_topic(client, "clicks", PARTITIONS)
+        member = enter(client, "stable")
+        for number in range(60):
+            commit(client, "etl", dict.fromkeys(range(PARTITIONS), number))
+        wait_for(lambda: (found := read_state(state)) is not None and found.log_start_offset >= 5_000)
+        for number in range(60, 80):
+            commit(client, "etl", dict.fromkeys(range(PARTITIONS), number))
+    broker.kill()
+    broker.start()
+    with coordinator(broker, "stable") as client:
+        assert committed(client, "etl") == dict.fromkeys(range(PARTITIONS), 79)
+        (group,) = client.call("DescribeGroups", 5, groups=["stable"]).groups
+        assert (group.group_state, [each.member_id for each in group.members]) == ("Stable", [member.member_id])
+        beat = client.call("Heartbeat", 4, group_id="stable", generation_id=1, member_id=member.member_id)
+        assert code(beat.error_code) == 0
+
+
+def test_offsets_of_a_deleted_topic_go(kafkalake_broker: Any) -> None:
+    broker = kafkalake_broker(settings={"metadata.publish.interval.ms": "50"})
+    with coordinator(broker, "etl") as client:
+        create_topic(client, "clicks", 1)
+        commit(client, "etl", {0: 42})
+        client.call("DeleteTopics", 5, topic_names=["clicks"], timeout=10_000)
+        wait_for(lambda: not committed(client, "etl"))
+        wait_for(lambda: any(row["offset"] is None for row in rows(broker.lake)))
+    broker.restart()
+    with coordinator(broker, "etl") as client:
+        assert committed(client, "etl") == {}
