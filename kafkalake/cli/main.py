@@ -115,8 +115,8 @@ def _tidy(command: Any) -> None:
 
     command.get_help_option = without_type
     inner = getattr(command, "commands", {})
-    if set(ORDER) == set(inner):
-        command.commands = {name: inner[name] for name in ORDER}
+    if set(ORDER) <= set(inner):
+        command.commands = {name: inner[name] for name in (*ORDER, *inner)}
     for subcommand in inner.values():
         _tidy(subcommand)
 

@@ -148,10 +148,10 @@ class Cluster:
     def leader(self, topic: str, partition: int) -> int:
         """The broker id of a partition's leader. Raises `UnknownTopicOrPartitionError`, `LeaderNotAvailableError`."""
         info = self._topics.get(topic)
-        if info is None:
+        if info is None or partition >= len(info.partitions):
             info = self.topic(topic)
         if not 0 <= partition < len(info.partitions):
-            raise UnknownTopicOrPartitionError(
+            raise _missing(
                 f"topic '{topic}' has no partition {partition}; it has {len(info.partitions)}, numbered from 0"
             )
         leader = info.partitions[partition].leader
@@ -191,7 +191,7 @@ class Cluster:
             pause_ms = min(2 * pause_ms, LONGEST_PAUSE_MS)
         if isinstance(error, LeaderNotAvailableError):
             raise error
-        raise UnknownTopicOrPartitionError(f"topic '{name}' does not exist{self._close_names(name)}")
+        raise _missing(f"topic '{name}' does not exist{self._close_names(name)}")
 
     def refresh(self, topics: Iterable[str] | None, *, create: bool = False) -> dict[str, KafkaError]:
         """Fetch metadata of the brokers and of the named topics (None: all). Returns the error of each topic that has one."""
@@ -268,6 +268,13 @@ class Cluster:
         self.refresh(None)
         close: Sequence[str] = difflib.get_close_matches(name, list(self._topics), n=2, cutoff=0.6)
         return f"; did you mean {' or '.join(repr(found) for found in close)}?" if close else ""
+
+
+def _missing(message: str) -> UnknownTopicOrPartitionError:
+    """A topic or partition that the newest metadata does not have; `retrying` does not ask for it again and again."""
+    error = UnknownTopicOrPartitionError(message)
+    error.retriable = False
+    return error
 
 
 def _topic_info(topic: Any) -> TopicInfo:

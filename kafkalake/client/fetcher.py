@@ -195,7 +195,7 @@ class Fetcher:
         """Raise what is not retriable, and what is after `FAILURE_TIMEOUT_MS`; else wait a moment."""
         now_ms = time.monotonic_ns() // 1_000_000
         self._failing_since_ms = self._failing_since_ms or now_ms
-        if isinstance(error, KafkaError) and not error.retriable:
+        if isinstance(error, KafkaError) and not type(error).retriable:
             raise error
         if now_ms - self._failing_since_ms >= FAILURE_TIMEOUT_MS:
             raise error

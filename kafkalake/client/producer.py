@@ -258,7 +258,7 @@ class Producer:
             self._waiting.setdefault(batch.partition, deque()).appendleft(batch)
 
     def _check_deadline(self, batch: _Batch, error: Exception) -> None:
-        if _now_ms() >= batch.deadline_ms or (isinstance(error, KafkaError) and not error.retriable):
+        if _now_ms() >= batch.deadline_ms or (isinstance(error, KafkaError) and not type(error).retriable):
             raise error
 
     def _take(self, partition: int) -> _Batch:
