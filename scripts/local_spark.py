@@ -27,9 +27,7 @@ def settings(directory: Path, *, jar_sets: Iterable[str] = ("delta",), driver_me
         del found[resolved_here]
     log4j = jars.PROJECT / "spark-conf" / "log4j2.properties"
     return found | {
-        "spark.jars": ",".join(
-            [str(jars.PROJECT / found["spark.jars"]), *(path for name in jar_sets for path in jars.jars(name))]
-        ),
+        "spark.jars": ",".join(path for name in jar_sets for path in jars.jars(name)),
         "spark.driver.extraJavaOptions": f"{found['spark.driver.extraJavaOptions']}"
         f" -Dlog4j2.configurationFile=file:{log4j} -Dderby.system.home={directory}",
         "spark.driver.memory": driver_memory,

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SETTINGS = {
-    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
@@ -33,8 +31,13 @@ SETTINGS = {
 }
 """What a session gets unless the caller says otherwise."""
 
+DELTA_SETTINGS = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+}
+
 SCAN_JAR = Path(__file__).parent / "jvm" / "kafkalake-spark.jar"
-"""Gives every scan its own plan, filters and columns (`jvm/`); a driver without it reads the same records, and more of them."""
+"""Gives every scan a plan, filters and columns of its own; see `jvm/`."""
 
 # Jars that Delta asks for and Spark already ships: two versions of one class is a lottery.
 _DELTA_EXCLUDES = (
@@ -54,8 +57,9 @@ def session(
 ) -> SparkSession:
     """A session, or the one that runs already.
 
-    lake: what queries read that name no lake of their own. master: default is what spark-submit says, else all cores
-    of this machine. delta: with Delta's jar, which Spark fetches the first time. config: more settings; they win.
+    lake: what queries read that name no lake of their own. master: default is all cores of this machine. delta: with Delta's
+    jar, which Spark fetches the first time. config: more settings; they win. Under spark-submit its own settings hold, and
+    of these only `config` is added.
     """
     from pyspark.sql import SparkSession
 
@@ -63,18 +67,24 @@ def session(
         # Python workers inherit the environment of the JVM, which this process starts.
         os.environ[LAKE_VARIABLE] = str(Path(lake).absolute())
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    settings = {**SETTINGS, "spark.jars": str(SCAN_JAR), **(_delta_jars() if delta else {}), **(config or {})}
-    if not delta:
-        for name in ("spark.sql.extensions", "spark.sql.catalog.spark_catalog"):
-            settings.pop(name) if name not in (config or {}) else None
     builder = SparkSession.builder.appName(app_name)
-    if master is not None:
-        builder = builder.master(master)
-    elif "PYSPARK_GATEWAY_PORT" not in os.environ:  # spark-submit has set a master already
-        builder = builder.master("local[*]")
-    for name, value in settings.items():
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    if master is not None or not submitted:
+        builder = builder.master(master or "local[*]")
+    settings = {} if submitted else {**SETTINGS, **_scan_jar(), **(DELTA_SETTINGS if delta else {})}
+    if delta and not submitted:
+        settings |= _delta_jars()
+    for name, value in (settings | dict(config or {})).items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+def _scan_jar() -> dict[str, str]:
+    """The jar, where it is not among Spark's own already, as it is after an installation."""
+    import pyspark
+
+    home = os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent
+    return {} if (Path(home) / "jars" / SCAN_JAR.name).exists() else {"spark.jars": str(SCAN_JAR)}
 
 
 def _delta_jars() -> dict[str, str]:

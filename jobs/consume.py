@@ -1,0 +1,15 @@
+"""Copy a topic into a Delta table.
+
+    spark-submit --properties-file spark-conf/spark-defaults.conf jobs/consume.py --lake LAKE --topic clicks --output DELTA_TABLE
+
+`--help` shows the options; what they do is in `kafkalake.spark.consume`.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from kafkalake.spark.consume import main
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
