@@ -126,3 +126,27 @@ def test_offsets_of_a_deleted_topic_go(kafkalake_broker: Any) -> None:
     broker.restart()
     with coordinator(broker, "etl") as client:
         assert committed(client, "etl") == {}
+
+
+def test_members_that_wait_are_sent_away_when_the_broker_stops(kafkalake_broker: Any) -> None:
+    broker = kafkalake_broker(settings={"group.initial.rebalance.delay.ms": "600000"})
+    with coordinator(broker, "etl") as client:
+        sent = client.send(
+            "JoinGroup",
+            3,
+            group_id="etl",
+            session_timeout=10_000,
+            rebalance_timeout=600_000,
+            member_id="",
+            protocol_type="consumer",
+            protocols=[{"name": "range", "metadata": b""}],
+        )
+        with WireClient(broker.bootstrap_servers) as other:
+            wait_for(
+                lambda: [each.group_id for each in other.call("ListGroups", 4, states_filter=[]).groups] == ["etl"]
+            )
+        began = time.monotonic()
+        broker.stop()
+        assert time.monotonic() - began < 10
+        answer = client.receive("JoinGroup", 3, sent)
+    assert code(answer.error_code) == 16

@@ -1,0 +1,204 @@
+"""Groups of real clients, each member in a process of its own: they come, go, die, and the broker dies under them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+import pytest
+from benchmarks import kafka_tools
+from kafka_clients import create_topic
+from kafka_reference import Kafkalake, die_with_parent
+
+CLIENTS = ["confluent-kafka", "kafka-python", "aiokafka"]
+PARTITIONS = 6
+TIMEOUT_S = 60
+
+
+class Member:
+    """One consumer's process and what it has said."""
+
+    def __init__(self, client: str, servers: str, group: str, topic: str, *instance: str) -> None:
+        self.events: list[dict[str, Any]] = []
+        self.process = subprocess.Popen(
+            [
+                sys.executable,
+                str(Path(__file__).parents[1] / "group_member.py"),
+                client,
+                servers,
+                group,
+                topic,
+                *instance,
+            ],
+            stdout=subprocess.PIPE,
+            preexec_fn=die_with_parent,
+        )
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        with contextlib.suppress(ValueError):
+            for line in self.process.stdout:
+                self.events.append(json.loads(line))
+
+    @property
+    def assigned(self) -> list[int]:
+        return next((event["assigned"] for event in reversed(self.events) if "assigned" in event), [])
+
+    @property
+    def values(self) -> list[str]:
+        return [event["value"] for event in self.events if "value" in event]
+
+    def leave(self) -> None:
+        self.process.terminate()
+        self.process.wait(TIMEOUT_S)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(TIMEOUT_S)
+
+
+Start = Callable[..., Member]
+
+
+@pytest.fixture
+def member() -> Iterator[Start]:
+    members: list[Member] = []
+
+    def start(*arguments: str) -> Member:
+        members.append(Member(*arguments))
+        return members[-1]
+
+    yield start
+    for each in members:
+        each.kill()
+
+
+@pytest.fixture
+def group() -> str:
+    return f"group-{uuid.uuid4().hex[:10]}"
+
+
+def wait_for(condition: Callable[[], Any], what: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + TIMEOUT_S
+    while not condition():
+        assert time.monotonic() < deadline, what()
+        time.sleep(0.05)
+
+
+def wait_until_shared(members: list[Member], partitions: int = PARTITIONS) -> None:
+    """Until each partition is read by one of `members`, and each of them reads as many as the others, or one more."""
+
+    def shared() -> bool:
+        shares = [each.assigned for each in members]
+        return sorted(index for share in shares for index in share) == list(range(partitions)) and all(
+            partitions // len(members) <= len(share) <= -(-partitions // len(members)) for share in shares
+        )
+
+    wait_for(shared, lambda: [each.events[-5:] for each in members])
+
+
+def write(servers: str, topic: str, values: range) -> None:
+    producer = confluent_kafka.Producer({"bootstrap.servers": servers, "acks": "all"})
+    for value in values:
+        producer.produce(topic, str(value), partition=value % PARTITIONS)
+    assert producer.flush(TIMEOUT_S) == 0
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_members_share_the_partitions_as_they_come_leave_and_die(
+    any_broker: Any, member: Start, group: str, topic: str, client: str
+) -> None:
+    servers = any_broker.bootstrap_servers
+    create_topic(servers, topic, PARTITIONS)
+    first = member(client, servers, group, topic)
+    wait_until_shared([first])
+    second = member(client, servers, group, topic)
+    third = member(client, servers, group, topic)
+    wait_until_shared([first, second, third])
+    second.leave()
+    wait_until_shared([first, third])
+    third.kill()
+    wait_until_shared([first])
+    write(servers, topic, range(30))
+    wait_for(lambda: len(first.values) >= 30, lambda: first.events[-5:])
+    assert sorted(map(int, first.values)) == list(range(30))
+
+
+def test_a_cooperative_group_moves_only_what_has_to_move(
+    any_broker: Any, member: Start, group: str, topic: str
+) -> None:
+    servers, topic = any_broker.bootstrap_servers, f"cooperative-{topic}"
+    create_topic(servers, topic, PARTITIONS)
+    first = member("confluent-kafka", servers, group, topic)
+    wait_until_shared([first])
+    second = member("confluent-kafka", servers, group, topic)
+    wait_until_shared([first, second])
+    shares = [event["assigned"] for event in first.events if "assigned" in event]
+    assert all(len(share) >= 3 for share in shares if share), shares
+    second.kill()
+    wait_until_shared([first])
+
+
+def test_a_topic_that_gains_partitions_is_shared_anew(any_broker: Any, member: Start, group: str, topic: str) -> None:
+    from confluent_kafka.admin import AdminClient, NewPartitions
+
+    servers = any_broker.bootstrap_servers
+    create_topic(servers, topic, 2)
+    members = [member("confluent-kafka", servers, group, topic) for _ in range(2)]
+    wait_until_shared(members, 2)
+    admin = AdminClient({"bootstrap.servers": servers})
+    admin.create_partitions([NewPartitions(topic, PARTITIONS)])[topic].result(TIMEOUT_S)
+    wait_until_shared(members)
+
+
+def test_a_static_member_comes_back_to_its_partitions_without_a_rebalance(
+    any_broker: Any, member: Start, group: str, topic: str
+) -> None:
+    servers = any_broker.bootstrap_servers
+    create_topic(servers, topic, PARTITIONS)
+    first = member("confluent-kafka", servers, group, topic, "one")
+    second = member("confluent-kafka", servers, group, topic, "two")
+    wait_until_shared([first, second])
+    before, changes = second.assigned, len(first.events)
+    second.kill()
+    again = member("confluent-kafka", servers, group, topic, "two")
+    wait_for(lambda: again.assigned == before, lambda: again.events)
+    assert first.events[changes:] == []
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_members_go_on_where_they_were_when_the_broker_was_killed(
+    kafkalake_broker: Any, member: Start, group: str, topic: str, client: str
+) -> None:
+    broker: Kafkalake = kafkalake_broker()
+    servers = broker.bootstrap_servers
+    create_topic(servers, topic, PARTITIONS)
+    write(servers, topic, range(60))
+    members = [member(client, servers, group, topic) for _ in range(2)]
+    wait_for(lambda: sum(len(each.values) for each in members) >= 60, lambda: [each.events[-5:] for each in members])
+    broker.kill()
+    broker.start()
+    write(servers, topic, range(60, 120))
+    wait_for(lambda: sum(len(each.values) for each in members) >= 120, lambda: [each.events[-5:] for each in members])
+    read = Counter(int(value) for each in members for value in each.values)
+    assert read.keys() == set(range(120))
+    twice = {value for value, times in read.items() if times > 1}
+    assert not twice & set(range(54)), "what was committed is not read again"
+
+
+def test_javas_consumer_performance_reads_all_in_a_group(kafkalake_broker: Any, topic: str) -> None:
+    broker: Kafkalake = kafkalake_broker()
+    create_topic(broker.bootstrap_servers, topic, PARTITIONS)
+    kafka_tools.produce(broker.bootstrap_servers, topic, records=100_000)
+    assert kafka_tools.consume(broker.bootstrap_servers, topic, records=100_000).records >= 100_000
