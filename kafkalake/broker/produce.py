@@ -7,11 +7,14 @@ reading is over (`call_soon`), and flushes every partition that has something in
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 
 from kafkalake.broker.partition import Partition, PendingAppend
 from kafkalake.broker.purgatory import Purgatory
 from kafkalake.errors import KafkaError
+
+logger = logging.getLogger(__name__)
 
 CallSoon = Callable[[Callable[[], None]], object]
 
@@ -44,6 +47,10 @@ class ProduceRequest:
                 each.let_go()
 
 
+def _nothing() -> None:
+    pass
+
+
 class AppendQueue:
     """The partitions that have batches waiting."""
 
@@ -60,6 +67,9 @@ class AppendQueue:
         self._run_blocking = run_blocking
         self._moved = moved
         self._dirty: list[Partition] = []
+        self.is_answering = False
+        """Whether producers are being answered just now; more answers follow until `on_answered`."""
+        self.on_answered: Callable[[], None] = _nothing
         self._syncs: set[asyncio.Future[None]] = set()
 
     def add(self, pending: PendingAppend) -> None:
@@ -77,6 +87,16 @@ class AppendQueue:
     def flush(self) -> None:
         """Write what waits, in the order it came for each partition, answer the producers, wake the consumers."""
         dirty, self._dirty = self._dirty, []
+        if not dirty:
+            return
+        self.is_answering = True
+        try:
+            self._flush(dirty)
+        finally:
+            self.is_answering = False
+            self.on_answered()
+
+    def _flush(self, dirty: list[Partition]) -> None:
         for partition in dirty:
             appended = partition.append_queued()
             if partition.log.flush_due():
@@ -90,7 +110,10 @@ class AppendQueue:
     def _settle(self, partition: Partition, appended: list[PendingAppend]) -> None:
         partition.commit(appended)
         for pending in appended:
-            pending.settled()
+            try:
+                pending.settled()
+            except Exception:  # one answer that cannot be given must not keep back the others
+                logger.exception("producer not answered partition=%s", partition.name)
         self._moved(partition)
         self._purgatory.check(partition)
 

@@ -28,7 +28,7 @@ from kafkalake.errors import InvalidRequestError
 from kafkalake.server.authorizer import ANONYMOUS
 from kafkalake.server.handlers import api_versions
 from kafkalake.server.registry import API_VERSIONS_KEY, APIS, PRODUCE_KEY
-from kafkalake.server.request import Request
+from kafkalake.server.request import Buffer, Request
 from kafkalake.wire.produce_request import read_produce
 from kafkalake.wire.requests import decode_request, read_fixed_header, read_header
 
@@ -41,6 +41,7 @@ logger = logging.getLogger(__name__)
 _SIZE = struct.Struct(">i")
 PRODUCES_IN_FLIGHT_MAX = 256
 WRITE_BUFFER_HIGH_BYTES = 256 * 1024
+_JOINED_BYTES = 16 * 1024
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -56,6 +57,8 @@ class Connection(asyncio.BufferedProtocol):
         self._reads_size = False
         self._backlog: memoryview | None = None
         self._requests: deque[Request] = deque()
+        self._answers: list[Buffer] = []
+        self._send_scheduled = False
         self._writing_paused = False
         self._reading_paused = False
         self._resume_scheduled = False
@@ -198,10 +201,15 @@ class Connection(asyncio.BufferedProtocol):
         try:
             self._dispatch(frame, kept=kept)
         except InvalidRequestError as error:
-            self.close(str(error))
+            self._close_after_answers(str(error))
         except Exception:
             logger.exception("request failed peer=%s", self.peer)
-            self.close("an unexpected error")
+            self._close_after_answers("an unexpected error")
+
+    def _close_after_answers(self, reason: str) -> None:
+        """What came before the request that failed is answered all the same."""
+        self._context.broker.append_queue.flush()
+        self.close(reason)
 
     def _dispatch(self, frame: memoryview, *, kept: bool) -> None:
         api_key, version, correlation_id = read_fixed_header(frame)
@@ -242,15 +250,25 @@ class Connection(asyncio.BufferedProtocol):
     def answered(self) -> None:
         """A request has its answer: send what is complete, from the oldest on."""
         requests = self._requests
-        transport = self._transport
+        answers = self._answers
         while requests and requests[0].done:
-            answer = requests.popleft().answer
-            if transport is None or self._closing:
-                continue
-            if len(answer) == 1:
-                transport.write(answer[0])
-            elif answer:
-                transport.writelines(answer)
+            answers += requests.popleft().answer
+        if not self._context.is_collecting:
+            self._send()
+        elif not self._send_scheduled:
+            self._send_scheduled = True
+            self._context.send_later(self._send)
+
+    def _send(self) -> None:
+        self._send_scheduled = False
+        answers, self._answers = self._answers, []
+        if answers and self._transport is not None and not self._closing:
+            if len(answers) == 1:
+                self._transport.write(answers[0])
+            elif sum(map(len, answers)) <= _JOINED_BYTES:
+                self._transport.write(b"".join(answers))
+            else:
+                self._transport.writelines(answers)
         if self._reading_paused:
             self._resume_soon()
 

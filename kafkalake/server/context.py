@@ -30,6 +30,22 @@ class ServerContext:
         self.advertised_apis = advertised_apis
         self._loop = loop
         self._tasks: set[asyncio.Task[None]] = set()
+        self._outbox: list[Callable[[], None]] = []
+        broker.append_queue.on_answered = self._send_outbox
+
+    @property
+    def is_collecting(self) -> bool:
+        """Whether more answers are about to come, so that it pays to send them in one go: see `send_later`."""
+        return self.broker.append_queue.is_answering
+
+    def send_later(self, send: Callable[[], None]) -> None:
+        """Call `send` when the answers of this group commit are all there."""
+        self._outbox.append(send)
+
+    def _send_outbox(self) -> None:
+        outbox, self._outbox = self._outbox, []
+        for send in outbox:
+            send()
 
     def start_task(self, work: Coroutine[Any, Any, None]) -> None:
         """Run `work` beside everything else."""

@@ -77,6 +77,14 @@ def test_broken_requests_close_their_own_connection(broker: Kafkalake, broken: s
         assert other.call("ApiVersions", 0).api_keys
 
 
+def test_what_came_before_a_broken_request_is_answered(client: WireClient, topic: str) -> None:
+    create_topic(client, topic)
+    good = encode("Produce", 9, 5, produce_values(topic, batch([(None, b"x")])))
+    client.socket.sendall(good + BROKEN["an unknown api key"])
+    assert client.receive("Produce", 9, 5).responses[0].partition_responses[0].base_offset == 0
+    assert client.is_closed()
+
+
 def test_what_was_broken_is_in_the_log(broker: Kafkalake) -> None:
     with WireClient(broker.bootstrap_servers) as client:
         client.socket.sendall(BROKEN["an unknown api key"])
