@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -150,3 +151,26 @@ def test_members_that_wait_are_sent_away_when_the_broker_stops(kafkalake_broker:
         assert time.monotonic() - began < 10
         answer = client.receive("JoinGroup", 3, sent)
     assert code(answer.error_code) == 16
+
+
+def test_a_journal_that_lost_its_tail_gives_no_offset_twice(kafkalake_broker: Any) -> None:
+    """After a loss of power Delta, which is forced to the disk, may know more than the journal."""
+    broker = kafkalake_broker(settings={"metadata.publish.interval.ms": "20", **ONE_JOURNAL})
+    with coordinator(broker, "etl") as client:
+        create_topic(client, "clicks", 3)
+        for number in range(20):
+            commit(client, "etl", {0: number, 1: number})
+    broker.stop()
+    shutil.rmtree(broker.lake / "logs" / "0" / "__consumer_offsets-0")
+    broker.start()
+    with coordinator(broker, "etl") as client:
+        assert committed(client, "etl") == {0: 19, 1: 19}
+        commit(client, "etl", {0: 5, 2: 7})
+        assert committed(client, "etl") == {0: 5, 1: 19, 2: 7}
+    broker.kill()
+    broker.start()
+    with coordinator(broker, "etl") as client:
+        assert committed(client, "etl") == {0: 5, 1: 19, 2: 7}
+    broker.restart()
+    with coordinator(broker, "etl") as client:
+        assert committed(client, "etl") == {0: 5, 1: 19, 2: 7}
