@@ -56,13 +56,17 @@ class SegmentFile:
 
 @dataclass(frozen=True, slots=True)
 class PartitionSnapshot:
-    """Offsets [start_offset, end_offset) of a partition are readable; `segments` cover them, ascending."""
+    """Offsets [start_offset, end_offset) of a partition are readable; `segments` cover them, ascending.
+
+    `later_segments` follow them: the end of a transaction may be there, whose records are here.
+    """
 
     topic: str
     partition: int
     start_offset: int
     end_offset: int
     segments: Sequence[SegmentFile]
+    later_segments: Sequence[SegmentFile] = ()
 
     def aborted_transactions(self, start_offset: int) -> list[AbortedTransaction]:
         """Aborted transactions that may have records at or after `start_offset`, by the segments' `.txnindex` files.
@@ -70,14 +74,15 @@ class PartitionSnapshot:
         Raises `CorruptSegmentError`: guessing would show aborted records.
         """
         aborted: list[AbortedTransaction] = []
-        for segment in self.segments:
+        there: dict[str, set[str]] = {}
+        for segment in (*self.segments, *self.later_segments):
             if segment.next_offset > start_offset:
-                path = segment.path.removesuffix(".arrow") + ".txnindex"
-                try:
-                    data = Path(path).read_bytes()
-                except FileNotFoundError:
-                    continue
-                aborted += decode_aborted(data, path, sealed=segment.sealed)
+                directory, name = os.path.split(segment.path)
+                if directory not in there:
+                    there[directory] = {name for name in os.listdir(directory) if name.endswith(".txnindex")}
+                if (name := name.removesuffix(".arrow") + ".txnindex") in there[directory]:
+                    path = os.path.join(directory, name)
+                    aborted += decode_aborted(Path(path).read_bytes(), path, sealed=segment.sealed)
         return [entry for entry in aborted if entry.last_offset >= start_offset]
 
 
@@ -178,9 +183,8 @@ def _partition_now(
     known = [_from_row(lake, segment) for segment in sealed]
     for attempt in range(_ATTEMPTS):
         state = read_state(directory)
-        listed = _listed(directory, state)
-        segments = _joined(known, listed)
         end = state.last_stable_offset if isolation == READ_COMMITTED else state.high_watermark
+        segments = known + _listed(directory, state, known[-1].next_offset if known else 0)
         try:
             return _covering(topic, partition, state.log_start_offset, end, segments)
         except LakeError:
@@ -208,8 +212,7 @@ def _partition_then(
     segments = _joined(segments, [_from_row(lake, segment) for segment in now])
     directory = _directory(lake, topic.topic, row.partition, row)
     if directory is not None:
-        state = read_state(directory)
-        segments = _joined(segments, _listed(directory, state))
+        segments += _listed(directory, read_state(directory), segments[-1].next_offset if segments else 0)
     end = row.last_stable_offset if isolation == READ_COMMITTED else row.high_watermark
     return _covering(topic.topic, row.partition, row.log_start_offset, end, segments)
 
@@ -236,9 +239,10 @@ def _from_row(lake: Path, row: SegmentRow) -> SegmentFile:
     )
 
 
-def _listed(directory: Path, state: PartitionState) -> list[SegmentFile]:
-    """The segments that the directory shows. A segment ends where the next one begins, the last one where the log does."""
-    names = sorted(name for name in os.listdir(directory) if _SEGMENT_NAME.fullmatch(name))
+def _listed(directory: Path, state: PartitionState, first_offset: int) -> list[SegmentFile]:
+    """The segments from `first_offset` on that the directory shows; one ends where the next begins, the last where the log does."""
+    first = f"{first_offset:020d}"
+    names = sorted(name for name in os.listdir(directory) if name >= first and _SEGMENT_NAME.fullmatch(name))
     bases = [int(name[:20]) for name in names]
     ends = [*bases[1:], max(state.log_end_offset, bases[-1])] if bases else []
     listed = []
@@ -265,7 +269,10 @@ def _covering(topic: str, partition: int, start: int, end: int, segments: Sequen
         expected = segment.next_offset
     if expected < end:
         raise LakeError(_missing(topic, partition, expected, end))
-    return PartitionSnapshot(topic, partition, start, max(start, end), [_with_size(segment) for segment in needed])
+    later = [segment for segment in segments if segment.base_offset >= max(end, expected)]
+    return PartitionSnapshot(
+        topic, partition, start, max(start, end), [_with_size(segment) for segment in needed], later
+    )
 
 
 def _missing(topic: str, partition: int, first: int, end: int) -> str:

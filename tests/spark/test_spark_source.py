@@ -612,6 +612,20 @@ def test_aborted_and_open_transactions_are_seen_by_read_uncommitted_only(
     ]
 
 
+def test_a_transaction_aborted_behind_the_last_stable_offset_stays_hidden(
+    spark: SparkSession, lake: WrittenLake
+) -> None:
+    lake.create("orders")
+    lake.append("orders", 0, rows(0, 5), producer_id=1, epoch=0, sequence=0, transactional=True)
+    lake.append("orders", 0, rows(5, 5))
+    lake.roll("orders")
+    lake.append("orders", 0, rows(10, 5), producer_id=2, epoch=0, sequence=0, transactional=True)  # stays open
+    lake.roll("orders")
+    lake.publish()
+    lake.end_transaction("orders", 0, 1, ABORT)
+    assert offsets(read(spark, lake, "orders")) == [(0, offset) for offset in range(5, 10)]
+
+
 # Values as JSON.
 
 
