@@ -17,7 +17,12 @@ from kafkalake.broker.coordination.journal import Producer
 from kafkalake.broker.transactions.decisions import FaultPoint, Marker
 from kafkalake.broker.transactions.ending import EndRequest
 from kafkalake.broker.transactions.requests import ProducerResult
-from kafkalake.errors import KafkaStorageError, NotLeaderOrFollowerError, TransactionalIdNotFoundError
+from kafkalake.errors import (
+    InvalidTxnStateError,
+    KafkaStorageError,
+    NotLeaderOrFollowerError,
+    TransactionalIdNotFoundError,
+)
 
 PARTITIONS = [("t", 0), ("t", 1), ("u", 0)]
 
@@ -32,6 +37,7 @@ class TransactionsSurvive(RuleBasedStateMachine):
         self.added: set[tuple[str, int]] = set()
         self.promised: list[tuple[Marker, frozenset[tuple[str, int]]]] = []
         self.v2 = False
+        self.ending: bool | None = None
 
     @property
     def newest(self) -> Producer:
@@ -67,12 +73,15 @@ class TransactionsSurvive(RuleBasedStateMachine):
                     assert producer.producer_id == before.producer_id and producer.epoch > before.epoch
                 self.given.append(producer)
                 self.added = set()
+                self.ending = None
 
         self._call(lambda: self.cluster.coordinator.init_producer_id(ID, 60_000, expected, reply))
 
     @precondition(lambda self: self.given)
     @rule(partition=st.sampled_from(PARTITIONS))
     def add(self, partition: tuple[str, int]) -> None:
+        if self.ending is not None:
+            return  # first it has to know how that ended
         producer, v2 = self.newest, self.v2
 
         def reply(error: ErrorClass | None) -> None:
@@ -88,16 +97,21 @@ class TransactionsSurvive(RuleBasedStateMachine):
     @precondition(lambda self: self.given)
     @rule(committed=st.booleans())
     def end(self, committed: bool) -> None:
-        producer, partitions, v2 = self.newest, frozenset(self.added), self.v2
+        """A client asks again until it is told, and asks for nothing else before."""
+        self.ending = committed if self.ending is None else self.ending
+        producer, partitions, v2, committed = self.newest, frozenset(self.added), self.v2, self.ending
 
         def reply(result: ProducerResult) -> None:
+            if result.error is InvalidTxnStateError and producer == self.newest:
+                assert not partitions or not committed, "it was aborted meanwhile, or there was nothing to end"
+                self.ending = None
             if result.error is not None:
                 return
             self.promised.append(
                 (Marker(producer.producer_id, result.epoch if v2 else producer.epoch, committed), partitions)
             )
             if producer == self.newest:
-                self.added = set()
+                self.added, self.ending = set(), None
                 if v2:
                     assert result.epoch == producer.epoch + 1
                     self.given.append(Producer(result.producer_id, result.epoch))
@@ -124,27 +138,48 @@ class TransactionsSurvive(RuleBasedStateMachine):
     def time(self, milliseconds: int) -> None:
         self._call(lambda: self.cluster.advance(milliseconds, step_ms=max(milliseconds // 20, 50)))
 
+    @rule(
+        fault=st.sampled_from(["journal", "partition", "slow", "fast", "die"]),
+        partition=st.sampled_from(PARTITIONS),
+        journal=st.booleans(),
+    )
+    def fault(self, fault: str, partition: tuple[str, int], journal: bool) -> None:
+        cluster = self.cluster
+        match fault:
+            case "journal":
+                cluster.journal.fail_next = KafkaStorageError("no space")
+            case "partition":
+                cluster.logs.refuse[partition] = [NotLeaderOrFollowerError]
+            case "slow":
+                cluster.journal.hold, cluster.logs.hold = journal, not journal
+            case "fast":
+                self.fast()
+            case "die":
+                self._restart()
+
+    @rule(point=st.sampled_from(FaultPoint), committed=st.booleans(), partition=st.sampled_from(PARTITIONS))
+    def die_while_it_ends(self, point: FaultPoint, committed: bool, partition: tuple[str, int]) -> None:
+        self.whole_transaction(committed, partition, point)
+
+    @rule(committed=st.booleans(), partition=st.sampled_from(PARTITIONS))
+    def transaction(self, committed: bool, partition: tuple[str, int]) -> None:
+        self.whole_transaction(committed, partition, None)
+
     @rule()
-    def journal_fails(self) -> None:
-        self.cluster.journal.fail_next = KafkaStorageError("no space")
+    def fast(self) -> None:
+        """What was slow is over."""
+        self.cluster.journal.hold = self.cluster.logs.hold = False
+        self._call(self.cluster.journal.release)
+        self._call(self.cluster.logs.release)
 
-    @rule(partition=st.sampled_from(PARTITIONS))
-    def partition_refuses(self, partition: tuple[str, int]) -> None:
-        self.cluster.logs.refuse[partition] = [NotLeaderOrFollowerError]
-
-    @rule(journal=st.booleans(), logs=st.booleans())
-    def slow(self, journal: bool, logs: bool) -> None:
-        self.cluster.journal.hold, self.cluster.logs.hold = journal, logs
-        self._call(lambda: None if journal else self.cluster.journal.release())
-        self._call(lambda: None if logs else self.cluster.logs.release())
-
-    @rule(point=st.sampled_from(FaultPoint))
-    def die_at(self, point: FaultPoint) -> None:
-        self.cluster.crash_at = point
-
-    @rule()
-    def die(self) -> None:
-        self._restart()
+    def whole_transaction(self, committed: bool, partition: tuple[str, int], point: FaultPoint | None) -> None:
+        if not self.given:
+            self.init(known=False)
+        if self.given:
+            self.add(partition)
+            self.cluster.crash_at = point
+            self.end(committed)
+            self.cluster.crash_at = None
 
     @invariant()
     def one_outcome_for_each_epoch(self) -> None:
