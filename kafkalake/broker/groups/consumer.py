@@ -1,0 +1,520 @@
+"""A group of the consumer protocol (KIP-848): events in, decisions out.
+
+Members only send heartbeats; the group decides. A change of members, subscriptions or topics makes a new group epoch; the next
+heartbeat computes the target assignment of that epoch, with the assignor that most members ask for; and each member is led to
+its target at its own pace (`groups.consumer_reconciliation`). A member that does not give up in time what it has to, or is silent
+for a session, is out.
+
+One heartbeat is at work at a time: while its records are on their way to the journal the others wait in line, so that what the
+group believes is always what the journal says, and a failed write changes nothing. The line is as long as the group has
+connections. Source: KIP-848; answers of Apache Kafka 4.1.1.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from kafkalake.broker.coordination.decisions import Append, CancelTimer, Decision, ErrorClass, Reply, SetTimer
+from kafkalake.broker.groups.assignors import NOTHING, Assignment
+from kafkalake.broker.groups.config import GroupConfig
+from kafkalake.broker.groups.consumer_checks import check_request, updated
+from kafkalake.broker.groups.consumer_reconciliation import reconciled
+from kafkalake.broker.groups.consumer_records import (
+    ConsumerRecord,
+    Current,
+    CurrentRecord,
+    EpochRecord,
+    GroupEpoch,
+    MemberState,
+    Subscription,
+    SubscriptionRecord,
+    TargetEpochRecord,
+    TargetRecord,
+)
+from kafkalake.broker.groups.consumer_requests import (
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
+    LEAVE_STATIC_EPOCH,
+    ConsumerGroupDescription,
+    ConsumerMemberDescription,
+    HeartbeatRequest,
+    HeartbeatResult,
+)
+from kafkalake.broker.groups.consumer_state import (
+    DEAD,
+    ConsumerState,
+    compute_targets,
+    is_away,
+    preferred_assignor,
+    topics_read,
+)
+from kafkalake.broker.groups.consumer_topics import TopicsNow, metadata_hash
+from kafkalake.broker.groups.records import GroupTombstone
+from kafkalake.clock import Clock
+from kafkalake.errors import (
+    CoordinatorNotAvailableError,
+    FencedInstanceIdError,
+    FencedMemberEpochError,
+    GroupIdNotFoundError,
+    GroupMaxSizeReachedError,
+    KafkaError,
+    NonEmptyGroupError,
+    StaleMemberEpochError,
+    UnknownMemberIdError,
+    UnreleasedInstanceIdError,
+)
+
+RETRY_MS = 100
+"""A member whose time is up while something is being written goes that much later."""
+
+
+def session_timer(member_id: str) -> tuple[str, str]:
+    return ("session", member_id)
+
+
+def revocation_timer(member_id: str) -> tuple[str, str]:
+    return ("revocation", member_id)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Change:
+    """Ticket: records that are being written, and what follows when they are durable."""
+
+    records: tuple[ConsumerRecord, ...]
+    waiter: object
+    result: HeartbeatResult
+    heard_from: str | None = None
+
+
+@dataclass(slots=True)
+class Session:
+    """Readings of the monotonic clock; `timer_due_at_ms` None: no timer is set."""
+
+    ends_at_ms: int
+    timer_due_at_ms: int | None = None
+
+
+class ConsumerGroup:
+    """One group. Each event leaves its decisions in `decisions`, for the coordinator to take and carry out in order.
+
+    `topics` tells the topics that exist now. `replaces_classic`: an empty classic group of that id is in the journal; the first
+    records of this one take its place. `subscribed_topics` are the names that members read.
+    """
+
+    def __init__(
+        self, group_id: str, config: GroupConfig, clock: Clock, topics: TopicsNow, *, replaces_classic: bool = False
+    ) -> None:
+        self.group_id = group_id
+        self.state = ConsumerState(group_id)
+        self.decisions: list[Decision] = []
+        self.subscribed_topics: frozenset[str] = frozenset()
+        self.dead = False
+        self._config = config
+        self._clock = clock
+        self._topics = topics
+        self._replaces_classic = replaces_classic
+        self._change: Change | None = None
+        self._line: deque[tuple[HeartbeatRequest, object]] = deque()
+        self._metadata_is_stale = False
+        self._sessions: dict[str, Session] = {}
+
+    # Heartbeats
+
+    def heartbeat(self, request: HeartbeatRequest, waiter: object) -> None:
+        """ConsumerGroupHeartbeat: join, stay, leave. Answered with a `HeartbeatResult`."""
+        try:
+            check_request(request)
+        except KafkaError as error:
+            self._reply(waiter, _failed(error))
+            return
+        self._line.append((request, waiter))
+        self._work()
+
+    def _work(self) -> None:
+        """Take heartbeats from the line until one has to be written."""
+        while self._line and self._change is None:
+            request, waiter = self._line.popleft()
+            try:
+                if self.dead:
+                    raise CoordinatorNotAvailableError
+                if request.member_epoch in (LEAVE_EPOCH, LEAVE_STATIC_EPOCH):
+                    change = self._leave(request, waiter)
+                else:
+                    change = self._beat(request, waiter)
+            except KafkaError as error:
+                self._reply(waiter, _failed(error))
+                continue
+            self._commit(change)
+
+    def _commit(self, change: Change) -> None:
+        if not change.records:
+            self._done(change)
+            return
+        self._change = change
+        records: tuple[object, ...] = change.records
+        if self._replaces_classic:
+            records = (GroupTombstone(self.group_id), *records)
+        self.decisions.append(Append(records, change))
+
+    def _beat(self, request: HeartbeatRequest, waiter: object) -> Change:
+        """A member joins or stays: its subscription, the group's epoch, the target, the member's next step."""
+        state = self.state
+        if request.member_epoch != JOIN_EPOCH and not self.exists:
+            raise GroupIdNotFoundError(f"Group {self.group_id} not found.")
+        self._check_room(request.member_id)
+        replaced = self._admitted(request)
+        known_as = replaced or request.member_id
+        before = state.subscriptions.get(known_as)
+        current = state.current(known_as)
+        records: list[ConsumerRecord] = []
+        if replaced is not None:
+            current = replace(current, epoch=0, state=MemberState.STABLE)
+            records += state.tombstones_of(replaced)
+            records.append(TargetRecord(self.group_id, request.member_id, state.targets.get(replaced, NOTHING)))
+            records.append(CurrentRecord(self.group_id, request.member_id, current))
+        subscription = updated(before, request)
+        if subscription != before or replaced is not None:
+            records.append(SubscriptionRecord(self.group_id, request.member_id, subscription))
+        subscriptions = {one: value for one, value in state.subscriptions.items() if one != replaced}
+        subscriptions[request.member_id] = subscription
+        targets, target_epoch = self._retarget(
+            before, subscription, subscriptions, replaced, request.member_id, records
+        )
+
+        def is_free(partition: object) -> bool:
+            owner = state.owner(partition)  # type: ignore[arg-type]
+            return owner is None or owner == replaced
+
+        after = reconciled(current, target_epoch, targets.get(request.member_id, NOTHING), request.owned, is_free)
+        if after != current or (before is None and replaced is None):
+            records.append(CurrentRecord(self.group_id, request.member_id, after))
+        says_all = request.rebalance_timeout_ms != -1 and request.owned is not None
+        says_all = says_all and (request.topics is not None or request.regex is not None)
+        shown = request.member_epoch == JOIN_EPOCH or says_all or after.assigned != current.assigned
+        result = HeartbeatResult(
+            None,
+            request.member_id,
+            after.epoch,
+            self._config.group_consumer_heartbeat_interval_ms,
+            after.assigned if shown else None,
+        )
+        return Change(tuple(records), waiter, result, request.member_id)
+
+    def _check_room(self, member_id: str) -> None:
+        size = self._config.group_consumer_max_size
+        if len(self.state) >= size and member_id not in self.state.subscriptions:
+            raise GroupMaxSizeReachedError(f"The consumer group has reached its maximum capacity of {size} members.")
+
+    def _admitted(self, request: HeartbeatRequest) -> str | None:
+        """Check who it is; the member id that it takes the place of (a static member that comes back).
+
+        Raises `UnknownMemberIdError`, `FencedMemberEpochError`, `UnreleasedInstanceIdError`, `FencedInstanceIdError`.
+        """
+        state, joins = self.state, request.member_epoch == JOIN_EPOCH
+        if request.group_instance_id is None:
+            if request.member_id in state.subscriptions:
+                self._check_epoch(request)
+            elif not joins:
+                raise UnknownMemberIdError(f"Member {request.member_id} is not a member of group {self.group_id}.")
+            return None
+        holder = state.static_member_id(request.group_instance_id)
+        if joins:
+            if holder is None:
+                return None
+            if not is_away(state.current(holder)):
+                raise UnreleasedInstanceIdError(
+                    f"Static member {request.member_id} with instance id {request.group_instance_id} cannot join the "
+                    f"group because the instance id is owned by {holder} member."
+                )
+            return holder
+        self._check_holder(request, holder)
+        self._check_epoch(request)
+        return None
+
+    def _check_holder(self, request: HeartbeatRequest, holder: str | None) -> None:
+        if holder is None:
+            raise UnknownMemberIdError(f"Instance id {request.group_instance_id} is unknown.")
+        if holder != request.member_id:
+            raise FencedInstanceIdError(
+                f"Static member {request.member_id} with instance id {request.group_instance_id} was fenced by "
+                f"member {holder}."
+            )
+
+    def _check_epoch(self, request: HeartbeatRequest) -> None:
+        """The member's epoch, or the one before it where the answer was lost (then it owns no more than it was given)."""
+        current = self.state.current(request.member_id)
+        if request.member_epoch == current.epoch:
+            return
+        lost = request.member_epoch < current.epoch and request.member_epoch == current.previous_epoch
+        if not lost or request.owned is None or not request.owned <= current.assigned:
+            which = "greater" if request.member_epoch > current.epoch else "smaller"
+            raise FencedMemberEpochError(
+                f"The consumer group member has a {which} member epoch ({request.member_epoch}) than the one known by the "
+                f"group coordinator ({current.epoch}). The member must abandon all its partitions and rejoin."
+            )
+
+    def _retarget(
+        self,
+        before: Subscription | None,
+        subscription: Subscription,
+        subscriptions: dict[str, Subscription],
+        replaced: str | None,
+        member_id: str,
+        records: list[ConsumerRecord],
+    ) -> tuple[dict[str, Assignment], int]:
+        """A new group epoch where something has changed, and the targets of an epoch that has none yet."""
+        state = self.state
+        read_before = ((), None) if before is None else (before.topics, before.regex)
+        changed = not self.exists or read_before != (subscription.topics, subscription.regex)
+        epoch, topics = state.epoch, self._topics()
+        if changed or self._metadata_is_stale:
+            read = {name for one in subscriptions.values() for name in topics_read(one, topics)}
+            digest = metadata_hash(read, topics)
+            if changed or digest != state.metadata_hash:
+                epoch += 1
+                records.append(EpochRecord(self.group_id, GroupEpoch(epoch, digest)))
+            self._metadata_is_stale = False
+        targets = dict(state.targets)
+        if replaced is not None:
+            targets[member_id] = targets.pop(replaced, NOTHING)
+        if epoch <= state.target_epoch:
+            return targets, state.target_epoch
+        default = self._config.group_consumer_assignors[0]
+        new = compute_targets(targets, subscriptions, topics, default)
+        for one, target in new.items():
+            if targets.get(one) != target:
+                records.append(TargetRecord(self.group_id, one, target))
+        records.append(TargetEpochRecord(self.group_id, epoch))
+        return new, epoch
+
+    # Leaving
+
+    def _leave(self, request: HeartbeatRequest, waiter: object) -> Change:
+        """A member leaves: for good, or, being static, for a short time."""
+        if not self.exists:
+            raise GroupIdNotFoundError(f"Group {self.group_id} not found.")
+        result = HeartbeatResult(None, request.member_id, request.member_epoch)
+        if request.group_instance_id is not None:
+            self._check_holder(request, self.state.static_member_id(request.group_instance_id))
+        elif request.member_id not in self.state.subscriptions:
+            raise UnknownMemberIdError(f"Member {request.member_id} is not a member of group {self.group_id}.")
+        if request.member_epoch == LEAVE_STATIC_EPOCH:
+            away = replace(self.state.current(request.member_id), epoch=LEAVE_STATIC_EPOCH, revoking=NOTHING)
+            return Change((CurrentRecord(self.group_id, request.member_id, away),), waiter, result)
+        return Change(self._without(request.member_id), waiter, result)
+
+    def _without(self, member_id: str) -> tuple[ConsumerRecord, ...]:
+        """The records of a member's end; those who stay get the next epoch."""
+        topics = self._topics()
+        left = [one for other, one in self.state.subscriptions.items() if other != member_id]
+        digest = metadata_hash({name for one in left for name in topics_read(one, topics)}, topics)
+        epoch = EpochRecord(self.group_id, GroupEpoch(self.state.epoch + 1, digest))
+        return (*self.state.tombstones_of(member_id), epoch)
+
+    def _fence(self, member_id: str) -> None:
+        """A member is out without having asked for it."""
+        if member_id in self.state.subscriptions:
+            self._commit(Change(self._without(member_id), None, HeartbeatResult(None)))
+
+    # What the coordinator tells it
+
+    def appended(self, ticket: object, error: ErrorClass | None) -> None:
+        """The batch of an `Append` is durable, or could not be written: then nothing has changed."""
+        if ticket is not self._change or self.dead:
+            return
+        assert isinstance(ticket, Change)
+        self._change = None
+        if error is None:
+            self._replaces_classic = False
+            self._done(ticket)
+        else:
+            self._metadata_is_stale = True  # it may have been told of new topics in what was not written
+            self._reply(ticket.waiter, HeartbeatResult(error))
+        self._work()
+
+    def _done(self, change: Change) -> None:
+        before = dict(self.state.currents) if change.records else {}
+        for record in change.records:
+            self.state.follow(record)
+        if change.records:
+            self._after(change.records, before)
+        if change.heard_from is not None:
+            self._expect_heartbeat(change.heard_from)
+        if change.waiter is not None:
+            self._reply(change.waiter, change.result)
+
+    def _after(self, records: Iterable[ConsumerRecord], before: dict[str, Current]) -> None:
+        """Timers of those whose state has changed, and what the group reads."""
+        for record in records:
+            if isinstance(record, SubscriptionRecord):
+                self._follow_topics()
+                if record.value is None:
+                    self._cancel_timers(record.member_id)
+            elif isinstance(record, CurrentRecord) and record.value is not None:
+                old = before.get(record.member_id)
+                if record.value.state is not MemberState.UNREVOKED_PARTITIONS:
+                    self.decisions.append(CancelTimer(revocation_timer(record.member_id)))
+                elif old is None or (old.epoch, old.revoking) != (record.value.epoch, record.value.revoking):
+                    self._expect_revocation(record.member_id)
+
+    def _follow_topics(self) -> None:
+        topics = self._topics()
+        self.subscribed_topics = frozenset(
+            name for one in self.state.subscriptions.values() for name in topics_read(one, topics)
+        )
+
+    def topics_changed(self) -> None:
+        """Topics came, went or have more partitions: the next heartbeat looks whether that concerns the group."""
+        self._metadata_is_stale = True
+        self._follow_topics()
+
+    def timer_fired(self, name: Hashable) -> None:
+        """The timer `name` ran out."""
+        assert isinstance(name, tuple)
+        kind, member_id = name
+        if self.dead or member_id not in self.state.subscriptions:
+            return
+        if kind == "revocation":
+            late = self.state.current(member_id).state is MemberState.UNREVOKED_PARTITIONS
+        else:
+            session = self._sessions.setdefault(member_id, Session(0))
+            session.timer_due_at_ms = None
+            late = session.ends_at_ms <= self._clock.monotonic_ms()
+            if not late:
+                self._watch(member_id, session)
+        if late and self._change is None:
+            self._fence(member_id)
+        elif late:
+            self.decisions.append(SetTimer(name, RETRY_MS))  # after what is being written now
+
+    def follow(self, record: ConsumerRecord) -> None:
+        """One record of the journal, while it is read at start."""
+        self.state.follow(record)
+
+    def restored(self) -> None:
+        """The journal has been read: members have a whole session from now on to show themselves."""
+        self._metadata_is_stale = True
+        self._follow_topics()
+        for member_id in self.state.subscriptions:
+            self._expect_heartbeat(member_id)
+            if self.state.current(member_id).state is MemberState.UNREVOKED_PARTITIONS:
+                self._expect_revocation(member_id)
+
+    def die(self, error: ErrorClass) -> None:
+        """The group is deleted, or this broker does not coordinate it any more: whoever waits is told `error`."""
+        self.dead = True
+        change, self._change = self._change, None
+        if change is not None and change.waiter is not None:
+            self._reply(change.waiter, HeartbeatResult(error))
+        for _, waiter in self._line:
+            self._reply(waiter, HeartbeatResult(error))
+        self._line.clear()
+        for member_id in list(self.state.subscriptions):
+            self._cancel_timers(member_id)
+
+    def revive(self) -> None:
+        """It could not be deleted after all."""
+        assert self.dead and not len(self.state)
+        self.dead = False
+
+    # What others ask
+
+    @property
+    def exists(self) -> bool:
+        """Whether the journal has ever heard of it."""
+        return self.state.epoch > 0
+
+    @property
+    def is_vacant(self) -> bool:
+        """Whether nobody is in it, nor on the way."""
+        return not len(self.state) and self._change is None and not self._line
+
+    @property
+    def state_name(self) -> str:
+        return DEAD if self.dead else self.state.state
+
+    def reads(self, topic: str) -> bool:
+        """Whether a member reads the topic."""
+        return topic in self.subscribed_topics
+
+    def check_delete(self) -> None:
+        """Raises `GroupIdNotFoundError` (dead), `NonEmptyGroupError`."""
+        if self.dead:
+            raise GroupIdNotFoundError
+        if not self.is_vacant:
+            raise NonEmptyGroupError
+
+    def check_commit(self, member_id: str, member_epoch: int, *, fetches: bool = False) -> None:
+        """Whether this member may commit offsets (or, with its id, fetch them) now.
+
+        Raises `UnknownMemberIdError`, `StaleMemberEpochError`, `CoordinatorNotAvailableError`.
+        """
+        if self.dead:
+            raise CoordinatorNotAvailableError
+        if member_epoch < 0 and (not len(self.state) or (fetches and not member_id)):
+            return
+        if member_id not in self.state.subscriptions:
+            raise UnknownMemberIdError
+        if self.state.current(member_id).epoch != member_epoch:
+            raise StaleMemberEpochError
+
+    def tombstones(self) -> Sequence[ConsumerRecord]:
+        """The records that end an empty group: it is deleted, or a classic group takes its place."""
+        assert self.is_vacant
+        return tuple(self.state.tombstones())
+
+    def describe(self) -> ConsumerGroupDescription:
+        """The group as ConsumerGroupDescribe shows it."""
+        state = self.state
+        assignor = preferred_assignor(state.subscriptions, self._config.group_consumer_assignors[0])
+        members = tuple(
+            ConsumerMemberDescription(
+                member_id,
+                one.group_instance_id,
+                one.rack_id,
+                state.current(member_id).epoch,
+                one.client_id,
+                one.client_host,
+                one.topics,
+                one.regex,
+                state.current(member_id).assigned,
+                state.targets.get(member_id, NOTHING),
+            )
+            for member_id, one in state.subscriptions.items()
+        )
+        return ConsumerGroupDescription(
+            self.group_id, self.state_name, state.epoch, state.target_epoch, assignor, members
+        )
+
+    # Timers and answers
+
+    def _expect_heartbeat(self, member_id: str) -> None:
+        ends_at_ms = self._clock.monotonic_ms() + self._config.group_consumer_session_timeout_ms
+        session = self._sessions.setdefault(member_id, Session(ends_at_ms))
+        session.ends_at_ms = ends_at_ms
+        if session.timer_due_at_ms is None:
+            self._watch(member_id, session)
+
+    def _watch(self, member_id: str, session: Session) -> None:
+        """One timer per member, set when it has rung; a heartbeat only moves the deadline."""
+        session.timer_due_at_ms = session.ends_at_ms
+        delay_ms = max(session.ends_at_ms - self._clock.monotonic_ms(), 0)
+        self.decisions.append(SetTimer(session_timer(member_id), delay_ms))
+
+    def _expect_revocation(self, member_id: str) -> None:
+        delay_ms = max(self.state.subscriptions[member_id].rebalance_timeout_ms, 0)
+        self.decisions.append(SetTimer(revocation_timer(member_id), delay_ms))
+
+    def _cancel_timers(self, member_id: str) -> None:
+        self._sessions.pop(member_id, None)
+        self.decisions += [CancelTimer(session_timer(member_id)), CancelTimer(revocation_timer(member_id))]
+
+    def _reply(self, waiter: object, result: HeartbeatResult) -> None:
+        if waiter is not None:
+            self.decisions.append(Reply(waiter, result))
+
+
+def _failed(error: KafkaError) -> HeartbeatResult:
+    return HeartbeatResult(type(error), message=str(error))

@@ -1,0 +1,64 @@
+"""What a heartbeat of the consumer protocol must say, and what it changes of a subscription."""
+
+from __future__ import annotations
+
+from kafkalake.broker.groups.assignors import ASSIGNORS
+from kafkalake.broker.groups.consumer_records import Subscription
+from kafkalake.broker.groups.consumer_requests import (
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
+    LEAVE_STATIC_EPOCH,
+    HeartbeatRequest,
+)
+from kafkalake.broker.groups.consumer_topics import check_regex
+from kafkalake.errors import InvalidRequestError, UnsupportedAssignorError
+
+
+def check_request(request: HeartbeatRequest) -> None:
+    """What a heartbeat must say, whatever the group is.
+
+    Raises `InvalidRequestError`, `UnsupportedAssignorError`, `InvalidRegularExpressionError`.
+    """
+    for name, value in (
+        ("MemberId", request.member_id),
+        ("InstanceId", request.group_instance_id),
+        ("RackId", request.rack_id),
+    ):
+        if value is not None and not value.strip():
+            raise InvalidRequestError(f"{name} can't be empty.")
+    if request.member_epoch == JOIN_EPOCH:
+        if request.rebalance_timeout_ms == -1:
+            raise InvalidRequestError("RebalanceTimeoutMs must be provided in first request.")
+        if request.owned is None or request.owned:
+            raise InvalidRequestError("TopicPartitions must be empty when (re-)joining.")
+        if request.topics is None and request.regex is None:
+            raise InvalidRequestError(
+                "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining."
+            )
+    elif request.member_epoch == LEAVE_STATIC_EPOCH:
+        if request.group_instance_id is None:
+            raise InvalidRequestError("InstanceId can't be null.")
+    elif request.member_epoch < LEAVE_EPOCH:
+        raise InvalidRequestError(f"MemberEpoch is invalid: {request.member_epoch}")
+    if request.assignor is not None and request.assignor not in ASSIGNORS:
+        known = ", ".join(ASSIGNORS)
+        raise UnsupportedAssignorError(
+            f"ServerAssignor {request.assignor} is not supported. Supported assignors: {known}."
+        )
+    if request.regex:
+        check_regex(request.regex)
+
+
+def updated(before: Subscription | None, request: HeartbeatRequest) -> Subscription:
+    """The subscription as the request changes it; what it does not say stays."""
+    old = before or Subscription(None, None, "", "", (), None, -1, None)
+    return Subscription(
+        old.group_instance_id if request.group_instance_id is None else request.group_instance_id,
+        old.rack_id if request.rack_id is None else request.rack_id,
+        request.client_id,
+        request.client_host,
+        old.topics if request.topics is None else tuple(sorted(set(request.topics))),
+        old.regex if request.regex is None else request.regex,
+        old.rebalance_timeout_ms if request.rebalance_timeout_ms == -1 else request.rebalance_timeout_ms,
+        old.assignor if request.assignor is None else request.assignor,
+    )

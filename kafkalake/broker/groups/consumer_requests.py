@@ -1,0 +1,72 @@
+"""Requests to a group of the consumer protocol (KIP-848) and their results, free of wire versions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kafkalake.broker.coordination.decisions import ErrorClass
+from kafkalake.broker.groups.assignors import Assignment
+
+LEAVE_EPOCH = -1
+LEAVE_STATIC_EPOCH = -2
+JOIN_EPOCH = 0
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatRequest:
+    """ConsumerGroupHeartbeat. None: not said, nothing has changed since the last time it was.
+
+    `member_epoch` 0 joins, -1 leaves, -2 leaves for a short time (static members). `owned` are the partitions the member has.
+    """
+
+    member_id: str
+    member_epoch: int
+    client_id: str = ""
+    client_host: str = ""
+    group_instance_id: str | None = None
+    rack_id: str | None = None
+    rebalance_timeout_ms: int = -1
+    topics: tuple[str, ...] | None = None
+    regex: str | None = None
+    assignor: str | None = None
+    owned: Assignment | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatResult:
+    """The answer; `assignment` None: as before. With an `error` only `message` is of value."""
+
+    error: ErrorClass | None
+    member_id: str = ""
+    member_epoch: int = 0
+    heartbeat_interval_ms: int = 0
+    assignment: Assignment | None = None
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerMemberDescription:
+    """A member as ConsumerGroupDescribe shows it."""
+
+    member_id: str
+    group_instance_id: str | None
+    rack_id: str | None
+    member_epoch: int
+    client_id: str
+    client_host: str
+    topics: tuple[str, ...]
+    regex: str | None
+    assignment: Assignment
+    target: Assignment
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupDescription:
+    """A group as ConsumerGroupDescribe shows it; `state` is Kafka's name of it."""
+
+    group_id: str
+    state: str
+    epoch: int
+    assignment_epoch: int
+    assignor: str
+    members: tuple[ConsumerMemberDescription, ...]

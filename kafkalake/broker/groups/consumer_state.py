@@ -1,0 +1,150 @@
+"""A group of the consumer protocol as the journal tells it: the same steps at run time and at start.
+
+`follow` takes one record. Everything here is what the journal says; who is alive is `groups.consumer`'s business.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+from kafkalake.broker.groups.assignors import ASSIGNORS, NOTHING, Assignment, Subscriber, TopicPartition
+from kafkalake.broker.groups.consumer_records import (
+    ConsumerRecord,
+    Current,
+    CurrentRecord,
+    EpochRecord,
+    MemberState,
+    Subscription,
+    SubscriptionRecord,
+    TargetEpochRecord,
+    TargetRecord,
+)
+from kafkalake.broker.groups.consumer_requests import LEAVE_STATIC_EPOCH
+from kafkalake.broker.groups.consumer_topics import Topics, matching
+
+EMPTY, ASSIGNING, RECONCILING, STABLE, DEAD = "Empty", "Assigning", "Reconciling", "Stable", "Dead"
+"""Kafka's names of the states."""
+
+
+class ConsumerState:
+    """Members, epochs, targets, and who has which partition."""
+
+    def __init__(self, group_id: str) -> None:
+        self.group_id = group_id
+        self.epoch = 0
+        self.metadata_hash = 0
+        self.target_epoch = 0
+        self.subscriptions: dict[str, Subscription] = {}
+        self.targets: dict[str, Assignment] = {}
+        self.currents: dict[str, Current] = {}
+        self._static: dict[str, str] = {}
+        self._owners: dict[TopicPartition, str] = {}
+
+    def __len__(self) -> int:
+        return len(self.subscriptions)
+
+    @property
+    def state(self) -> str:
+        if not self.subscriptions:
+            return EMPTY
+        if self.epoch > self.target_epoch:
+            return ASSIGNING
+        reconciled = all(self.is_reconciled(self.current(member_id)) for member_id in self.subscriptions)
+        return STABLE if reconciled else RECONCILING
+
+    def is_reconciled(self, current: Current) -> bool:
+        """Whether a member has its target."""
+        return current.state is MemberState.STABLE and current.epoch == self.target_epoch
+
+    def current(self, member_id: str) -> Current:
+        """What the member has; one that was only just announced has nothing."""
+        return self.currents.get(member_id) or Current()
+
+    def static_member_id(self, group_instance_id: str) -> str | None:
+        """The member id that an instance id has now."""
+        return self._static.get(group_instance_id)
+
+    def owner(self, partition: TopicPartition) -> str | None:
+        """Who has the partition, or has not given it up yet."""
+        return self._owners.get(partition)
+
+    def follow(self, record: ConsumerRecord) -> None:
+        """What the journal says next."""
+        match record:
+            case EpochRecord(_, epoch):
+                self.epoch, self.metadata_hash = (0, 0) if epoch is None else (epoch.epoch, epoch.metadata_hash)
+            case TargetEpochRecord(_, target_epoch):
+                self.target_epoch = target_epoch or 0
+            case TargetRecord(_, member_id, target):
+                if target is None:
+                    self.targets.pop(member_id, None)
+                else:
+                    self.targets[member_id] = target
+            case SubscriptionRecord(_, member_id, subscription):
+                self._follow_subscription(member_id, subscription)
+            case CurrentRecord(_, member_id, current):
+                self._follow_current(member_id, current)
+
+    def _follow_subscription(self, member_id: str, subscription: Subscription | None) -> None:
+        old = self.subscriptions.pop(member_id, None)
+        if old is not None and old.group_instance_id and self._static.get(old.group_instance_id) == member_id:
+            del self._static[old.group_instance_id]
+        if subscription is not None:
+            self.subscriptions[member_id] = subscription
+            if subscription.group_instance_id:
+                self._static[subscription.group_instance_id] = member_id
+
+    def _follow_current(self, member_id: str, current: Current | None) -> None:
+        old = self.currents.pop(member_id, None)
+        for partition in NOTHING if old is None else old.assigned | old.revoking:
+            if self._owners.get(partition) == member_id:
+                del self._owners[partition]
+        if current is not None:
+            self.currents[member_id] = current
+            self._owners.update(dict.fromkeys(current.assigned | current.revoking, member_id))
+
+    def tombstones(self) -> Iterator[ConsumerRecord]:
+        """The group is deleted, or becomes one of the classic protocol."""
+        for member_id in list(self.subscriptions):
+            yield from self.tombstones_of(member_id)
+        yield TargetEpochRecord(self.group_id, None)
+        yield EpochRecord(self.group_id, None)
+
+    def tombstones_of(self, member_id: str) -> Iterator[ConsumerRecord]:
+        """A member is gone."""
+        yield CurrentRecord(self.group_id, member_id, None)
+        yield TargetRecord(self.group_id, member_id, None)
+        yield SubscriptionRecord(self.group_id, member_id, None)
+
+
+def preferred_assignor(subscriptions: Mapping[str, Subscription], default: str) -> str:
+    """The assignor that most members ask for; the default where nobody does."""
+    votes = Counter(one.assignor for one in subscriptions.values() if one.assignor is not None)
+    return max(sorted(votes), key=votes.__getitem__) if votes else default
+
+
+def topics_read(subscription: Subscription, topics: Topics) -> frozenset[str]:
+    """The names a member subscribes to, and those that its regular expression matches now."""
+    names = frozenset(subscription.topics)
+    return names | matching(subscription.regex, topics) if subscription.regex else names
+
+
+def compute_targets(
+    targets: Mapping[str, Assignment], subscriptions: Mapping[str, Subscription], topics: Topics, default_assignor: str
+) -> dict[str, Assignment]:
+    """The new target of each member; `targets` are the old ones."""
+    members = {}
+    read: set[str] = set()
+    for member_id, one in subscriptions.items():
+        names = topics_read(one, topics)
+        read |= names
+        ids = frozenset(topics[name].topic_id for name in names if name in topics)
+        members[member_id] = Subscriber(ids, targets.get(member_id, NOTHING), one.group_instance_id)
+    partitions = {topics[name].topic_id: topics[name].partitions for name in read if name in topics}
+    return ASSIGNORS[preferred_assignor(subscriptions, default_assignor)](members, partitions)
+
+
+def is_away(current: Current) -> bool:
+    """A static member that has left for a short time: its partitions wait for it."""
+    return current.epoch == LEAVE_STATIC_EPOCH
