@@ -174,3 +174,26 @@ def test_a_journal_that_lost_its_tail_gives_no_offset_twice(kafkalake_broker: An
     broker.restart()
     with coordinator(broker, "etl") as client:
         assert committed(client, "etl") == {0: 5, 1: 19, 2: 7}
+
+
+def test_a_damaged_journal_does_not_keep_the_broker_from_starting(kafkalake_broker: Any) -> None:
+    broker = kafkalake_broker(settings={"metadata.publish.interval.ms": "20", **ONE_JOURNAL})
+    with coordinator(broker, "etl") as client:
+        create_topic(client, "clicks", 3)
+        for number in range(20):
+            commit(client, "etl", {0: number})
+        wait_for(lambda: 19 in [row["offset"] for row in rows(broker.lake)])
+    broker.stop()
+    (segment,) = (broker.lake / "logs" / "0" / "__consumer_offsets-0").glob("*.arrow")
+    damaged = bytearray(segment.read_bytes())
+    damaged[len(damaged) // 3] ^= 0xFF
+    segment.write_bytes(damaged)
+    broker.start()
+    with coordinator(broker, "etl") as client:
+        assert committed(client, "etl") == {0: 19}
+        commit(client, "etl", {0: 25})
+    assert "damaged journal" in broker.stderr_tail(200)
+    broker.kill()
+    broker.start()
+    with coordinator(broker, "etl") as client:
+        assert committed(client, "etl") == {0: 25}

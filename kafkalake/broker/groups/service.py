@@ -93,7 +93,7 @@ class GroupService:
     def start(self, published: Iterable[GroupOffsetRow], positions: Mapping[int, int]) -> None:
         """At the broker's start: load what there is. `published` and `positions` are what Delta has.
 
-        Raises `CorruptSegmentError`, `KafkaStorageError`, `JournalFormatError`.
+        Damage in the journal is logged, and the groups are served with what could be read. Raises `KafkaStorageError`.
         """
         topic = self._broker.topics.find(GROUP_JOURNAL)
         if topic is not None:
@@ -181,17 +181,31 @@ class GroupService:
         self._fill(index, position)
         begin = max(position, log.log_start_offset)
         coordinator.begin_load(index, begin, published)
-        for batch in self.journal.read(index, log.log_start_offset):
-            if batch.committed is not None:
-                coordinator.end_transaction(
-                    index, batch.producer_id, committed=batch.committed, position=batch.base_offset
+        at = log.log_start_offset
+        while at < log.high_watermark:
+            try:
+                for batch in self.journal.read(index, at):
+                    self._follow(index, begin, batch)
+                    at = batch.base_offset + max(len(batch.pairs), 1)
+                break
+            except KafkaLakeError as error:
+                # What is lost behind Delta's position costs records of groups: their members join anew.
+                logger.error("damaged journal partition=%d offset=%d error=%s", index, at, error)
+                at = min(
+                    (offset for offset in (begin, *log.sealed_base_offsets) if offset > at), default=log.high_watermark
                 )
-            elif batch.base_offset >= begin:
-                producer = None if batch.producer_id < 0 else Producer(batch.producer_id, batch.producer_epoch)
-                coordinator.load(index, batch.base_offset, _records(batch), producer)
-            else:
-                self._load_published(index, begin, batch)
         coordinator.finish_load(index)
+
+    def _follow(self, index: int, begin: int, batch: ReadBatch) -> None:
+        """One batch of the journal; of what lies before `begin` only what Delta does not have."""
+        coordinator = self.coordinator
+        if batch.committed is not None:
+            coordinator.end_transaction(index, batch.producer_id, committed=batch.committed, position=batch.base_offset)
+        elif batch.base_offset >= begin:
+            producer = None if batch.producer_id < 0 else Producer(batch.producer_id, batch.producer_epoch)
+            coordinator.load(index, batch.base_offset, _records(batch), producer)
+        else:
+            self._load_published(index, begin, batch)
 
     def _fill(self, index: int, position: int) -> None:
         """After a loss of power the journal may end before what Delta has. No offset may be used again: they are filled."""
