@@ -12,13 +12,11 @@ connections. Source: KIP-848; answers of Apache Kafka 4.1.1.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Iterable
+from dataclasses import replace
 
-from kafkalake.broker.coordination.decisions import Append, CancelTimer, Decision, ErrorClass, Reply, SetTimer
+from kafkalake.broker.coordination.decisions import Append, CancelTimer, ErrorClass, SetTimer
 from kafkalake.broker.groups.assignors import NOTHING, Assignment
-from kafkalake.broker.groups.config import GroupConfig
 from kafkalake.broker.groups.consumer_checks import check_request, updated
 from kafkalake.broker.groups.consumer_reconciliation import reconciled
 from kafkalake.broker.groups.consumer_records import (
@@ -37,22 +35,17 @@ from kafkalake.broker.groups.consumer_requests import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
     LEAVE_STATIC_EPOCH,
-    ConsumerGroupDescription,
-    ConsumerMemberDescription,
     HeartbeatRequest,
     HeartbeatResult,
 )
+from kafkalake.broker.groups.consumer_standing import Change, Session, Standing, revocation_timer
 from kafkalake.broker.groups.consumer_state import (
-    DEAD,
-    ConsumerState,
     compute_targets,
     is_away,
-    preferred_assignor,
     topics_read,
 )
-from kafkalake.broker.groups.consumer_topics import TopicsNow, metadata_hash
+from kafkalake.broker.groups.consumer_topics import metadata_hash
 from kafkalake.broker.groups.records import GroupTombstone
-from kafkalake.clock import Clock
 from kafkalake.errors import (
     CoordinatorNotAvailableError,
     FencedInstanceIdError,
@@ -60,8 +53,6 @@ from kafkalake.errors import (
     GroupIdNotFoundError,
     GroupMaxSizeReachedError,
     KafkaError,
-    NonEmptyGroupError,
-    StaleMemberEpochError,
     UnknownMemberIdError,
     UnreleasedInstanceIdError,
 )
@@ -70,55 +61,12 @@ RETRY_MS = 100
 """A member whose time is up while something is being written goes that much later."""
 
 
-def session_timer(member_id: str) -> tuple[str, str]:
-    return ("session", member_id)
-
-
-def revocation_timer(member_id: str) -> tuple[str, str]:
-    return ("revocation", member_id)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Change:
-    """Ticket: records that are being written, and what follows when they are durable."""
-
-    records: tuple[ConsumerRecord, ...]
-    waiter: object
-    result: HeartbeatResult
-    heard_from: str | None = None
-
-
-@dataclass(slots=True)
-class Session:
-    """Readings of the monotonic clock; `timer_due_at_ms` None: no timer is set."""
-
-    ends_at_ms: int
-    timer_due_at_ms: int | None = None
-
-
-class ConsumerGroup:
+class ConsumerGroup(Standing):
     """One group. Each event leaves its decisions in `decisions`, for the coordinator to take and carry out in order.
 
     `topics` tells the topics that exist now. `replaces_classic`: an empty classic group of that id is in the journal; the first
     records of this one take its place. `subscribed_topics` are the names that members read.
     """
-
-    def __init__(
-        self, group_id: str, config: GroupConfig, clock: Clock, topics: TopicsNow, *, replaces_classic: bool = False
-    ) -> None:
-        self.group_id = group_id
-        self.state = ConsumerState(group_id)
-        self.decisions: list[Decision] = []
-        self.subscribed_topics: frozenset[str] = frozenset()
-        self.dead = False
-        self._config = config
-        self._clock = clock
-        self._topics = topics
-        self._replaces_classic = replaces_classic
-        self._change: Change | None = None
-        self._line: deque[tuple[HeartbeatRequest, object]] = deque()
-        self._metadata_is_stale = False
-        self._sessions: dict[str, Session] = {}
 
     # Heartbeats
 
@@ -418,102 +366,6 @@ class ConsumerGroup:
         """It could not be deleted after all."""
         assert self.dead and not len(self.state)
         self.dead = False
-
-    # What others ask
-
-    @property
-    def exists(self) -> bool:
-        """Whether the journal has ever heard of it."""
-        return self.state.epoch > 0
-
-    @property
-    def is_vacant(self) -> bool:
-        """Whether nobody is in it, nor on the way."""
-        return not len(self.state) and self._change is None and not self._line
-
-    @property
-    def state_name(self) -> str:
-        return DEAD if self.dead else self.state.state
-
-    def reads(self, topic: str) -> bool:
-        """Whether a member reads the topic."""
-        return topic in self.subscribed_topics
-
-    def check_delete(self) -> None:
-        """Raises `GroupIdNotFoundError` (dead), `NonEmptyGroupError`."""
-        if self.dead:
-            raise GroupIdNotFoundError
-        if not self.is_vacant:
-            raise NonEmptyGroupError
-
-    def check_commit(self, member_id: str, member_epoch: int, *, fetches: bool = False) -> None:
-        """Whether this member may commit offsets (or, with its id, fetch them) now.
-
-        Raises `UnknownMemberIdError`, `StaleMemberEpochError`, `CoordinatorNotAvailableError`.
-        """
-        if self.dead:
-            raise CoordinatorNotAvailableError
-        if member_epoch < 0 and (not len(self.state) or (fetches and not member_id)):
-            return
-        if member_id not in self.state.subscriptions:
-            raise UnknownMemberIdError
-        if self.state.current(member_id).epoch != member_epoch:
-            raise StaleMemberEpochError
-
-    def tombstones(self) -> Sequence[ConsumerRecord]:
-        """The records that end an empty group: it is deleted, or a classic group takes its place."""
-        assert self.is_vacant
-        return tuple(self.state.tombstones())
-
-    def describe(self) -> ConsumerGroupDescription:
-        """The group as ConsumerGroupDescribe shows it."""
-        state = self.state
-        assignor = preferred_assignor(state.subscriptions, self._config.group_consumer_assignors[0])
-        members = tuple(
-            ConsumerMemberDescription(
-                member_id,
-                one.group_instance_id,
-                one.rack_id,
-                state.current(member_id).epoch,
-                one.client_id,
-                one.client_host,
-                one.topics,
-                one.regex,
-                state.current(member_id).assigned,
-                state.targets.get(member_id, NOTHING),
-            )
-            for member_id, one in state.subscriptions.items()
-        )
-        return ConsumerGroupDescription(
-            self.group_id, self.state_name, state.epoch, state.target_epoch, assignor, members
-        )
-
-    # Timers and answers
-
-    def _expect_heartbeat(self, member_id: str) -> None:
-        ends_at_ms = self._clock.monotonic_ms() + self._config.group_consumer_session_timeout_ms
-        session = self._sessions.setdefault(member_id, Session(ends_at_ms))
-        session.ends_at_ms = ends_at_ms
-        if session.timer_due_at_ms is None:
-            self._watch(member_id, session)
-
-    def _watch(self, member_id: str, session: Session) -> None:
-        """One timer per member, set when it has rung; a heartbeat only moves the deadline."""
-        session.timer_due_at_ms = session.ends_at_ms
-        delay_ms = max(session.ends_at_ms - self._clock.monotonic_ms(), 0)
-        self.decisions.append(SetTimer(session_timer(member_id), delay_ms))
-
-    def _expect_revocation(self, member_id: str) -> None:
-        delay_ms = max(self.state.subscriptions[member_id].rebalance_timeout_ms, 0)
-        self.decisions.append(SetTimer(revocation_timer(member_id), delay_ms))
-
-    def _cancel_timers(self, member_id: str) -> None:
-        self._sessions.pop(member_id, None)
-        self.decisions += [CancelTimer(session_timer(member_id)), CancelTimer(revocation_timer(member_id))]
-
-    def _reply(self, waiter: object, result: HeartbeatResult) -> None:
-        if waiter is not None:
-            self.decisions.append(Reply(waiter, result))
 
 
 def _failed(error: KafkaError) -> HeartbeatResult:

@@ -39,8 +39,8 @@ class State(Enum):
 PREPARED = frozenset({State.PREPARE_COMMIT, State.PREPARE_ABORT})
 SETTLED = frozenset({State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT})
 
-# State -> the states that may come after it. PrepareEpochFence is never a state of ours: an abort that fences is prepared in one
-# step. It can be read from the journal of nobody, and is there for its name.
+# State -> the states that may come after it. PrepareEpochFence never is a state here, because an abort that fences is prepared in
+# one step; Kafka does not write it either. It is here for its name and number.
 NEXT: dict[State, frozenset[State]] = {
     State.EMPTY: frozenset({State.EMPTY, State.ONGOING, State.PREPARE_ABORT, State.DEAD}),
     State.ONGOING: frozenset({State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT}),

@@ -147,20 +147,27 @@ def test_a_group_has_its_limit() -> None:
     assert w.beat("a", 1)[0] == "NONE"
 
 
-def test_who_may_commit() -> None:
+def test_who_may_commit_and_fetch() -> None:
     w = group()
-    w.group.check_commit("", -1)
+    w.group.check_commit("", None, -1)
     join(w, "a")
-    w.group.check_commit("a", 1)
-    w.group.check_commit("", -1, fetches=True)
+    w.group.check_commit("a", None, 1)
+    w.group.check_commit("", None, -1, transactional=True)
+    w.group.check_fetch("", -1)
+    w.group.check_fetch("a", 1)
     for member, epoch, error in (
         ("a", 0, StaleMemberEpochError),
         ("a", 2, StaleMemberEpochError),
+        ("a", -1, StaleMemberEpochError),
         ("b", 1, UnknownMemberIdError),
-        ("", -1, UnknownMemberIdError),
     ):
         with pytest.raises(error):
-            w.group.check_commit(member, epoch)
+            w.group.check_commit(member, None, epoch)
+        with pytest.raises(error):
+            w.group.check_fetch(member, epoch)
+    with pytest.raises(UnknownMemberIdError):
+        w.group.check_commit("", None, -1)
+    assert w.group.expiry.subscribed == {"t"}
 
 
 def test_a_static_member_that_does_not_come_back_is_out_after_its_session() -> None:
