@@ -276,6 +276,10 @@ class InvalidFetchSessionEpochError(KafkaError):
     code, label, retriable = 71, "INVALID_FETCH_SESSION_EPOCH", True
 
 
+class TopicDeletionDisabledError(KafkaError):
+    code, label, retriable = 73, "TOPIC_DELETION_DISABLED", False
+
+
 class FencedLeaderEpochError(KafkaError):
     code, label, retriable = 74, "FENCED_LEADER_EPOCH", True
 

@@ -56,7 +56,8 @@ T = TypeVar("T")
 
 OPENING_THREADS = 4
 _UPKEEP_INTERVAL_S = 0.2
-_PRODUCER_EXPIRY_INTERVAL_MS = 60_000
+_SLOW_UPKEEP_INTERVAL_MS = 10_000
+_NEVER = 2**63 - 1
 _RELEASE_TIMEOUT_S = 5.0
 
 
@@ -115,6 +116,7 @@ class Node:
         self.port = port
         self.broker_id = broker_id
         self.failed = False
+        self._lease_lost = False
         self.is_stuck = False
         """Whether something that blocks did not end in time at the stop."""
         self.on_fatal: Callable[[], None] = lambda: None
@@ -157,8 +159,8 @@ class Node:
         broker.timers.connect(_LoopAlarm(loop, broker.timers.ring, self._clock))
         await publishing.start(settings.current.broker.metadata_publish_interval_ms)
         stop_s = settings.current.broker.shutdown_timeout_ms / 1000
-        self._stack.push_async_callback(lambda: self._in_time("last publish", publishing.finish(), stop_s / 4))
-        self._stack.push_async_callback(lambda: self._in_time("closing of logs", self._close_logs(broker), stop_s / 4))
+        self._at_stop("last publish", publishing.finish, stop_s / 4)
+        self._at_stop("closing of logs", lambda: self._close_logs(broker), stop_s / 4)
         await self._open_topics(broker, store)
         await self._blocking(lambda: publishing.reconcile(broker.topics))
         group_publishing = GroupPublishing(
@@ -166,7 +168,7 @@ class Node:
         )
         committed = await self._blocking(store.load_group_offsets)
         broker.groups.start(committed.rows, committed.positions)
-        self._stack.push_async_callback(group_publishing.finish)
+        self._at_stop("last publish of groups", group_publishing.finish, stop_s / 4)
         context = ServerContext(broker, self._clock, loop, advertised())
         listener = self.listener = Listener(context)
         self.port = await listener.start(self.host, self.port)
@@ -200,6 +202,15 @@ class Node:
             self.failed = True
         self._executor.shutdown(wait=False, cancel_futures=True)
         logger.info("broker stopped broker=%d in_time=%s", self.broker_id, not self.is_stuck)
+
+    def _at_stop(self, what: str, work: Callable[[], Awaitable[Any]], timeout_s: float) -> None:
+        """Have `work` done at the stop, unless the lease is lost by then."""
+
+        async def part() -> None:
+            if not self._lease_lost:
+                await self._in_time(what, work(), timeout_s)
+
+        self._stack.push_async_callback(part)
 
     async def _in_time(self, what: str, work: Awaitable[Any], timeout_s: float) -> None:
         """Wait for one part of the stop, but not for ever: what is left undone is repaired by the next start."""
@@ -244,11 +255,21 @@ class Node:
             try:
                 await self._blocking(lease.renew)
             except LeaseHeldError as error:
-                logger.error("lease lost, stopping broker=%d error=%s", self.broker_id, error)
-                self._stop_on_error()
+                self._lose_lease(str(error))
                 return
             except KafkaLakeError as error:
                 logger.warning("lease not renewed broker=%d error=%s", self.broker_id, error)
+                if self._clock.now_ms() >= lease.row.lease_expires_at_ms:
+                    self._lose_lease("it could not be renewed before it expired")
+                    return
+
+    def _lose_lease(self, reason: str) -> None:
+        """Another broker may own the logs now: answer nobody, write nothing more, not even what a stop writes."""
+        logger.error("lease lost, stopping broker=%d reason=%r", self.broker_id, reason)
+        self._lease_lost = self.failed = True
+        if self.listener is not None:
+            self.listener.abort()
+        self.on_fatal()
 
     def _stop_on_error(self) -> None:
         self.failed = True
@@ -262,14 +283,14 @@ class Node:
             for partition in broker.topics.partitions():
                 log = partition.log
                 try:
-                    if log.flush_due():
+                    if log.config.flush_ms < _NEVER and log.flush_due() and not partition.syncing:
                         await self._blocking(log.flush)
-                    log.remove_deleted_files()
                 except KafkaLakeError as error:
                     logger.error("upkeep failed partition=%s error=%s", partition.name, error)
-            if self._clock.monotonic_ms() - expired_ms >= _PRODUCER_EXPIRY_INTERVAL_MS:
+            if self._clock.monotonic_ms() - expired_ms >= _SLOW_UPKEEP_INTERVAL_MS:
                 expired_ms = self._clock.monotonic_ms()
                 for partition in broker.topics.partitions():
+                    partition.log.remove_deleted_files()
                     partition.log.expire_producers()
 
     # Stopping.

@@ -80,6 +80,8 @@ class FetchedPartition:
     aborted: Sequence[AbortedTransaction] | None = None
     records: CachedRecords | StoredRecords | None = None
     diverging: EpochEnd | None = None
+    codec: str = ""
+    """The topic's `compression.type`."""
 
 
 @dataclass(slots=True)
@@ -248,6 +250,7 @@ def read_partition(
     answer.high_watermark = log.high_watermark
     answer.last_stable_offset = log.last_stable_offset
     answer.log_start_offset = log.log_start_offset
+    answer.codec = partition.topic.config.compression_type
     if asked.last_fetched_epoch >= 0:
         epoch, end_offset = log.end_offset_for_epoch(asked.last_fetched_epoch)
         if epoch < asked.last_fetched_epoch or end_offset < asked.fetch_offset:
@@ -266,9 +269,14 @@ def read_partition(
     if committed and answer.records is not None:
         answer.aborted = [
             AbortedTransaction(each.producer_id, each.first_offset)
-            for each in log.aborted_transactions(offset, end_offset)
+            for each in log.aborted_transactions(offset, _end_of(answer.records, end_offset))
         ]
     return size
+
+
+def _end_of(records: CachedRecords | StoredRecords, end_offset: int) -> int:
+    """An offset that the records do not reach."""
+    return min(end_offset, records.messages.next_offset) if isinstance(records, StoredRecords) else end_offset
 
 
 def _read_records(

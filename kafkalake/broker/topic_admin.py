@@ -159,12 +159,10 @@ class TopicAdmin:
         self, topic: Topic, change: Callable[[dict[str, str]], Mapping[str, str | None]], *, validate_only: bool
     ) -> None:
         """Give a topic the settings that `change` makes of its present ones. Raises `InvalidConfigError`, ..."""
-        parsed = self._parse(change(overrides_as_text(topic.overrides)))
+        self._parse(change(overrides_as_text(topic.overrides)))
         if not validate_only:
             timeout_ms = self._settings().broker.request_timeout_ms
             await self._finish(self._alter_config(topic, lambda now: self._parse(change(now))), timeout_ms)
-        else:
-            del parsed
 
     # Deciding.
 

@@ -12,7 +12,7 @@ from kafkalake.config_definitions import Value
 from kafkalake.errors import UnknownTopicIdError, UnknownTopicOrPartitionError
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class Topic:
     """A topic: `overrides` are the settings that were given for it, `config` those with the broker's defaults filled in."""
 

@@ -40,6 +40,7 @@ logger = logging.getLogger(__name__)
 
 _SIZE = struct.Struct(">i")
 PRODUCES_IN_FLIGHT_MAX = 256
+PRODUCE_BYTES_IN_FLIGHT_MAX = 16 * 1024 * 1024
 WRITE_BUFFER_HIGH_BYTES = 256 * 1024
 _JOINED_BYTES = 16 * 1024
 
@@ -57,6 +58,8 @@ class Connection(asyncio.BufferedProtocol):
         self._reads_size = False
         self._backlog: memoryview | None = None
         self._requests: deque[Request] = deque()
+        self._bytes_owed = 0
+        """Bytes of the requests that have no answer yet."""
         self._answers: list[Buffer] = []
         self._send_scheduled = False
         self._writing_paused = False
@@ -169,7 +172,9 @@ class Connection(asyncio.BufferedProtocol):
         if not requests:
             return False
         both_produce = frame[0] == 0 and frame[1] == PRODUCE_KEY and requests[-1].api_key == PRODUCE_KEY
-        return not both_produce or len(requests) >= PRODUCES_IN_FLIGHT_MAX
+        if not both_produce or len(requests) >= PRODUCES_IN_FLIGHT_MAX:
+            return True
+        return self._bytes_owed + len(frame) > PRODUCE_BYTES_IN_FLIGHT_MAX
 
     def _keep(self, data: memoryview, *, with_size: bool) -> None:
         """Put bytes aside until the connection is no longer blocked, and read no more."""
@@ -229,6 +234,8 @@ class Connection(asyncio.BufferedProtocol):
         request = Request(self, context, api_key, version, correlation_id, header.client_id, body, body_is_kept=kept)
         if api_key != PRODUCE_KEY:
             context.broker.append_queue.flush()  # what this connection produced before is there for what it asks now
+        request.size = len(frame)
+        self._bytes_owed += request.size
         self._requests.append(request)
         answer = api.handle(request)
         if answer is None:
@@ -252,7 +259,9 @@ class Connection(asyncio.BufferedProtocol):
         requests = self._requests
         answers = self._answers
         while requests and requests[0].done:
-            answers += requests.popleft().answer
+            request = requests.popleft()
+            self._bytes_owed -= request.size
+            answers += request.answer
         if not self._context.is_collecting:
             self._send()
         elif not self._send_scheduled:

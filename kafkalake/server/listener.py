@@ -67,6 +67,13 @@ class Listener:
         for connection in list(self._connections):
             connection.abort()
 
+    def abort(self) -> None:
+        """Close everything now, answer nobody."""
+        if self._server is not None:
+            self._server.close()
+        for connection in list(self._connections):
+            connection.abort()
+
     def admit(self, connection: Connection) -> bool:
         """Whether a new connection may stay: `max.connections`, `max.connections.per.ip`."""
         config = self._context.broker.config

@@ -32,6 +32,7 @@ class Request:
         "correlation_id",
         "done",
         "on_abandoned",
+        "size",
         "version",
     )
 
@@ -56,6 +57,7 @@ class Request:
         self.body = body
         self.body_is_kept = body_is_kept
         self.done = False
+        self.size = 0
         self.answer: Sequence[Buffer] = ()
         self.on_abandoned: Any = None
 

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -165,6 +166,25 @@ class TestKill:
         with WireClient(broker.bootstrap_servers) as client:
             assert code(fetch(client, topic, 0, leader_epoch=0).error_code) == 74
             assert code(fetch(client, topic, 0, leader_epoch=1).error_code) == 0
+
+
+def test_a_broker_whose_lease_was_taken_stops_and_writes_nothing_more(
+    kafkalake_broker: StartBroker, topic: str
+) -> None:
+    broker = kafkalake_broker(
+        settings={"lease.duration.ms": "1000", "metadata.publish.interval.ms": "600000", "log.segment.bytes": "20000"}
+    )
+    with WireClient(broker.bootstrap_servers) as client:
+        create_topic(client, topic)
+        produce(client, topic, batch([(None, b"x")]))
+    store = store_of(broker.lake)
+    (row,) = store.load_brokers()
+    taken = replace(row, lease_id="another", machine="elsewhere", lease_expires_at_ms=row.lease_expires_at_ms + 60_000)
+    store.acquire_broker(taken, replacing_lease_id=row.lease_id)
+    until(lambda: not broker.is_running())
+    assert [each.lease_id for each in store.load_brokers()] == ["another"]
+    assert not [each for each in store.load_segments() if each.topic == topic]
+    assert "lease lost" in broker.stderr_path.read_text()
 
 
 def test_dynamic_settings_survive_a_restart(kafkalake_broker: StartBroker, topic: str) -> None:

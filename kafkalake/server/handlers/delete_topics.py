@@ -1,6 +1,7 @@
 """DeleteTopics (20), versions 1-6: delete topics by name, from 6 on also by id.
 
-- 4: flexible. 5: error messages. 6: topic ids. A topic that is named twice, or by name and by id at once, gets INVALID_REQUEST.
+- 3: TOPIC_DELETION_DISABLED where `delete.topic.enable` is off (INVALID_REQUEST before). 4: flexible. 5: error messages.
+  6: topic ids. A topic that is named twice, or by name and by id at once, gets INVALID_REQUEST.
 - Acknowledged when the topic is out of Delta and no longer served; its files go after `file.delete.delay.ms`.
 """
 
@@ -11,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from kafkalake.broker.topics import Topic
-from kafkalake.errors import InvalidRequestError, KafkaError, KafkaStorageError
+from kafkalake.errors import InvalidRequestError, KafkaError, TopicDeletionDisabledError
 from kafkalake.server.authorizer import Operation
 from kafkalake.server.request import Request
 from kafkalake.server.topic_lookup import find_topic, find_topic_by_id
@@ -31,7 +32,7 @@ async def _delete(request: Request, asked: Any, times: Counter[Any]) -> dict[str
         if times[asked.name, asked.topic_id] > 1:
             raise InvalidRequestError("Duplicate topic name." if asked.name is not None else "Duplicate topic id.")
         if not request.context.broker.config.delete_topic_enable:
-            raise TopicDeletionDisabledError()
+            raise TopicDeletionDisabledError() if request.version >= 3 else InvalidRequestError()
         topic = _find(request, asked)
         answer.update(name=topic.name, topic_id=topic.topic_id)
         await request.context.broker.topic_admin.delete(topic, timeout_ms=request.body.timeout)
@@ -48,7 +49,3 @@ def _find(request: Request, asked: Any) -> Topic:
     if asked.name is None:
         raise InvalidRequestError("Neither topic name nor id were specified.")
     return find_topic(request, Operation.DELETE, asked.name)
-
-
-class TopicDeletionDisabledError(KafkaStorageError):
-    """`delete.topic.enable` is off."""

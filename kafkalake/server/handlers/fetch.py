@@ -3,7 +3,8 @@
 - 5: log start offset. 7: sessions (KIP-227). 9: current leader epoch (KIP-320). 10: zstd. 11: rack. 12: flexible, last
   fetched epoch and diverging epoch (KIP-595). 13: topics by id (KIP-516). 15-17: only replicas see a difference.
 - Records come from the cache of producers' bytes, or are encoded here from the stored Arrow messages.
-- A consumer that cannot read zstd (below version 10) gets UNSUPPORTED_COMPRESSION_TYPE for a topic that is sent in zstd.
+- A consumer that cannot read zstd (below version 10) gets UNSUPPORTED_COMPRESSION_TYPE for a topic whose
+  `compression.type` it is.
 
 Answers are put together from pieces, so that cached records are not copied.
 """
@@ -22,7 +23,7 @@ from kafkalake.broker.fetch import (
     StoredRecords,
 )
 from kafkalake.broker.fetch_sessions import FetchPartition, PartitionKey
-from kafkalake.errors import KafkaStorageError, LakeError
+from kafkalake.errors import KafkaStorageError, LakeError, UnsupportedCompressionTypeError
 from kafkalake.server.request import Buffer, Request
 from kafkalake.wire.record_batch import encode_fetched
 from kafkalake.wire.responses import append_varint
@@ -33,6 +34,7 @@ _ABORTED = struct.Struct(">qq")
 _PARTITION_4 = struct.Struct(">ihqq")
 _PARTITION_5 = struct.Struct(">ihqqq")
 _NO_TOPIC_ID = bytes(16)
+_ZSTD_SINCE = 10
 
 
 def handle(request: Request) -> None:
@@ -156,6 +158,8 @@ def _encode_partition(out: _Pieces, version: int, partition: FetchedPartition, b
     flexible = version >= 12
     error = partition.error
     pieces: list[Any] = []
+    if version < _ZSTD_SINCE and partition.codec == "zstd":
+        error, partition.records = UnsupportedCompressionTypeError(), None
     try:
         pieces = _records(partition.records, budget)
     except LakeError as failure:

@@ -1,6 +1,6 @@
 """Produce (0), versions 3-13: append one record batch per partition.
 
-- 5: log start offset in the answer. 8: error messages and, per record, which ones were wrong. 9: flexible. 10: the current
+- 5: log start offset in the answer. 7: zstd. 8: error messages and, per record, which ones were wrong. 9: flexible. 10: the current
   leader, where the client has the wrong one (never here: one broker leads everything). 13: topics by id.
 - acks: 0 has no answer (an error closes the connection, as in Kafka, so that the client finds out), 1 and all are answered
   when the log has the batch. `min.insync.replicas` asks for no more replicas than there are, which is one.
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from weakref import WeakKeyDictionary
 
 from kafkalake.broker.partition import Partition, PendingAppend
 from kafkalake.broker.produce import ProduceRequest
@@ -27,13 +28,14 @@ from kafkalake.errors import (
     InvalidTxnStateError,
     KafkaError,
     UnknownTopicOrPartitionError,
+    UnsupportedCompressionTypeError,
 )
 from kafkalake.record import layout as at
 from kafkalake.record.batch import RecordBatch
 from kafkalake.server.authorizer import Operation
 from kafkalake.server.request import Request
 from kafkalake.server.topic_lookup import find_topic, find_topic_by_id
-from kafkalake.wire.compression import CODECS
+from kafkalake.wire.compression import CODECS, ZSTD
 from kafkalake.wire.produce_request import ProduceBody, ProducedTopic
 from kafkalake.wire.record_batch import BatchLimits, decode_produced
 from kafkalake.wire.responses import append_varint
@@ -44,6 +46,7 @@ _FIXED_5 = struct.Struct(">ihqqq")
 _INT32 = struct.Struct(">i")
 _INT16 = struct.Struct(">h")
 _MESSAGE_BYTES_MAX = 1000
+_ZSTD_SINCE = 7
 
 
 class _TopicRules:
@@ -64,14 +67,12 @@ class _TopicRules:
         self.keeps_bytes = config.message_timestamp_type == "CreateTime"
 
 
-_rules: dict[Topic, _TopicRules] = {}
+_rules: WeakKeyDictionary[Topic, _TopicRules] = WeakKeyDictionary()
 
 
 def _rules_of(topic: Topic, request: Request) -> _TopicRules:
     rules = _rules.get(topic)
     if rules is None or rules.config is not topic.config:
-        if len(_rules) > 100_000:
-            _rules.clear()
         rules = _rules[topic] = _TopicRules(topic.config, request.context.broker.config.socket_request_max_bytes)
     return rules
 
@@ -133,6 +134,8 @@ def _read_batch(
     partition: Partition = topic.partitions[index]
     batch = decode_produced(b"" if records is None else records, rules.limits, request.context.clock.now_ms())
     attributes = int(batch.header[at.ATTRIBUTES])
+    if request.version < _ZSTD_SINCE and attributes & at.ATTRIBUTE_COMPRESSION_MASK == ZSTD:
+        raise UnsupportedCompressionTypeError("zstd needs Produce version 7")
     if attributes & _TRANSACTIONAL:
         raise InvalidTxnStateError("transactions are not supported yet")
     return PendingAppend(partition, batch, _original(request, rules, batch, attributes, records))
