@@ -108,7 +108,7 @@ def _dump_segment(path: str, *, records: bool) -> Iterator[DumpedBatch | DumpedE
             follows = good_message_after(segment, position, end, next_offset)
             if follows is None:
                 break
-            position = follows
+            position, next_offset = follows
             continue
         if found is None:
             break

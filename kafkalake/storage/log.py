@@ -25,6 +25,7 @@ from kafkalake.storage.active_segment import MAXIMUM_RELATIVE_OFFSET, ActiveSegm
 from kafkalake.storage.append_group import Answer, AppendGroup, AppendResult, control_batch
 from kafkalake.storage.config import LogConfig
 from kafkalake.storage.deleted_files import DeletedFiles
+from kafkalake.storage.durability import Durability
 from kafkalake.storage.files import REAL_FILES, Files, replace_file
 from kafkalake.storage.leader_epochs import LEADER_EPOCHS_FILE, encode_leader_epochs
 from kafkalake.storage.message_writer import CODECS, MESSAGE_BODY_BYTES, write_message
@@ -102,12 +103,11 @@ class Log:
         stable = self._producers.advance_high_watermark(self._high_watermark)
         self._last_stable_offset = max(state.log_start_offset, stable)
         self._leader_epoch = state.leader_epoch
-        self._recovery_point = state.recovery_point
         self._max_timestamp = state.max_timestamp
         self._max_timestamp_offset = state.max_timestamp_offset
-        self._unsynced = [recovered.active.path] if recovered.active is not None else []
-        self._unsynced_records = 0
-        self._synced_at_ms = self._clock.monotonic_ms()
+        self._durability = Durability(directory, self._clock, self._open_files, state.recovery_point)
+        for segment in self._segments.ending_above(state.recovery_point, state.log_end_offset):
+            self._durability.segment_began(segment.path)
         self._state_file = StateFile(f"{directory}/{STATE_FILE}", self._open_files, recovered.sequence)
         if not recovered.intact:
             self._state_file.trim()
@@ -142,7 +142,7 @@ class Log:
     @property
     def recovery_point(self) -> int:
         """Offsets below it were forced to the disk."""
-        return self._recovery_point
+        return self._durability.recovery_point
 
     @property
     def size_bytes(self) -> int:
@@ -233,7 +233,7 @@ class Log:
         if aborted is not None:
             active.count_aborted()
         self._log_end_offset = group.next_offset
-        self._unsynced_records += group.records
+        self._durability.appended(group.records)
         if group.max_timestamp > self._max_timestamp:
             self._max_timestamp, self._max_timestamp_offset = group.max_timestamp, group.max_timestamp_offset
         if group.leader_epoch > self._epochs.latest:
@@ -258,7 +258,7 @@ class Log:
                 index_interval_bytes=config.index_interval_bytes,
                 earlier_max_timestamp=self._max_timestamp,
             )
-            self._unsynced.append(active.path)
+            self._durability.segment_began(active.path)
         if active.empty:
             active.created_ms = group.now_ms
         return active
@@ -318,9 +318,7 @@ class Log:
         if top < 0 or self._log_end_offset == start:
             return None
         with self._storage("read"):
-            found = (
-                record_with(next(self._segments.from_offset(offset)), offset, top, start) if offset >= start else None
-            )
+            found = record_with(self._segments.holding(offset), offset, top, start) if offset >= start else None
             return (
                 found
                 if found is not None
@@ -422,10 +420,7 @@ class Log:
 
     def flush_due(self) -> bool:
         """Whether `flush.messages` or `flush.ms` ask for a `flush` now, before what was appended is acknowledged."""
-        if not self._unsynced_records:
-            return False
-        waited_ms = self._clock.monotonic_ms() - self._synced_at_ms
-        return self._unsynced_records >= self.config.flush_messages or waited_ms >= self.config.flush_ms
+        return self._durability.due(self.config.flush_messages, self.config.flush_ms)
 
     def flush(self) -> None:
         """Force what was appended to the disk. May run in any thread, beside appends and reads.
@@ -434,13 +429,10 @@ class Log:
         log, and a producer that sends them again is not told that they are there already.
         """
         with self._lock:
-            paths, end, records = list(self._unsynced), self._log_end_offset, self._unsynced_records
-            active = self._segments.active
+            durability = self._durability
+            forcing = durability.all(self._active_path(), self._log_end_offset)
         try:
-            for path in paths:
-                with contextlib.suppress(FileNotFoundError):
-                    self._files.sync(self._open_files.get(path).descriptor)
-            self._files.sync_directory(self.directory)
+            durability.force(forcing)
         except OSError as error:
             with self._lock:
                 self._discard = True
@@ -448,11 +440,27 @@ class Log:
                     self._discard_unacknowledged()
             raise _storage_error(self.directory, "flush", error) from error
         with self._lock:
-            done = set(paths) - ({active.path} if active is not None else set())
-            self._unsynced = [path for path in self._unsynced if path not in done]
-            self._unsynced_records = max(0, self._unsynced_records - records)
-            self._recovery_point = max(self._recovery_point, end)
-            self._synced_at_ms = self._clock.monotonic_ms()
+            durability.forced(forcing)
+
+    def has_unsynced_segments(self) -> bool:
+        """Whether a sealed segment has not been forced to the disk: until then a power failure costs a scan of it."""
+        return self._durability.unsynced_files > (self._segments.active is not None)
+
+    def flush_sealed(self) -> None:
+        """Force sealed segments to the disk, and nothing that is still written to. May run in any thread. Raises
+        KafkaStorageError."""
+        with self._lock:
+            durability, active = self._durability, self._segments.active
+            end = self._log_end_offset if active is None else active.base_offset
+            forcing = durability.sealed(self._active_path(), end)
+        with self._storage("flush"):
+            durability.force(forcing)
+        with self._lock:
+            durability.forced(forcing)
+
+    def _active_path(self) -> str:
+        active = self._segments.active
+        return "" if active is None else active.path
 
     def _discard_unacknowledged(self) -> None:
         self.truncate_to(self._high_watermark)
@@ -503,7 +511,7 @@ class Log:
                 self._roll()
                 if self._snapshots.offsets[-1:] != [self._log_end_offset]:
                     self._save_snapshot()
-                if self._unsynced:
+                if self._durability.unsynced_files:
                     self.flush()
                 self._write_state(self._high_watermark, self._last_stable_offset, clean=True, sync=True)
             self._closed = True
@@ -536,7 +544,7 @@ class Log:
                 self._log_end_offset if active is None else active.base_offset,
                 0 if active is None else active.end(),
                 clean,
-                self._recovery_point,
+                self._durability.recovery_point,
                 self._max_timestamp,
                 self._max_timestamp_offset,
                 0 if active is None else active.created_ms,

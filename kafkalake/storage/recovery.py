@@ -30,16 +30,17 @@ from enum import Enum
 
 from kafkalake.clock import Clock
 from kafkalake.record.schema import PREAMBLE, footer
-from kafkalake.storage.active_segment import ActiveSegment, reset_txn_index
+from kafkalake.storage.active_segment import ActiveSegment
 from kafkalake.storage.config import LogConfig
+from kafkalake.storage.earlier_segments import EarlierSegments, after, past_damage, resumed, rewrite_indexes
 from kafkalake.storage.files import read_file, write_all
 from kafkalake.storage.leader_epochs import LEADER_EPOCHS_FILE, LeaderEpochs, decode_leader_epochs
 from kafkalake.storage.open_files import OpenFiles
 from kafkalake.storage.producer_state import Producers
 from kafkalake.storage.replay import Replay
 from kafkalake.storage.scanner import SegmentScan, Stop, good_message_after, scan_segment
-from kafkalake.storage.segment import DATA_SUFFIX, FIRST_MESSAGE, SUFFIXES, TXN_INDEX_SUFFIX, Segment
-from kafkalake.storage.snapshot import SNAPSHOT_SUFFIX, Snapshot, decode_snapshot, snapshot_path
+from kafkalake.storage.segment import DATA_SUFFIX, FIRST_MESSAGE, SUFFIXES, Segment
+from kafkalake.storage.snapshot import SNAPSHOT_SUFFIX, Snapshot
 from kafkalake.storage.state import STATE_FILE, PartitionState, boot_id, load_state
 
 _log = logging.getLogger(__name__)
@@ -138,13 +139,23 @@ class Recovery:
         sequence, state = loaded if loaded is not None else (0, None)
         epochs = self._load_epochs()
         if state is not None and state.clean and self._untouched(state, listing):
-            producers = self._producers_at(listing, state.log_end_offset)
+            producers = self._earlier(listing).snapshot_at(state.log_end_offset).producers
             return Recovered(state, sequence, True, listing, None, producers, epochs)
         if state is None and listing.bases:
             _log.warning("state is missing or damaged, recovered from the log: directory=%s", self._directory)
         if not listing.bases:
             return self._without_segments(state, sequence, listing, epochs)
         return self._with_segments(state, sequence, listing, epochs)
+
+    def _earlier(self, listing: Listing) -> EarlierSegments:
+        return EarlierSegments(
+            self._directory,
+            self._config,
+            self._open_files,
+            self._now_ms,
+            bases=listing.bases,
+            snapshots=listing.snapshots,
+        )
 
     def _untouched(self, state: PartitionState, listing: Listing) -> bool:
         if listing.bases and listing.bases[-1] >= state.log_end_offset:
@@ -160,15 +171,19 @@ class Recovery:
             _log.error(
                 "segments are missing: directory=%s offsets=[%d, %d)", self._directory, state.log_start_offset, end
             )
-        new = PartitionState(end, end, end, end, epochs.latest, active_base_offset=end, recovery_point=end)
-        producers = self._producers_at(listing, end)
+        epoch = max(epochs.latest, state.leader_epoch if state is not None else -1)
+        new = PartitionState(end, end, end, end, epoch, active_base_offset=end, recovery_point=end)
+        producers = self._earlier(listing).snapshot_at(end).producers
         return Recovered(new, sequence, False, listing, None, producers, epochs)
 
     def _with_segments(
         self, state: PartitionState | None, sequence: int, listing: Listing, epochs: LeaderEpochs
     ) -> Recovered:
         base = listing.bases[-1]
-        snapshot = self._snapshot_at(listing, base)
+        trusted = state is not None and state.boot_id == boot_id() != bytes(16)
+        earlier = self._earlier(listing)
+        point = state.recovery_point if state is not None else 0
+        snapshot = earlier.snapshot_at(base) if trusted else earlier.verify_from(point, epochs)
         segment = Segment(self._directory, base, self._open_files)
         replay = Replay(
             base, self._config.index_interval_bytes, snapshot.producers, snapshot.offset, epochs, self._now_ms
@@ -179,10 +194,7 @@ class Recovery:
         rest = (
             segment.read_bytes(found.end, found.size - found.end).tobytes() if found.stop is Stop.END_OF_STREAM else b""
         )
-        active = self._active(base, snapshot)
-        active.resume(
-            found.end if found.size >= FIRST_MESSAGE else 0, found.content, replay.indexed_at, len(replay.aborted), 0
-        )
+        active = resumed(self._directory, base, self._open_files, self._config, snapshot, replay, found)
         footer_right = bool(rest) and rest == footer(active.blocks())
         follows = None
         if found.stop is not Stop.END_OF_FILE and not footer_right:
@@ -192,39 +204,14 @@ class Recovery:
             state,
             footer_right=footer_right,
             follows=follows is not None,
-            trusted=state is not None and state.boot_id == boot_id() != bytes(16),
+            trusted=trusted,
         )
         if tail is Tail.REFUSE:
-            found = self._refuse(segment, found, follows, replay)
+            found = past_damage(segment, found, replay)
         elif tail is Tail.CUT or (tail is Tail.APPEND and found.size < FIRST_MESSAGE):
             self._cut(segment, found)
         segment.forget()
-        self._rewrite_indexes(active, replay, found, sealed=tail is Tail.SEALED)
-        return self._conclude(state, sequence, listing, active, tail, found, snapshot, replay)
-
-    def _active(self, base: int, snapshot: Snapshot) -> ActiveSegment:
-        return ActiveSegment(
-            self._directory,
-            base,
-            self._open_files,
-            index_interval_bytes=self._config.index_interval_bytes,
-            earlier_max_timestamp=snapshot.max_timestamp,
-        )
-
-    def _conclude(
-        self,
-        state: PartitionState | None,
-        sequence: int,
-        listing: Listing,
-        active: ActiveSegment,
-        tail: Tail,
-        found: SegmentScan,
-        snapshot: Snapshot,
-        replay: Replay,
-    ) -> Recovered:
-        end = found.content.next_offset
-        if state is not None:
-            end = max(end, state.high_watermark)
+        end = max(found.content.next_offset, state.high_watermark if state is not None else 0)
         goes_on = tail in (Tail.APPEND, Tail.CUT) and end == found.content.next_offset
         if end > found.content.next_offset:
             _log.error(
@@ -233,53 +220,14 @@ class Recovery:
                 found.content.next_offset,
                 end,
             )
-        start = min(max(state.log_start_offset if state is not None else listing.bases[0], 0), end)
-        top, top_offset = snapshot.max_timestamp, snapshot.max_timestamp_offset
-        if found.content.max_timestamp > top:
-            top, top_offset = found.content.max_timestamp, found.content.max_timestamp_offset
-        if goes_on:
-            active.created_ms = (
-                state.active_created_ms if state is not None and state.active_created_ms else self._now_ms
-            )
-        new = PartitionState(
-            log_start_offset=start,
-            high_watermark=max(start, state.high_watermark) if state is not None else end,
-            last_stable_offset=start,
-            log_end_offset=end,
-            leader_epoch=max(replay.epochs.latest, state.leader_epoch if state is not None else -1),
-            active_base_offset=active.base_offset if goes_on else end,
-            active_position=active.end() if goes_on else 0,
-            recovery_point=min(state.recovery_point if state is not None else 0, found.content.next_offset),
-            max_timestamp=top,
-            max_timestamp_offset=top_offset,
-            active_created_ms=active.created_ms,
-        )
+        rewrite_indexes(self._open_files, active, replay, found, sealed=not goes_on)
+        first_base = listing.bases[0]
         if goes_on:
             listing.bases.pop()
+            known_ms = state.active_created_ms if state is not None else 0
+            active.created_ms = known_ms or self._now_ms
+        new = _state_after(state, found, after(snapshot, found), replay.epochs, end, first_base)
         return Recovered(new, sequence, False, listing, active if goes_on else None, replay.producers, replay.epochs)
-
-    def _refuse(self, segment: Segment, found: SegmentScan, follows: int | None, replay: Replay) -> SegmentScan:
-        """Leave damaged bytes where they are and take in what is whole behind them; the result's offsets reach to the last
-        of it."""
-        _log.error(
-            "acknowledged records are damaged and will not be served: file=%s position=%d offset=%d reason=%s",
-            segment.path,
-            found.end,
-            found.content.next_offset,
-            found.reason,
-        )
-        while True:
-            # Where only the body is damaged, the headers still say what the producers sent.
-            end = follows if follows is not None else found.size
-            found = scan_segment(segment, replay, start=found.end, end=end, columns=0, content=found.content)
-            if follows is None:
-                return found
-            replay.force_entry()
-            found = scan_segment(segment, replay, start=follows, content=found.content)
-            if found.stop is Stop.END_OF_FILE:
-                return found
-            next_offset = found.content.next_offset
-            follows = good_message_after(segment, max(found.end, follows), found.size, next_offset)
 
     def _cut(self, segment: Segment, found: SegmentScan) -> None:
         end = found.end if found.size >= FIRST_MESSAGE else 0
@@ -297,48 +245,6 @@ class Recovery:
         _log.warning("rewrote the damaged schema at the start of a segment: file=%s", segment.path)
         write_all(self._files, self._open_files.get(segment.path, write=True).descriptor, PREAMBLE, 0)
 
-    def _rewrite_indexes(self, active: ActiveSegment, replay: Replay, found: SegmentScan, *, sealed: bool) -> None:
-        first = [(active.earlier_max_timestamp, 0)] if found.end > 0 else []
-        last = [(found.content.max_timestamp, found.content.next_offset - active.base_offset)] if sealed else []
-        active.index.rewrite(replay.offset_entries)
-        active.time_index.rewrite(first + replay.time_entries + last)
-        reset_txn_index(self._open_files, active.path_of(TXN_INDEX_SUFFIX), replay.aborted, sealed=sealed)
-
-    def _snapshot_at(self, listing: Listing, offset: int) -> Snapshot:
-        """Producers when the log ended at `offset`, from the newest whole snapshot not above it and a replay of what follows."""
-        snapshot = self._newest_snapshot(listing, offset)
-        from_offset = snapshot.offset if snapshot is not None else -1
-        earlier = [base for base in listing.bases if base < offset]
-        if snapshot is None:
-            snapshot = Snapshot(-1, Producers())
-        if from_offset == offset or not earlier:
-            return snapshot
-        first = max((number for number, base in enumerate(earlier) if base <= from_offset), default=0)
-        top, top_offset = snapshot.max_timestamp, snapshot.max_timestamp_offset
-        _log.info("replaying producers: directory=%s from=%d to=%d", self._directory, from_offset, offset)
-        for base in earlier[first:]:
-            segment = Segment(self._directory, base, self._open_files)
-            replay = Replay(base, 1 << 62, snapshot.producers, from_offset, LeaderEpochs(), self._now_ms)
-            content = scan_segment(segment, replay, columns=0).content
-            segment.forget()
-            if content.max_timestamp > top:
-                top, top_offset = content.max_timestamp, content.max_timestamp_offset
-        return Snapshot(offset, snapshot.producers, top, top_offset)
-
-    def _producers_at(self, listing: Listing, offset: int) -> Producers:
-        return self._snapshot_at(listing, offset).producers
-
-    def _newest_snapshot(self, listing: Listing, offset: int) -> Snapshot | None:
-        for candidate in reversed(listing.snapshots):
-            if candidate > offset:
-                continue
-            path = snapshot_path(self._directory, candidate)
-            snapshot = decode_snapshot(read_file(self._files, path))
-            if snapshot is not None and snapshot.offset == candidate:
-                return snapshot
-            _log.warning("a damaged snapshot of producers is not used: file=%s", path)
-        return None
-
     def _load_epochs(self) -> LeaderEpochs:
         path = f"{self._directory}/{LEADER_EPOCHS_FILE}"
         try:
@@ -349,3 +255,26 @@ class Recovery:
             _log.warning("a damaged list of leader epochs is not used: file=%s", path)
             return LeaderEpochs()
         return epochs
+
+
+def _state_after(
+    state: PartitionState | None,
+    found: SegmentScan,
+    newest: Snapshot,
+    epochs: LeaderEpochs,
+    end: int,
+    first_base: int,
+) -> PartitionState:
+    """What is true once the last segment was recovered and the log ends at `end`; the log itself fills in the active segment."""
+    old = state if state is not None else PartitionState(first_base, end)
+    start = min(old.log_start_offset, end)
+    return PartitionState(
+        log_start_offset=start,
+        high_watermark=max(start, old.high_watermark),
+        last_stable_offset=start,
+        log_end_offset=end,
+        leader_epoch=max(epochs.latest, old.leader_epoch),
+        recovery_point=min(old.recovery_point, found.content.next_offset),
+        max_timestamp=newest.max_timestamp,
+        max_timestamp_offset=newest.max_timestamp_offset,
+    )

@@ -20,7 +20,7 @@ from kafkalake.record.message_set import MessageSet, scan
 from kafkalake.record.schema import END_OF_STREAM, PREAMBLE
 from kafkalake.storage.active_segment import SegmentContent
 from kafkalake.storage.segment import FIRST_MESSAGE, Segment
-from kafkalake.storage.segment_kernels import NO_TIMESTAMP, next_message, smallest_timestamp
+from kafkalake.storage.segment_kernels import NO_TIMESTAMP, find_message, next_message, smallest_timestamp
 
 CHUNK_BYTES = 8 << 20
 
@@ -80,7 +80,7 @@ def scan_segment(
         position += int(messages.positions[-1])
         if in_order < len(found.messages):
             offset = int(bases_of(found.messages)[in_order])
-            reason = f"offset {offset} is not above the one before it"
+            reason = f"offset {offset} stands where {content.next_offset} should"
             return SegmentScan(position, Stop.DAMAGE, reason, content, size, preamble_right)
         if status == OK:
             continue
@@ -114,13 +114,13 @@ def ends_of(messages: MessageSet) -> Int64s:
 
 
 def _in_order(messages: MessageSet, next_offset: int) -> int:
-    """How many messages hold offsets that grow strictly from `next_offset` on, batch by batch."""
+    """How many messages hold offsets that run on from `next_offset` without a gap, batch by batch."""
     if not len(messages):
         return 0
     bases = messages.headers[:, at.BASE_OFFSET]
     ends = bases + messages.headers[:, at.LAST_OFFSET_DELTA] + 1
     floors = np.concatenate(([next_offset], ends[:-1]))
-    wrong = np.nonzero((bases < floors) | (ends <= bases))[0]
+    wrong = np.nonzero((bases != floors) | (ends <= bases))[0]
     if not len(wrong):
         return len(messages)
     return int(np.searchsorted(messages.first_batch, wrong[0], side="right")) - 1
@@ -141,15 +141,27 @@ def _count(content: SegmentContent, messages: MessageSet, columns: int) -> None:
     )
 
 
-def good_message_after(segment: Segment, position: int, size: int, least_offset: int) -> int | None:
-    """Position of a message with right metadata after the damage at `position`; None for a torn tail."""
+class Resumption(NamedTuple):
+    """A whole message behind damage: its position, and its first offset."""
+
+    position: int
+    offset: int
+
+
+def good_message_after(segment: Segment, position: int, size: int, least_offset: int) -> Resumption | None:
+    """The first message with right metadata and at least that offset after the damage at `position`; None for a torn tail.
+
+    Raises `OSError`.
+    """
     overlap = 1 << 20
     start = position + 8
     while start < size:
-        data = segment.read_bytes(start, CHUNK_BYTES)
+        data = segment.read_bytes(start, min(CHUNK_BYTES, size - start))
         found = int(next_message(data, 0, len(data), least_offset))
         if found >= 0:
-            return start + found
+            seen = np.zeros(5, dtype=np.int64)
+            find_message(data, found, len(data), -1, seen)
+            return Resumption(start + found, int(seen[2]))
         if len(data) < CHUNK_BYTES:
             return None
         start += CHUNK_BYTES - overlap

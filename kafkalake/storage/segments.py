@@ -86,6 +86,14 @@ class Segments:
             active = None
         return SegmentsInOrder(self, bases, active)
 
+    def ending_above(self, offset: int, log_end_offset: int) -> Iterator[Segment]:
+        """The segments, the active one among them, with offsets at or above `offset`."""
+        if offset < log_end_offset:
+            first = max(0, bisect_right(self.bases, offset) - 1)
+            yield from map(self.sealed, self.bases[first:])
+        if self.active is not None:
+            yield self.active
+
     def seal_active(self) -> None:
         """The active segment was sealed."""
         assert self.active is not None
@@ -103,37 +111,31 @@ class Segments:
                 segment.forget()
         return removed
 
-    def from_offset(self, offset: int) -> Iterator[Segment]:
-        """The segment that holds `offset`, then the one after it, for the case that the first ends in a gap."""
+    def holding(self, offset: int) -> Segment:
+        """The segment that `offset` belongs to."""
         active, bases = self.active, self.bases
         if active is not None and offset >= active.base_offset:
-            yield active
-            return
-        first = max(0, bisect_right(bases, offset) - 1)
-        for base in bases[first : first + 2]:
-            yield self.sealed(base)
-        if len(bases) < first + 2 and active is not None:
-            yield active
+            return active
+        if not bases:
+            raise CorruptSegmentError(self._directory, -1, f"the segment that holds offset {offset} is missing")
+        return self.sealed(bases[max(0, bisect_right(bases, offset) - 1)])
 
     def read(self, offset: int, max_bytes: int, end_offset: int) -> MessageSet:
-        """Whole messages from the one that holds `offset`, or the first past it. Raises `CorruptSegmentError`, `OSError`."""
+        """Whole messages from the one that holds `offset`, which is below `end_offset`. Raises `CorruptSegmentError`, `OSError`."""
+        segment = self.holding(offset)
         hint = self._hints.get(offset)
-        if hint is not None:
-            active = self.active
-            segment = active if active is not None and active.base_offset == hint[0] else self.sealed(hint[0])
+        if hint is not None and hint[0] == segment.base_offset:
             found = segment.read(hint[1], max_bytes, end_offset)
             if found is not None and found.messages.base_offset <= offset < found.messages.next_offset:
                 self._remember(found.messages.next_offset, hint[0], found.end)
                 return found.messages
-        for segment in self.from_offset(offset):
-            found = segment.fetch(max(offset, segment.base_offset), max_bytes, end_offset)
-            if found is not None:
-                self._remember(found.messages.next_offset, segment.base_offset, found.end)
-                return found.messages
-            if not isinstance(segment, ActiveSegment) and segment.end() and not segment.whole:
-                reason = f"acknowledged records from offset {offset} on are missing"
-                raise CorruptSegmentError(segment.path, segment.end(), reason)
-        return no_messages()
+        found = segment.fetch(max(offset, segment.base_offset), max_bytes, end_offset)
+        if found is None or found.messages.base_offset > offset:
+            # Offsets run on without a gap, compaction or not: what is not there was lost.
+            reason = f"acknowledged records from offset {offset} on are missing"
+            raise CorruptSegmentError(segment.path, segment.end(), reason)
+        self._remember(found.messages.next_offset, segment.base_offset, found.end)
+        return found.messages
 
     def _remember(self, offset: int, base_offset: int, position: int) -> None:
         hints = self._hints
@@ -147,7 +149,7 @@ class Segments:
 
         Raises `CorruptSegmentError`, `OSError`.
         """
-        segment = next(self.from_offset(offset))
+        segment = self.holding(offset)
         position = segment.locate(offset)
         if position is None:
             return segment, segment.end()

@@ -1,0 +1,181 @@
+"""The segments before the last one, as recovery needs them: what they mean for producers, and whether they reached the disk.
+
+Producer state at an offset is the newest whole snapshot not above it and a replay of the batch headers from there.
+
+A sealed segment is believed without a look, but for one case: the machine stopped before it was forced to the disk
+(`recovery_point`). Then its messages are verified, and its footer and indexes are written anew; what is damaged stays as
+it is, and reads of it are refused.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from kafkalake.record.schema import footer
+from kafkalake.storage.active_segment import ActiveSegment, reset_txn_index
+from kafkalake.storage.config import LogConfig
+from kafkalake.storage.files import read_file
+from kafkalake.storage.leader_epochs import LeaderEpochs
+from kafkalake.storage.open_files import OpenFiles
+from kafkalake.storage.producer_state import Producers
+from kafkalake.storage.replay import Replay
+from kafkalake.storage.scanner import SegmentScan, Stop, good_message_after, scan_segment
+from kafkalake.storage.segment import FIRST_MESSAGE, TXN_INDEX_SUFFIX, Segment
+from kafkalake.storage.snapshot import Snapshot, decode_snapshot, snapshot_path
+
+_log = logging.getLogger(__name__)
+
+
+class EarlierSegments:
+    """Recovery's view of the segments with base offsets `bases` and the snapshots at `snapshots`, both growing."""
+
+    def __init__(
+        self,
+        directory: str,
+        config: LogConfig,
+        open_files: OpenFiles,
+        now_ms: int,
+        *,
+        bases: list[int],
+        snapshots: list[int],
+    ) -> None:
+        self._directory = directory
+        self._config = config
+        self._open_files = open_files
+        self._now_ms = now_ms
+        self._bases = bases
+        self._snapshots = snapshots
+
+    def snapshot_at(self, offset: int) -> Snapshot:
+        """Producers when the log ended at `offset`. Raises `OSError`."""
+        snapshot = self._newest_snapshot(offset)
+        earlier = [base for base in self._bases if base < offset]
+        if snapshot is None:
+            snapshot = Snapshot(-1, Producers())
+        if snapshot.offset == offset or not earlier:
+            return snapshot
+        from_offset = snapshot.offset
+        first = max((number for number, base in enumerate(earlier) if base <= from_offset), default=0)
+        _log.info("replaying producers: directory=%s from=%d to=%d", self._directory, from_offset, offset)
+        for base in earlier[first:]:
+            segment = Segment(self._directory, base, self._open_files)
+            replay = Replay(base, 1 << 62, snapshot.producers, from_offset, LeaderEpochs(), self._now_ms)
+            snapshot = after(snapshot, scan_segment(segment, replay, columns=0))
+            segment.forget()
+        return Snapshot(offset, snapshot.producers, snapshot.max_timestamp, snapshot.max_timestamp_offset)
+
+    def _newest_snapshot(self, offset: int) -> Snapshot | None:
+        for candidate in reversed(self._snapshots):
+            if candidate > offset:
+                continue
+            path = snapshot_path(self._directory, candidate)
+            snapshot = decode_snapshot(read_file(self._open_files.files, path))
+            if snapshot is not None and snapshot.offset == candidate:
+                return snapshot
+            _log.warning("a damaged snapshot of producers is not used: file=%s", path)
+        return None
+
+    def verify_from(self, recovery_point: int, epochs: LeaderEpochs) -> Snapshot:
+        """Verify and seal again what may not have reached the disk; the producers at the base of the last segment.
+
+        `recovery_point`: offsets below it did. Raises `OSError`.
+        """
+        ends = self._bases[1:]
+        # One that ends right there may have been sealed after it was forced to the disk.
+        first = sum(end < recovery_point for end in ends)
+        snapshot = self.snapshot_at(self._bases[first])
+        for base, end in zip(self._bases[first:-1], ends[first:], strict=True):
+            segment = Segment(self._directory, base, self._open_files)
+            replay = Replay(
+                base, self._config.index_interval_bytes, snapshot.producers, snapshot.offset, epochs, self._now_ms
+            )
+            found = scan_segment(segment, replay)
+            if found.content.next_offset == end:
+                self._seal_again(base, snapshot, replay, found)
+            else:
+                found = past_damage(segment, found, replay)
+                lost = resumed(self._directory, base, self._open_files, self._config, snapshot, replay, found)
+                rewrite_indexes(self._open_files, lost, replay, found, sealed=True)
+            segment.forget()
+            snapshot = after(snapshot, found)
+        return Snapshot(self._bases[-1], snapshot.producers, snapshot.max_timestamp, snapshot.max_timestamp_offset)
+
+    def _seal_again(self, base: int, snapshot: Snapshot, replay: Replay, found: SegmentScan) -> None:
+        segment = resumed(self._directory, base, self._open_files, self._config, snapshot, replay, found)
+        if found.stop is Stop.END_OF_STREAM:
+            rest = segment.read_bytes(found.end, found.size - found.end).tobytes()
+            if rest == footer(segment.blocks()):
+                rewrite_indexes(self._open_files, segment, replay, found, sealed=True)
+                return
+        _log.warning("sealing again: file=%s", segment.path)
+        rewrite_indexes(self._open_files, segment, replay, found, sealed=False)
+        descriptor = self._open_files.get(segment.path, write=True).descriptor
+        self._open_files.files.truncate(descriptor, found.end)
+        segment.seal()
+
+
+def after(snapshot: Snapshot, found: SegmentScan) -> Snapshot:
+    """The snapshot with the segment that was scanned taken in."""
+    content = found.content
+    if content.max_timestamp > snapshot.max_timestamp:
+        return Snapshot(snapshot.offset, snapshot.producers, content.max_timestamp, content.max_timestamp_offset)
+    return snapshot
+
+
+def past_damage(segment: Segment, found: SegmentScan, replay: Replay) -> SegmentScan:
+    """Leave damaged bytes where they are and take in what is whole behind them; the result's offsets reach to the last of it.
+
+    The message behind each damage is indexed, so that reading gets past it.
+    """
+    _log.error(
+        "acknowledged records are damaged and will not be served: file=%s position=%d offset=%d reason=%s",
+        segment.path,
+        found.end,
+        found.content.next_offset,
+        found.reason or found.stop.value,
+    )
+    while True:
+        follows = good_message_after(segment, found.end, found.size, found.content.next_offset)
+        # Where only the body is damaged, the headers still say what the producers sent.
+        end = found.size if follows is None else follows.position
+        found = scan_segment(segment, replay, start=found.end, end=end, columns=0, content=found.content)
+        if follows is None:
+            return found
+        replay.force_entry()
+        found.content.next_offset = follows.offset
+        found = scan_segment(segment, replay, start=follows.position, content=found.content)
+        if found.stop is Stop.END_OF_FILE or found.end == found.size:
+            return found
+
+
+def resumed(
+    directory: str,
+    base: int,
+    open_files: OpenFiles,
+    config: LogConfig,
+    snapshot: Snapshot,
+    replay: Replay,
+    found: SegmentScan,
+) -> ActiveSegment:
+    """The segment with base offset `base` as it was when the messages that were found had been appended."""
+    segment = ActiveSegment(
+        directory,
+        base,
+        open_files,
+        index_interval_bytes=config.index_interval_bytes,
+        earlier_max_timestamp=snapshot.max_timestamp,
+    )
+    end = found.end if found.size >= FIRST_MESSAGE else 0
+    segment.resume(end, found.content, replay.indexed_at, len(replay.aborted), 0)
+    return segment
+
+
+def rewrite_indexes(
+    open_files: OpenFiles, segment: ActiveSegment, replay: Replay, found: SegmentScan, *, sealed: bool
+) -> None:
+    """Write the files beside a segment as its messages say. Raises `OSError`."""
+    first = [(segment.earlier_max_timestamp, 0)] if found.end > 0 else []
+    last = [(found.content.max_timestamp, found.content.next_offset - segment.base_offset)] if sealed else []
+    segment.index.rewrite(replay.offset_entries)
+    segment.time_index.rewrite(first + replay.time_entries + last)
+    reset_txn_index(open_files, segment.path_of(TXN_INDEX_SUFFIX), replay.aborted, sealed=sealed)

@@ -1,0 +1,118 @@
+"""The machine stops: what was forced to the disk is served as it was, the rest is as it was, gone or refused, never wrong."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from random import Random
+
+import pytest
+from partition_logs import append, open_log
+from power_loss import ForgetfulFiles
+from record_batches import Row, rows_of, simple_batch
+
+from kafkalake.clock import ManualClock
+from kafkalake.errors import CorruptSegmentError, KafkaError
+from kafkalake.storage import log as log_module
+from kafkalake.storage import recovery
+from kafkalake.storage.append_group import AppendResult
+from kafkalake.storage.log import Log
+from kafkalake.storage.producer_state import ABORT, EndMarker
+from kafkalake.storage.verify import verify_partition
+
+
+def work(log: Log, random: Random, rows: dict[int, Row], sequence: int) -> tuple[int, int]:
+    """Some appends, rolls, flushes, deletions; the next sequence, and the offset up to which all is on the disk."""
+    flushed = log.recovery_point
+    for _ in range(random.randrange(1, 30)):
+        action = random.random()
+        if action < 0.8:
+            values = [random.randbytes(random.randrange(80)) for _ in range(random.randrange(1, 4))]
+            batch = simple_batch(values, timestamp=random.randrange(1_000), producer_id=4, epoch=0, sequence=sequence)
+            answer = log.append([batch], 0)[0]
+            if isinstance(answer, KafkaError):
+                break  # the producer's last batches were lost with the power: a real one starts a new epoch
+            assert isinstance(answer, AppendResult)
+            first = int(batch.header[7])
+            rows.update({answer.base_offset + n: (first + n, None, value, []) for n, value in enumerate(values)})
+            sequence += len(values)
+            log.advance_high_watermark(log.log_end_offset)
+        elif action < 0.88:
+            log.roll()
+        elif action < 0.94:
+            log.flush()
+            flushed = log.log_end_offset
+        elif action < 0.97:
+            log.flush_sealed()
+            flushed = max(flushed, log.recovery_point)
+        else:
+            log.delete_records_before(random.randrange(log.log_start_offset, log.high_watermark + 1))
+    return sequence, flushed
+
+
+def boot_into(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """From now on the kernel says that it was started another time."""
+    for module in (recovery, log_module):
+        monkeypatch.setattr(module, "boot_id", lambda: bytes([number + 1] * 16))
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_a_power_failure_makes_nothing_wrong(memory_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    random = Random(seed)
+    rows: dict[int, Row] = {}
+    files, sequence = ForgetfulFiles(), 0
+    known_lost: set[int] = set()
+    boot_into(monkeypatch, 0)
+    for boot in range(1, 5):
+        log = open_log(memory_path, ManualClock(), files, segment_bytes=5_000, index_interval_bytes=500)
+        known = [batch.last_sequence for _, producer in log._producers.items() for batch in producer.batches]
+        sequence = (known[-1] + 1) if known else 0
+        sequence, flushed = work(log, random, rows, sequence)
+        if random.random() < 0.2:
+            log.close()
+            flushed = log.log_end_offset
+        start = log.log_start_offset
+        files.lose_power(random)
+        boot_into(monkeypatch, boot)
+        files = ForgetfulFiles()
+        log = open_log(memory_path, ManualClock(), files, segment_bytes=5_000, index_interval_bytes=500)
+        assert log.log_end_offset >= flushed
+        served = set()
+        for offset in range(log.log_start_offset, log.log_end_offset):
+            with contextlib.suppress(CorruptSegmentError):
+                for at, row in rows_of(log.read(offset, 1, log.log_end_offset)):
+                    assert rows[at] == row
+                    served.add(at)
+        lost = {offset for offset in range(start, flushed) if offset not in served | known_lost}
+        assert not lost, f"boot {boot}: {sorted(lost)} were on the disk"
+        known_lost = {offset for offset in rows if offset not in served}
+        log.advance_high_watermark(log.log_end_offset)
+        verify_partition(memory_path)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_aborted_records_are_never_shown_after_a_power_failure(
+    memory_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random = Random(seed)
+    files = ForgetfulFiles()
+    log = open_log(memory_path, ManualClock(), files)
+    for sequence in range(6):
+        append(log, simple_batch([b"x"], producer_id=4, epoch=0, sequence=sequence, transactional=True))
+        log.append_control(EndMarker(4, 0, ABORT, 0), 0)
+        log.advance_high_watermark(log.log_end_offset)
+        if random.random() < 0.5:
+            log.roll()
+        if random.random() < 0.3:
+            log.flush_sealed()
+    files.lose_power(random)
+    boot_into(monkeypatch, 1)
+    log = open_log(memory_path)
+    log.advance_high_watermark(log.log_end_offset)
+    aborted = {entry.first_offset for entry in log.aborted_transactions(0, log.log_end_offset)}
+    for offset in range(log.log_start_offset, log.last_stable_offset):
+        try:
+            found = [at for at, _ in rows_of(log.read(offset, 1, log.last_stable_offset))]
+        except CorruptSegmentError:
+            continue
+        assert set(found) <= aborted
