@@ -1,0 +1,80 @@
+"""The Produce request read by hand gives what the general reader gives, of right bytes and of damaged ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kio.index import load_request_schema
+from wire.test_wire_requests import encoded, entities, with_header
+
+from kafkalake.errors import InvalidRequestError
+from kafkalake.wire.produce_request import ProduceBody, read_produce
+from kafkalake.wire.requests import Message, decode_request, read_header
+
+VERSIONS = range(3, 14)
+
+
+def read_both(frame: bytes) -> tuple[ProduceBody | None, Any]:
+    """What the reader by hand and the general one make of a frame; None for an error."""
+    header = read_header(frame)
+    try:
+        by_hand: ProduceBody | None = read_produce(frame, header.body, header.version)
+    except InvalidRequestError:
+        by_hand = None
+    try:
+        general = decode_request(header, frame)
+    except InvalidRequestError:
+        general = None
+    return by_hand, general
+
+
+def assert_equal(by_hand: ProduceBody | None, general: Message | None) -> None:
+    assert (by_hand is None) == (general is None)
+    if by_hand is None or general is None:
+        return
+    assert (by_hand.transactional_id, by_hand.acks, by_hand.timeout_ms) == (
+        general.transactional_id,
+        general.acks,
+        general.timeout,
+    )
+    assert [
+        (topic.name, topic.topic_id, [(index, bytes(records or b"")) for index, records in topic.partitions])
+        for topic in by_hand.topics
+    ] == [
+        (
+            getattr(topic, "name", None),
+            getattr(topic, "topic_id", None),
+            [(each.index, bytes(each.records or b"")) for each in topic.partition_data],
+        )
+        for topic in general.topic_data
+    ]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@given(data=st.data())
+@settings(max_examples=60, deadline=None)
+def test_both_readers_agree(version: int, data: st.DataObject) -> None:
+    schema: Any = load_request_schema(0, version)
+    frame = with_header(schema, encoded(schema, data.draw(entities(schema))))
+    by_hand, general = read_both(frame)
+    assert general is not None
+    assert_equal(by_hand, general)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@given(data=st.data())
+@settings(max_examples=150, deadline=None)
+def test_both_readers_agree_on_damage(version: int, data: st.DataObject) -> None:
+    schema: Any = load_request_schema(0, version)
+    frame = bytearray(with_header(schema, encoded(schema, data.draw(entities(schema)))))
+    body = read_header(frame).body
+    for _ in range(data.draw(st.integers(1, 3))):
+        if len(frame) > body:
+            position = data.draw(st.integers(body, len(frame) - 1))
+            frame[position] = data.draw(st.integers(0, 255))
+    if data.draw(st.booleans()):
+        frame = frame[: data.draw(st.integers(body, len(frame)))]
+    assert_equal(*read_both(bytes(frame)))
