@@ -24,6 +24,7 @@ from kafkalake.broker.topics import Topics
 from kafkalake.clock import Clock
 from kafkalake.errors import KafkaError, OffsetOutOfRangeError, UnknownTopicIdError, UnknownTopicOrPartitionError
 from kafkalake.record.message_set import MessageSet
+from kafkalake.storage.log import Log
 
 
 class Isolation(Enum):
@@ -194,6 +195,8 @@ class _FetchOperation(DelayedOperation):
         self._context = context
         self._reply = reply
         self._watched: list[Partition] = []
+        self._unstable: list[tuple[Log, int]] = []
+        """Logs with an open transaction, and their last stable offset when the waiting began."""
         self._bytes_wanted = 0
 
     def start(self, purgatory: Purgatory) -> bool:
@@ -204,15 +207,23 @@ class _FetchOperation(DelayedOperation):
             self._answer(found)
             return False
         self._watched = found.watched
+        if request.isolation is Isolation.READ_COMMITTED:
+            logs = [partition.log for partition in found.watched]
+            self._unstable = [
+                (log, log.last_stable_offset) for log in logs if log.last_stable_offset < log.high_watermark
+            ]
         appended = sum(partition.appended_bytes for partition in found.watched)
         self._bytes_wanted = appended + request.min_bytes - found.bytes
         purgatory.watch(self, found.watched, request.max_wait_ms)
         return True
 
     def is_complete(self) -> bool:
-        return sum(partition.appended_bytes for partition in self._watched) >= self._bytes_wanted or any(
-            partition.removed for partition in self._watched
-        )
+        """Enough was appended; for read_committed, where a transaction was open: one has ended. Or a partition is gone."""
+        if any(partition.removed for partition in self._watched):
+            return True
+        if self._unstable:
+            return any(log.last_stable_offset > stable for log, stable in self._unstable)
+        return sum(partition.appended_bytes for partition in self._watched) >= self._bytes_wanted
 
     def complete(self) -> None:
         self._answer(self._fetcher.read(self._request, self._context))
