@@ -4,6 +4,9 @@ A request is answered when it has `min_bytes`, when its time is up, or when a pa
 error, a diverging epoch). While it waits it costs one entry in the purgatory; appends add to a counter, and only a request
 that has enough reads again.
 
+Records from the files are read and encoded on the event loop, so an answer holds at most 16 MiB of them, whatever the client would
+take: others wait for no longer than that takes. The client asks again at once.
+
 Limits: `max_bytes` over the request and `partition_max_bytes` per partition, but the first batch of the first partition that
 has any is always given, so that a consumer with small limits still moves (KIP-74). Batches are never cut.
 
@@ -25,6 +28,8 @@ from kafkalake.clock import Clock
 from kafkalake.errors import KafkaError, OffsetOutOfRangeError, UnknownTopicIdError, UnknownTopicOrPartitionError
 from kafkalake.record.message_set import MessageSet
 from kafkalake.storage.log import Log
+
+STORED_BYTES_MAX = 16 * 1024 * 1024
 
 
 class Isolation(Enum):
@@ -156,14 +161,20 @@ class Fetcher:
         """Read all partitions of the request within its limits."""
         found = _Read()
         remaining = min(request.max_bytes, self._bytes_max())
+        stored_left = STORED_BYTES_MAX
         for asked in context.partitions:
             answer = FetchedPartition(asked.topic, asked.partition)
             try:
                 partition = self.find(asked)
                 found.watched.append(partition)
                 limit = min(remaining, asked.partition_max_bytes)
-                size = read_partition(partition, asked, request.isolation, limit, answer, first_whole=not found.bytes)
+                first_whole = not found.bytes
+                size = read_partition(
+                    partition, asked, request.isolation, limit, stored_left, answer, first_whole=first_whole
+                )
                 remaining -= size
+                if isinstance(answer.records, StoredRecords):
+                    stored_left -= size
                 found.bytes += size
                 found.urgent |= answer.diverging is not None
             except KafkaError as error:
@@ -248,11 +259,14 @@ def read_partition(
     asked: FetchPartition,
     isolation: Isolation,
     max_bytes: int,
+    stored_max_bytes: int,
     answer: FetchedPartition,
     *,
     first_whole: bool,
 ) -> int:
     """Fill `answer` from one partition; returns about how many bytes its records are.
+
+    At most `max_bytes`, and at most `stored_max_bytes` where they come from the files.
 
     Raises the errors of the partition: leader epoch, `OffsetOutOfRangeError`, `KafkaStorageError`.
     """
@@ -276,7 +290,8 @@ def read_partition(
         answer.aborted = ()
     if offset >= end_offset or (max_bytes <= 0 and not first_whole):
         return 0
-    size = _read_records(partition, offset, end_offset, max(max_bytes, 0), answer, first_whole=first_whole)
+    limits = max(max_bytes, 0), max(min(max_bytes, stored_max_bytes), 0)
+    size = _read_records(partition, offset, end_offset, *limits, answer, first_whole=first_whole)
     if committed and answer.records is not None:
         answer.aborted = [
             AbortedTransaction(each.producer_id, each.first_offset)
@@ -291,7 +306,14 @@ def _end_of(records: CachedRecords | StoredRecords, end_offset: int) -> int:
 
 
 def _read_records(
-    partition: Partition, offset: int, end_offset: int, max_bytes: int, answer: FetchedPartition, *, first_whole: bool
+    partition: Partition,
+    offset: int,
+    end_offset: int,
+    max_bytes: int,
+    stored_max_bytes: int,
+    answer: FetchedPartition,
+    *,
+    first_whole: bool,
 ) -> int:
     cached = partition.read_tail(offset, end_offset, max_bytes, first_whole=first_whole)
     if cached is not None:
@@ -299,8 +321,10 @@ def _read_records(
         if views:
             answer.records = CachedRecords(views, size)
         return size
-    messages = partition.log.read(offset, max_bytes, end_offset)
+    if stored_max_bytes == 0 and not first_whole:
+        return 0
+    messages = partition.log.read(offset, stored_max_bytes, end_offset)
     if not len(messages):
         return 0
-    answer.records = StoredRecords(messages, offset, end_offset, max_bytes, first_whole)
-    return min(int(messages.positions[-1] - messages.positions[0]), max(max_bytes, 1))
+    answer.records = StoredRecords(messages, offset, end_offset, stored_max_bytes, first_whole)
+    return min(int(messages.positions[-1] - messages.positions[0]), max(stored_max_bytes, 1))

@@ -66,6 +66,7 @@ class Connection(asyncio.BufferedProtocol):
         self._reading_paused = False
         self._resume_scheduled = False
         self._closing = False
+        self._stopping = False
         self._transport: asyncio.Transport | None = None
         self.principal = ANONYMOUS
         self.address = ""
@@ -191,7 +192,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _resume(self) -> None:
         self._resume_scheduled = False
-        if self._closing or self._writing_paused:
+        if self._closing or self._writing_paused or self._stopping:
             return
         backlog, self._backlog = self._backlog, None
         if backlog is not None:
@@ -300,6 +301,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def stop_reading(self) -> None:
         """The server stops: take no further request."""
+        self._stopping = True
         if not self._reading_paused and self._transport is not None and not self._closing:
             self._reading_paused = True
             self._transport.pause_reading()

@@ -174,7 +174,7 @@ def test_clients_that_do_not_read_cost_only_their_own(broker: Kafkalake, client:
             assert code(produce(client, topic, batch([(None, b"y")])).error_code) == 0
         assert process.memory_info().rss - before < 5 * 40_000_000 + 100_000_000
         answer = slow[0].receive("Fetch", 4, 1)
-        assert len(values_of(answer.responses[0].partitions[0].records)) >= 40
+        assert len(values_of(answer.responses[0].partitions[0].records)) >= 10
     finally:
         for each in slow:
             each.socket.close()
