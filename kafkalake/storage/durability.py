@@ -66,9 +66,10 @@ class Durability:
         """Let the disk work. Raises `OSError`."""
         files = self._open_files.files
         for path in forcing.paths:
-            for file in (path, path.removesuffix(DATA_SUFFIX) + TXN_INDEX_SUFFIX):
+            for name in (path, path.removesuffix(DATA_SUFFIX) + TXN_INDEX_SUFFIX):
                 with contextlib.suppress(FileNotFoundError):
-                    files.sync(self._open_files.get(file).descriptor)
+                    file = self._open_files.get(name)
+                    files.sync(file.descriptor)
         files.sync_directory(self._directory)
 
     def forced(self, forcing: Forcing) -> None:

@@ -109,8 +109,8 @@ class EarlierSegments:
                 return
         _log.warning("sealing again: file=%s", segment.path)
         rewrite_indexes(self._open_files, segment, replay, found, sealed=False)
-        descriptor = self._open_files.get(segment.path, write=True).descriptor
-        self._open_files.files.truncate(descriptor, found.end)
+        file = self._open_files.get(segment.path, write=True)
+        self._open_files.files.truncate(file.descriptor, found.end)
         segment.seal()
 
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from kafkalake.clock import Clock
-from kafkalake.errors import KafkaError, KafkaStorageError, OffsetOutOfRangeError
+from kafkalake.errors import CorruptSegmentError, KafkaError, KafkaStorageError, OffsetOutOfRangeError
 from kafkalake.record.batch import RecordBatch
 from kafkalake.record.message_set import MessageSet
 from kafkalake.storage.active_segment import MAXIMUM_RELATIVE_OFFSET, ActiveSegment
@@ -295,18 +295,28 @@ class Log:
             return no_messages()
         try:
             return self._segments.read(offset, max_bytes, end_offset)
-        except OSError as error:
-            if offset < self._log_start_offset:
+        except (OSError, CorruptSegmentError) as error:
+            if offset < self._log_start_offset:  # deleted meanwhile
                 raise self._out_of_range(offset) from None
-            raise _storage_error(self.directory, "read", error) from error
+            if isinstance(error, OSError):
+                raise _storage_error(self.directory, "read", error) from error
+            raise
 
     def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
         """The first record below the high watermark with a timestamp (ms) at or after `timestamp`; None where there is none.
 
         Raises CorruptSegmentError, KafkaStorageError.
         """
-        with self._storage("read"):
-            return first_not_before(self._segments.in_order(), timestamp, self._log_start_offset, self._high_watermark)
+        while True:
+            start = self._log_start_offset
+            try:
+                return first_not_before(self._segments.in_order(), timestamp, start, self._high_watermark)
+            except (OSError, CorruptSegmentError) as error:
+                if start != self._log_start_offset:  # segments were deleted meanwhile
+                    continue
+                if isinstance(error, OSError):
+                    raise _storage_error(self.directory, "read", error) from error
+                raise
 
     def max_timestamp(self) -> TimestampOffset | None:
         """The record with the largest timestamp, the first of them; None without records.
@@ -485,7 +495,8 @@ class Log:
                 self._drop(segment.base_offset)
             if cut.base_offset in segments.bases:
                 self.on_removed(cut.base_offset)
-            self._files.truncate(self._open_files.get(cut.path, write=True).descriptor, position)
+            file = self._open_files.get(cut.path, write=True)
+            self._files.truncate(file.descriptor, position)
             segments.forget()
             self._snapshots.remove_above(cut.base_offset)
             if self._epochs.truncate_end(offset):

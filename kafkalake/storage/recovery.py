@@ -236,14 +236,16 @@ class Recovery:
         _log.warning(
             "cut off a torn %s: file=%s position=%d bytes=%d reason=%s", what, segment.path, end, lost, found.reason
         )
-        self._files.truncate(self._open_files.get(segment.path, write=True).descriptor, end)
+        file = self._open_files.get(segment.path, write=True)
+        self._files.truncate(file.descriptor, end)
 
     def _repair_preamble(self, segment: Segment, found: SegmentScan) -> None:
         """The first bytes are the same in every segment."""
         if found.size < FIRST_MESSAGE:
             return
         _log.warning("rewrote the damaged schema at the start of a segment: file=%s", segment.path)
-        write_all(self._files, self._open_files.get(segment.path, write=True).descriptor, PREAMBLE, 0)
+        file = self._open_files.get(segment.path, write=True)
+        write_all(self._files, file.descriptor, PREAMBLE, 0)
 
     def _load_epochs(self) -> LeaderEpochs:
         path = f"{self._directory}/{LEADER_EPOCHS_FILE}"

@@ -84,7 +84,8 @@ class Segment:
 
     def size_bytes(self) -> int:
         """Bytes of the data file. Raises `OSError`."""
-        return self._open_files.files.size(self._open_files.get(self.path).descriptor)
+        file = self._open_files.get(self.path)
+        return self._open_files.files.size(file.descriptor)
 
     def read_bytes(self, position: int, length: int) -> Bytes:
         """Bytes of the file as uint8[<= length]. Raises `OSError`."""

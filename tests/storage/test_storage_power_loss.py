@@ -109,7 +109,11 @@ def test_aborted_records_are_never_shown_after_a_power_failure(
     boot_into(monkeypatch, 1)
     log = open_log(memory_path)
     log.advance_high_watermark(log.log_end_offset)
-    aborted = {entry.first_offset for entry in log.aborted_transactions(0, log.log_end_offset)}
+    aborted = {
+        offset
+        for entry in log.aborted_transactions(0, log.log_end_offset)
+        for offset in range(entry.first_offset, entry.last_offset)
+    }
     for offset in range(log.log_start_offset, log.last_stable_offset):
         try:
             found = [at for at, _ in rows_of(log.read(offset, 1, log.last_stable_offset))]
