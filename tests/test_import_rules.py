@@ -9,7 +9,16 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parent.parent / "kafkalake"
 
-LEAVES = {"errors", "clock", "config", "config_definitions", "__init__", "__version__"}
+LEAVES = {
+    "errors",
+    "clock",
+    "config",
+    "config_definitions",
+    "config_setting",
+    "config_topics",
+    "__init__",
+    "__version__",
+}
 ROOT = {"node", "publishing", "group_publishing", "logs", "memory", "warm", "dataset", "__main__"}
 MAY_IMPORT = {
     "record": {"errors"},
