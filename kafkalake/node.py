@@ -292,6 +292,15 @@ class Node:
                 for partition in broker.topics.partitions():
                     partition.log.remove_deleted_files()
                     partition.log.expire_producers()
+                    await self._force_sealed(partition)
+
+    async def _force_sealed(self, partition: Any) -> None:
+        """Have the disk keep sealed segments, so that after a power failure only the active one has to be looked at."""
+        try:
+            if partition.log.has_unsynced_segments():
+                await self._blocking(partition.log.flush_sealed)
+        except KafkaLakeError as error:
+            logger.error("sealed segments not on the disk partition=%s error=%s", partition.name, error)
 
     # Stopping.
 
