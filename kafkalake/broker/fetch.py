@@ -15,6 +15,7 @@ Records come as they lie: views of the producers' bytes from the cache, or verif
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -25,9 +26,18 @@ from kafkalake.broker.partition import Partition
 from kafkalake.broker.purgatory import DelayedOperation, Purgatory
 from kafkalake.broker.topics import Topics
 from kafkalake.clock import Clock
-from kafkalake.errors import KafkaError, OffsetOutOfRangeError, UnknownTopicIdError, UnknownTopicOrPartitionError
+from kafkalake.errors import (
+    CorruptMessageError,
+    CorruptSegmentError,
+    KafkaError,
+    OffsetOutOfRangeError,
+    UnknownTopicIdError,
+    UnknownTopicOrPartitionError,
+)
 from kafkalake.record.message_set import MessageSet
 from kafkalake.storage.log import Log
+
+logger = logging.getLogger(__name__)
 
 STORED_BYTES_MAX = 16 * 1024 * 1024
 
@@ -180,6 +190,9 @@ class Fetcher:
             except KafkaError as error:
                 answer.error = error
                 found.urgent = True
+            except CorruptSegmentError as error:
+                answer.error = corrupt(error)
+                found.urgent = True
             found.answers.append((asked, answer))
         return found
 
@@ -254,6 +267,12 @@ class _FetchOperation(DelayedOperation):
         self._reply(Fetched(None, context.session_id, partitions))
 
 
+def corrupt(error: CorruptSegmentError) -> CorruptMessageError:
+    """Damage on the disk as a client is told of it; where it is goes to the log."""
+    logger.error("corrupt segment file=%s position=%d reason=%r", error.path, error.position, error.reason)
+    return CorruptMessageError("the records are damaged on the broker's disk")
+
+
 def read_partition(
     partition: Partition,
     asked: FetchPartition,
@@ -268,7 +287,7 @@ def read_partition(
 
     At most `max_bytes`, and at most `stored_max_bytes` where they come from the files.
 
-    Raises the errors of the partition: leader epoch, `OffsetOutOfRangeError`, `KafkaStorageError`.
+    Raises the errors of the partition: leader epoch, `OffsetOutOfRangeError`, `KafkaStorageError`, `CorruptSegmentError`.
     """
     log = partition.log
     partition.check_leader_epoch(asked.current_leader_epoch)

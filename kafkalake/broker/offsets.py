@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from kafkalake.broker.fetch import EpochEnd, Isolation
+from kafkalake.broker.fetch import EpochEnd, Isolation, corrupt
 from kafkalake.broker.partition import Partition
-from kafkalake.errors import OffsetOutOfRangeError, UnsupportedVersionError
+from kafkalake.errors import CorruptSegmentError, OffsetOutOfRangeError, UnsupportedVersionError
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 
@@ -22,8 +22,16 @@ class FoundOffset(NamedTuple):
 def list_offset(partition: Partition, timestamp_ms: int, isolation: Isolation) -> FoundOffset | None:
     """The offset for a timestamp (ms) or one of Kafka's special values; None where there is no such record.
 
-    A record that the reader may not see yet is no answer. Raises `UnsupportedVersionError` for an unknown special value.
+    A record that the reader may not see yet is no answer. Raises `UnsupportedVersionError` for an unknown special value,
+    `CorruptMessageError`, `KafkaStorageError`.
     """
+    try:
+        return _list_offset(partition, timestamp_ms, isolation)
+    except CorruptSegmentError as error:
+        raise corrupt(error) from error
+
+
+def _list_offset(partition: Partition, timestamp_ms: int, isolation: Isolation) -> FoundOffset | None:
     log = partition.log
     visible_end = log.last_stable_offset if isolation is Isolation.READ_COMMITTED else log.high_watermark
     if timestamp_ms == LATEST:

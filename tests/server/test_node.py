@@ -168,6 +168,28 @@ class TestKill:
             assert code(fetch(client, topic, 0, leader_epoch=1).error_code) == 0
 
 
+def test_damaged_records_are_an_error_of_their_partition_alone(kafkalake_broker: StartBroker, topic: str) -> None:
+    broker = kafkalake_broker()
+    with WireClient(broker.bootstrap_servers) as client:
+        create_topic(client, topic, 2)
+        for index in (0, 1):
+            produce(client, topic, batch([(None, b"%d" % index * 500)]), partition=index)
+    broker.stop()
+    (segment,) = (broker.lake / "logs" / "0" / f"{topic}-0").glob("*.arrow")
+    content = bytearray(segment.read_bytes())
+    position = content.index(b"0" * 400)
+    content[position + 100] ^= 1
+    segment.write_bytes(content)
+    broker.start()
+    with WireClient(broker.bootstrap_servers) as client:
+        for _ in range(2):
+            damaged = fetch(client, topic, 0)
+            assert code(damaged.error_code) == 2
+            assert not damaged.records
+            assert values_of(fetch(client, topic, 0, partition=1).records) == [(0, b"1" * 500)]
+    assert f"{segment}" in broker.stderr_path.read_text()
+
+
 def test_a_broker_whose_lease_was_taken_stops_and_writes_nothing_more(
     kafkalake_broker: StartBroker, topic: str
 ) -> None:

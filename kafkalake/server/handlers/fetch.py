@@ -11,6 +11,7 @@ Answers are put together from pieces, so that cached records are not copied.
 
 from __future__ import annotations
 
+import logging
 import struct
 from typing import Any
 
@@ -23,10 +24,12 @@ from kafkalake.broker.fetch import (
     StoredRecords,
 )
 from kafkalake.broker.fetch_sessions import FetchPartition, PartitionKey
-from kafkalake.errors import KafkaStorageError, LakeError, UnsupportedCompressionTypeError
+from kafkalake.errors import CorruptMessageError, LakeError, UnsupportedCompressionTypeError
 from kafkalake.server.request import Buffer, Request
 from kafkalake.wire.record_batch import encode_fetched
 from kafkalake.wire.responses import append_varint
+
+logger = logging.getLogger(__name__)
 
 _INT32 = struct.Struct(">i")
 _INT16 = struct.Struct(">h")
@@ -163,7 +166,10 @@ def _encode_partition(out: _Pieces, version: int, partition: FetchedPartition, b
     try:
         pieces = _records(partition.records, budget)
     except LakeError as failure:
-        error = KafkaStorageError(str(failure))
+        logger.error(
+            "records not encoded topic=%s partition=%d error=%s", partition.topic, partition.partition, failure
+        )
+        error = CorruptMessageError(str(failure))
     head = out.current
     code = 0 if error is None else error.code
     watermarks = (partition.high_watermark, partition.last_stable_offset)
