@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+
 from kafkalake.record import layout as at
 from kafkalake.record.batch import RecordBatch
 from kafkalake.record.message_set import MessageSet, to_arrow
@@ -17,8 +18,7 @@ Row = tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]
 
 
 def _padded(buffer: pa.Buffer | None, length: int) -> bytes:
-    data = b"" if buffer is None else buffer.to_pybytes()[:length]
-    return data
+    return b"" if buffer is None else buffer.to_pybytes()[:length]
 
 
 def _buffers_of(array: pa.Array, rows: int) -> list[bytes]:

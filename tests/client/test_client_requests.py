@@ -66,6 +66,30 @@ SAMPLES: dict[str, dict[str, Any]] = {
         ],
     },
     "DescribeCluster": {},
+    "FindCoordinator": {"key": "etl", "key_type": 0},
+    "OffsetCommit": {
+        "group_id": "etl",
+        "generation_id_or_member_epoch": -1,
+        "member_id": "",
+        "topics": [
+            {
+                "name": "clicks",
+                "partitions": [
+                    {
+                        "partition_index": 0,
+                        "committed_offset": 7,
+                        "committed_leader_epoch": -1,
+                        "committed_metadata": "",
+                    }
+                ],
+            }
+        ],
+    },
+    "OffsetFetch": {"group_id": "etl", "topics": None},
+    "OffsetDelete": {"group_id": "etl", "topics": [{"name": "clicks", "partitions": [{"partition_index": 0}]}]},
+    "DescribeGroups": {"groups": ("etl",)},
+    "ListGroups": {},
+    "DeleteGroups": {"groups_names": ("etl",)},
 }
 APIS = [value for value in vars(requests).values() if isinstance(value, Api)]
 

@@ -198,26 +198,41 @@ def test_compressed_segments_hold_the_same(tmp_path: Path, codec: str) -> None:
 
 
 def test_an_old_segment_is_sealed_by_the_next_append(tmp_path: Path) -> None:
+    """Old by the time in the records, as in Kafka, whatever the wall clock says."""
     clock = ManualClock()
     log = open_log(tmp_path, clock, segment_ms=1_000)
-    append(log, simple_batch([b"a"]))
+    append(log, simple_batch([b"a"], timestamp=5_000))
+    append(log, simple_batch([b"b"], timestamp=5_999))
+    append(log, simple_batch([b"from the past"], timestamp=10))
+    clock.advance(10_000)
+    append(log, simple_batch([b"still"], timestamp=5_100))
+    assert log.sealed_base_offsets == []
+    append(log, simple_batch([b"c"], timestamp=6_000))
+    assert log.sealed_base_offsets == [0]
+    assert [row[0] for row in read_all(log)] == [0, 1, 2, 3, 4]
+
+
+def test_a_segment_without_timestamps_is_as_old_as_the_wall_clock_says(tmp_path: Path) -> None:
+    clock = ManualClock()
+    log = open_log(tmp_path, clock, segment_ms=1_000)
+    append(log, simple_batch([b"a"], timestamp=-1))
     clock.advance(999)
-    append(log, simple_batch([b"b"]))
+    append(log, simple_batch([b"b"], timestamp=-1))
     assert log.sealed_base_offsets == []
     clock.advance(1)
-    append(log, simple_batch([b"c"]))
+    append(log, simple_batch([b"c"], timestamp=-1))
     assert log.sealed_base_offsets == [0]
-    assert [row[0] for row in read_all(log)] == [0, 1, 2]
 
 
 def test_the_age_of_a_segment_survives_a_restart(tmp_path: Path) -> None:
-    clock = ManualClock()
-    append(open_log(tmp_path, clock), simple_batch([b"a"]))
-    clock.advance(900)
-    log = open_log(tmp_path, clock, segment_ms=1_000)
-    clock.advance(100)
-    append(log, simple_batch([b"b"]))
-    assert log.sealed_base_offsets == [0]
+    for directory, timestamps in ((tmp_path / "records", (5_000, 6_000)), (tmp_path / "clock", (-1, -1))):
+        clock = ManualClock()
+        append(open_log(directory, clock), simple_batch([b"a"], timestamp=timestamps[0]))
+        clock.advance(900)
+        log = open_log(directory, clock, segment_ms=1_000)
+        clock.advance(100)
+        append(log, simple_batch([b"b"], timestamp=timestamps[1]))
+        assert log.sealed_base_offsets == [0]
 
 
 def test_rolling_an_empty_log_does_nothing(tmp_path: Path) -> None:
