@@ -69,6 +69,7 @@ class ActiveSegment(Segment):
         super().__init__(directory, base_offset, open_files)
         self.content = SegmentContent(next_offset=base_offset)
         self.created_ms = 0
+        self.first_timestamp = -1
         self._end: int = 0
         self._index_interval_bytes = index_interval_bytes
         self._indexed_at = FIRST_MESSAGE
@@ -98,6 +99,16 @@ class ActiveSegment(Segment):
         self._indexed_at = indexed_at
         self._aborted = aborted
         self.created_ms = created_ms
+        self.first_timestamp = content.min_timestamp
+
+    def age_ms(self, timestamp: int, now_ms: int) -> int:
+        """How old the segment is to a batch with that largest timestamp, as Kafka counts it for `segment.ms`.
+
+        By the records' own time, from the first batch on; by the wall clock where either has no timestamp.
+        """
+        if timestamp >= 0 and self.first_timestamp >= 0:
+            return timestamp - self.first_timestamp
+        return now_ms - self.created_ms
 
     def append(
         self,

@@ -21,6 +21,8 @@ class Forcing(NamedTuple):
     growing: str
     end_offset: int
     records: int
+    names: int
+    """Files that had been made: their names are forced too where there are new ones."""
 
 
 class Durability:
@@ -33,6 +35,8 @@ class Durability:
         self._open_files = open_files
         self._unsynced: list[str] = []
         self._records = 0
+        self._names = 1
+        self._names_forced = 0
         self._synced_at_ms = clock.monotonic_ms()
 
     @property
@@ -43,6 +47,7 @@ class Durability:
     def segment_began(self, path: str) -> None:
         """A data file is written to from now on."""
         self._unsynced.append(path)
+        self._names += 1
 
     def appended(self, records: int) -> None:
         """So many more records are only in the page cache."""
@@ -56,11 +61,12 @@ class Durability:
 
     def all(self, growing: str, log_end_offset: int) -> Forcing:
         """Force everything."""
-        return Forcing(list(self._unsynced), growing, log_end_offset, self._records)
+        return Forcing(list(self._unsynced), growing, log_end_offset, self._records, self._names)
 
     def sealed(self, growing: str, active_base_offset: int) -> Forcing:
         """Force what is no longer written to."""
-        return Forcing([path for path in self._unsynced if path != growing], "", active_base_offset, 0)
+        paths = [path for path in self._unsynced if path != growing]
+        return Forcing(paths, "", active_base_offset, 0, self._names)
 
     def force(self, forcing: Forcing) -> None:
         """Let the disk work. Raises `OSError`."""
@@ -70,12 +76,14 @@ class Durability:
                 with contextlib.suppress(FileNotFoundError):
                     file = self._open_files.get(name)
                     files.sync(file.descriptor)
-        files.sync_directory(self._directory)
+        if forcing.names > self._names_forced:
+            files.sync_directory(self._directory)
 
     def forced(self, forcing: Forcing) -> None:
         """It has worked."""
         done = set(forcing.paths) - {forcing.growing}
         self._unsynced = [path for path in self._unsynced if path not in done]
+        self._names_forced = max(self._names_forced, forcing.names)
         self.recovery_point = max(self.recovery_point, forcing.end_offset)
         if forcing.records:
             self._records = max(0, self._records - forcing.records)

@@ -247,7 +247,7 @@ class Log:
         if active is not None and not active.empty:
             full = active.end() + size > config.segment_bytes
             far = group.next_offset - active.base_offset > MAXIMUM_RELATIVE_OFFSET
-            if full or far or group.now_ms - active.created_ms >= config.segment_ms:
+            if full or far or active.age_ms(group.max_timestamp, group.now_ms) >= config.segment_ms:
                 self._roll()
                 active = None
         if active is None:
@@ -261,6 +261,7 @@ class Log:
             self._durability.segment_began(active.path)
         if active.empty:
             active.created_ms = group.now_ms
+            active.first_timestamp = group.max_timestamp
         return active
 
     def advance_high_watermark(self, offset: int) -> None:

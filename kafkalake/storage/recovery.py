@@ -1,20 +1,19 @@
-"""What a directory holds -> what is true of the partition, after an orderly stop, a kill, or a power failure in the middle
-of anything.
+"""What a directory holds -> what is true of the partition: after an orderly stop, a kill, or a power failure.
 
 Closed in order (`state` says clean and nothing was written since): believed as it stands, no segment is opened.
 
-Otherwise the last segment, the only one that is not sealed, is scanned and every checksum verified:
+Otherwise the last segment, the only one that is not sealed, is scanned and every checksum verified (after a restart of the
+machine also those before it that may not have reached the disk, see `earlier_segments.py`):
 
-    whole messages to the end of the file          go on appending there
-    a footer behind them, right to the last byte   sealed; a torn footer is cut off and appending goes on
-    something else at position p, offset o:
-      o is below the high watermark that `state` has    acknowledged records are damaged: **refuse**. The file stays as it
-      is, reads of
-                                                        that range raise CorruptSegmentError, later whole messages stay readable,
-                                                        appending goes on in a new segment at an offset that was never used
-      whole messages follow, and `state` cannot be      as above: they may have been acknowledged
-      trusted to be the newest (lost, or another boot)
-      else                                              never acknowledged: cut off at p, with a line in the log that says how much
+    whole messages to the end of the file               go on appending there
+    a footer behind them, right to the last byte        sealed
+    anything else at position p, offset o:
+      o is below the high watermark that `state` has    acknowledged records are damaged: **refuse**. The file stays, reads of
+                                                        that range raise CorruptSegmentError, whole messages behind it stay
+                                                        readable, appending goes on in a new segment at an offset never used
+      whole messages follow, and `state` may be old     the same: they may have been acknowledged
+      (it is lost, or was written in another boot)
+      else                                              never acknowledged, or a torn footer: cut off at p, and logged
 
 Then, in this order, so that a crash in between leaves something that recovers to the same: the data is cut, the indexes are
 rewritten from the data, `state` is written. Producer state is the newest whole snapshot, and a replay of the batch headers
