@@ -10,8 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 from kafka_clients import create_topic
-from kafkalake.dataset import topic_reader
 from recording_producer import RecordingProducer, check_nothing_lost_nothing_twice, read_all
+
+from kafkalake.dataset import topic_reader
 
 ROUNDS = int(os.environ.get("KILL_ROUNDS", "20"))
 PARTITIONS = 3
