@@ -7,6 +7,7 @@ result may then be read-only (`record/compiled.py` says where caches are looked 
 from __future__ import annotations
 
 import importlib
+import logging
 import pkgutil
 import time
 from types import ModuleType
@@ -39,6 +40,7 @@ def kernels() -> list[Any]:
 
 def main() -> None:
     """Compile what is not in the cache and say what was done."""
+    logging.getLogger("kafkalake.record.compiled").setLevel(logging.ERROR)  # whoever asks for it need not be told
     start = time.monotonic()
     ready = kernels()
     compiled = sum(1 for kernel in ready if kernel.stats.cache_misses)

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import getpass
 import hashlib
+import logging
 import os
 import pickle
 import re
@@ -36,6 +37,8 @@ from numba import types
 from numba.core import caching
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+logger = logging.getLogger(__name__)
 
 _PACKAGE = Path(__file__).parents[1]
 _IMPORT = re.compile(r"^from (kafkalake(?:\.\w+)*) import (\([^)]*\)|.*)$", re.MULTILINE)
@@ -138,6 +141,11 @@ _NAMES = {**vars(types), "view": types.Array(types.uint8, 1, "C", readonly=True)
 _CACHE_ERRORS = (RuntimeError, OSError, EOFError, pickle.UnpicklingError)
 
 
+@cache
+def _say_that_it_takes_time() -> None:
+    logger.warning("compiling the codec for this machine: once, for about 20 seconds")
+
+
 def compiled(*signatures: str) -> Callable[[F], F]:
     """Compile a kernel for `signatures` (numba's notation) without the interpreter lock.
 
@@ -153,7 +161,10 @@ def compiled(*signatures: str) -> Callable[[F], F]:
         for locators in (_LOCATORS, _WRITABLE):  # what was shipped may be for another processor
             try:
                 caching.CacheImpl._locator_classes = locators
-                return cast(F, numba.njit(parsed, cache=True, **options)(function))
+                kernel = numba.njit(parsed, cache=True, **options)(function)
+                if kernel.stats.cache_misses:
+                    _say_that_it_takes_time()
+                return cast(F, kernel)
             except _CACHE_ERRORS:
                 continue
             finally:

@@ -1,8 +1,8 @@
 """Kafka's record batches v2 to `record.RecordBatch` and back: what crosses the edge of the broker, in both directions.
 
 Produce: `decode_produced` takes exactly one batch, checks all that Kafka checks of a client's batch, and returns Arrow
-columns. Fetch: `encode_fetched` rebuilds the producers' batches from stored messages; `patch_produced` makes a batch
-servable from the wire cache. Client: `batch_from_arrow` and `encode_batch` to produce, `decode_fetched` to consume.
+columns; `is_as_stored` says whether consumers may get its bytes as they came. Fetch: `encode_fetched` rebuilds the producers'
+batches from stored messages. Client: `batch_from_arrow` and `encode_batch` to produce, `decode_fetched` to consume.
 
 Where we are stricter than Kafka, since the log is Arrow and Spark reads it: timestamps must fit in microseconds; a
 negative length other than -1 is no null; the LogAppendTime bit is refused for CreateTime topics too; inner offsets must
@@ -52,7 +52,7 @@ __all__ = [
     "decode_produced",
     "encode_batch",
     "encode_fetched",
-    "patch_produced",
+    "is_as_stored",
 ]
 
 Buffer = bytes | bytearray | memoryview
@@ -61,7 +61,8 @@ Int64s = npt.NDArray[np.int64]
 
 _COUNT = struct.Struct(">i")
 _CRC = struct.Struct(">I")
-_PATCHED = struct.Struct(">qii")
+_STATED = struct.Struct(">h12xq")
+"""From the attributes on: attributes, last offset delta and base timestamp (passed over), largest timestamp."""
 _COLUMN_BYTES_PER_RECORD = 45
 """Offset, timestamp, three int32 offsets and two bits: 29; the rest is room for the offsets of a few headers."""
 _BODY_PADDING = 8 * at.BUFFERS + 64
@@ -218,15 +219,12 @@ def _check_limits(numbers: Int64s, limits: BatchLimits, now_ms: int | None) -> N
         raise InvalidTimestampError(f"timestamp {earliest} is more than {before} ms before {now_ms}")
 
 
-def patch_produced(data: Buffer, base_offset: int, leader_epoch: int) -> bytes:
-    """A produced batch with its offset and leader epoch set, as a consumer gets it from the wire cache; the checksum
-    does not cover them.
-
-    Only for CreateTime topics that keep the producer's codec: log append time and another codec stand in what the
-    checksum covers.
-    """
-    (length,) = _COUNT.unpack_from(data, wire.BATCH_LENGTH)
-    return _PATCHED.pack(base_offset, length, leader_epoch) + data[wire.MAGIC :]
+def is_as_stored(data: Buffer, batch: RecordBatch) -> bool:
+    """Whether the produced bytes say of their records what the log will: `decode_produced` computes the largest timestamp and drops
+    attributes that nobody knows. Only such bytes may be given to consumers as they came."""
+    header = batch.header
+    attributes, largest = _STATED.unpack_from(data, wire.ATTRIBUTES)
+    return bool(attributes == header[at.ATTRIBUTES] and largest == header[at.MAX_TIMESTAMP])
 
 
 def encode_fetched(messages: MessageSet, start_offset: int, end_offset: int, max_bytes: int) -> memoryview:

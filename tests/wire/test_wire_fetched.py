@@ -20,7 +20,7 @@ from kafkalake.errors import (
 from kafkalake.record import layout as at
 from kafkalake.record.batch import RecordBatch
 from kafkalake.record.message_set import MessageSet
-from kafkalake.wire.record_batch import decode_fetched, decode_produced, encode_batch, encode_fetched, patch_produced
+from kafkalake.wire.record_batch import decode_fetched, decode_produced, encode_batch, encode_fetched
 
 ALL = 2**62
 
@@ -46,7 +46,10 @@ def test_batches_come_back_as_their_producers_sent_them() -> None:
         encode_batch(record_batch([(-1, None, b"t", [])], producer_id=8, epoch=0, sequence=0, transactional=True)),
     ]
     messages = stored([decode_produced(each) for each in produced[:2]], [decode_produced(produced[2])], leader_epoch=3)
-    expected = b"".join(patch_produced(each, offset, 3) for each, offset in zip(produced, (0, 1, 3), strict=True))
+    expected = b"".join(
+        offset.to_bytes(8, "big") + each[8:12] + (3).to_bytes(4, "big") + each[16:]
+        for each, offset in zip(produced, (0, 1, 3), strict=True)
+    )
     assert bytes(encode_fetched(messages, 0, ALL, ALL)) == expected
 
 

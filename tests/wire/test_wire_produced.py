@@ -22,10 +22,9 @@ from kafkalake.record import layout as at
 from kafkalake.wire.record_batch import (
     BatchLimits,
     codec_of,
-    decode_fetched,
     decode_produced,
     encode_batch,
-    patch_produced,
+    is_as_stored,
 )
 
 WORKED_EXAMPLE = bytes.fromhex(
@@ -268,12 +267,16 @@ def test_bytes_are_taken_in_any_buffer(kind: type) -> None:
     assert codec_of(kind(WORKED_EXAMPLE)) == 0
 
 
-def test_a_patched_batch_is_what_a_consumer_gets() -> None:
-    patched = patch_produced(memoryview(WORKED_EXAMPLE), 1_234, 9)
-    (batch,) = decode_fetched(patched)
-    assert [offset for offset, _ in arrow_rows(batch.to_arrow())] == [1_234, 1_235]
-    assert batch.header[at.LEADER_EPOCH] == 9
-    assert patched[16:] == WORKED_EXAMPLE[16:]
+@pytest.mark.parametrize(
+    ("attributes", "largest", "as_stored"),
+    [(0, 1_002, True), (0, 9_999, False), (0x40, 1_002, False), (0x100, 1_002, False)],
+)
+def test_bytes_that_say_something_else_than_the_log_are_not_for_consumers(
+    attributes: int, largest: int, as_stored: bool
+) -> None:
+    records = record(0, timestamp=1_000) + record(1, timestamp=1_002)
+    data = raw_batch(records, 2, base_timestamp=0, attributes=attributes, max_timestamp=largest)
+    assert is_as_stored(data, decode_produced(data)) is as_stored
 
 
 KEYS = [

@@ -37,7 +37,7 @@ from kafkalake.server.request import Request
 from kafkalake.server.topic_lookup import find_topic, find_topic_by_id
 from kafkalake.wire.compression import CODECS, ZSTD
 from kafkalake.wire.produce_request import ProduceBody, ProducedTopic
-from kafkalake.wire.record_batch import BatchLimits, decode_produced
+from kafkalake.wire.record_batch import BatchLimits, decode_produced, is_as_stored
 from kafkalake.wire.responses import append_varint
 
 _TRANSACTIONAL = at.ATTRIBUTE_TRANSACTIONAL
@@ -149,7 +149,7 @@ def _original(
     if rules.codec not in (-1, codec):
         batch.header[at.ATTRIBUTES] = attributes & ~at.ATTRIBUTE_COMPRESSION_MASK | rules.codec
         return None
-    if not rules.keeps_bytes or records is None:
+    if not rules.keeps_bytes or records is None or not is_as_stored(records, batch):
         return None
     return records if request.body_is_kept else bytes(records)
 
