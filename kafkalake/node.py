@@ -143,6 +143,7 @@ class Node:
             )
         )
         self._stack.push_async_callback(self._release, lease)
+        await self._blocking(settings.show_static)
         publishing = Publishing(self.lake, self.broker_id, store, self._clock, self._blocking)
         identity = Identity(self.broker_id, self.host, self.port, cluster_id(self.lake))
         broker = self.broker = Broker(

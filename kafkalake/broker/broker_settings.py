@@ -3,19 +3,24 @@
 Kafka has three layers: the command line, the cluster's default, and one broker's own; the last wins. The two that a client
 can change are in `broker-settings.json`, replaced as a whole before the change is acknowledged. Read-only settings cannot be
 changed.
+
+Those of the command line are in `broker-settings-static.json`, for jobs that work on the lake: nothing here reads them.
 """
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping
 
 from kafkalake.config import Settings, format_value
 from kafkalake.config_definitions import BROKER_SETTINGS, Update
 from kafkalake.errors import ConfigurationError, InvalidConfigError, InvalidRequestError, KafkaStorageError, LakeError
+from kafkalake.metadata.paths import BROKER_SETTINGS_FILE as FILE_NAME
+from kafkalake.metadata.paths import STATIC_SETTINGS_FILE
 from kafkalake.storage.files import Files, read_file, replace_file
 
-FILE_NAME = "broker-settings.json"
+__all__ = ["FILE_NAME", "BrokerSettings"]
 
 
 class BrokerSettings:
@@ -25,6 +30,7 @@ class BrokerSettings:
         """Raises `ConfigurationError` for a bad setting, `LakeError` where the file of dynamic ones cannot be read."""
         self._path = path
         self._files = files
+        self._static = dict(static)
         self._listeners: list[Callable[[], None]] = []
         default, own = self._read()
         self.current = Settings(static, default, own)
@@ -32,6 +38,14 @@ class BrokerSettings:
     def on_change(self, listener: Callable[[], None]) -> None:
         """Call `listener` after each change."""
         self._listeners.append(listener)
+
+    def show_static(self) -> None:
+        """Write what the command line set beside the dynamic settings. Raises `KafkaStorageError`."""
+        path = os.path.join(os.path.dirname(self._path), STATIC_SETTINGS_FILE)
+        try:
+            replace_file(self._files, path, json.dumps(self._static, indent=1).encode(), sync=False)
+        except OSError as error:
+            raise KafkaStorageError(f"cannot write {path}: {error}") from error
 
     def layer(self, *, cluster_default: bool) -> dict[str, str]:
         """The settings of one dynamic layer as text."""

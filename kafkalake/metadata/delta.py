@@ -4,7 +4,7 @@
 replaces its leader's one file. `segments` is kept by `SegmentFiles`, `group_offsets` by `GroupOffsetFiles`.
 
 Every write is decided on the rows of one version and committed on top of exactly that version; when another writer was
-faster, it is decided anew, at most `ATTEMPTS_MAX` times.
+faster, it is decided anew, at most `delta_table.ATTEMPTS_MAX` times.
 
 Commits are fsynced, but for `partitions`: the next publish writes those rows anew, once a second is too often to make
 the disk wait, and a log entry that a loss of power cuts off is set aside when a broker opens the lake.
@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import random
 import threading
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -22,9 +21,8 @@ from typing import TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafkalake.errors import KafkaStorageError
 from kafkalake.metadata import changes, paths
-from kafkalake.metadata.delta_table import Change, CommitConflict, OpenDeltaTable, TableDefinition
+from kafkalake.metadata.delta_table import Change, OpenDeltaTable, TableDefinition
 from kafkalake.metadata.group_offset_files import GroupOffsetFiles, newest_offsets
 from kafkalake.metadata.schemas import (
     BROKERS_SCHEMA,
@@ -43,8 +41,6 @@ from kafkalake.metadata.schemas import (
 )
 from kafkalake.metadata.segment_files import SegmentFiles
 from kafkalake.metadata.store import GroupOffsets, MetadataSnapshot, PublishedState
-
-ATTEMPTS_MAX = 20
 
 TABLE_DEFINITIONS = {
     # A broker renews its lease every ten seconds, for ever.
@@ -235,18 +231,7 @@ class DeltaMetadataStore:
         return found, changes.current_partitions(from_table(PartitionRow, table))
 
     def _commit(self, table: OpenDeltaTable, decide: Callable[[], Change | None], *, durable: bool = False) -> None:
-        """Commit what `decide` wants on the version seen, deciding anew when another writer was faster."""
-        for attempt in range(ATTEMPTS_MAX):
-            change = decide()
-            if change is None:
-                return
-            try:
-                table.commit(change, durable=durable)
-                return
-            except CommitConflict:
-                # Writers that keep step with each other would collide for ever.
-                time.sleep(self._randomness.uniform(0, 0.002 * (attempt + 1)))
-        raise KafkaStorageError(f"{table.path}: other writers were faster {ATTEMPTS_MAX} times in a row; try again.")
+        table.commit_decided(decide, durable=durable, randomness=self._randomness)
 
 
 def _is_published(partitions: OpenDeltaTable, state: PublishedState) -> bool:

@@ -18,9 +18,10 @@ from __future__ import annotations
 import json
 import logging
 import os
+import random
 import time
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -34,6 +35,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from kafkalake.errors import KafkaStorageError, LakeError
 
 CLEANUP_INTERVAL = 1_000
+ATTEMPTS_MAX = 20
 
 _log = logging.getLogger(__name__)
 
@@ -185,6 +187,26 @@ class OpenDeltaTable:
                 _sync(self.path / action.path)
         if self._table.version() % CLEANUP_INTERVAL == 0:
             self._clean_log()
+
+    def commit_decided(
+        self, decide: Callable[[], Change | None], *, durable: bool = False, randomness: random.Random | None = None
+    ) -> None:
+        """Commit what `decide` wants on the version seen, deciding anew when another writer was faster.
+
+        None from `decide`: nothing is to be done. Raises `KafkaStorageError`, also after `ATTEMPTS_MAX` lost races.
+        """
+        uniform = (randomness or random).uniform
+        for attempt in range(ATTEMPTS_MAX):
+            change = decide()
+            if change is None:
+                return
+            try:
+                self.commit(change, durable=durable)
+                return
+            except CommitConflict:
+                # Writers that keep step with each other would collide for ever.
+                time.sleep(uniform(0, 0.002 * (attempt + 1)))
+        raise KafkaStorageError(f"{self.path}: other writers were faster {ATTEMPTS_MAX} times in a row; try again.")
 
     def maintain(self) -> None:
         """Remove log entries and files that only versions past their retention need."""

@@ -1,6 +1,7 @@
 """Where things lie in a lake.
 
     <lake>/metadata/<table>                        a Delta table
+    <lake>/metadata/jobs/<job>.lock                held (flock) by the running job
     <lake>/logs/<broker id>/.lock                  held (flock) by the running broker
     <lake>/logs/<broker id>/<topic>-<partition>/   segments, indexes and `state` of one partition
 
@@ -27,6 +28,15 @@ GROUP_OFFSETS = "group_offsets"
 TABLES = (BROKERS, SEGMENTS, PARTITIONS, GROUP_OFFSETS, TOPICS)
 """The Delta tables in the order in which they are created."""
 
+JOB_RUNS = "job_runs"
+LAG = "lag"
+JOB_TABLES = (JOB_RUNS, LAG)
+"""Delta tables that a job makes when it first has something to say; a lake without them is whole."""
+
+BROKER_SETTINGS_FILE = "broker-settings.json"
+STATIC_SETTINGS_FILE = "broker-settings-static.json"
+"""Beside a broker's logs: its dynamic settings, and those of its command line, so that a job knows them without the broker."""
+
 
 def table_path(lake: Path, table: str) -> Path:
     """Directory of the Delta table `table`."""
@@ -46,6 +56,11 @@ def partition_path(lake: Path, broker_id: int, topic: str, partition: int) -> Pa
 def lock_path(lake: Path, broker_id: int) -> Path:
     """File that the running broker keeps locked."""
     return broker_log_path(lake, broker_id) / LOCK_FILE
+
+
+def job_lock_path(lake: Path, job: str) -> Path:
+    """File that a running job keeps locked, so that two of a kind do not work on one lake at once."""
+    return lake / METADATA_DIRECTORY / "jobs" / f"{job}.lock"
 
 
 def relative_path(lake: Path, file: Path) -> str:

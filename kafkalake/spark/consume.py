@@ -19,6 +19,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
 from kafkalake.errors import ConfigurationError, KafkaLakeError
+from kafkalake.spark.error_sentence import sentence
 from kafkalake.spark.offsets import bounded
 from kafkalake.spark.options import parse_options
 from kafkalake.spark.snapshot import take_snapshot
@@ -91,19 +92,6 @@ def main(arguments: Sequence[str]) -> int:
         return 1
     _report(copied, parsed.output)
     return 0
-
-
-def sentence(error: Exception) -> str:
-    """What an error says, without the stack of Python and the JVM around it."""
-    text = str(error).strip()
-    ours = re.findall(r"^kafkalake\.errors\.\w+: (.+)$", text, flags=re.MULTILINE)
-    if ours:
-        return str(ours[-1])
-    if "DELTA_PATH_EXISTS" in text:
-        return f"{text.splitlines()[0]} (--mode append adds to it, --mode overwrite replaces it)"
-    if "DATA_SOURCE_NOT_FOUND" in text and "delta" in text:
-        return "Spark has no Delta here: add --properties-file spark-conf/spark-defaults.conf to spark-submit"
-    return text.splitlines()[0] if text else type(error).__name__
 
 
 def _report(copied: Copied, output: str) -> None:

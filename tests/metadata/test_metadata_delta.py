@@ -14,7 +14,7 @@ from metadata_processes import SPAWN, create_topics, die_while_publishing, publi
 from metadata_rows import partition_row, published, segment_row, topic_row
 
 from kafkalake.errors import KafkaStorageError, LakeError
-from kafkalake.metadata import delta
+from kafkalake.metadata import delta, delta_table
 from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.metadata.delta_table import CommitConflict, OpenDeltaTable
 from kafkalake.metadata.memory import MemoryMetadataStore
@@ -253,7 +253,7 @@ def test_a_writer_that_always_loses_gives_up_with_a_retriable_error(
     with pytest.raises(KafkaStorageError, match="other writers were faster") as raised:
         store.create_topic(topic_row())
     assert raised.value.retriable
-    assert attempts == delta.ATTEMPTS_MAX
+    assert attempts == delta_table.ATTEMPTS_MAX
 
 
 def test_segments_stay_few_files_and_a_removal_rewrites_little(tmp_path: Path) -> None:

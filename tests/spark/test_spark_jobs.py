@@ -17,7 +17,8 @@ from local_spark import settings
 from pyspark.sql import SparkSession
 from written_lake import WrittenLake
 
-from kafkalake.spark.consume import copy_topics, main, sentence
+from kafkalake.spark.consume import copy_topics, main
+from kafkalake.spark.error_sentence import sentence
 
 
 @pytest.fixture(scope="module")

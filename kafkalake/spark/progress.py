@@ -1,0 +1,68 @@
+"""What a job shows while it works: a counter on a terminal, a line now and then in a log file; and plain tables."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+
+_TERMINAL_INTERVAL_S = 0.1
+_LOG_INTERVAL_S = 5.0
+
+
+class Progress:
+    """`retention: 12 of 40, clicks-3: delete segments`, on stderr: rewritten in place on a terminal, else every few seconds."""
+
+    def __init__(self, job: str, total: int) -> None:
+        self._job = job
+        self._total = total
+        self._count = 0
+        self._terminal = sys.stderr.isatty()
+        self._shown = time.monotonic()
+        self._open_line = False
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end_line()
+
+    def advance(self, what: str) -> None:
+        """One more step is done."""
+        self._count += 1
+        now = time.monotonic()
+        if now - self._shown < (_TERMINAL_INTERVAL_S if self._terminal else _LOG_INTERVAL_S):
+            return
+        self._shown = now
+        text = f"{self._job}: {self._count} of {self._total}, {what}"
+        if self._terminal:
+            print(f"\r\x1b[K{text[:150]}", end="", file=sys.stderr, flush=True)
+            self._open_line = True
+        else:
+            print(text, file=sys.stderr, flush=True)
+
+    def say(self, text: str) -> None:
+        """A line that stays."""
+        self._end_line()
+        print(f"{self._job}: {text}", file=sys.stderr, flush=True)
+
+    def _end_line(self) -> None:
+        if self._open_line:
+            print(file=sys.stderr, flush=True)
+            self._open_line = False
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Iterable[str] = ()) -> None:
+    """Columns as wide as their content, on stdout; `right`: columns of numbers. None is shown as `-`."""
+    cells = [["-" if cell is None else str(cell) for cell in row] for row in rows]
+    widths = [max(len(name), *(len(row[index]) for row in cells), 0) for index, name in enumerate(columns)]
+    numbers = set(right)
+    for row in [list(columns), *cells]:
+        padded = [
+            cell.rjust(width) if name in numbers else cell.ljust(width)
+            for name, cell, width in zip(columns, row, widths, strict=True)
+        ]
+        print("  ".join(padded).rstrip())

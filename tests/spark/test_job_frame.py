@@ -1,0 +1,128 @@
+"""The frame of jobs, with a job that does next to nothing: arguments, dry run, rows in `job_runs`, failures, the lock."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from written_lake import WrittenLake
+
+from kafkalake.errors import KafkaStorageError
+from kafkalake.metadata import paths
+from kafkalake.metadata.job_tables import JobTable, exists
+from kafkalake.spark.job import Done, Job, Run, Step, main, only_one
+
+
+class Touch(Job):
+    """Touches each topic; fails for those of `--break`."""
+
+    name = "touch"
+    summary = "Touch topics."
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--break", dest="broken", default="")
+
+    def plan(self, run: Run) -> Sequence[Step]:
+        return [Step("touch", topic.topic, 0, "it was asked for", {"touched": False}) for topic in run.topics]
+
+    def perform(self, run: Run, step: Step) -> Done:
+        if step.topic == run.arguments.broken:
+            raise KafkaStorageError("the disk said no")
+        return Done({"touched": True}, "topics", 3)
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Iterator[WrittenLake]:
+    lake = WrittenLake(tmp_path / "lake")
+    for topic in ("clicks", "orders", "views"):
+        lake.create(topic)
+    yield lake
+    lake.close()
+
+
+def rows(lake: WrittenLake) -> list[dict[str, object]]:
+    return sorted(
+        JobTable(lake.path, paths.JOB_RUNS).rows().to_pylist(),
+        key=lambda row: (row["action"] == "run", row["ended_at"]),
+    )
+
+
+def test_a_dry_run_shows_what_and_why_and_leaves_nothing(lake: WrittenLake, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(Touch(), ["--lake", str(lake.path), "--pattern", "c.*|o.*", "--dry-run"]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[0].split() == ["subject", "would", "do", "why", "now"]
+    assert [line.split()[0] for line in shown[1:3]] == ["clicks-0", "orders-0"]
+    assert "it was asked for" in shown[1]
+    assert not exists(lake.path, paths.JOB_RUNS)
+
+
+def test_every_step_and_the_run_become_rows(lake: WrittenLake) -> None:
+    assert main(Touch(), ["--lake", str(lake.path), "--topic", "orders,clicks"]) == 0
+    *steps, run = rows(lake)
+    assert [(row["topic"], row["outcome"], row["why"]) for row in steps] == [
+        ("orders", "done", "it was asked for"),
+        ("clicks", "done", "it was asked for"),
+    ]
+    assert steps[0]["before"] == [("touched", "False")]
+    assert steps[0]["after"] == [("touched", "True")]
+    assert (steps[0]["changed_table"], steps[0]["changed_version"]) == ("topics", 3)
+    assert (run["action"], run["outcome"], dict(run["after"])["steps"]) == ("run", "done", "2")  # type: ignore[arg-type]
+    assert {row["run_id"] for row in steps} == {run["run_id"]}
+
+
+def test_a_step_that_fails_does_not_keep_the_others_from_being_done(
+    lake: WrittenLake, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(Touch(), ["--lake", str(lake.path), "--break", "clicks"]) == 1
+    said = capsys.readouterr().err.strip().splitlines()
+    assert said[-1] == "touch: 1 of 3 steps failed, the first: clicks-0: the disk said no"
+    outcomes = {row["topic"]: row["outcome"] for row in rows(lake)}
+    assert outcomes == {"clicks": "failed", "orders": "done", "views": "done", None: "failed"}
+
+
+def test_wrong_arguments_are_one_sentence(
+    lake: WrittenLake, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cases = [
+        (
+            ["--lake", str(lake.path), "--topic", "clikcs"],
+            "touch: topic 'clikcs' is not in the lake; did you mean 'clicks'?",
+        ),
+        (["--lake", str(lake.path), "--pattern", "x+"], "touch: no topic of the lake matches --pattern 'x+'"),
+        (["--lake", str(lake.path), "--pattern", "(x"], "touch: --pattern '(x' is no regular expression"),
+        (["--lake", str(tmp_path / "nowhere")], "touch: no lake at "),
+        ([], "touch: no lake: name it with --lake"),
+    ]
+    for arguments, message in cases:
+        assert main(Touch(), arguments) == 1
+        assert capsys.readouterr().err.strip().splitlines()[-1].startswith(message)
+
+
+def test_a_second_run_at_the_same_time_is_told_who_runs(lake: WrittenLake, capsys: pytest.CaptureFixture[str]) -> None:
+    holding = "import sys; from pathlib import Path; from kafkalake.spark.job import only_one\n"
+    holding += "with only_one(Path(sys.argv[1]), 'touch'):\n print('held', flush=True); sys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-c", holding, str(lake.path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        assert main(Touch(), ["--lake", str(lake.path)]) == 1
+        assert f"already running on {lake.path}: process {holder.pid} of " in capsys.readouterr().err
+        holder.kill()
+        holder.wait()
+    with only_one(lake.path, "touch"):
+        pass  # the lock of a killed process is free
+
+
+def test_many_runs_leave_few_files(lake: WrittenLake) -> None:
+    for _ in range(40):
+        assert main(Touch(), ["--lake", str(lake.path), "--topic", "views"]) == 0
+    table = JobTable(lake.path, paths.JOB_RUNS)
+    assert table.rows().num_rows == 80
+    assert len(table._table.files()) <= 32
+    assert table.forget_before(2**41) == 80
+    assert table.rows().num_rows == 0
