@@ -1,1 +1,1 @@
-"""What the group coordinator and the transaction coordinator have in common: decisions, the journal, its byte fields."""
+"""What the group coordinator and the transaction coordinator have in common: decisions, who carries them out, the journal."""

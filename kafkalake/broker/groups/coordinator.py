@@ -1,7 +1,7 @@
 """The group coordinator: gives each request to its group and carries out what the group decides.
 
 Thin: the rules are in the automata and in `groups.table`, the bytes in `groups.records`. Here an `Append` is encoded and goes
-to the journal, a `SetTimer` to the timing wheel, and a `Reply` to the function that came with the request. What the journal
+to the journal; what else a group decides is carried out by `coordination.automata`. What the journal
 acknowledged is followed first and answered then, so an answer never says more than the journal.
 
 No event loop: a request that may wait takes `reply`, a function that is called exactly once, at once or later, on the same
@@ -10,12 +10,13 @@ thread. Requests that never wait return or raise. `groups.offset_requests` is th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
-from functools import partial
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
-from kafkalake.broker.coordination.decisions import Append, CancelTimer, Decision, ErrorClass, Reply, SetTimer
+from kafkalake.broker.coordination.automata import Carrier
+from kafkalake.broker.coordination.decisions import Append, ErrorClass
 from kafkalake.broker.coordination.journal import Journal, JournalRecord, Producer, Timers, coordinator_error
+from kafkalake.broker.coordination.shards import NAME_BYTES_MAX
 from kafkalake.broker.groups.classic import ClassicGroup
 from kafkalake.broker.groups.classic_description import describe, summary
 from kafkalake.broker.groups.config import GroupConfig
@@ -30,7 +31,7 @@ from kafkalake.broker.groups.requests import (
     SyncRequest,
     SyncResult,
 )
-from kafkalake.broker.groups.table import NAME_BYTES_MAX, ChangedOffset, GroupEntry, GroupTable, RunningTimer
+from kafkalake.broker.groups.table import ChangedOffset, GroupEntry, GroupTable
 from kafkalake.clock import Clock
 from kafkalake.errors import (
     GroupIdNotFoundError,
@@ -60,6 +61,7 @@ class GroupCoordinator:
         self.table = GroupTable(
             lambda: journal.partitions, lambda group_id: ClassicGroup(group_id, config, clock, new_uuid)
         )
+        self._carrier: Carrier[GroupEntry] = Carrier(timers, self._append)
 
     # Start and end of a journal partition
 
@@ -180,50 +182,15 @@ class GroupCoordinator:
 
     def carry_out(self, entry: GroupEntry) -> None:
         """Do what the group has decided, and what it decides meanwhile, in order."""
-        if entry.busy:
-            return  # called from within: the loop below goes on with it
-        entry.busy = True
-        try:
-            while entry.group.decisions:
-                decisions, entry.group.decisions = entry.group.decisions, []
-                for decision in decisions:
-                    self._carry_out_one(entry, decision)
-        finally:
-            entry.busy = False
+        self._carrier.carry_out(entry)
 
-    def _carry_out_one(self, entry: GroupEntry, decision: Decision) -> None:
-        match decision:
-            case Reply(waiter, result):
-                assert callable(waiter)
-                waiter(result)
-            case SetTimer(name, delay_ms):
-                self._cancel(entry, name)
-                running = RunningTimer()
-                entry.timers[name] = running
-                running.timeout = self.timers.schedule(delay_ms, partial(self._fire, entry, name, running))
-            case CancelTimer(name):
-                self._cancel(entry, name)
-            case Append(records, ticket):
-                self._append(entry, records, ticket)
-
-    def _append(self, entry: GroupEntry, records: tuple[Any, ...], ticket: object) -> None:
+    def _append(self, entry: GroupEntry, decision: Append) -> None:
         def written(error: ErrorClass | None) -> None:
-            entry.group.appended(ticket, error)
+            entry.group.appended(decision.ticket, error)
             self.carry_out(entry)
 
+        records: tuple[Any, ...] = decision.records
         self.write(entry.partition, records, written)
-
-    def _cancel(self, entry: GroupEntry, name: Hashable) -> None:
-        running = entry.timers.pop(name, None)
-        if running is not None:
-            self.timers.cancel(running.timeout)
-
-    def _fire(self, entry: GroupEntry, name: Hashable, running: RunningTimer) -> None:
-        if entry.timers.get(name) is not running:
-            return  # cancelled by another timer of the same tick
-        del entry.timers[name]
-        entry.group.timer_fired(name)
-        self.carry_out(entry)
 
     def write(
         self, partition: int, records: Sequence[Record], written: Written, producer: Producer | None = None

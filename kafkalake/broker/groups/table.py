@@ -7,39 +7,32 @@ requests for its groups are refused before that.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
-from kafkalake.broker.coordination.journal import journal_partition
+from kafkalake.broker.coordination import shards
+from kafkalake.broker.coordination.automata import Automaton, Seat
+from kafkalake.broker.coordination.shards import NAME_BYTES_MAX, Shards
 from kafkalake.broker.groups.classic import ClassicGroup
 from kafkalake.broker.groups.classic_state import State
 from kafkalake.broker.groups.offsets import GroupOffsets, PartitionKey
 from kafkalake.broker.groups.records import CommittedOffset, GroupRecord, GroupTombstone, OffsetRecord, Record
-from kafkalake.errors import CoordinatorLoadInProgressError, InvalidGroupIdError, NotCoordinatorError
-
-NAME_BYTES_MAX = 32_000
-"""Names in journal records have an int16 length; member ids are made of a name and 37 more bytes."""
+from kafkalake.errors import InvalidGroupIdError
 
 
 @dataclass(slots=True, eq=False)
-class RunningTimer:
-    """A timer of a group; `timeout` is what the timing wheel knows it by."""
-
-    timeout: Any = None
-
-
-@dataclass(slots=True, eq=False)
-class GroupEntry:
-    """A group, its offsets, the newest record of it in the journal (and its position there), and its running timers."""
+class GroupEntry(Seat):
+    """A group, its offsets, and the newest record of it in the journal (and its position there)."""
 
     partition: int
     group: ClassicGroup
     offsets: GroupOffsets = field(default_factory=GroupOffsets)
     written: GroupRecord | None = None
     position: int = -1
-    timers: dict[Hashable, RunningTimer] = field(default_factory=dict)
-    busy: bool = False
+
+    @property
+    def automaton(self) -> Automaton:
+        return self.group
 
 
 @dataclass(slots=True, eq=False)
@@ -51,11 +44,9 @@ class OpenTransaction:
 
 
 @dataclass(slots=True, eq=False)
-class Shard:
-    """One journal partition: how far it has been followed, and which transactions are open in it."""
+class Shard(shards.Shard):
+    """One journal partition, and which transactions are open in it."""
 
-    loading: bool = True
-    next_position: int = 0
     open: dict[int, OpenTransaction] = field(default_factory=dict)
 
 
@@ -87,10 +78,9 @@ class GroupTable:
     """Groups by id. `new_group` makes an empty one."""
 
     def __init__(self, partitions: Callable[[], int], new_group: Callable[[str], ClassicGroup]) -> None:
-        self._partitions = partitions
         self._new_group = new_group
         self._entries: dict[str, GroupEntry] = {}
-        self._shards: dict[int, Shard] = {}
+        self._shards: Shards[Shard] = Shards(partitions)
         self._changed: dict[tuple[str, PartitionKey], None] = {}
 
     def __iter__(self) -> Iterator[GroupEntry]:
@@ -107,18 +97,12 @@ class GroupTable:
         """
         if (not group_id and not may_be_empty) or len(group_id.encode()) > NAME_BYTES_MAX:
             raise InvalidGroupIdError
-        partition = journal_partition(group_id, self._partitions())
-        shard = self._shards.get(partition)
-        if shard is None:
-            raise NotCoordinatorError
-        if shard.loading:
-            raise CoordinatorLoadInProgressError
-        return partition
+        return self._shards.check(group_id)
 
     @property
     def is_loading(self) -> bool:
         """Whether some groups are not served yet."""
-        return any(shard.loading for shard in self._shards.values())
+        return self._shards.is_loading
 
     def find(self, group_id: str) -> GroupEntry | None:
         return self._entries.get(group_id)
@@ -137,14 +121,11 @@ class GroupTable:
 
     def begin(self, partition: int, position: int = 0) -> None:
         """This broker coordinates the partition's groups; its past follows, from `position`."""
-        assert partition not in self._shards
-        self._shards[partition] = Shard(next_position=position)
+        self._shards.begin(partition, Shard(position))
 
     def finish(self, partition: int) -> list[GroupEntry]:
         """The past has been read; the partition's groups, restored."""
-        shard = self._shards[partition]
-        assert shard.loading
-        shard.loading = False
+        self._shards.finish(partition)
         entries = [entry for entry in self._entries.values() if entry.partition == partition]
         for entry in entries:
             if entry.written is not None:
@@ -153,7 +134,7 @@ class GroupTable:
 
     def end(self, partition: int) -> list[GroupEntry]:
         """This broker does not coordinate the partition's groups any more; they are returned and forgotten."""
-        self._shards.pop(partition, None)
+        self._shards.end(partition)
         gone = [entry for entry in self._entries.values() if entry.partition == partition]
         for entry in gone:
             del self._entries[entry.group.group_id]
@@ -170,7 +151,7 @@ class GroupTable:
     def load_published(self, rows: Iterable[ChangedOffset]) -> None:
         """What `group_offsets` said at the position that the journal is read from. Between `begin` and `follow`."""
         for row in rows:
-            if row.committed is not None and row.journal_partition in self._shards:
+            if row.committed is not None and self._shards.get(row.journal_partition) is not None:
                 entry = self.find_or_create(row.group_id, row.journal_partition)
                 entry.offsets.commit((row.topic, row.partition), row.committed, row.journal_offset)
 
@@ -179,7 +160,7 @@ class GroupTable:
         shard = self._shards.get(partition)
         if shard is None:
             return  # written while we still coordinated it
-        shard.next_position = max(shard.next_position, position + 1)
+        shard.passed(position)
         if isinstance(record, OffsetRecord):
             self._follow_offset(shard, partition, position, record, producer_id)
         elif isinstance(record, GroupRecord):
@@ -193,7 +174,7 @@ class GroupTable:
         shard = self._shards.get(partition)
         if shard is None:
             return
-        shard.next_position = max(shard.next_position, position + 1)
+        shard.passed(position)
         transaction = shard.open.pop(producer_id, None)
         for group_id in transaction.group_ids if transaction is not None else ():
             entry = self._entries.get(group_id)
@@ -231,7 +212,7 @@ class GroupTable:
         changed, self._changed = self._changed, {}
         rows = []
         for group_id, key in changed:
-            partition = journal_partition(group_id, self._partitions())
+            partition = self._shards.partition_of(group_id)
             shard = self._shards.get(partition)
             if shard is None:
                 continue

@@ -1,7 +1,7 @@
 """The transaction coordinator: gives each request to its transactional id and carries out what that decides.
 
-Thin: the rules are in `transaction`, `starting` and `ending`. Here an `Append` is encoded and goes to the journal, a `WriteMarker`
-to the partitions' logs, a `SetTimer` to the timing wheel, a `Reply` to the function that came with the request.
+Thin: the rules are in `transaction`, `starting` and `ending`. Here an `Append` is encoded and goes to the journal and a
+`WriteMarker` to the partitions' logs; what else a transaction decides is carried out by `coordination.automata`.
 
 No event loop: a request that may wait takes `reply`, a function that is called exactly once, at once or later, on the same
 thread. Requests that never wait return or raise.
@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Hashable, Iterable
-from functools import partial
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from kafkalake.broker.coordination.decisions import Append, CancelTimer, ErrorClass, Reply, SetTimer
+from kafkalake.broker.coordination.automata import Carrier
+from kafkalake.broker.coordination.decisions import Append, ErrorClass
 from kafkalake.broker.coordination.journal import Journal, JournalRecord, Producer, Timers, coordinator_error
 from kafkalake.broker.transactions.config import TransactionConfig
 from kafkalake.broker.transactions.decisions import FaultPoint, Marker, Reach, TransactionDecision, WriteMarker
@@ -30,7 +30,7 @@ from kafkalake.broker.transactions.requests import (
     TransactionSummary,
 )
 from kafkalake.broker.transactions.states import BY_LABEL
-from kafkalake.broker.transactions.table import RunningTimer, TransactionEntry, TransactionTable
+from kafkalake.broker.transactions.table import TransactionEntry, TransactionTable
 from kafkalake.broker.transactions.transaction import Transaction
 from kafkalake.clock import Clock
 from kafkalake.errors import (
@@ -90,6 +90,7 @@ class TransactionCoordinator:
             lambda: journal.partitions,
             lambda transactional_id: Transaction(transactional_id, config, clock, new_producer_id),
         )
+        self._carrier: Carrier[TransactionEntry] = Carrier(timers, self._carry_out_one, self._carried_out)
 
     # Start and end of a journal partition
 
@@ -261,33 +262,15 @@ class TransactionCoordinator:
     # Carrying out
 
     def _carry_out(self, entry: TransactionEntry) -> None:
-        """Do what the transaction has decided, and what it decides meanwhile, in order."""
-        if entry.busy:
-            return  # called from within: the loop below goes on with it
+        self._carrier.carry_out(entry)
+
+    def _carried_out(self, entry: TransactionEntry) -> None:
         transaction = entry.transaction
-        entry.busy = True
-        try:
-            while transaction.decisions:
-                decisions, transaction.decisions = transaction.decisions, []
-                for decision in decisions:
-                    self._carry_out_one(entry, decision)
-        finally:
-            entry.busy = False
         if transaction.is_vacant and self.table.find(transaction.transactional_id) is entry:
             self.table.forget(entry)
 
     def _carry_out_one(self, entry: TransactionEntry, decision: TransactionDecision) -> None:
         match decision:
-            case Reply(waiter, result):
-                assert callable(waiter)
-                waiter(result)
-            case SetTimer(name, delay_ms):
-                self._cancel(entry, name)
-                running = RunningTimer()
-                entry.timers[name] = running
-                running.timeout = self._timers.schedule(delay_ms, partial(self._fire, entry, name, running))
-            case CancelTimer(name):
-                self._cancel(entry, name)
             case Append(records, ticket):
                 self._append(entry, records, ticket)
             case WriteMarker(partition, marker):
@@ -327,15 +310,3 @@ class TransactionCoordinator:
         except KeyError:
             return  # unloaded by what was carried out before
         self._markers(partition, marker, epoch, done)
-
-    def _cancel(self, entry: TransactionEntry, name: Hashable) -> None:
-        running = entry.timers.pop(name, None)
-        if running is not None:
-            self._timers.cancel(running.timeout)
-
-    def _fire(self, entry: TransactionEntry, name: Hashable, running: RunningTimer) -> None:
-        if entry.timers.get(name) is not running:
-            return  # cancelled by another timer of the same tick
-        del entry.timers[name]
-        entry.transaction.timer_fired(name)
-        self._carry_out(entry)

@@ -7,43 +7,34 @@ changes are published.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 
-from kafkalake.broker.coordination.journal import journal_partition
+from kafkalake.broker.coordination import shards
+from kafkalake.broker.coordination.automata import Automaton, Seat
+from kafkalake.broker.coordination.shards import NAME_BYTES_MAX, Shards
 from kafkalake.broker.transactions.records import Record, TransactionRecord
 from kafkalake.broker.transactions.transaction import Transaction
-from kafkalake.errors import CoordinatorLoadInProgressError, InvalidRequestError, NotCoordinatorError
-
-NAME_BYTES_MAX = 32_000
-"""Names in journal records have an int16 length."""
+from kafkalake.errors import InvalidRequestError
 
 
 @dataclass(slots=True, eq=False)
-class RunningTimer:
-    """A timer of a transaction; `timeout` is what the timing wheel knows it by."""
-
-    timeout: Any = None
-
-
-@dataclass(slots=True, eq=False)
-class TransactionEntry:
-    """A transactional id, its journal partition, and its running timers."""
+class TransactionEntry(Seat):
+    """A transactional id and its journal partition."""
 
     partition: int
     transaction: Transaction
-    timers: dict[Hashable, RunningTimer] = field(default_factory=dict)
-    busy: bool = False
+
+    @property
+    def automaton(self) -> Automaton:
+        return self.transaction
 
 
 @dataclass(slots=True, eq=False)
-class Shard:
-    """One journal partition: its leader epoch (the coordinator epoch of markers), how far it has been followed."""
+class Shard(shards.Shard):
+    """One journal partition and its leader epoch (the coordinator epoch of markers)."""
 
     coordinator_epoch: int
-    loading: bool = True
-    next_position: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +59,9 @@ class TransactionTable:
     """Transactional ids. `new_transaction` makes one of which nothing is known."""
 
     def __init__(self, partitions: Callable[[], int], new_transaction: Callable[[str], Transaction]) -> None:
-        self._partitions = partitions
         self._new_transaction = new_transaction
         self._entries: dict[str, TransactionEntry] = {}
-        self._shards: dict[int, Shard] = {}
+        self._shards: Shards[Shard] = Shards(partitions)
         self._changed: dict[str, None] = {}
 
     def __iter__(self) -> Iterator[TransactionEntry]:
@@ -84,7 +74,7 @@ class TransactionTable:
     @property
     def is_loading(self) -> bool:
         """Whether some ids are not served yet."""
-        return any(shard.loading for shard in self._shards.values())
+        return self._shards.is_loading
 
     def check(self, transactional_id: str) -> int:
         """The journal partition of an id that we serve.
@@ -93,13 +83,7 @@ class TransactionTable:
         """
         if not transactional_id or len(transactional_id.encode()) > NAME_BYTES_MAX:
             raise InvalidRequestError
-        partition = journal_partition(transactional_id, self._partitions())
-        shard = self._shards.get(partition)
-        if shard is None:
-            raise NotCoordinatorError
-        if shard.loading:
-            raise CoordinatorLoadInProgressError
-        return partition
+        return self._shards.check(transactional_id)
 
     def find(self, transactional_id: str) -> TransactionEntry | None:
         return self._entries.get(transactional_id)
@@ -120,8 +104,7 @@ class TransactionTable:
 
     def begin(self, partition: int, coordinator_epoch: int, position: int) -> None:
         """This broker coordinates the partition's ids; its past follows, from `position`."""
-        assert partition not in self._shards
-        self._shards[partition] = Shard(coordinator_epoch, next_position=position)
+        self._shards.begin(partition, Shard(position, coordinator_epoch))
 
     def load_published(self, partition: int, rows: Iterable[TransactionRecord]) -> None:
         """What Delta says of the partition's ids."""
@@ -141,19 +124,17 @@ class TransactionTable:
         """The journal has the record at `position`."""
         shard = self._shards.get(partition)
         if shard is not None:
-            shard.next_position = max(shard.next_position, position + 1)
+            shard.passed(position)
             self._changed[record.transactional_id] = None
 
     def finish(self, partition: int) -> list[TransactionEntry]:
         """The past has been read; the partition's ids."""
-        shard = self._shards[partition]
-        assert shard.loading
-        shard.loading = False
+        self._shards.finish(partition)
         return [entry for entry in self._entries.values() if entry.partition == partition]
 
     def end(self, partition: int) -> list[TransactionEntry]:
         """This broker does not coordinate the partition's ids any more; what they were."""
-        self._shards.pop(partition, None)
+        self._shards.end(partition)
         entries = [entry for entry in self._entries.values() if entry.partition == partition]
         for entry in entries:
             del self._entries[entry.transaction.transactional_id]
@@ -169,14 +150,14 @@ class TransactionTable:
         changed, self._changed = self._changed, {}
         rows = []
         for transactional_id in changed:
-            partition = journal_partition(transactional_id, self._partitions())
+            partition = self._shards.partition_of(transactional_id)
             shard = self._shards.get(partition)
             if shard is None:
                 continue
             entry = self._entries.get(transactional_id)
             record = None if entry is None else entry.transaction.current
             rows.append(ChangedTransaction(transactional_id, record, partition, shard.next_position - 1))
-        return Changes(rows, {partition: shard.next_position for partition, shard in self._shards.items()})
+        return Changes(rows, {partition: self._shards[partition].next_position for partition in self._shards})
 
     def put_back(self, changes: Changes) -> None:
         """`changes` were not published."""

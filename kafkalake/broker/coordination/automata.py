@@ -1,0 +1,103 @@
+"""Carries out what automata decide: answers requests, keeps timers, and hands on what only a coordinator can do.
+
+Each automaton (a group, a transaction) stands in a `Seat`, with its timers that run. Decisions are carried out in order; what
+one of them leads to (an answer that brings the next request, a batch that is durable at once) comes after the ones before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Generic, Protocol, TypeVar
+
+from kafkalake.broker.coordination.decisions import CancelTimer, Reply, SetTimer
+from kafkalake.broker.coordination.journal import Timers
+
+
+class Automaton(Protocol):
+    """Events in, `decisions` out; see `coordination.decisions`."""
+
+    decisions: list[Any]
+
+    def timer_fired(self, name: Hashable) -> None:
+        """The timer `name` ran out."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class RunningTimer:
+    """A timer of an automaton; `timeout` is what the timing wheel knows it by."""
+
+    timeout: Any = None
+
+
+@dataclass(slots=True, eq=False)
+class Seat:
+    """Where an automaton stands: its running timers, and whether its decisions are being carried out just now."""
+
+    timers: dict[Hashable, RunningTimer] = field(default_factory=dict, init=False)
+    busy: bool = field(default=False, init=False)
+
+    @property
+    def automaton(self) -> Automaton:
+        raise NotImplementedError
+
+
+S = TypeVar("S", bound=Seat)
+
+
+class Carrier(Generic[S]):
+    """`other` carries out what is no answer and no timer; `carried_out` is called when nothing is left to do for a seat."""
+
+    def __init__(
+        self,
+        timers: Timers,
+        other: Callable[[S, Any], None],
+        carried_out: Callable[[S], None] = lambda seat: None,
+    ) -> None:
+        self._timers = timers
+        self._other = other
+        self._carried_out = carried_out
+
+    def carry_out(self, seat: S) -> None:
+        """Do what the automaton has decided, and what it decides meanwhile, in order."""
+        if seat.busy:
+            return  # called from within: the loop below goes on with it
+        automaton = seat.automaton
+        seat.busy = True
+        try:
+            while automaton.decisions:
+                decisions, automaton.decisions = automaton.decisions, []
+                for decision in decisions:
+                    self._carry_out_one(seat, decision)
+        finally:
+            seat.busy = False
+        self._carried_out(seat)
+
+    def _carry_out_one(self, seat: S, decision: Any) -> None:
+        match decision:
+            case Reply(waiter, result):
+                assert callable(waiter)
+                waiter(result)
+            case SetTimer(name, delay_ms):
+                self._cancel(seat, name)
+                running = RunningTimer()
+                seat.timers[name] = running
+                running.timeout = self._timers.schedule(delay_ms, partial(self._fire, seat, name, running))
+            case CancelTimer(name):
+                self._cancel(seat, name)
+            case _:
+                self._other(seat, decision)
+
+    def _cancel(self, seat: S, name: Hashable) -> None:
+        running = seat.timers.pop(name, None)
+        if running is not None:
+            self._timers.cancel(running.timeout)
+
+    def _fire(self, seat: S, name: Hashable, running: RunningTimer) -> None:
+        if seat.timers.get(name) is not running:
+            return  # cancelled by another timer of the same tick
+        del seat.timers[name]
+        seat.automaton.timer_fired(name)
+        self.carry_out(seat)
