@@ -9,15 +9,12 @@ import time
 from types import TracebackType
 from typing import Any
 
-from kio.schema.api_versions.v0.request import ApiVersionsRequest
-from kio.schema.api_versions.v0.response import ApiVersionsResponse
 from kio.schema.fetch.v11.request import FetchPartition, FetchRequest, FetchTopic
 from kio.schema.fetch.v11.response import FetchResponse
 from kio.schema.request_header.v1.header import RequestHeader
 from kio.schema.response_header.v0.header import ResponseHeader
 from kio.serial import entity_reader, entity_writer
 
-JOIN_GROUP = 11
 TIMEOUT_S = 30.0
 
 
@@ -89,14 +86,6 @@ class Connection:
                 raise ConnectionError("the broker closed the connection")
             view = view[count:]
         return bytes(parts)
-
-
-def api_keys(port: int) -> set[int]:
-    """The APIs that a broker says it has."""
-    with Connection(port) as connection:
-        answer, _ = connection.call(ApiVersionsRequest())
-        response, _ = entity_reader(ApiVersionsResponse)(answer, 0)
-        return {int(api.api_key) for api in response.api_keys}
 
 
 def offsets_of_first_batch(records: bytes) -> tuple[int, int]:

@@ -16,6 +16,7 @@ from kafka_reference import java
 from benchmarks.rows import Row
 
 MARKERS = re.compile(r"(<!-- benchmark -->\n).*?(<!-- /?benchmark -->)", re.DOTALL)
+# The rows that come first in the table; others follow as they were measured.
 ORDER = (
     "spark-scan",
     "spark-projection",
@@ -35,7 +36,7 @@ def write(results: Path, rows: list[Row]) -> str:
     if results.exists():
         known = json.loads(results.read_text())["rows"]
     known |= {row.key: row.as_dict() for row in rows}
-    ordered = {key: known[key] for key in ORDER if key in known}
+    ordered = {key: known[key] for key in [*ORDER, *known] if key in known}
     results.write_text(json.dumps({"machine": machine(), "rows": ordered}, indent=1) + "\n")
     text = table(list(ordered.values()))
     results.with_suffix(".md").write_text(text)
