@@ -1,4 +1,6 @@
-"""One consumer of a group in a process of its own: `python group_member.py CLIENT SERVERS GROUP TOPIC [INSTANCE]`.
+"""One consumer of a group in a process of its own: `python group_member.py CLIENT SERVERS GROUP TOPIC [OPTIONS]`.
+
+OPTIONS is JSON: {"instance": group.instance.id, "assignors": [names, the preferred one first], "protocol": "consumer"}.
 
 Prints a JSON line per event: {"assigned": [partitions]}, {"value": text, "partition": n}. Commits after each record. Ends
 in order, leaving the group, at SIGTERM; at SIGKILL it just dies. Every client is somebody else's code.
@@ -27,21 +29,27 @@ def end(number: int, frame: Any) -> None:
     raise Ended
 
 
-def confluent(servers: str, group: str, topic: str, instance: str | None) -> None:
+def confluent(servers: str, group: str, topic: str, instance: str | None, assignors: list[str], protocol: str) -> None:
     import confluent_kafka
 
     settings = {
         "bootstrap.servers": servers,
         "group.id": group,
-        "session.timeout.ms": SESSION_TIMEOUT_MS,
-        "heartbeat.interval.ms": 500,
         "enable.auto.commit": False,
         "auto.offset.reset": "earliest",
-        "partition.assignment.strategy": "cooperative-sticky" if topic.startswith("cooperative") else "range",
         "topic.metadata.refresh.interval.ms": 500,
         "reconnect.backoff.max.ms": 200,
         "log_level": 0,
     }
+    if protocol == "consumer":
+        settings |= {"group.protocol": protocol}
+        settings |= {"group.remote.assignor": assignors[0]} if assignors else {}
+    else:
+        settings |= {
+            "session.timeout.ms": SESSION_TIMEOUT_MS,
+            "heartbeat.interval.ms": 500,
+            "partition.assignment.strategy": ",".join(assignors or ["range"]),
+        }
     consumer = confluent_kafka.Consumer(settings | ({"group.instance.id": instance} if instance else {}))
     consumer.subscribe([topic])
     assigned = None
@@ -63,8 +71,14 @@ def confluent(servers: str, group: str, topic: str, instance: str | None) -> Non
         consumer.close()
 
 
-def kafka_python(servers: str, group: str, topic: str, instance: str | None) -> None:
+def kafka_python(
+    servers: str, group: str, topic: str, instance: str | None, assignors: list[str], protocol: str
+) -> None:
     import kafka
+    from kafka.coordinator.assignors.range import RangePartitionAssignor
+    from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+
+    known = {"range": RangePartitionAssignor, "roundrobin": RoundRobinPartitionAssignor}
 
     consumer = kafka.KafkaConsumer(
         topic,
@@ -76,6 +90,7 @@ def kafka_python(servers: str, group: str, topic: str, instance: str | None) -> 
         auto_offset_reset="earliest",
         metadata_max_age_ms=500,
         group_instance_id=instance,
+        partition_assignment_strategy=[known[name] for name in assignors or ["range", "roundrobin"]],
     )
     assigned = None
     try:
@@ -97,8 +112,12 @@ def kafka_python(servers: str, group: str, topic: str, instance: str | None) -> 
         consumer.close()
 
 
-def aio(servers: str, group: str, topic: str, instance: str | None) -> None:
+def aio(servers: str, group: str, topic: str, instance: str | None, assignors: list[str], protocol: str) -> None:
     import aiokafka
+    from aiokafka.coordinator.assignors.range import RangePartitionAssignor
+    from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+
+    known = {"range": RangePartitionAssignor, "roundrobin": RoundRobinPartitionAssignor}
 
     async def run() -> None:
         stop = asyncio.Event()
@@ -113,6 +132,7 @@ def aio(servers: str, group: str, topic: str, instance: str | None) -> None:
             auto_offset_reset="earliest",
             metadata_max_age_ms=500,
             group_instance_id=instance,
+            partition_assignment_strategy=[known[name] for name in assignors or ["roundrobin"]],
         )
         await consumer.start()
         assigned = None
@@ -139,4 +159,7 @@ RUN = {"confluent-kafka": confluent, "kafka-python": kafka_python, "aiokafka": a
 
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, end)
-    RUN[sys.argv[1]](*sys.argv[2:5], sys.argv[5] if len(sys.argv) > 5 else None)
+    options = json.loads(sys.argv[5]) if len(sys.argv) > 5 else {}
+    RUN[sys.argv[1]](
+        *sys.argv[2:5], options.get("instance"), options.get("assignors", []), options.get("protocol", "classic")
+    )

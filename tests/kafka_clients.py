@@ -17,6 +17,7 @@ import kafka
 from confluent_kafka.admin import AdminClient, NewTopic
 
 TIMEOUT_S = 30.0
+UNCOMMITTED, COMMITTED = "read_uncommitted", "read_committed"
 
 
 @dataclass(frozen=True)
@@ -31,13 +32,15 @@ class Record:
 
 
 class Client(Protocol):
-    """`write` returns the offsets that were acknowledged with acks=all, in order."""
+    """`write` returns the offsets that were acknowledged with acks=all, in order; `read` returns at `count` records."""
 
     name: str
 
     def can_write(self, record: Record) -> bool: ...
     def write(self, servers: str, topic: str, partition: int, records: Sequence[Record], codec: str) -> list[int]: ...
-    def read(self, servers: str, topic: str, partition: int, offset: int, count: int) -> list[Record]: ...
+    def read(
+        self, servers: str, topic: str, partition: int, offset: int, count: int, isolation: str = UNCOMMITTED
+    ) -> list[Record]: ...
     def offset_at(self, servers: str, topic: str, partition: int, timestamp_ms: int) -> int | None: ...
     def bounds(self, servers: str, topic: str, partition: int) -> tuple[int, int]: ...
 
@@ -94,9 +97,10 @@ class Confluent:
         assert not errors, errors[0]
         return [offsets[index] for index in range(len(records))]
 
-    def _consumer(self, servers: str) -> confluent_kafka.Consumer:
+    def _consumer(self, servers: str, isolation: str = UNCOMMITTED) -> confluent_kafka.Consumer:
         return confluent_kafka.Consumer(
             {
+                "isolation.level": isolation,
                 "bootstrap.servers": servers,
                 "group.id": "interop",
                 "enable.auto.commit": False,
@@ -105,8 +109,10 @@ class Confluent:
             }
         )
 
-    def read(self, servers: str, topic: str, partition: int, offset: int, count: int) -> list[Record]:
-        consumer = self._consumer(servers)
+    def read(
+        self, servers: str, topic: str, partition: int, offset: int, count: int, isolation: str = UNCOMMITTED
+    ) -> list[Record]:
+        consumer = self._consumer(servers, isolation)
         consumer.assign([confluent_kafka.TopicPartition(topic, partition, offset)])
         found: list[Record] = []
         deadline = time.monotonic() + TIMEOUT_S
@@ -174,11 +180,19 @@ class KafkaPython:
         producer.close(TIMEOUT_S)
         return offsets
 
-    def _consumer(self, servers: str) -> kafka.KafkaConsumer:
-        return kafka.KafkaConsumer(bootstrap_servers=servers, group_id=None, auto_offset_reset="none", check_crcs=True)
+    def _consumer(self, servers: str, isolation: str = UNCOMMITTED) -> kafka.KafkaConsumer:
+        return kafka.KafkaConsumer(
+            bootstrap_servers=servers,
+            group_id=None,
+            auto_offset_reset="none",
+            check_crcs=True,
+            isolation_level=isolation,
+        )
 
-    def read(self, servers: str, topic: str, partition: int, offset: int, count: int) -> list[Record]:
-        consumer = self._consumer(servers)
+    def read(
+        self, servers: str, topic: str, partition: int, offset: int, count: int, isolation: str = UNCOMMITTED
+    ) -> list[Record]:
+        consumer = self._consumer(servers, isolation)
         where = kafka.TopicPartition(topic, partition)
         consumer.assign([where])
         consumer.seek(where, offset)
@@ -245,7 +259,9 @@ class AioKafka:
 
         return asyncio.run(asyncio.wait_for(run(), TIMEOUT_S))
 
-    def read(self, servers: str, topic: str, partition: int, offset: int, count: int) -> list[Record]:
+    def read(
+        self, servers: str, topic: str, partition: int, offset: int, count: int, isolation: str = UNCOMMITTED
+    ) -> list[Record]:
         async def run(consumer: aiokafka.AIOKafkaConsumer) -> list[Record]:
             where = aiokafka.TopicPartition(topic, partition)
             consumer.assign([where])
@@ -259,13 +275,18 @@ class AioKafka:
                     found.append(Record(message.key, message.value, headers, message.timestamp, message.offset))
             return found
 
-        result: list[Record] = self._with_consumer(servers, run)
+        result: list[Record] = self._with_consumer(servers, run, isolation)
         return result
 
-    def _with_consumer(self, servers: str, use: Callable[[aiokafka.AIOKafkaConsumer], Any]) -> Any:
+    def _with_consumer(
+        self, servers: str, use: Callable[[aiokafka.AIOKafkaConsumer], Any], isolation: str = UNCOMMITTED
+    ) -> Any:
         async def run() -> Any:
             consumer = aiokafka.AIOKafkaConsumer(
-                bootstrap_servers=servers, auto_offset_reset="none", enable_auto_commit=False
+                bootstrap_servers=servers,
+                auto_offset_reset="none",
+                enable_auto_commit=False,
+                isolation_level=isolation,
             )
             await consumer.start()
             try:

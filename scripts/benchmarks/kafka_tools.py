@@ -9,7 +9,7 @@ import re
 import subprocess
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import jars
@@ -99,9 +99,15 @@ def consume(bootstrap_servers: str, topic: str, *, records: int, timeout_s: floa
     raise ToolFailed(f"ConsumerPerformance did not read {records} records:\n{output[-4000:]}")
 
 
+def tool_command(main_class: str, arguments: Sequence[str], *options: str) -> list[str]:
+    """The command that runs a tool; `options` are the JVM's, without them those of Kafka's own start scripts."""
+    options = options or (f"-Xmx{TOOL_HEAP}", "-XX:+UseG1GC")
+    return [java(), *options, "-cp", ":".join(jars.jars("kafka")), main_class, *arguments]
+
+
 def run_tool(main_class: str, arguments: list[str], timeout_s: float) -> str:
     """Run a Java tool of Kafka's and return stdout and stderr together. Raises `ToolFailed`."""
-    command = [java(), f"-Xmx{TOOL_HEAP}", "-XX:+UseG1GC", "-cp", ":".join(jars.jars("kafka")), main_class, *arguments]
+    command = tool_command(main_class, arguments)
     started = time.monotonic()
     try:
         ended = subprocess.run(

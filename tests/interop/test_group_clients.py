@@ -2,110 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
-import subprocess
-import sys
-import threading
-import time
-import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import confluent_kafka
 import pytest
 from benchmarks import kafka_tools
+from group_processes import PARTITIONS, TIMEOUT_S, Start, wait_for, wait_until_shared
 from kafka_clients import create_topic
-from kafka_reference import Kafkalake, die_with_parent
+from kafka_reference import Kafkalake
 
 CLIENTS = ["confluent-kafka", "kafka-python", "aiokafka"]
-PARTITIONS = 6
-TIMEOUT_S = 60
-
-
-class Member:
-    """One consumer's process and what it has said."""
-
-    def __init__(self, client: str, servers: str, group: str, topic: str, *instance: str) -> None:
-        self.events: list[dict[str, Any]] = []
-        self.process = subprocess.Popen(
-            [
-                sys.executable,
-                str(Path(__file__).parents[1] / "group_member.py"),
-                client,
-                servers,
-                group,
-                topic,
-                *instance,
-            ],
-            stdout=subprocess.PIPE,
-            preexec_fn=die_with_parent,
-        )
-        threading.Thread(target=self._read, daemon=True).start()
-
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        with contextlib.suppress(ValueError):
-            for line in self.process.stdout:
-                self.events.append(json.loads(line))
-
-    @property
-    def assigned(self) -> list[int]:
-        return next((event["assigned"] for event in reversed(self.events) if "assigned" in event), [])
-
-    @property
-    def values(self) -> list[str]:
-        return [event["value"] for event in self.events if "value" in event]
-
-    def leave(self) -> None:
-        self.process.terminate()
-        self.process.wait(TIMEOUT_S)
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait(TIMEOUT_S)
-
-
-Start = Callable[..., Member]
-
-
-@pytest.fixture
-def member() -> Iterator[Start]:
-    members: list[Member] = []
-
-    def start(*arguments: str) -> Member:
-        members.append(Member(*arguments))
-        return members[-1]
-
-    yield start
-    for each in members:
-        each.kill()
-
-
-@pytest.fixture
-def group() -> str:
-    return f"group-{uuid.uuid4().hex[:10]}"
-
-
-def wait_for(condition: Callable[[], Any], what: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + TIMEOUT_S
-    while not condition():
-        assert time.monotonic() < deadline, what()
-        time.sleep(0.05)
-
-
-def wait_until_shared(members: list[Member], partitions: int = PARTITIONS) -> None:
-    """Until each partition is read by one of `members`, and each of them reads as many as the others, or one more."""
-
-    def shared() -> bool:
-        shares = [each.assigned for each in members]
-        return sorted(index for share in shares for index in share) == list(range(partitions)) and all(
-            partitions // len(members) <= len(share) <= -(-partitions // len(members)) for share in shares
-        )
-
-    wait_for(shared, lambda: [each.events[-5:] for each in members])
 
 
 def write(servers: str, topic: str, values: range) -> None:
@@ -138,11 +45,11 @@ def test_members_share_the_partitions_as_they_come_leave_and_die(
 def test_a_cooperative_group_moves_only_what_has_to_move(
     any_broker: Any, member: Start, group: str, topic: str
 ) -> None:
-    servers, topic = any_broker.bootstrap_servers, f"cooperative-{topic}"
+    servers = any_broker.bootstrap_servers
     create_topic(servers, topic, PARTITIONS)
-    first = member("confluent-kafka", servers, group, topic)
+    first = member("confluent-kafka", servers, group, topic, assignors=["cooperative-sticky"])
     wait_until_shared([first])
-    second = member("confluent-kafka", servers, group, topic)
+    second = member("confluent-kafka", servers, group, topic, assignors=["cooperative-sticky"])
     wait_until_shared([first, second])
     shares = [event["assigned"] for event in first.events if "assigned" in event]
     assert all(len(share) >= 3 for share in shares if share), shares
@@ -167,12 +74,12 @@ def test_a_static_member_comes_back_to_its_partitions_without_a_rebalance(
 ) -> None:
     servers = any_broker.bootstrap_servers
     create_topic(servers, topic, PARTITIONS)
-    first = member("confluent-kafka", servers, group, topic, "one")
-    second = member("confluent-kafka", servers, group, topic, "two")
+    first = member("confluent-kafka", servers, group, topic, instance="one")
+    second = member("confluent-kafka", servers, group, topic, instance="two")
     wait_until_shared([first, second])
     before, changes = second.assigned, len(first.events)
     second.kill()
-    again = member("confluent-kafka", servers, group, topic, "two")
+    again = member("confluent-kafka", servers, group, topic, instance="two")
     wait_for(lambda: again.assigned == before, lambda: again.events)
     assert first.events[changes:] == []
 
