@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 import uuid
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -45,9 +47,25 @@ class WrittenLake:
         self.store.create_topic(row)
         self.topics[topic] = row
         for partition in range(partitions):
-            directory = self.directory(topic, partition)
-            directory.mkdir(parents=True)
-            self.logs[topic, partition] = Log.open(str(directory), LogConfig(**config), SystemClock())
+            self._open(topic, partition, LogConfig(**config))
+
+    def add_partition(self, topic: str) -> None:
+        """One more, as after CreatePartitions."""
+        row = self.topics[topic]
+        self._open(topic, row.partitions, LogConfig())
+        self.topics[topic] = replace(row, partitions=row.partitions + 1)
+        self.store.alter_topic(self.topics[topic])
+
+    def delete_topic(self, topic: str) -> None:
+        for partition in range(self.topics.pop(topic).partitions):
+            self.logs.pop((topic, partition)).close()
+            shutil.rmtree(self.directory(topic, partition))
+        self.store.delete_topic(topic)
+
+    def _open(self, topic: str, partition: int, config: LogConfig) -> None:
+        directory = self.directory(topic, partition)
+        directory.mkdir(parents=True)
+        self.logs[topic, partition] = Log.open(str(directory), config, SystemClock())
 
     def directory(self, topic: str, partition: int = 0) -> Path:
         return paths.partition_path(self.path, BROKER, topic, partition)

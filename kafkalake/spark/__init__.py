@@ -9,12 +9,14 @@
     columns        the schema asked for, and which record columns it takes
     slice_reader   slices -> Arrow batches, on an executor
     json_values    values that are JSON -> typed columns
+    stream         `spark.readStream`, with its offsets (`stream_offsets`, pure; `edges`; `checkpoint`) and tasks (`stream_plan`)
+    groups         a Spark job as a consumer group: the one module that speaks to a broker
     topic_read     the four steps of a read, shared by Spark and `kafkalake.dataset`
-    source, filters   the Python data source; all that knows pyspark
+    source, stream, filters, tasks   the Python data source; all that knows pyspark
     spark_session, consume  a session with sensible settings; copying a topic into a Delta table
 
-Imports of kafkalake: `record`, `storage`, `metadata`, `errors`. Only `source`, `filters`, `spark_session` and `consume` import
-pyspark, so that DuckDB and Polars read topics without it.
+Imports of kafkalake: `record`, `storage`, `metadata`, `client`, `errors`. Only `source`, `stream`, `filters`, `tasks`,
+`spark_session` and `consume` import pyspark, so that DuckDB and Polars read topics without it.
 """
 
 from __future__ import annotations

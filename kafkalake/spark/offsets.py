@@ -6,7 +6,7 @@ timestamps lead to the segment, batch headers to the message, so one message per
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from kafkalake.errors import ConfigurationError, OffsetOutOfRangeError
@@ -15,8 +15,12 @@ from kafkalake.spark.snapshot import PartitionSnapshot
 from kafkalake.spark.timestamps import first_offset_at
 
 
-def bounded(snapshots: Sequence[PartitionSnapshot], options: ReadOptions) -> list[PartitionSnapshot]:
+def bounded(
+    snapshots: Sequence[PartitionSnapshot], options: ReadOptions, committed: Mapping[tuple[str, int], int] | None = None
+) -> list[PartitionSnapshot]:
     """The snapshots with the start and end offsets that `options` ask for.
+
+    `committed`: what the group has committed, by topic and partition, where one is named; a partition starts there.
 
     Raises `ConfigurationError` (offsets for partitions that are not read, or not for all), `OffsetOutOfRangeError` (below the
     log start or above the end, unless `failOnDataLoss` is false), `CorruptSegmentError`.
@@ -27,7 +31,7 @@ def bounded(snapshots: Sequence[PartitionSnapshot], options: ReadOptions) -> lis
                 _check_partitions(option, offsets, snapshots)
     found = []
     for snapshot in snapshots:
-        start = _start(snapshot, options)
+        start = _start(snapshot, options, (committed or {}).get((snapshot.topic, snapshot.partition)))
         end = max(start, _end(snapshot, options))
         found.append(replace(snapshot, start_offset=start, end_offset=end))
     return found
@@ -43,8 +47,11 @@ def _check_partitions(option: str, offsets: TopicOffsets, snapshots: Sequence[Pa
             raise ConfigurationError(f"{option} {what} {topic}-{partition}{rest}")
 
 
-def _start(snapshot: PartitionSnapshot, options: ReadOptions) -> int:
+def _start(snapshot: PartitionSnapshot, options: ReadOptions, committed: int | None) -> int:
     rule = options.starting
+    if committed is not None:
+        what = f"the offset that group {options.group} has committed"
+        return _there(committed, what, snapshot, options.fail_on_data_loss)
     timestamp = _timestamp(rule, snapshot)
     if timestamp is not None:
         offset = first_offset_at(snapshot, timestamp)
@@ -82,9 +89,24 @@ def _offset(rule: OffsetRule, option: str, snapshot: PartitionSnapshot, fail: bo
         return snapshot.start_offset
     if offset == LATEST:
         return snapshot.end_offset
+    return _there(offset, option, snapshot, fail)
+
+
+def _there(offset: int, what: str, snapshot: PartitionSnapshot, fail: bool) -> int:
+    """`offset`, or the nearest one that is there."""
     if fail and not snapshot.start_offset <= offset <= snapshot.end_offset:
         raise OffsetOutOfRangeError(
-            f"{option}: {offset} of {snapshot.topic}-{snapshot.partition} is not there: offsets {snapshot.start_offset} to "
+            f"{what}: {offset} of {snapshot.topic}-{snapshot.partition} is not there: offsets {snapshot.start_offset} to "
             f"{snapshot.end_offset} are; with failOnDataLoss=false what is there is read"
         )
     return min(max(offset, snapshot.start_offset), snapshot.end_offset)
+
+
+def committed_positions(options: ReadOptions) -> Mapping[tuple[str, int], int] | None:
+    """What the group of `options` has committed; None where none is named. Raises `LakeError`, `KafkaError`."""
+    if options.group is None:
+        return None
+    # Only here: reading without a group needs no client.
+    from kafkalake.spark.groups import ConsumerGroup
+
+    return ConsumerGroup(options.lake, options.group).committed()

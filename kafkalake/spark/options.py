@@ -2,7 +2,7 @@
 
 Names and meanings are those of Spark's Kafka source, so that an existing job changes `format("kafka")` and adds `lake`. Options
 that begin with `kafka.` speak to a Kafka client; there is none here, so they are accepted and only `kafka.isolation.level`
-is heeded. Source: Spark, "Structured Streaming + Kafka Integration Guide", batch queries.
+is heeded. Source: Spark, "Structured Streaming + Kafka Integration Guide".
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from enum import Enum
 
 from kafkalake.errors import ConfigurationError
 
@@ -45,7 +46,11 @@ OPTIONS = (
     "valueSchema",
     "includeHeaders",
     "failOnDataLoss",
+    "group",
+    "maxOffsetsPerTrigger",
 )
+_ONLY_STREAMING = ("maxOffsetsPerTrigger",)
+_ONLY_BATCH = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "versionAsOf", "timestampAsOf")
 _NAMES = {name.lower(): name for name in OPTIONS}
 _FROM_CATALOGUE = (
     "serialization.format",
@@ -97,11 +102,27 @@ class ReadOptions:
     value_schema: str | None = None
     headers: bool = True
     fail_on_data_loss: bool = True
+    group: str | None = None
+    offsets_per_trigger_max: int | None = None
 
 
-def parse_options(given: Mapping[str, str]) -> ReadOptions:
-    """Check and parse; names in any case. Raises `ConfigurationError` that says what is wrong and what was meant."""
+class Use(Enum):
+    """What a read is for. A schema is asked for before Spark says which."""
+
+    BATCH = "a batch query"
+    STREAM = "a stream"
+    SCHEMA = "a schema"
+
+
+def parse_options(given: Mapping[str, str], use: Use = Use.BATCH) -> ReadOptions:
+    """Check and parse; names in any case. Raises `ConfigurationError` that says what is wrong and what was meant.
+
+    A stream starts at the latest offsets where nothing is said, a batch query at the earliest, as in Spark's Kafka source.
+    """
     options = _known(given)
+    for misplaced in {Use.BATCH: _ONLY_STREAMING, Use.STREAM: _ONLY_BATCH}.get(use, ()):
+        if misplaced in options:
+            raise ConfigurationError(f"{misplaced} is no option of {use.value}")
     topics, pattern, assigned = _topics(options)
     strategy = options.get("startingOffsetsByTimestampStrategy", "error").lower()
     if strategy not in ("error", "latest"):
@@ -115,7 +136,7 @@ def parse_options(given: Mapping[str, str]) -> ReadOptions:
         topics=topics,
         pattern=pattern,
         assigned=assigned,
-        starting=_starting(options),
+        starting=_starting(options, use),
         ending=_ending(options),
         latest_where_no_timestamp=strategy == "latest",
         partitions_min=_integer(options, "minPartitions", minimum=1),
@@ -126,6 +147,8 @@ def parse_options(given: Mapping[str, str]) -> ReadOptions:
         value_schema=options.get("valueSchema"),
         headers=_boolean(options, "includeHeaders", True),
         fail_on_data_loss=_boolean(options, "failOnDataLoss", True),
+        group=_group(options),
+        offsets_per_trigger_max=_integer(options, "maxOffsetsPerTrigger", minimum=1),
     )
 
 
@@ -215,8 +238,10 @@ def _assigned(text: str) -> Mapping[str, tuple[int, ...]]:
     return assigned
 
 
-def _starting(options: Mapping[str, str]) -> OffsetRule:
-    rule = _rule(options, "starting", EARLIEST)
+def _starting(options: Mapping[str, str], use: Use) -> OffsetRule:
+    rule = _rule(options, "starting", LATEST if use is Use.STREAM else EARLIEST)
+    if use is not Use.BATCH:
+        return rule
     if rule.everywhere == LATEST or _mentions(rule.offsets, LATEST):
         raise ConfigurationError("startingOffsets cannot be latest in a batch query: nothing would be read")
     return rule
@@ -274,6 +299,15 @@ def _plain_int(number: object) -> int:
     if isinstance(number, int) and not isinstance(number, bool):
         return number
     raise TypeError(number)
+
+
+def _group(options: Mapping[str, str]) -> str | None:
+    group = options.get("group")
+    if group is not None and not group.strip():
+        raise ConfigurationError("group is empty: give the name of the consumer group")
+    if group is not None and ("versionAsOf" in options or "timestampAsOf" in options):
+        raise ConfigurationError("a group reads what is there now: give group, or versionAsOf or timestampAsOf")
+    return group
 
 
 def _isolation(options: Mapping[str, str]) -> str:

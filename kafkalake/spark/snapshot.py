@@ -99,7 +99,7 @@ def take_snapshot(options: ReadOptions) -> list[PartitionSnapshot]:
     if as_of:
         topics = _topics_then(topics, rows)
     snapshots = []
-    for topic, partitions in _wanted(options, topics):
+    for topic, partitions in wanted_partitions(options, topics):
         leaders = {row.partition: row for row in rows if row.topic_id == topic.topic_id}
         now = _by_partition(store.load_segments(topic.topic), topic)
         then: dict[int, list[SegmentRow]] = {}
@@ -118,7 +118,7 @@ def take_snapshot(options: ReadOptions) -> list[PartitionSnapshot]:
     return snapshots
 
 
-def _wanted(options: ReadOptions, topics: Iterable[TopicRow]) -> list[tuple[TopicRow, Iterable[int]]]:
+def wanted_partitions(options: ReadOptions, topics: Iterable[TopicRow]) -> list[tuple[TopicRow, Iterable[int]]]:
     """The topics and partitions that were named, in order."""
     by_name = {topic.topic: topic for topic in topics}
     if options.pattern is not None:
@@ -174,11 +174,8 @@ def _by_partition(rows: Iterable[SegmentRow], topic: TopicRow) -> dict[int, list
 def _partition_now(
     lake: Path, topic: str, partition: int, row: PartitionRow | None, sealed: Sequence[SegmentRow], isolation: str
 ) -> PartitionSnapshot:
-    directory = _directory(lake, topic, partition, row)
+    directory = live_directory(lake, topic, partition, row)
     if directory is None:
-        if row is not None and row.log_end_offset > 0:
-            missing = paths.partition_path(lake, row.leader, topic, partition)
-            raise LakeError(f"{missing} cannot be seen on host {socket.gethostname()}, and holds {topic}-{partition}")
         return PartitionSnapshot(topic, partition, 0, 0, ())
     known = [_from_row(lake, segment) for segment in sealed]
     for attempt in range(_ATTEMPTS):
@@ -215,6 +212,15 @@ def _partition_then(
         segments += _listed(directory, read_state(directory), segments[-1].next_offset if segments else 0)
     end = row.last_stable_offset if isolation == READ_COMMITTED else row.high_watermark
     return _covering(topic.topic, row.partition, row.log_start_offset, end, segments)
+
+
+def live_directory(lake: Path, topic: str, partition: int, row: PartitionRow | None) -> Path | None:
+    """Where the partition is; None while it was created and never opened. Raises `LakeError`: it has records, out of sight."""
+    directory = _directory(lake, topic, partition, row)
+    if directory is None and row is not None and row.log_end_offset > 0:
+        missing = paths.partition_path(lake, row.leader, topic, partition)
+        raise LakeError(f"{missing} cannot be seen on host {socket.gethostname()}, and holds {topic}-{partition}")
+    return directory
 
 
 def _directory(lake: Path, topic: str, partition: int, row: PartitionRow | None) -> Path | None:

@@ -2,31 +2,28 @@
 
 A Python data source of Spark 4: `DataSource` is made when a data frame is, `DataSourceReader.partitions` runs once a query and
 fixes its snapshot, `read` runs on executors. All of it lives in Python workers that Spark starts, which is why
-imports are few and numba waits for the first record.
+imports are few and numba waits for the first record. Streams are in `stream`.
 """
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cache
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from kafkalake.spark.columns import kafka_ddl, project
 from kafkalake.spark.filters import push
 from kafkalake.spark.json_values import JsonColumns
-from kafkalake.spark.options import parse_options
+from kafkalake.spark.options import Use, parse_options
 from kafkalake.spark.selection import Selection
 from kafkalake.spark.slice_reader import SliceReader
+from kafkalake.spark.tasks import Slices, load_compiled_code
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
-
-    from kafkalake.spark.plan import SegmentSlice
 
 
 class KafkaLakeSource(DataSource):
@@ -38,7 +35,7 @@ class KafkaLakeSource(DataSource):
 
     def schema(self) -> str:
         """Kafka's columns, then the fields of `valueSchema`. Raises `ConfigurationError`."""
-        options = parse_options(self.options)
+        options = parse_options(self.options, Use.SCHEMA)
         return kafka_ddl(headers=options.headers, value_schema=options.value_schema)
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -46,23 +43,12 @@ class KafkaLakeSource(DataSource):
         pushing = self.options.get("__pushFilters") == "true"
         return (PushdownReader if pushing else KafkaLakeReader)(dict(self.options), schema)
 
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """A stream of the columns of `schema`. Raises `ConfigurationError`."""
+        # Only here: a batch query does without it.
+        from kafkalake.spark.stream import KafkaLakeStreamReader
 
-@cache
-def _load_compiled_code() -> None:
-    """Once a worker: what the first record would wait for, kept out of the garbage collector's sight.
-
-    A worker collects garbage after every task. With numba loaded that took 65 ms a task, more than reading 64 MiB does.
-    """
-    import kafkalake.record.message_set  # noqa: F401
-
-    gc.freeze()
-
-
-class Slices(InputPartition):
-    """What one task reads."""
-
-    def __init__(self, slices: Sequence[SegmentSlice]) -> None:
-        self.slices = slices
+        return KafkaLakeStreamReader(dict(self.options), schema)
 
 
 class KafkaLakeReader(DataSourceReader):
@@ -92,7 +78,7 @@ class KafkaLakeReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The records of one task."""
         assert isinstance(partition, Slices)
-        _load_compiled_code()
+        load_compiled_code()
         return SliceReader(self._projection, self._selection).read(partition.slices)
 
 

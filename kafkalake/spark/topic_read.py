@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafkalake.spark.offsets import bounded
+from kafkalake.spark.offsets import bounded, committed_positions
 from kafkalake.spark.options import ReadOptions
 from kafkalake.spark.plan import SegmentSlice, plan_slices
 from kafkalake.spark.query_snapshot import as_first_seen
@@ -18,4 +18,4 @@ def plan_read(
     `query` names the query that this is one scan of: all its scans read one snapshot.
     """
     snapshots = as_first_seen(take_snapshot(options), options, query)
-    return plan_slices(bounded(snapshots, options), selection, options, cores)
+    return plan_slices(bounded(snapshots, options, committed_positions(options)), selection, options, cores)

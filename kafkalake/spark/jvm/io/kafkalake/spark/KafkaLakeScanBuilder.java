@@ -6,6 +6,7 @@ import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.connector.read.Scan;
 import org.apache.spark.sql.connector.read.SupportsPushDownFilters;
 import org.apache.spark.sql.connector.read.SupportsPushDownRequiredColumns;
+import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonScanBuilder;
 import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.sources.Filter;
@@ -58,13 +59,13 @@ final class KafkaLakeScanBuilder implements SupportsPushDownFilters, SupportsPus
     boolean push = filters.length > 0 && SQLConf.get().pythonFilterPushDown();
     notes.put("__pushFilters", Boolean.toString(push));
     notes.put("__query", query());
+    PythonDataSourceV2 source = KafkaLakeProvider.pythonSource();
     PythonScanBuilder scan =
-        new PythonScanBuilder(
-            KafkaLakeProvider.pythonSource(), KafkaLakeProvider.NAME, wanted, new CaseInsensitiveStringMap(notes));
+        new PythonScanBuilder(source, KafkaLakeProvider.NAME, wanted, new CaseInsensitiveStringMap(notes));
     if (push) {
       scan.pushFilters(filters);
     }
-    return scan.build();
+    return new KafkaLakeScan(wanted, notes, source, scan.pushedFilters());
   }
 
   /** A count needs rows and no column: the one that costs least. */

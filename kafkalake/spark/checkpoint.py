@@ -1,0 +1,54 @@
+"""Where a stream began, kept in its checkpoint.
+
+Spark asks a source again for its first offsets when a query dies before its first batch is done. `latest`, and times, would be
+something else by then, and what lies between would be lost. The file is that of Spark's Kafka source, so that a query which changes
+its format from `kafka` to `kafkalake` goes on with the checkpoint that it has.
+
+Source: Spark, `KafkaSourceInitialOffsetWriter`: a zero byte, "v1", the offsets as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow.fs
+
+from kafkalake.errors import LakeError
+
+_FILE = "0"
+_HEADER = b"\0v1\n"
+
+
+def initial_offsets(location: str, first: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """The first offsets in the source's part of the checkpoint, at `location`; where none are, those of `first`, which are kept.
+
+    `location` is empty where Spark does not say it: without kafkalake's jar. Raises `LakeError` where the file is something else.
+    """
+    if not location:
+        return first()
+    system, path = pyarrow.fs.FileSystem.from_uri(location)
+    file = f"{path}/{_FILE}"
+    if system.get_file_info(file).type == pyarrow.fs.FileType.File:
+        with system.open_input_file(file) as opened:
+            return _decoded(opened.read(), file)
+    found = first()
+    system.create_dir(path, recursive=True)
+    partial = f"{path}/.{_FILE}.{uuid.uuid4()}.tmp"
+    with system.open_output_stream(partial) as stream:
+        stream.write(_HEADER + json.dumps(found).encode())
+    system.move(partial, file)
+    return found
+
+
+def _decoded(data: bytes, file: str) -> dict[str, Any]:
+    version, _, text = data.removeprefix(b"\0").partition(b"\n")
+    try:
+        if version != b"v1":
+            raise ValueError(version)
+        found: dict[str, Any] = json.loads(text)
+    except ValueError as error:
+        raise LakeError(f"{file} holds no first offsets of a stream: {data[:80]!r}") from error
+    return found

@@ -1,0 +1,93 @@
+"""Where a stream begins, and the tasks of one of its batches: snapshots, bounded by positions, planned as a batch query is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from kafkalake.errors import OffsetOutOfRangeError, UnknownTopicOrPartitionError
+from kafkalake.spark.offsets import bounded, committed_positions
+from kafkalake.spark.options import ReadOptions
+from kafkalake.spark.plan import SegmentSlice, plan_slices
+from kafkalake.spark.selection import Selection
+from kafkalake.spark.snapshot import PartitionSnapshot, take_snapshot
+from kafkalake.spark.stream_offsets import Partition, Positions
+
+
+def first_positions(options: ReadOptions) -> Positions:
+    """Where a stream that never ran begins. Raises what `take_snapshot` and `bounded` do."""
+    try:
+        snapshots = take_snapshot(options)
+    except UnknownTopicOrPartitionError:
+        if options.pattern is None:
+            raise
+        return {}  # a topic that matches may come, and is read from its first record
+    return {
+        (found.topic, found.partition): found.start_offset
+        for found in bounded(snapshots, options, committed_positions(options))
+    }
+
+
+def plan_batch(
+    options: ReadOptions, start: Mapping[Partition, int], end: Mapping[Partition, int], cores: int | None = None
+) -> list[list[SegmentSlice]]:
+    """Groups of slices that hold the records from `start` to `end`, and no others.
+
+    A partition that `start` lacks begins at 0. Raises `OffsetOutOfRangeError` where some of it is not there any more, unless
+    `failOnDataLoss` is false; and what `take_snapshot` raises.
+    """
+    wanted = {partition: (start.get(partition, 0), stop) for partition, stop in end.items()}
+    wanted = {partition: (first, stop) for partition, (first, stop) in wanted.items() if first != stop}
+    if not wanted:
+        return []
+    found = {(snapshot.topic, snapshot.partition): snapshot for snapshot in _snapshots(options, list(wanted))}
+    pieces = []
+    for partition, (first, stop) in sorted(wanted.items()):
+        snapshot = found.get(partition)
+        if snapshot is None:
+            _lost(partition, "it is gone", options)
+        else:
+            pieces.append(_within(snapshot, first, stop, options))
+    return plan_slices(pieces, Selection(), options, cores)
+
+
+def _snapshots(options: ReadOptions, partitions: Sequence[Partition]) -> list[PartitionSnapshot]:
+    assigned: dict[str, tuple[int, ...]] = {}
+    for topic, partition in partitions:
+        assigned[topic] = (*assigned.get(topic, ()), partition)
+    exact = replace(options, topics=None, pattern=None, assigned=assigned)
+    if options.fail_on_data_loss:
+        return take_snapshot(exact)
+    found = []
+    for topic, numbers in assigned.items():
+        for number in numbers:
+            try:
+                found += take_snapshot(replace(exact, assigned={topic: (number,)}))
+            except UnknownTopicOrPartitionError:
+                continue
+    return found
+
+
+def _within(snapshot: PartitionSnapshot, first: int, stop: int, options: ReadOptions) -> PartitionSnapshot:
+    """The snapshot from `first` to `stop`. A `stop` before `first` is that of a topic that was made anew."""
+    partition = (snapshot.topic, snapshot.partition)
+    if stop < first:
+        _lost(partition, f"offset {stop} follows offset {first}: it was made anew", options)
+        first = snapshot.start_offset
+    if first < snapshot.start_offset:
+        _lost(
+            partition,
+            f"offsets {first} to {min(stop, snapshot.start_offset) - 1} were removed before they were read",
+            options,
+        )
+    if stop > snapshot.end_offset:
+        _lost(partition, f"offsets {snapshot.end_offset} to {stop - 1} are not there any more", options)
+    first, stop = (min(max(offset, snapshot.start_offset), snapshot.end_offset) for offset in (first, stop))
+    return replace(snapshot, start_offset=first, end_offset=stop)
+
+
+def _lost(partition: Partition, what: str, options: ReadOptions) -> None:
+    if options.fail_on_data_loss:
+        raise OffsetOutOfRangeError(
+            f"{partition[0]}-{partition[1]}: {what}; with failOnDataLoss=false the stream goes on with what is there"
+        )
