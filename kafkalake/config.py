@@ -124,6 +124,7 @@ class TopicConfig:
     message_timestamp_type: str
     min_insync_replicas: int
     retention_bytes: int
+    retention_groups_guard: str
     retention_ms: int
     segment_bytes: int
     segment_compression: str

@@ -229,14 +229,23 @@ TOPIC_SETTINGS: dict[str, Setting] = {
             "log.retention.bytes",
             Kind.LONG,
             -1,
-            "Bytes that a partition keeps before its oldest segments go; -1 for no limit." + NO_EFFECT,
+            "Bytes that a partition keeps before the retention job removes its oldest segments; -1 for no limit.",
+        ),
+        _topic(
+            "retention.groups.guard",
+            "log.retention.groups.guard",
+            Kind.STRING,
+            "warn",
+            "What the retention job does about segments that a group with committed offsets has not read yet: off removes them "
+            "in silence, warn says so, block keeps them. kafkalake's own.",
+            choices=("off", "warn", "block"),
         ),
         _topic(
             "retention.ms",
             "log.retention.ms",
             Kind.LONG,
             604_800_000,
-            "How long records are kept; -1 for ever." + NO_EFFECT,
+            "How long records are kept before the retention job removes their segments; -1 for ever.",
             minimum=-1,
         ),
         _topic(

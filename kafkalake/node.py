@@ -163,6 +163,7 @@ class Node:
         self._at_stop("last publish", publishing.finish, stop_s / 4)
         self._at_stop("closing of logs", lambda: self._close_logs(broker), stop_s / 4)
         await self._open_topics(broker, store)
+        await self._blocking(publishing.take_log_starts)
         await self._blocking(lambda: publishing.reconcile(broker.topics))
         group_publishing = GroupPublishing(
             broker.groups, store, self._clock, self._blocking, settings.current.broker.metadata_publish_interval_ms

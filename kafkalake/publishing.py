@@ -27,6 +27,7 @@ from kafkalake.storage.sealed_segment import SealedSegment
 logger = logging.getLogger(__name__)
 
 _CHECK_INTERVAL_S = 0.05
+_LOG_STARTS_INTERVAL_MS = 500
 
 
 class Publishing:
@@ -93,10 +94,38 @@ class Publishing:
 
     async def run(self, on_fatal: Callable[[], None]) -> None:
         """Publish what is due, for ever."""
+        looked_ms = self._clock.monotonic_ms()
         while True:
             await asyncio.sleep(_CHECK_INTERVAL_S)
             if self.publisher.due(self._clock.monotonic_ms()):
                 await self._publish()
+            if self._clock.monotonic_ms() - looked_ms >= _LOG_STARTS_INTERVAL_MS:
+                looked_ms = self._clock.monotonic_ms()
+                await self._take_log_starts()
+
+    async def _take_log_starts(self) -> None:
+        """Where a job has said in Delta that partitions begin later (retention), take their older segments out of the logs."""
+        try:
+            starts = await self._run_blocking(lambda: self._store.raised_log_starts(self._broker_id))
+            for key, partition in list(self._partitions.items()):
+                start = starts.get((str(partition.topic.topic_id), partition.index), 0)
+                if start > partition.log.log_start_offset:
+                    await self._run_blocking(partial(_begin_at, partition, start))
+                    self._moved(key)
+        except KafkaLakeError as error:
+            logger.warning("log starts that a job has raised were not taken over error=%s", error)
+
+    def _moved(self, key: TopicPartition) -> None:
+        if key in self._partitions:
+            self.publisher.moved(key)
+
+    def take_log_starts(self) -> None:
+        """Blocking, at the start: what jobs have said in Delta while this broker did not run."""
+        starts = {(row.topic_id, row.partition): row.log_start_offset for row in self._store.load_partitions()}
+        for partition in list(self._partitions.values()):
+            start = starts.get((str(partition.topic.topic_id), partition.index), 0)
+            if start > partition.log.log_start_offset:
+                _begin_at(partition, start)
 
     async def finish(self) -> None:
         """Publish what is left, after what is under way. One failure is tried again; then the next start repairs it."""
@@ -195,3 +224,12 @@ class Publishing:
             max_timestamp_ms=segment.max_timestamp,
             sealed_at_ms=segment.sealed_at_ms,
         )
+
+
+def _begin_at(partition: Partition, offset: int) -> None:
+    """Blocking: move a log's start to `offset`, at most to its high watermark. A failure is logged: Delta still says it."""
+    try:
+        partition.log.delete_records_before(min(offset, partition.log.high_watermark))
+        logger.info("log start raised by a job partition=%s offset=%d", partition.name, offset)
+    except KafkaLakeError as error:
+        logger.error("log start not raised partition=%s offset=%d error=%s", partition.name, offset, error)

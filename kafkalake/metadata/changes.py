@@ -6,6 +6,7 @@ Each function takes the current rows and returns the new ones, or raises what th
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from kafkalake.errors import (
@@ -84,6 +85,37 @@ def current_partitions(rows: Iterable[PartitionRow]) -> list[PartitionRow]:
     """One row per partition, by topic and number: just after a leader moved, the larger leader epoch counts."""
     ordered = sorted(rows, key=lambda row: (row.topic, row.partition, row.leader_epoch, row.leader))
     return list({(row.topic_id, row.partition): row for row in ordered}.values())
+
+
+def with_log_starts(rows: Sequence[PartitionRow], log_starts: Mapping[tuple[str, int], int]) -> list[PartitionRow]:
+    """The rows with log starts raised to those given, by (topic id, partition); the other offsets are never below them."""
+    raised = []
+    for row in rows:
+        start = log_starts.get((row.topic_id, row.partition), 0)
+        if start > row.log_start_offset:
+            row = replace(
+                row,
+                log_start_offset=start,
+                high_watermark=max(row.high_watermark, start),
+                last_stable_offset=max(row.last_stable_offset, start),
+                log_end_offset=max(row.log_end_offset, start),
+            )
+        raised.append(row)
+    return raised
+
+
+def with_kept_log_starts(published: Sequence[PartitionRow], rows: Iterable[PartitionRow]) -> list[PartitionRow]:
+    """What a broker publishes, with the log starts that `rows` have where those are higher: a job has raised them.
+
+    A start beyond what the broker has is not believed: its log was lost and begun anew.
+    """
+    starts = {(row.topic_id, row.partition): row.log_start_offset for row in rows}
+    known = {
+        key: start
+        for row in published
+        if (start := starts.get(key := (row.topic_id, row.partition), 0)) <= row.high_watermark
+    }
+    return with_log_starts(published, known)
 
 
 def segments_of(partitions: Iterable[PartitionRow], segments: Iterable[SegmentRow]) -> list[SegmentRow]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -34,13 +34,14 @@ from kafkalake.metadata.schemas import (
     BrokerRow,
     GroupOffsetRow,
     PartitionRow,
+    SegmentKey,
     SegmentRow,
     TopicRow,
     from_table,
     to_table,
 )
 from kafkalake.metadata.segment_files import SegmentFiles
-from kafkalake.metadata.store import GroupOffsets, MetadataSnapshot, PublishedState
+from kafkalake.metadata.store import GroupOffsets, MetadataSnapshot, PartitionId, PublishedState
 
 TABLE_DEFINITIONS = {
     # A broker renews its lease every ten seconds, for ever.
@@ -73,6 +74,7 @@ class DeltaMetadataStore:
             name: OpenDeltaTable(paths.table_path(self.lake, name), TABLE_DEFINITIONS[name], create=create)
             for name in paths.TABLES
         }
+        self._published_version = self._looked_at_version = -1
         self._segment_files = SegmentFiles(self._tables[paths.SEGMENTS])
         self._group_offset_files = GroupOffsetFiles(self._tables[paths.GROUP_OFFSETS])
 
@@ -117,8 +119,42 @@ class DeltaMetadataStore:
                 return partitions.version
         segments_version = self._publish_segments(state)
         with self._locks[paths.PARTITIONS]:
-            self._commit(partitions, lambda: _partitions_change(partitions, state, segments_version))
+            self._commit(
+                partitions, lambda: _partitions_change(partitions, state, segments_version, self._published_version)
+            )
+            self._published_version = partitions.version
             return partitions.version
+
+    def raise_log_starts(self, log_starts: Mapping[PartitionId, int]) -> int:
+        table = self._tables[paths.PARTITIONS]
+        with self._locks[paths.PARTITIONS]:
+            table.refresh()
+            while _log_starts_change(table, log_starts) is not None:
+                self._commit(table, lambda: _log_starts_change(table, log_starts), durable=True)
+            return table.version
+
+    def raised_log_starts(self, leader: int) -> dict[PartitionId, int]:
+        table = self._tables[paths.PARTITIONS]
+        with self._locks[paths.PARTITIONS]:
+            if table.version == self._looked_at_version and not table.is_outdated():
+                return {}
+            table.refresh()
+            found = {}
+            if table.version not in (self._looked_at_version, self._published_version):
+                found = {
+                    (row.topic_id, row.partition): row.log_start_offset
+                    for row in from_table(PartitionRow, table.read())
+                    if row.leader == leader
+                }
+            self._looked_at_version = table.version
+            return found
+
+    def remove_segments(self, keys: Collection[SegmentKey]) -> int:
+        table = self._tables[paths.SEGMENTS]
+        with self._locks[paths.SEGMENTS]:
+            table.refresh()
+            self._commit(table, lambda: self._segment_files.removal_of(keys), durable=True)
+            return table.version
 
     def last_published_version(self, app_id: str) -> int | None:
         versions = []
@@ -239,12 +275,23 @@ def _is_published(partitions: OpenDeltaTable, state: PublishedState) -> bool:
     return last is not None and last >= state.version
 
 
-def _partitions_change(partitions: OpenDeltaTable, state: PublishedState, segments_version: int) -> Change | None:
-    """Replace the rows of the state's leader, each stamped with the publish's time and version of `segments`."""
+def _partitions_change(
+    partitions: OpenDeltaTable, state: PublishedState, segments_version: int, own_version: int
+) -> Change | None:
+    """Replace the rows of the state's leader, each stamped with the publish's time and version of `segments`.
+
+    Where somebody has written since `own_version`, a job may have raised log starts: they stay raised.
+    """
     if _is_published(partitions, state):
         return None
     leader = {"leader": str(state.leader)}
-    rows = to_table(PARTITIONS_SCHEMA, state.partitions)
+    published: Sequence[PartitionRow] = state.partitions
+    if partitions.version != own_version:
+        files = [file for file in partitions.files() if file.partition == leader]
+        published = changes.with_kept_log_starts(
+            published, [row for file in files for row in from_table(PartitionRow, partitions.rows(file))]
+        )
+    rows = to_table(PARTITIONS_SCHEMA, published)
     stamps = {
         "leader": pa.scalar(state.leader, pa.int32()),
         "published_at": pa.scalar(state.published_at_ms * 1000, TIMESTAMP),
@@ -255,6 +302,16 @@ def _partitions_change(partitions: OpenDeltaTable, state: PublishedState, segmen
         rows = rows.set_column(index, PARTITIONS_SCHEMA.field(index), pa.repeat(value, rows.num_rows))
     replaced = [file for file in partitions.files() if file.partition == leader]
     return Change(add=[rows], remove=replaced, transactions=[(state.app_id, state.version)], partition=leader)
+
+
+def _log_starts_change(partitions: OpenDeltaTable, log_starts: Mapping[PartitionId, int]) -> Change | None:
+    """Rewrite the file of one leader whose partitions begin later now; a file's leader is in its path."""
+    for file in partitions.files():
+        rows = from_table(PartitionRow, partitions.rows(file))
+        raised = changes.with_log_starts(rows, log_starts)
+        if raised != rows:
+            return Change(add=[to_table(PARTITIONS_SCHEMA, raised)], remove=[file], partition=file.partition)
+    return None
 
 
 def _sorted_segments(table: pa.Table, topic: str | None) -> list[SegmentRow]:

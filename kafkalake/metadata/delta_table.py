@@ -99,6 +99,10 @@ class OpenDeltaTable:
     def version(self) -> int:
         return self._table.version()
 
+    def is_outdated(self) -> bool:
+        """Whether there is a version after the one seen: one look for one file, where `refresh` lists the log."""
+        return (self.path / "_delta_log" / f"{self._table.version() + 1:020}.json").exists()
+
     def refresh(self) -> None:
         """Move to the newest version."""
         before = self._table.version()

@@ -6,14 +6,14 @@ Time of a version is the store's clock at the commit, as a file's time is for De
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from kafkalake.clock import Clock, SystemClock
 from kafkalake.errors import LakeError
 from kafkalake.metadata import changes
 from kafkalake.metadata.schemas import BrokerRow, GroupOffsetRow, PartitionRow, SegmentKey, SegmentRow, TopicRow
-from kafkalake.metadata.store import GroupOffsets, MetadataSnapshot, PublishedState
+from kafkalake.metadata.store import GroupOffsets, MetadataSnapshot, PartitionId, PublishedState
 
 _Segments = dict[SegmentKey, SegmentRow]
 
@@ -31,6 +31,7 @@ class MemoryMetadataStore:
         self._transactions: dict[str, int] = {}
         self._group_offsets: list[tuple[int, list[GroupOffsetRow]]] = [(self._clock.now_ms(), [])]
         self._group_positions: dict[int, int] = {}
+        self._raised = False
         self.fail_next: list[Exception] = []
 
     def load_topics(self) -> list[TopicRow]:
@@ -88,10 +89,34 @@ class MemoryMetadataStore:
                 )
                 for row in state.partitions
             ]
+            stamped = changes.with_kept_log_starts(stamped, self._partitions[-1][1])
             others = [row for row in self._partitions[-1][1] if row.leader != state.leader]
             self._partitions.append((self._clock.now_ms(), [*others, *stamped]))
             self._transactions[state.app_id] = state.version
             return len(self._partitions) - 1
+
+    def raise_log_starts(self, log_starts: Mapping[PartitionId, int]) -> int:
+        with self._lock:
+            self._fail()
+            rows = changes.with_log_starts(self._partitions[-1][1], log_starts)
+            if rows != self._partitions[-1][1]:
+                self._partitions.append((self._clock.now_ms(), rows))
+                self._raised = True
+            return len(self._partitions) - 1
+
+    def raised_log_starts(self, leader: int) -> dict[PartitionId, int]:
+        with self._lock:
+            raised, self._raised = self._raised, False
+            rows = self._partitions[-1][1] if raised else []
+            return {(row.topic_id, row.partition): row.log_start_offset for row in rows if row.leader == leader}
+
+    def remove_segments(self, keys: Collection[SegmentKey]) -> int:
+        with self._lock:
+            self._fail()
+            segments = {key: row for key, row in self._segments[-1].items() if key not in set(keys)}
+            if segments != self._segments[-1]:
+                self._segments.append(segments)
+            return len(self._segments) - 1
 
     def last_published_version(self, app_id: str) -> int | None:
         with self._lock:

@@ -50,6 +50,23 @@ class SegmentFiles:
             return None
         return self._rewrite(obsolete, added.values(), state)
 
+    def removal_of(self, keys: Collection[SegmentKey]) -> Change | None:
+        """The commit that takes rows out; None when none of them is there."""
+        wanted = set(keys)
+        obsolete = {}
+        for file in self._table.files():
+            here = self._keys(file)
+            if gone := {here[key] for key in wanted & here.keys()}:
+                obsolete[file.path] = gone
+        if not obsolete:
+            return None
+        replaced = [file for file in self._table.files() if file.path in obsolete]
+        kept = pa.concat_tables([_without(self._table.rows(file), obsolete[file.path]) for file in replaced])
+        kept = kept.combine_chunks()
+        return Change(
+            add=[kept.slice(start, FILE_ROWS) for start in range(0, kept.num_rows, FILE_ROWS)], remove=replaced
+        )
+
     def _rewrite(self, obsolete: dict[str, set[int]], added: Collection[SegmentRow], state: PublishedState) -> Change:
         """Add a file with `added` and what is left of the files that lose rows or are small and too many."""
         files = self._table.files()

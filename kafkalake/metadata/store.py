@@ -18,7 +18,7 @@ row names it. `load_snapshot` does exactly this.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -62,6 +62,10 @@ class GroupOffsets:
 
     rows: Sequence[GroupOffsetRow]
     positions: Mapping[int, int]
+
+
+PartitionId = tuple[str, int]
+"""(topic id, partition): the partition of this very topic, not of one that has its name later."""
 
 
 class MetadataStore(Protocol):
@@ -108,6 +112,21 @@ class MetadataStore(Protocol):
 
     def publish(self, state: PublishedState) -> int:
         """Commit one publish; returns the version of `partitions` that holds it."""
+        ...
+
+    def raise_log_starts(self, log_starts: Mapping[PartitionId, int]) -> int:
+        """Say that partitions begin at these offsets, where they began lower; returns the version of `partitions` that says so.
+
+        For jobs. The partition's broker takes it over (`raised_log_starts`, or at its next start); no publish lowers it.
+        """
+        ...
+
+    def raised_log_starts(self, leader: int) -> dict[PartitionId, int]:
+        """The log starts of a leader's partitions, if another writer changed the table since this was last asked; else nothing."""
+        ...
+
+    def remove_segments(self, keys: Collection[SegmentKey]) -> int:
+        """Take rows out of `segments`, those of them that are there; returns the version of `segments` without them. For jobs."""
         ...
 
     def last_published_version(self, app_id: str) -> int | None:

@@ -1,7 +1,8 @@
 """The frame of every job: arguments, a plan that can be shown without being done, progress, rows in `job_runs`, an exit code.
 
-A job is two functions over a `Run`: `plan` says what is to be done and why, as `Step`s, and changes nothing; `perform` does one
-step, and must be safe to repeat, because a job may die at any point and is then simply run again. The frame does the rest:
+A job is two functions over a `Run`: `plan` says what is to be done and why, as `Step`s, and changes nothing; `perform` does
+one step (`begin` what is common to all), and must be safe to repeat, because a job may die at any point and is then simply
+run again. The frame does the rest:
 
     lock        one run of a kind on a lake at a time; the kernel drops the lock with the process
     --dry-run   the table of steps, and nothing else
@@ -126,7 +127,7 @@ class Run:
 
 
 class Job(ABC):
-    """A job of one kind. It keeps nothing between runs."""
+    """A job of one kind; one object a run."""
 
     name: ClassVar[str]
     summary: ClassVar[str]
@@ -141,6 +142,9 @@ class Job(ABC):
     @abstractmethod
     def plan(self, run: Run) -> Sequence[Step]:
         """What is to be done. Changes nothing. Raises `KafkaLakeError`."""
+
+    def begin(self, run: Run, steps: Sequence[Step]) -> None:  # noqa: B027
+        """What is done for all steps at once, before the first: one commit rather than thousands. Raises `KafkaLakeError`."""
 
     @abstractmethod
     def perform(self, run: Run, step: Step) -> Done:
@@ -191,6 +195,7 @@ def _perform(job: Job, run: Run) -> int:
     with record:
         steps = job.plan(run)
         reached("planned")
+        job.begin(run, steps)
         with Progress(job.name, len(steps)) as progress:
             for step in steps:
                 if step.warning:

@@ -182,8 +182,12 @@ def _partition_now(
         state = read_state(directory)
         end = state.last_stable_offset if isolation == READ_COMMITTED else state.high_watermark
         segments = known + _listed(directory, state, known[-1].next_offset if known else 0)
+        # Retention says in Delta where a partition begins; its broker, or its next start, says so in `state` a little later.
+        start = state.log_start_offset
+        if row is not None and start < row.log_start_offset <= state.high_watermark:
+            start = row.log_start_offset
         try:
-            return _covering(topic, partition, state.log_start_offset, end, segments)
+            return _covering(topic, partition, start, end, segments)
         except LakeError:
             # Retention may have moved on between the two looks.
             if attempt == _ATTEMPTS - 1:

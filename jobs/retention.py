@@ -1,0 +1,15 @@
+"""Remove the segments that retention.ms and retention.bytes no longer keep.
+
+    spark-submit --properties-file spark-conf/spark-defaults.conf jobs/retention.py --lake LAKE --dry-run
+
+`--help` shows the options; what they do is in `kafkalake.spark.retention`.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from kafkalake.spark.retention import main
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

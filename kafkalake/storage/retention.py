@@ -1,0 +1,127 @@
+"""Which sealed segments retention removes: pure decisions on what is known of them, with no file and no clock.
+
+Kafka's rules (`UnifiedLog.deleteOldSegments`): from the oldest segment on, first all whose largest timestamp is more than
+`retention.ms` ago, up to the first that is not; then as many as keep the partition, active segment counted, at
+`retention.bytes` or above. So what is removed is always a whole prefix, and never the active segment. Topics whose
+`cleanup.policy` lacks `delete` keep all.
+
+    retention.ms 1 h       [2 h ago][90 min ago][30 min ago][70 min ago][active]
+                            removed  removed      stays       stays, for it stands behind one that stays
+
+The guard is kafkalake's own: a group that has committed an offset below a segment's end has not read it. `warn` says so and
+removes it; `block` ends the prefix there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+OFF, WARN, BLOCK = "off", "warn", "block"
+GUARDS = (OFF, WARN, BLOCK)
+
+TIME, SIZE = "time", "size"
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionRule:
+    """What a topic asks for. `retention_ms` and `retention_bytes` below 0: no limit."""
+
+    delete: bool
+    retention_ms: int
+    retention_bytes: int
+    guard: str = OFF
+
+
+@dataclass(frozen=True, slots=True)
+class SealedRange:
+    """A sealed segment: offsets [base_offset, next_offset), bytes, its largest timestamp (ms), or when it was sealed."""
+
+    base_offset: int
+    next_offset: int
+    bytes: int
+    max_timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRetention:
+    """What retention does to a partition.
+
+    segments, reasons: what goes, oldest first, and whether `time` or `size` asks for it. log_start_offset: where the log then
+    starts. unread: groups that have not read all that goes, with their committed offset. kept_for: groups for which the guard
+    keeps segments that would go; `kept_bytes` of them.
+    """
+
+    segments: tuple[SealedRange, ...]
+    reasons: tuple[str, ...]
+    log_start_offset: int
+    unread: Mapping[str, int]
+    kept_for: Mapping[str, int]
+    kept_bytes: int = 0
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that go."""
+        return sum(segment.bytes for segment in self.segments)
+
+
+def expired(
+    segments: Sequence[SealedRange], rule: RetentionRule, *, now_ms: int, end_offset: int, active_bytes: int
+) -> tuple[list[SealedRange], list[str]]:
+    """The segments that time and size would remove, guard aside, and why each.
+
+    segments: ascending, without those below the log start. end_offset: segments beyond it (the high watermark) stay.
+    """
+    if not rule.delete:
+        return [], []
+    count = 0
+    reasons = []
+    if rule.retention_ms >= 0:
+        for segment in segments:
+            if segment.next_offset > end_offset or now_ms - segment.max_timestamp_ms <= rule.retention_ms:
+                break
+            reasons.append(TIME)
+            count += 1
+    if rule.retention_bytes >= 0:
+        excess = sum(segment.bytes for segment in segments[count:]) + active_bytes - rule.retention_bytes
+        for segment in segments[count:]:
+            if segment.next_offset > end_offset or excess < segment.bytes:
+                break
+            excess -= segment.bytes
+            reasons.append(SIZE)
+            count += 1
+    return list(segments[:count]), reasons
+
+
+def decide_retention(
+    segments: Sequence[SealedRange],
+    rule: RetentionRule,
+    committed: Mapping[str, int],
+    *,
+    now_ms: int,
+    log_start_offset: int,
+    end_offset: int,
+    active_bytes: int = 0,
+) -> PartitionRetention:
+    """What retention does to a partition whose sealed segments are `segments`, ascending.
+
+    committed: each group's committed offset in this partition. end_offset: the high watermark. active_bytes: of what is not sealed.
+    """
+    here = [segment for segment in segments if segment.next_offset > log_start_offset]
+    going, reasons = expired(here, rule, now_ms=now_ms, end_offset=end_offset, active_bytes=active_bytes)
+    kept_for: dict[str, int] = {}
+    kept_bytes = 0
+    if rule.guard == BLOCK and going:
+        slowest = min(committed.values(), default=going[-1].next_offset)
+        stays = [segment for segment in going if segment.next_offset > slowest]
+        kept_bytes = sum(segment.bytes for segment in stays)
+        if stays:
+            kept_for = _behind(committed, going[-1].next_offset)
+            going = going[: len(going) - len(stays)]
+    start = going[-1].next_offset if going else log_start_offset
+    unread = _behind(committed, start) if rule.guard == WARN and going else {}
+    return PartitionRetention(tuple(going), tuple(reasons[: len(going)]), start, unread, kept_for, kept_bytes)
+
+
+def _behind(committed: Mapping[str, int], offset: int) -> dict[str, int]:
+    return {group: position for group, position in sorted(committed.items()) if position < offset}

@@ -1,0 +1,257 @@
+"""The retention job on lakes: broker down, broker up with clients at work, killed and run again, a slow group."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from kafka_reference import Kafkalake
+from written_lake import WrittenLake
+
+from kafkalake.dataset import topic_dataset
+from kafkalake.metadata import paths
+from kafkalake.metadata.delta import DeltaMetadataStore
+from kafkalake.metadata.job_tables import JobTable
+from kafkalake.metadata.schemas import GroupOffsetRow
+from kafkalake.metadata.store import GroupOffsets
+from kafkalake.spark.job import main
+from kafkalake.spark.retention import Retention
+from kafkalake.storage.state import read_state
+
+DEADLINE_S = 30
+KILL_AT = """
+import os, signal, sys
+from kafkalake.spark import job
+from kafkalake.spark.retention import main
+
+def die(point):
+    if point == sys.argv[1]:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+job.at_point = die
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Iterator[WrittenLake]:
+    """`old`: five sealed segments of ten records from long ago, and an active one."""
+    lake = WrittenLake(tmp_path / "lake")
+    lake.create("old")
+    for number in range(5):
+        lake.append_values("old", 0, [b"%d" % (number * 10 + i) for i in range(10)], timestamp=1_000 * (number + 1))
+        lake.roll("old")
+    lake.append_values("old", 0, [b"50", b"51"], timestamp=time.time_ns() // 1_000_000)
+    lake.publish()
+    yield lake
+    lake.close()
+
+
+def alter(lake: Path, topic: str, **config: str) -> None:
+    store = DeltaMetadataStore(lake, create=False)
+    row = next(row for row in store.load_topics() if row.topic == topic)
+    changed = type(row)(row.topic, row.topic_id, row.partitions, config, row.created_at_ms)
+    store.alter_topic(changed)
+
+
+def values(lake: Path, topic: str) -> list[int]:
+    return sorted(int(value) for value in topic_dataset(str(lake), topic).to_table().column("value").to_pylist())
+
+
+def run(lake: Path, *arguments: str) -> int:
+    return main(Retention(), ["--lake", str(lake), *arguments])
+
+
+def commit(lake: Path, group: str, offset: int, topic: str = "old") -> None:
+    now_ms = time.time_ns() // 1_000_000
+    row = GroupOffsetRow(group, topic, None, 0, offset, -1, "", now_ms, None, 0, now_ms)
+    DeltaMetadataStore(lake, create=False).publish_group_offsets(GroupOffsets([row], {0: now_ms + 1}))
+
+
+def test_old_segments_go_and_readers_begin_where_they_end(
+    lake: WrittenLake, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(lake.path, "--dry-run") == 0
+    assert "delete segments" in capsys.readouterr().out
+    assert values(lake.path, "old") == list(range(52))  # the default keeps a week, and a dry run changes nothing
+    assert run(lake.path) == 0
+    assert "5 segments, " in capsys.readouterr().out
+    assert values(lake.path, "old") == [50, 51]
+    assert DeltaMetadataStore(lake.path, create=False).load_segments("old") == []
+    rows = JobTable(lake.path, paths.JOB_RUNS).rows().to_pylist()
+    (step,) = [row for row in rows if row["action"] == "delete segments"]
+    assert dict(step["before"])["log_start_offset"] == "0"
+    assert dict(step["after"])["log_start_offset"] == "50"
+    assert (step["changed_table"], step["why"]) == ("partitions", "5 older than retention.ms=604800000")
+    assert run(lake.path) == 0  # twice by mistake
+    assert "0 segments, 0 bytes" in capsys.readouterr().out
+    assert values(lake.path, "old") == [50, 51]
+
+
+@pytest.mark.parametrize(
+    "config",
+    [{"retention.ms": "-1"}, {"cleanup.policy": "compact", "retention.ms": "1"}],
+    ids=["for ever", "compacted only"],
+)
+def test_topics_that_keep_all_are_left_alone(lake: WrittenLake, config: dict[str, str]) -> None:
+    alter(lake.path, "old", **config)
+    assert run(lake.path) == 0
+    assert values(lake.path, "old") == list(range(52))
+
+
+def test_topics_that_are_compacted_and_deleted_lose_what_is_old(lake: WrittenLake) -> None:
+    alter(lake.path, "old", **{"cleanup.policy": "compact,delete"})
+    assert run(lake.path) == 0
+    assert values(lake.path, "old") == [50, 51]
+
+
+def test_size_takes_the_oldest(lake: WrittenLake) -> None:
+    sizes = [row.bytes for row in lake.store.load_segments("old")]
+    alter(lake.path, "old", **{"retention.ms": "-1", "retention.bytes": str(2 * sizes[-1])})
+    assert run(lake.path) == 0
+    assert values(lake.path, "old")[0] in (30, 40)
+    assert values(lake.path, "old")[-1] == 51
+
+
+def test_a_slow_group_is_warned_of_or_keeps_what_it_has_not_read(
+    lake: WrittenLake, capsys: pytest.CaptureFixture[str]
+) -> None:
+    commit(lake.path, "slow", 25)
+    alter(lake.path, "old", **{"retention.groups.guard": "block"})
+    assert run(lake.path) == 0
+    assert "keeping" in (said := capsys.readouterr().err)
+    assert "group 'slow' (at 25) has not read them yet" in said
+    assert values(lake.path, "old") == list(range(20, 52))
+    rows = JobTable(lake.path, paths.JOB_RUNS).rows().to_pylist()
+    assert {row["outcome"] for row in rows if row["action"] == "keep segments"} == {"blocked"}
+    assert run(lake.path, "--guard", "warn") == 0
+    assert "removing records that group 'slow' (at 25, 25 records) has not read yet" in capsys.readouterr().err
+    assert values(lake.path, "old") == [50, 51]
+
+
+@pytest.mark.parametrize("point", ["planned", "log starts raised", "segments removed", "performed"])
+def test_a_killed_run_is_simply_run_again(lake: WrittenLake, point: str) -> None:
+    dead = subprocess.run([sys.executable, "-c", KILL_AT, point, "--lake", str(lake.path)], capture_output=True)
+    assert dead.returncode == -9, dead.stderr
+    expected = list(range(52)) if point == "planned" else [50, 51]
+    assert values(lake.path, "old") == expected  # all or nothing, and readers cope with either
+    assert run(lake.path) == 0
+    assert values(lake.path, "old") == [50, 51]
+    assert DeltaMetadataStore(lake.path, create=False).load_partitions()[0].log_start_offset == 50
+
+
+def wait_until(true: Callable[[], bool], what: str) -> None:
+    end = time.monotonic() + DEADLINE_S
+    while not true():
+        assert time.monotonic() < end, f"not within {DEADLINE_S} s: {what}"
+        time.sleep(0.05)
+
+
+def produce(broker: Kafkalake, topic: str, first: int, count: int, **settings: int) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "enable.idempotence": True})
+    for number in range(first, first + count):
+        producer.produce(topic, b"%d" % number, partition=0, **settings)
+        if number % 100 == 99:
+            producer.flush(DEADLINE_S)
+    assert producer.flush(DEADLINE_S) == 0
+
+
+def create(broker: Kafkalake, topic: str, **config: str) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    (done,) = admin.create_topics([NewTopic(topic, 1, 1, config=config)]).values()
+    done.result(DEADLINE_S)
+
+
+def first_offset(broker: Kafkalake, topic: str) -> int:
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": str(uuid.uuid4())})
+    try:
+        low, _ = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=DEADLINE_S)
+        return int(low)
+    finally:
+        consumer.close()
+
+
+def test_retention_while_producers_write_and_consumers_read(
+    kafkalake_broker: Callable[..., Kafkalake], tmp_path: Path, topic: str
+) -> None:
+    settings = {"log.segment.bytes": "20000", "log.segment.delete.delay.ms": "500", "log.retention.bytes": "60000"}
+    broker = kafkalake_broker(settings=settings)
+    create(broker, topic)
+    lake = tmp_path / "lake"
+    directory = paths.partition_path(lake, 0, topic, 0)
+    stop = threading.Event()
+    seen: list[tuple[int, int]] = []
+    failed: list[str] = []
+
+    def consume() -> None:
+        consumer = Consumer(
+            {"bootstrap.servers": broker.bootstrap_servers, "group.id": "tail", "auto.offset.reset": "earliest"}
+        )
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        while not stop.is_set() or (seen and seen[-1][1] < 5_999):
+            message = consumer.poll(0.2)
+            if message is not None and message.error():
+                failed.append(str(message.error()))
+            elif message is not None:
+                seen.append((message.offset(), int(message.value() or b"")))
+        consumer.close()
+
+    reader = threading.Thread(target=consume)
+    reader.start()
+    removed = []
+    for start in range(0, 6_000, 1_500):
+        produce(broker, topic, start, 1_500)
+        assert run(lake) == 0  # settings of the broker's command line count
+        removed.append(read_state(directory).log_start_offset)
+    stop.set()
+    reader.join(DEADLINE_S)
+    assert not reader.is_alive()
+    assert not failed
+    # Every record that the consumer got is the one of its offset, in order; the last ones are all there.
+    assert all(offset == value for offset, value in seen)
+    assert [offset for offset, _ in seen] == sorted({offset for offset, _ in seen})
+    assert seen[-1][0] == 5_999
+    assert removed == sorted(removed)
+    assert removed[-1] > 0  # the running broker has moved its log start
+    assert first_offset(broker, topic) == removed[-1]
+    assert values(lake, topic) == list(range(removed[-1], 6_000))
+    wait_until(
+        lambda: min(int(path.name[:20]) for path in directory.glob("*.arrow")) == removed[-1],
+        "files of removed segments are unlinked",
+    )
+    broker.kill()
+    assert values(lake, topic) == list(range(removed[-1], 6_000))
+    broker.start()
+    assert first_offset(broker, topic) == removed[-1]
+
+
+def test_what_retention_says_while_the_broker_is_down_its_next_start_does(
+    kafkalake_broker: Callable[..., Kafkalake], tmp_path: Path, topic: str
+) -> None:
+    broker = kafkalake_broker()
+    create(broker, topic, **{"segment.bytes": "20000", "retention.bytes": "40000"})
+    produce(broker, topic, 0, 3_000)
+    lake = tmp_path / "lake"
+    broker.kill()
+    published = {row.path for row in DeltaMetadataStore(lake, create=False).load_segments(topic)}
+    if not published:
+        broker.start()
+        broker.stop()
+    assert run(lake) == 0
+    first = values(lake, topic)[0]
+    assert first > 0
+    assert values(lake, topic) == list(range(first, 3_000))
+    broker.start()
+    assert first_offset(broker, topic) == first
+    rows = DeltaMetadataStore(lake, create=False).load_segments(topic)
+    assert min(row.base_offset for row in rows) == first
+    produce(broker, topic, 3_000, 10)
+    assert values(lake, topic) == list(range(first, 3_010))
