@@ -104,18 +104,15 @@ def with_log_starts(rows: Sequence[PartitionRow], log_starts: Mapping[tuple[str,
     return raised
 
 
-def with_kept_log_starts(published: Sequence[PartitionRow], rows: Iterable[PartitionRow]) -> list[PartitionRow]:
-    """What a broker publishes, with the log starts that `rows` have where those are higher: a job has raised them.
+def with_kept_log_starts(
+    published: Sequence[PartitionRow], log_starts: Mapping[tuple[str, int], int]
+) -> list[PartitionRow]:
+    """What a broker publishes, with the log starts that a job has raised, by (topic id, partition).
 
     A start beyond what the broker has is not believed: its log was lost and begun anew.
     """
-    starts = {(row.topic_id, row.partition): row.log_start_offset for row in rows}
-    known = {
-        key: start
-        for row in published
-        if (start := starts.get(key := (row.topic_id, row.partition), 0)) <= row.high_watermark
-    }
-    return with_log_starts(published, known)
+    ends = {(row.topic_id, row.partition): row.high_watermark for row in published}
+    return with_log_starts(published, {key: start for key, start in log_starts.items() if start <= ends.get(key, 0)})
 
 
 def segments_of(partitions: Iterable[PartitionRow], segments: Iterable[SegmentRow]) -> list[SegmentRow]:

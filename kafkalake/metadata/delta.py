@@ -74,7 +74,10 @@ class DeltaMetadataStore:
             name: OpenDeltaTable(paths.table_path(self.lake, name), TABLE_DEFINITIONS[name], create=create)
             for name in paths.TABLES
         }
-        self._published_version = self._looked_at_version = -1
+        # For the broker of this store: what other writers say about where its partitions begin.
+        self._published_version = -1
+        self._log_starts: dict[PartitionId, int] = {}
+        self._log_starts_changed = False
         self._segment_files = SegmentFiles(self._tables[paths.SEGMENTS])
         self._group_offset_files = GroupOffsetFiles(self._tables[paths.GROUP_OFFSETS])
 
@@ -119,9 +122,12 @@ class DeltaMetadataStore:
                 return partitions.version
         segments_version = self._publish_segments(state)
         with self._locks[paths.PARTITIONS]:
-            self._commit(
-                partitions, lambda: _partitions_change(partitions, state, segments_version, self._published_version)
-            )
+
+            def change() -> Change | None:
+                self._look_for_log_starts(state.leader)
+                return _partitions_change(partitions, state, segments_version, self._log_starts)
+
+            self._commit(partitions, change)
             self._published_version = partitions.version
             return partitions.version
 
@@ -136,18 +142,11 @@ class DeltaMetadataStore:
     def raised_log_starts(self, leader: int) -> dict[PartitionId, int]:
         table = self._tables[paths.PARTITIONS]
         with self._locks[paths.PARTITIONS]:
-            if table.version == self._looked_at_version and not table.is_outdated():
-                return {}
-            table.refresh()
-            found = {}
-            if table.version not in (self._looked_at_version, self._published_version):
-                found = {
-                    (row.topic_id, row.partition): row.log_start_offset
-                    for row in from_table(PartitionRow, table.read())
-                    if row.leader == leader
-                }
-            self._looked_at_version = table.version
-            return found
+            if table.is_outdated():
+                table.refresh()
+            self._look_for_log_starts(leader)
+            changed, self._log_starts_changed = self._log_starts_changed, False
+            return dict(self._log_starts) if changed else {}
 
     def remove_segments(self, keys: Collection[SegmentKey]) -> int:
         table = self._tables[paths.SEGMENTS]
@@ -254,6 +253,19 @@ class DeltaMetadataStore:
             self._commit(segments, lambda: self._segment_files.change_for(state), durable=True)
             return segments.version
 
+    def _look_for_log_starts(self, leader: int) -> None:
+        """Read the log starts of a leader's partitions, if another writer has committed since that was last done."""
+        table = self._tables[paths.PARTITIONS]
+        if table.version == self._published_version:
+            return
+        self._published_version = table.version
+        self._log_starts_changed = True
+        self._log_starts = {
+            (row.topic_id, row.partition): row.log_start_offset
+            for row in from_table(PartitionRow, table.read())
+            if row.leader == leader and row.log_start_offset > 0
+        }
+
     def _partitions_at(self, version: int | None, timestamp_ms: int | None) -> tuple[int, list[PartitionRow]]:
         if version is not None and timestamp_ms is not None:
             raise ValueError("a version and a time cannot both be asked for")
@@ -276,22 +288,16 @@ def _is_published(partitions: OpenDeltaTable, state: PublishedState) -> bool:
 
 
 def _partitions_change(
-    partitions: OpenDeltaTable, state: PublishedState, segments_version: int, own_version: int
+    partitions: OpenDeltaTable, state: PublishedState, segments_version: int, log_starts: Mapping[PartitionId, int]
 ) -> Change | None:
     """Replace the rows of the state's leader, each stamped with the publish's time and version of `segments`.
 
-    Where somebody has written since `own_version`, a job may have raised log starts: they stay raised.
+    Log starts that a job has raised stay raised, whether or not the broker has moved its logs by now.
     """
     if _is_published(partitions, state):
         return None
     leader = {"leader": str(state.leader)}
-    published: Sequence[PartitionRow] = state.partitions
-    if partitions.version != own_version:
-        files = [file for file in partitions.files() if file.partition == leader]
-        published = changes.with_kept_log_starts(
-            published, [row for file in files for row in from_table(PartitionRow, partitions.rows(file))]
-        )
-    rows = to_table(PARTITIONS_SCHEMA, published)
+    rows = to_table(PARTITIONS_SCHEMA, changes.with_kept_log_starts(state.partitions, log_starts))
     stamps = {
         "leader": pa.scalar(state.leader, pa.int32()),
         "published_at": pa.scalar(state.published_at_ms * 1000, TIMESTAMP),

@@ -20,6 +20,7 @@ import logging
 import os
 import socket
 import uuid
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from pathlib import Path
@@ -57,6 +58,19 @@ def decide(row: BrokerRow | None, *, now_ms: int, machine: str, flock_free: bool
     if row is None or row.machine == machine or row.lease_expires_at_ms <= now_ms:
         return Decision.TAKE
     return Decision.REFUSE
+
+
+def running_brokers(rows: Iterable[BrokerRow], now_ms: int) -> frozenset[int]:
+    """The ids of brokers that seem to run: their lease has not expired, and on this machine their process is there.
+
+    A look that takes no lock: the answer may be out of date at once.
+    """
+    machine = socket.gethostname()
+    return frozenset(
+        row.broker_id
+        for row in rows
+        if row.lease_expires_at_ms > now_ms and (row.machine != machine or Path(f"/proc/{row.pid}").exists())
+    )
 
 
 @dataclass

@@ -89,7 +89,8 @@ class MemoryMetadataStore:
                 )
                 for row in state.partitions
             ]
-            stamped = changes.with_kept_log_starts(stamped, self._partitions[-1][1])
+            before = {(row.topic_id, row.partition): row.log_start_offset for row in self._partitions[-1][1]}
+            stamped = changes.with_kept_log_starts(stamped, before)
             others = [row for row in self._partitions[-1][1] if row.leader != state.leader]
             self._partitions.append((self._clock.now_ms(), [*others, *stamped]))
             self._transactions[state.app_id] = state.version

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 
 from kafkalake.config import TopicConfig
 from kafkalake.metadata import paths
+from kafkalake.metadata.lease import running_brokers
 from kafkalake.metadata.schemas import SegmentKey, SegmentRow, TopicRow
 from kafkalake.spark.job import Done, Job, Run, Step, reached
 from kafkalake.spark.job import main as run_job
@@ -102,8 +103,7 @@ class Retention(Job):
         keys = [key for step in going for key in _removed_keys(step.detail)]
         run.store.remove_segments(keys)
         reached("segments removed")
-        leases = {row.broker_id: row.lease_expires_at_ms for row in run.store.load_brokers()}
-        self._running = frozenset(broker for broker, expires_ms in leases.items() if expires_ms > run.clock.now_ms())
+        self._running = running_brokers(run.store.load_brokers(), run.clock.now_ms())
         self._deadline = time.monotonic() + _BROKER_TIMEOUT_S
 
     def perform(self, run: Run, step: Step) -> Done:

@@ -330,3 +330,39 @@ def test_maintenance_changes_nothing_that_is_read(tested: StoreOfTest) -> None:
     assert tested.store.load_topics() == [topic_row()]
     tested.store.publish(published(5, [partition_row(end=5)]))
     assert [row.high_watermark for row in tested.store.load_partitions()] == [5]
+
+
+# What jobs say.
+
+
+def test_a_raised_log_start_stays_raised_whatever_a_broker_publishes(tested: StoreOfTest) -> None:
+    store = tested.store
+    store.publish(published(1, [partition_row(end=30)]))
+    assert store.raised_log_starts(0) == {}
+    assert store.raised_log_starts(0) == {}
+    raised = {("id-clicks", 0): 10, ("id-other", 0): 5}
+    version = store.raise_log_starts(raised)
+    assert store.raise_log_starts(raised) == version  # twice by mistake
+    store.publish(published(2, [partition_row(end=40)]))  # the broker does not know of it yet
+    (row,) = store.load_partitions()
+    assert (row.log_start_offset, row.log_end_offset) == (10, 40)
+    assert store.raised_log_starts(0) == {("id-clicks", 0): 10}
+    assert store.raised_log_starts(0) == {}
+    store.publish(published(3, [partition_row(end=50)]))
+    assert store.load_partitions()[0].log_start_offset == 10
+
+
+def test_a_log_that_was_lost_begins_where_its_broker_says(tested: StoreOfTest) -> None:
+    tested.store.publish(published(1, [partition_row(end=30)]))
+    tested.store.raise_log_starts({("id-clicks", 0): 20})
+    tested.store.publish(published(2, [partition_row(end=5)]))
+    (row,) = tested.store.load_partitions()
+    assert (row.log_start_offset, row.log_end_offset) == (0, 5)
+
+
+def test_removed_segments_are_gone_and_the_others_stay(tested: StoreOfTest) -> None:
+    rows = [segment_row(base=base, size=10) for base in (0, 10, 20)]
+    tested.store.publish(published(1, [partition_row(end=30)], sealed=rows))
+    version = tested.store.remove_segments([rows[0].key, rows[1].key])
+    assert tested.store.remove_segments([rows[0].key]) == version
+    assert [row.base_offset for row in tested.store.load_segments()] == [20]

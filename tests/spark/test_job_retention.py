@@ -240,11 +240,7 @@ def test_what_retention_says_while_the_broker_is_down_its_next_start_does(
     create(broker, topic, **{"segment.bytes": "20000", "retention.bytes": "40000"})
     produce(broker, topic, 0, 3_000)
     lake = tmp_path / "lake"
-    broker.kill()
-    published = {row.path for row in DeltaMetadataStore(lake, create=False).load_segments(topic)}
-    if not published:
-        broker.start()
-        broker.stop()
+    broker.stop()
     assert run(lake) == 0
     first = values(lake, topic)[0]
     assert first > 0
