@@ -11,7 +11,6 @@ segments; the last, written at sealing, is the whole segment's.
 from __future__ import annotations
 
 import contextlib
-import logging
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,8 +28,6 @@ from kafkalake.storage.txn_index import ENTRY_BYTES, encode_aborted, encode_seal
 _WINDOW_BYTES = 64 << 20
 _WINDOW_BLOCKS = 1 << 16
 MAXIMUM_RELATIVE_OFFSET = (1 << 31) - 1
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -152,7 +149,10 @@ class ActiveSegment(Segment):
         self._aborted += 1
 
     def seal(self) -> None:
-        """Write the footer, which makes the file an ordinary Arrow file. Raises `OSError`; it can then be tried again."""
+        """Write what the indexes still have in memory and the footer, which makes the file an ordinary Arrow file.
+
+        Raises `OSError`; it can then be tried again.
+        """
         files = self._open_files.files
         self._seal_indexes()
         file = self._open_files.get(self.path, write=True)
@@ -178,15 +178,6 @@ class ActiveSegment(Segment):
             position = int(parts[-1][-1].sum())
         return np.concatenate(parts) if parts else np.empty((0, 3), dtype=np.int64)
 
-    def flush_indexes(self) -> None:
-        """Write buffered index entries; what cannot be written is only slower to find."""
-        for index in (self.index, self.time_index):
-            try:
-                index.flush()
-            except OSError as error:
-                _log.warning("index entries not written, reading will scan more: file=%s error=%s", index.path, error)
-                index.drop_pending()
-
     def _create(self) -> None:
         file = self._open_files.get(self.path, write=True, create=True)
         files = self._open_files.files
@@ -198,11 +189,10 @@ class ActiveSegment(Segment):
         self.time_index.append(self.earlier_max_timestamp, 0)
 
     def _index(self, offset: int, position: int) -> None:
-        try:
+        with contextlib.suppress(OSError):  # the entry stays in memory: 16 bytes for each index interval
             self.index.append(offset, position)
+        with contextlib.suppress(OSError):
             self.time_index.append(self.content.max_timestamp, offset - self.base_offset)
-        except OSError:
-            self.flush_indexes()
         self._indexed_at = position
 
     def _seal_indexes(self) -> None:
@@ -211,7 +201,8 @@ class ActiveSegment(Segment):
         if last != (self.content.max_timestamp, relative):
             with contextlib.suppress(OSError):
                 self.time_index.append(self.content.max_timestamp, relative)
-        self.flush_indexes()
+        self.index.flush()
+        self.time_index.flush()
         if self._aborted:
             file = self._open_files.get(self.path_of(TXN_INDEX_SUFFIX), write=True, create=True)
             write_all(self._open_files.files, file.descriptor, encode_seal(self._aborted), self._aborted * ENTRY_BYTES)

@@ -73,7 +73,7 @@ class Index:
         self._pending = bytearray()
 
     def append(self, key: int, value: int) -> None:
-        """Add an entry; keys never go down. It reaches the file by the next `flush`. Raises `OSError`."""
+        """Add an entry; keys never go down. It reaches the file by the next `flush`. Raises `OSError`, and keeps the entry."""
         self._pending += encode_entry(key, value)
         if len(self._pending) >= _BUFFERED_BYTES:
             self.flush()
@@ -86,10 +86,6 @@ class Index:
         file = self._open_files.get(self.path, write=True, create=True)
         write_all(self._open_files.files, file.descriptor, bytes(self._pending), size)
         self._size = size + len(self._pending)
-        self._pending = bytearray()
-
-    def drop_pending(self) -> None:
-        """Give up what is buffered."""
         self._pending = bytearray()
 
     def rewrite(self, entries: list[tuple[int, int]]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -75,3 +76,6 @@ def test_a_full_disk_refuses_writes_and_loses_nothing(
     found = read_all(servers, topic, 0)
     expected = acknowledged | more
     assert {offset: found.get(offset) for offset in expected} == expected
+    broker.stop()
+    verified = subprocess.run([sys.executable, "-m", "kafkalake", "log", "verify", broker.lake], capture_output=True)
+    assert verified.returncode == 0, verified.stderr
