@@ -102,7 +102,12 @@ class BrokerConfig:
     shutdown_timeout_ms: int
     socket_listen_backlog_size: int
     socket_request_max_bytes: int
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: int
     transaction_max_timeout_ms: int
+    transaction_remove_expired_transaction_cleanup_interval_ms: int
+    transaction_state_log_num_partitions: int
+    transaction_state_log_segment_bytes: int
+    transactional_id_expiration_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -248,6 +248,10 @@ class TransactionalIdAuthorizationError(KafkaError):
     code, label, retriable = 53, "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", False
 
 
+class OperationNotAttemptedError(KafkaError):
+    code, label, retriable = 55, "OPERATION_NOT_ATTEMPTED", False
+
+
 class KafkaStorageError(KafkaError):
     code, label, retriable = 56, "KAFKA_STORAGE_ERROR", True
 

@@ -157,6 +157,7 @@ class Node:
             call_soon=loop.call_soon,
             run_blocking=self._blocking,
         )
+        publishing.stable_offset = broker.transactions.markers.stable_offset
         broker.timers.connect(_LoopAlarm(loop, broker.timers.ring, self._clock))
         await publishing.start(settings.current.broker.metadata_publish_interval_ms)
         stop_s = settings.current.broker.shutdown_timeout_ms / 1000
@@ -170,6 +171,7 @@ class Node:
         )
         committed = await self._blocking(store.load_group_offsets)
         broker.groups.start(committed.rows, committed.positions)
+        broker.transactions.start((), {})
         self._at_stop("last publish of groups", group_publishing.finish, stop_s / 4)
         context = ServerContext(broker, self._clock, loop, advertised())
         listener = self.listener = Listener(context)

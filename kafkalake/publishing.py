@@ -50,6 +50,8 @@ class Publishing:
         self._partitions: dict[TopicPartition, Partition] = {}
         self._loop = asyncio.get_running_loop()
         self._under_way: asyncio.Future[bool] | None = None
+        self.stable_offset: Callable[[Partition], int] = lambda partition: partition.log.last_stable_offset
+        """What to say a partition's last stable offset is."""
 
     @property
     def publisher(self) -> Publisher:
@@ -201,7 +203,7 @@ class Publishing:
             isr=(self._broker_id,),
             log_start_offset=log.log_start_offset,
             high_watermark=log.high_watermark,
-            last_stable_offset=log.last_stable_offset,
+            last_stable_offset=self.stable_offset(partition),
             log_end_offset=log.log_end_offset,
         )
 

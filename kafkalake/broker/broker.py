@@ -21,6 +21,7 @@ from kafkalake.broker.producer_ids import ProducerIds
 from kafkalake.broker.purgatory import Purgatory, Timers
 from kafkalake.broker.topic_admin import TopicAdmin, TopicObserver
 from kafkalake.broker.topics import Topics
+from kafkalake.broker.transactions.service import TransactionService
 from kafkalake.broker.wire_cache import WireCache
 from kafkalake.clock import Clock
 from kafkalake.config import BrokerConfig
@@ -94,6 +95,7 @@ class Broker:
             later=self.timers.schedule,
         )
         self.groups = GroupService(self)
+        self.transactions = TransactionService(self)
         self.topic_admin.on_deleted = self.groups.topic_deleted
         settings.on_change(self._settings_changed)
 
@@ -110,6 +112,7 @@ class Broker:
     def finish_waiting(self) -> None:
         """Answer everything that waits with what there is: the broker stops."""
         self.append_queue.flush()
+        self.transactions.stop()
         self.groups.stop()
         self.purgatory.finish_all()
 

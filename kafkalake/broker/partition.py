@@ -9,6 +9,7 @@ reader, Spark included.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import struct
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from kafkalake.errors import FencedLeaderEpochError, KafkaError, KafkaStorageErr
 from kafkalake.record.batch import RecordBatch
 from kafkalake.storage.append_group import AppendResult
 from kafkalake.storage.log import Log
+from kafkalake.storage.producer_state import EndMarker
 
 if TYPE_CHECKING:
     from kafkalake.broker.topics import Topic
@@ -30,13 +32,13 @@ _LEADER_EPOCH = struct.Struct(">i")
 
 
 class PendingAppend:
-    """A batch on its way into the log, and its result.
+    """A batch, or the marker that ends a transaction, on its way into the log, and its result.
 
     partition, batch: None where `result` is an error that was found before. original: the producer's bytes where the cache may
     give them to consumers as they are. settled: called when the result is there.
     """
 
-    __slots__ = ("batch", "original", "partition", "result", "settled")
+    __slots__ = ("batch", "marker", "original", "partition", "result", "settled")
 
     def __init__(
         self,
@@ -44,11 +46,13 @@ class PendingAppend:
         batch: RecordBatch | None,
         original: bytes | memoryview | None,
         result: AppendResult | KafkaError | None = None,
+        marker: EndMarker | None = None,
     ) -> None:
         self.partition = partition
         self.batch = batch
         self.original = original
         self.result = result
+        self.marker = marker
         self.settled: Callable[[], None] = _nobody_waits
 
     def let_go(self) -> None:
@@ -116,17 +120,34 @@ class Partition:
         queue, self._queue = self._queue, []
         if self.removed:
             return _failed(queue, KafkaStorageError("the topic is being deleted"))
+        batches = [pending.batch for pending in queue if pending.batch is not None]
         try:
-            results = self.log.append(
-                [pending.batch for pending in queue if pending.batch is not None], self.leader_epoch
-            )
-            for pending, result in zip(queue, results, strict=True):
-                pending.result = result
+            if len(batches) == len(queue):
+                for pending, result in zip(queue, self.log.append(batches, self.leader_epoch), strict=True):
+                    pending.result = result
+            else:
+                self._append_with_markers(queue)
         except Exception as error:
             # What was not foreseen must not leave producers without an answer.
             logger.exception("append failed partition=%s", self.name)
             return _failed(queue, KafkaStorageError(f"append failed: {error}"))
         return queue
+
+    def _append_with_markers(self, queue: list[PendingAppend]) -> None:
+        """As `append_queued`: each marker after the batches that came before it, and before those that came after it."""
+        for is_marker, group in itertools.groupby(queue, lambda pending: pending.marker is not None):
+            waiting = list(group)
+            if not is_marker:
+                results = self.log.append([each.batch for each in waiting if each.batch is not None], self.leader_epoch)
+                for pending, result in zip(waiting, results, strict=True):
+                    pending.result = result
+                continue
+            for pending in waiting:
+                assert pending.marker is not None
+                try:
+                    pending.result = self.log.append_control(pending.marker, self.leader_epoch)
+                except KafkaError as error:
+                    pending.result = error
 
     def commit(self, appended: list[PendingAppend]) -> None:
         """Step two: move the high watermark over what is in the log; the results say so where that fails."""

@@ -16,7 +16,7 @@ from kafkalake.errors import KafkaError
 
 logger = logging.getLogger(__name__)
 
-CallSoon = Callable[[Callable[[], None]], object]
+CallSoon = Callable[[Callable[[], object]], object]
 
 
 class ProduceRequest:
@@ -84,17 +84,21 @@ class AppendQueue:
             self._call_soon(self.flush)
         self._dirty.append(partition)
 
-    def flush(self) -> None:
-        """Write what waits, in the order it came for each partition, answer the producers, wake the consumers."""
+    def flush(self) -> bool:
+        """Write what waits, in the order it came for each partition, answer the producers, wake the consumers.
+
+        Returns whether anything waited. What answers lead to waits for the next flush.
+        """
         dirty, self._dirty = self._dirty, []
         if not dirty:
-            return
+            return False
         self.is_answering = True
         try:
             self._flush(dirty)
         finally:
             self.is_answering = False
             self.on_answered()
+        return True
 
     def _flush(self, dirty: list[Partition]) -> None:
         for partition in dirty:

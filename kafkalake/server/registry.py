@@ -10,6 +10,8 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, NamedTuple
 
 from kafkalake.server.handlers import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
     alter_configs,
     api_versions,
     create_partitions,
@@ -21,7 +23,10 @@ from kafkalake.server.handlers import (
     describe_configs,
     describe_groups,
     describe_log_dirs,
+    describe_producers,
     describe_topic_partitions,
+    describe_transactions,
+    end_txn,
     fetch,
     find_coordinator,
     heartbeat,
@@ -31,6 +36,7 @@ from kafkalake.server.handlers import (
     leave_group,
     list_groups,
     list_offsets,
+    list_transactions,
     metadata,
     offset_commit,
     offset_delete,
@@ -38,6 +44,8 @@ from kafkalake.server.handlers import (
     offset_for_leader_epoch,
     produce,
     sync_group,
+    txn_offset_commit,
+    write_txn_markers,
 )
 from kafkalake.server.request import Request
 
@@ -87,6 +95,11 @@ _ALL = (
     _api(21, "DeleteRecords", 0, 2, delete_records.handle),
     _api(22, "InitProducerId", 0, 5, init_producer_id.handle),
     _api(23, "OffsetForLeaderEpoch", 2, 4, offset_for_leader_epoch.handle),
+    _api(24, "AddPartitionsToTxn", 0, 5, add_partitions_to_txn.handle),
+    _api(25, "AddOffsetsToTxn", 0, 4, add_offsets_to_txn.handle),
+    _api(26, "EndTxn", 0, 5, end_txn.handle),
+    _api(27, "WriteTxnMarkers", 1, 1, write_txn_markers.handle),
+    _api(28, "TxnOffsetCommit", 0, 5, txn_offset_commit.handle),
     _api(32, "DescribeConfigs", 1, 4, describe_configs.handle),
     _api(33, "AlterConfigs", 0, 2, alter_configs.handle),
     _api(35, "DescribeLogDirs", 1, 4, describe_log_dirs.handle),
@@ -95,6 +108,9 @@ _ALL = (
     _api(44, "IncrementalAlterConfigs", 0, 1, incremental_alter_configs.handle),
     _api(47, "OffsetDelete", 0, 0, offset_delete.handle),
     _api(60, "DescribeCluster", 0, 2, describe_cluster.handle),
+    _api(61, "DescribeProducers", 0, 0, describe_producers.handle),
+    _api(65, "DescribeTransactions", 0, 0, describe_transactions.handle),
+    _api(66, "ListTransactions", 0, 2, list_transactions.handle),
     _api(75, "DescribeTopicPartitions", 0, 0, describe_topic_partitions.handle),
 )
 

@@ -30,7 +30,7 @@ from kafkalake.storage.files import REAL_FILES, Files, replace_file
 from kafkalake.storage.leader_epochs import LEADER_EPOCHS_FILE, encode_leader_epochs
 from kafkalake.storage.message_writer import CODECS, MESSAGE_BODY_BYTES, write_message
 from kafkalake.storage.open_files import OpenFiles
-from kafkalake.storage.producer_state import AbortedTransaction, EndMarker
+from kafkalake.storage.producer_state import AbortedTransaction, EndMarker, Producer
 from kafkalake.storage.recovery import Recovered, Recovery
 from kafkalake.storage.scanner import scan_segment
 from kafkalake.storage.sealed_segment import SealedSegment, describe
@@ -158,6 +158,11 @@ class Log:
     def active_producers(self) -> int:
         """How many producer ids are remembered."""
         return len(self._producers)
+
+    def producers(self) -> list[tuple[int, Producer]]:
+        """The producer ids that are remembered, and what is known of each."""
+        with self._lock:
+            return list(self._producers.items())
 
     def append(self, batches: Sequence[RecordBatch], leader_epoch: int) -> list[Answer]:
         """Append batches in order, as one Arrow message (several when they are big); one answer each.

@@ -10,6 +10,7 @@ batch, in this order:
     producer not known                               any sequence: its state may have expired or been deleted
     inside a transaction                             must be transactional, else InvalidTxnState
 
+A coordinator's own transactional batches have no sequence (-1): only their epoch is asked for, and none is remembered.
 Sequences wrap from 2^31 - 1 to 0, also inside a batch. Batches of one append are decided against `Pending`, an overlay
 that becomes true only once the bytes are written: a failed write changes nothing. Sources: KIP-98, Kafka's
 `ProducerStateManager`, `ProducerAppendInfo`.
@@ -33,6 +34,7 @@ from kafkalake.errors import (
 
 NO_PRODUCER_ID = -1
 NO_OFFSET = -1
+NO_SEQUENCE = -1
 MAXIMUM_SEQUENCE = (1 << 31) - 1
 BATCHES_REMEMBERED = 5
 ABORT, COMMIT = 0, 1
@@ -103,6 +105,8 @@ def decide(known: Producer | None, attempt: Attempt) -> SequencedBatch | None:
         raise InvalidProducerEpochError(
             f"producer {producer_id} has epoch {known.epoch}, this batch was sent with epoch {epoch}"
         )
+    if first == NO_SEQUENCE:
+        return None
     if epoch != known.epoch:
         if first != 0:
             raise OutOfOrderSequenceError(f"producer {producer_id} starts epoch {epoch} with sequence {first}, not 0")
@@ -125,21 +129,19 @@ def decide(known: Producer | None, attempt: Attempt) -> SequencedBatch | None:
 
 def appended(known: Producer | None, attempt: Attempt, base_offset: int, timestamp: int, now_ms: int) -> Producer:
     """The producer after the batch was given `base_offset`."""
-    batch = SequencedBatch(
-        attempt.base_sequence,
-        advance_sequence(attempt.base_sequence, attempt.offsets - 1),
-        base_offset,
-        base_offset + attempt.offsets - 1,
-        timestamp,
-    )
+    batches: tuple[SequencedBatch, ...] = ()
+    if attempt.base_sequence != NO_SEQUENCE:
+        last_sequence = advance_sequence(attempt.base_sequence, attempt.offsets - 1)
+        last_offset = base_offset + attempt.offsets - 1
+        batches = (SequencedBatch(attempt.base_sequence, last_sequence, base_offset, last_offset, timestamp),)
     if known is None:
         transaction = base_offset if attempt.transactional else NO_OFFSET
-        return Producer(attempt.epoch, -1, (batch,), transaction, now_ms)
+        return Producer(attempt.epoch, -1, batches, transaction, now_ms)
     transaction = known.transaction_offset
     if transaction == NO_OFFSET and attempt.transactional:
         transaction = base_offset
     earlier = known.batches[1 - BATCHES_REMEMBERED :] if attempt.epoch == known.epoch else ()
-    return Producer(attempt.epoch, known.coordinator_epoch, (*earlier, batch), transaction, now_ms)
+    return Producer(attempt.epoch, known.coordinator_epoch, (*earlier, *batches), transaction, now_ms)
 
 
 def check_marker(known: Producer | None, marker: EndMarker) -> None:

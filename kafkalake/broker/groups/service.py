@@ -9,36 +9,27 @@ The journal is trimmed behind what Delta has: groups whose newest record would g
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kafkalake.broker.coordination.decisions import ErrorClass
-from kafkalake.broker.coordination.journal import JournalRecord, Producer
-from kafkalake.broker.coordination.topic_journal import TopicJournal
+from kafkalake.broker.coordination.journal import JournalRecord, Producer, journal_partition
+from kafkalake.broker.coordination.journal_topic import JournalTopic
 from kafkalake.broker.groups.config import GroupConfig
 from kafkalake.broker.groups.coordinator import GroupCoordinator
 from kafkalake.broker.groups.offset_requests import RECORDS_PER_BATCH, OffsetRequests
 from kafkalake.broker.groups.records import GROUP_KEY, NO_TIMESTAMP, CommittedOffset, GroupTombstone, encode
 from kafkalake.broker.groups.table import ChangedOffset, Changes
-from kafkalake.broker.topic_admin import NewTopic
 from kafkalake.broker.topic_names import GROUP_JOURNAL
-from kafkalake.broker.topics import Topic
 from kafkalake.config import BrokerConfig
-from kafkalake.errors import CoordinatorNotAvailableError, KafkaError, KafkaLakeError, TopicAlreadyExistsError
 from kafkalake.metadata.schemas import GroupOffsetRow
-from kafkalake.record.build import ReadBatch, build_batch
+from kafkalake.record.build import ReadBatch
 
 if TYPE_CHECKING:
     from kafkalake.broker.broker import Broker
-
-logger = logging.getLogger(__name__)
-
-TRIM_RECORDS = 5_000
-"""A partition of the journal is trimmed when so many offsets lie before what Delta lacks."""
 
 _GROUP_KEY_PREFIX = GROUP_KEY.to_bytes(2, "big")
 _NO_CHANGES = Changes([], {})
@@ -50,54 +41,36 @@ class GroupService:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         config = broker.config
-        self.journal = TopicJournal(broker.append_queue, config.offsets_topic_num_partitions)
+        self.topic = JournalTopic(
+            broker, GROUP_JOURNAL, config.offsets_topic_num_partitions, config.offsets_topic_segment_bytes
+        )
+        self.journal = self.topic.journal
         self.coordinator = GroupCoordinator(
             group_config(config), broker.clock, broker.timers, self.journal, lambda: str(uuid.uuid4())
         )
         self.offsets = OffsetRequests(self.coordinator, self._partitions_of)
-        self._creating = asyncio.Lock()
         self._final: Changes | None = None
-        self._trimming: set[int] = set()
 
     @property
     def is_ready(self) -> bool:
         """Whether the journal is there."""
-        return self.journal.topic is not None
+        return self.topic.is_ready
+
+    def journal_key(self, group_id: str) -> tuple[str, int]:
+        """The partition of `__consumer_offsets` that the group's offsets go to, whether or not the group is there."""
+        return GROUP_JOURNAL, journal_partition(group_id, self.journal.partitions)
 
     async def make_ready(self) -> None:
         """Create the journal's topic if it is not there. Raises `CoordinatorNotAvailableError`."""
-        async with self._creating:
-            if self.is_ready:
-                return
-            if self._final is not None:
-                raise CoordinatorNotAvailableError
-            config = self._broker.config
-            new = NewTopic(
-                GROUP_JOURNAL,
-                config.offsets_topic_num_partitions,
-                config={
-                    "cleanup.policy": "compact",
-                    "compression.type": "producer",
-                    "segment.bytes": str(config.offsets_topic_segment_bytes),
-                },
-            )
-            try:
-                topic = await self._broker.topic_admin.create(new, timeout_ms=config.request_timeout_ms)
-            except TopicAlreadyExistsError:
-                topic = self._broker.topics.topic(GROUP_JOURNAL)
-            except KafkaError as error:
-                logger.warning("%s not created error=%s", GROUP_JOURNAL, error)
-                raise CoordinatorNotAvailableError from error
-            self._serve(topic, (), {})
+        await self.topic.make_ready(lambda: self._serve((), {}))
 
     def start(self, published: Iterable[GroupOffsetRow], positions: Mapping[int, int]) -> None:
         """At the broker's start: load what there is. `published` and `positions` are what Delta has.
 
         Damage in the journal is logged, and the groups are served with what could be read. Raises `KafkaStorageError`.
         """
-        topic = self._broker.topics.find(GROUP_JOURNAL)
-        if topic is not None:
-            self._serve(topic, published, positions)
+        if self.topic.attach():
+            self._serve(published, positions)
         self.offsets.start_expiry()
 
     def stop(self) -> None:
@@ -105,6 +78,7 @@ class GroupService:
         if self._final is not None:
             return
         self._broker.append_queue.flush()
+        self.topic.closed = True
         self._final = self.coordinator.table.take_changes()
         for partition in self.coordinator.table.partitions:
             self.coordinator.unload(partition)
@@ -131,24 +105,10 @@ class GroupService:
 
     async def trim(self, resume_at: Mapping[int, int]) -> None:
         """Take out of the journal what Delta has up to `resume_at`, where it is worth it; what fails is tried again."""
-        for index, position in resume_at.items():
-            if self._final is not None or index in self._trimming:
-                continue
-            log = self.journal.partition(index).log
-            if position - log.log_start_offset < TRIM_RECORDS:
-                continue
-            self._trimming.add(index)
-            try:
-                await self._trim(index, position)
-            except KafkaLakeError as error:
-                logger.warning("journal not trimmed partition=%d error=%s", index, error)
-            finally:
-                self._trimming.discard(index)
+        await self.topic.trim(resume_at, self._write_again)
 
-    async def _trim(self, index: int, position: int) -> None:
-        # Flushed before and after, so that no older record of a group gets behind a newer one.
+    def _write_again(self, index: int, position: int) -> None:
         queue, table = self._broker.append_queue, self.coordinator.table
-        queue.flush()
         while records := table.records_before(index, position)[:RECORDS_PER_BATCH]:
             errors: list[ErrorClass | None] = []
             self.coordinator.write(index, records, errors.append)
@@ -156,19 +116,10 @@ class GroupService:
             for error in errors:
                 if error is not None:
                     raise error()
-        partition = self.journal.partition(index)
-
-        def cut() -> None:
-            partition.log.roll()
-            partition.log.delete_records_before(position)
-
-        await self._broker.run_blocking(cut)
-        self._broker.moved(partition)
 
     # Loading
 
-    def _serve(self, topic: Topic, published: Iterable[GroupOffsetRow], positions: Mapping[int, int]) -> None:
-        self.journal.attach(topic)
+    def _serve(self, published: Iterable[GroupOffsetRow], positions: Mapping[int, int]) -> None:
         rows: dict[int, list[ChangedOffset]] = defaultdict(list)
         for row in published:
             rows[row.journal_partition].append(_changed(row))
@@ -178,22 +129,11 @@ class GroupService:
     def _load(self, index: int, position: int, published: list[ChangedOffset]) -> None:
         coordinator = self.coordinator
         log = self.journal.partition(index).log
-        self._fill(index, position)
+        self.topic.fill(index, position, encode(GroupTombstone("")))
         begin = max(position, log.log_start_offset)
         coordinator.begin_load(index, begin, published)
-        at = log.log_start_offset
-        while at < log.high_watermark:
-            try:
-                for batch in self.journal.read(index, at):
-                    self._follow(index, begin, batch)
-                    at = batch.base_offset + max(len(batch.pairs), 1)
-                break
-            except KafkaLakeError as error:
-                # What is lost behind Delta's position costs records of groups: their members join anew.
-                logger.error("damaged journal partition=%d offset=%d error=%s", index, at, error)
-                at = min(
-                    (offset for offset in (begin, *log.sealed_base_offsets) if offset > at), default=log.high_watermark
-                )
+        # What is lost behind Delta's position costs records of groups: their members join anew.
+        self.topic.replay(index, begin, partial(self._follow, index, begin))
         coordinator.finish_load(index)
 
     def _follow(self, index: int, begin: int, batch: ReadBatch) -> None:
@@ -206,19 +146,6 @@ class GroupService:
             coordinator.load(index, batch.base_offset, _records(batch), producer)
         else:
             self._load_published(index, begin, batch)
-
-    def _fill(self, index: int, position: int) -> None:
-        """After a loss of power the journal may end before what Delta has. No offset may be used again: they are filled."""
-        partition = self.journal.partition(index)
-        log = partition.log
-        while log.log_end_offset < position:
-            filler = encode(GroupTombstone(""))
-            count = min(position - log.log_end_offset, RECORDS_PER_BATCH)
-            batch = build_batch([filler] * count, self._broker.clock.now_ms())
-            for result in log.append([batch], partition.leader_epoch):
-                if isinstance(result, KafkaError):
-                    raise result
-            log.advance_high_watermark(log.log_end_offset)
 
     def _load_published(self, index: int, begin: int, batch: ReadBatch) -> None:
         """A batch that begins before what Delta has: of its offsets only those that Delta lacks."""

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class TransactionConfig:
-    """`retry_ms` is how long a marker, a completion or an abort waits that could not be written; it is no setting of Kafka's."""
+    """Two are no settings of Kafka's. `retry_ms`: how long a marker, a completion or an abort waits that could not be written.
+    `wait_ms`: how long a request waits at most for the step before it, instead of coming again later."""
 
     transaction_max_timeout_ms: int = 900_000
     transactional_id_expiration_ms: int = 7 * 24 * 3_600_000
     transaction_remove_expired_transaction_cleanup_interval_ms: int = 3_600_000
     retry_ms: int = 100
+    wait_ms: int = 100

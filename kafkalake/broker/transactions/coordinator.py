@@ -266,6 +266,10 @@ class TransactionCoordinator:
 
     def _carried_out(self, entry: TransactionEntry) -> None:
         transaction = entry.transaction
+        if entry.waiting and transaction.is_between_steps:
+            waiting, entry.waiting = entry.waiting, []
+            for again in waiting:
+                again()
         if transaction.is_vacant and self.table.find(transaction.transactional_id) is entry:
             self.table.forget(entry)
 

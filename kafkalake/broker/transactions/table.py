@@ -8,7 +8,7 @@ changes are published.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kafkalake.broker.coordination import shards
 from kafkalake.broker.coordination.automata import Automaton, Seat
@@ -24,6 +24,8 @@ class TransactionEntry(Seat):
 
     partition: int
     transaction: Transaction
+    waiting: list[Callable[[], None]] = field(default_factory=list, init=False)
+    """What is to be tried again when no step is under way."""
 
     @property
     def automaton(self) -> Automaton:
@@ -142,6 +144,11 @@ class TransactionTable:
 
     def coordinator_epoch(self, partition: int) -> int:
         return self._shards[partition].coordinator_epoch
+
+    @property
+    def partitions(self) -> list[int]:
+        """The journal partitions that we follow."""
+        return list(self._shards)
 
     # For Delta
 

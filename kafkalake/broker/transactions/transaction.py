@@ -97,6 +97,22 @@ class Transaction:
             return frozenset()
         return frozenset(self._unmarked) if self.current.state.is_prepared else self.current.partitions
 
+    @property
+    def is_between_steps(self) -> bool:
+        """Whether nothing is being written and no marker is missing: what was told ConcurrentTransactions may come again."""
+        return self._step is None and (self.current is None or not self.current.state.is_prepared)
+
+    def accepts(self, producer: Producer, partitions: Iterable[PartitionKey]) -> bool:
+        """Whether the producer may write to the partitions now: it has added them, and nobody is ending its transaction."""
+        current, step = self.current, self._step
+        return (
+            current is not None
+            and current.state is State.ONGOING
+            and (current.producer_id, current.epoch) == (producer.producer_id, producer.epoch)
+            and (step is None or (step.record is not None and step.record.state is State.ONGOING))
+            and current.partitions.issuperset(partitions)
+        )
+
     # A producer starts
 
     def init(self, timeout_ms: int, expected: Producer | None, waiter: object) -> None:

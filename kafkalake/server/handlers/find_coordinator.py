@@ -2,8 +2,8 @@
 
 - One broker leads everything, so the answer is always this one. 1: key type. 3: flexible. 4: several keys in one request
   (KIP-699). 6: share groups (key type 2), which are not there: INVALID_REQUEST, as for every unknown type.
-- The first question for a group creates `__consumer_offsets`, before the answer; Kafka answers COORDINATOR_NOT_AVAILABLE
-  first and lets the client ask again.
+- The first question for a group creates `__consumer_offsets`, the first for a transactional id `__transaction_state`, before the
+  answer; Kafka answers COORDINATOR_NOT_AVAILABLE first and lets the client ask again.
 """
 
 from __future__ import annotations
@@ -11,27 +11,35 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Any
 
+from kafkalake.broker.groups.service import GroupService
+from kafkalake.broker.transactions.service import TransactionService
 from kafkalake.errors import GroupAuthorizationError, InvalidGroupIdError, InvalidRequestError, KafkaError
 from kafkalake.server.authorizer import Operation
 from kafkalake.server.group_lookup import allows_group
 from kafkalake.server.request import Request
+from kafkalake.server.transaction_lookup import check_transactional_id
 
 _GROUP, _TRANSACTION = 0, 1
 
 
 def handle(request: Request) -> dict[str, Any] | Coroutine[Any, Any, dict[str, Any]]:
     key_type = getattr(request.body, "key_type", _GROUP)
-    if key_type == _GROUP and not request.context.broker.groups.is_ready:
-        return _when_ready(request)
+    broker = request.context.broker
+    if key_type == _GROUP and not broker.groups.is_ready:
+        return _when_ready(request, key_type, broker.groups)
+    if key_type == _TRANSACTION and not broker.transactions.is_ready:
+        return _when_ready(request, key_type, broker.transactions)
     return _answer(request, key_type, None)
 
 
-async def _when_ready(request: Request) -> dict[str, Any]:
+async def _when_ready(
+    request: Request, key_type: int, coordinator: GroupService | TransactionService
+) -> dict[str, Any]:
     try:
-        await request.context.broker.groups.make_ready()
+        await coordinator.make_ready()
     except KafkaError as error:
-        return _answer(request, _GROUP, error)
-    return _answer(request, _GROUP, None)
+        return _answer(request, key_type, error)
+    return _answer(request, key_type, None)
 
 
 def _answer(request: Request, key_type: int, error: KafkaError | None) -> dict[str, Any]:
@@ -61,3 +69,5 @@ def _check(request: Request, key: str, key_type: int) -> None:
         )
     if key_type == _GROUP and not allows_group(request, Operation.DESCRIBE, key):
         raise GroupAuthorizationError()
+    if key_type == _TRANSACTION:
+        check_transactional_id(request, Operation.DESCRIBE, key)

@@ -1,35 +1,60 @@
-"""InitProducerId (22), versions 0-5: a producer id for an idempotent producer.
+"""InitProducerId (22), versions 0-5: a producer id for an idempotent producer, or the next epoch of a transactional one.
 
 - 2: flexible. 3: a producer may name the id and epoch that it has (KIP-360); without a transactional id it gets a new one.
-  4, 5: as 3. An id is never given twice, also not after a crash.
-- With a transactional id the answer is UNSUPPORTED_VERSION until transactions are there: fatal to the client, and clear.
+  4: PRODUCER_FENCED, which is INVALID_PRODUCER_EPOCH before. 5: as 4 (KIP-890). An id is never given twice, also not after a
+  crash.
+- With a transactional id the producer that had it before is fenced; its open transaction is aborted first, and the answer is
+  CONCURRENT_TRANSACTIONS until that is done.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from kafkalake.errors import (
-    ClusterAuthorizationError,
-    InvalidRequestError,
-    KafkaError,
-    UnsupportedVersionError,
-)
+from kafkalake.broker.coordination.journal import Producer
+from kafkalake.broker.transactions.requests import ProducerResult
+from kafkalake.errors import ClusterAuthorizationError, InvalidRequestError, KafkaError
 from kafkalake.server.authorizer import CLUSTER_NAME, Operation, Resource
 from kafkalake.server.request import Request
+from kafkalake.server.transaction_lookup import check_transactional_id, transaction_code
+
+_FENCED_SINCE = 4
 
 
-def handle(request: Request) -> dict[str, Any]:
+def handle(request: Request) -> dict[str, Any] | None:
     body = request.body
     try:
-        if body.transactional_id is not None:
-            if not body.transactional_id:
-                raise InvalidRequestError("an empty transactional id")
-            raise UnsupportedVersionError("transactions are not supported yet")
-        allows = request.context.authorizer.allows
-        if not allows(request.connection.principal, Operation.IDEMPOTENT_WRITE, Resource.CLUSTER, CLUSTER_NAME):
-            raise ClusterAuthorizationError()
-        producer_id = request.context.broker.producer_ids.next_id()
+        if body.transactional_id is None:
+            return _answer(request, _idempotent(request))
+        check_transactional_id(request, Operation.WRITE, body.transactional_id)
+        expected = _expected(getattr(body, "producer_id", -1), getattr(body, "producer_epoch", -1))
     except KafkaError as error:
-        return {"error_code": error.code, "producer_id": -1, "producer_epoch": -1}
-    return {"error_code": 0, "producer_id": producer_id, "producer_epoch": 0}
+        return _answer(request, ProducerResult(type(error)))
+    request.context.broker.transactions.coordinator.init_producer_id(
+        body.transactional_id,
+        body.transaction_timeout,
+        expected,
+        lambda result: request.reply(_answer(request, result)),
+    )
+    return None
+
+
+def _idempotent(request: Request) -> ProducerResult:
+    allows = request.context.authorizer.allows
+    if not allows(request.connection.principal, Operation.IDEMPOTENT_WRITE, Resource.CLUSTER, CLUSTER_NAME):
+        raise ClusterAuthorizationError()
+    return ProducerResult(None, request.context.broker.producer_ids.next_id(), 0)
+
+
+def _expected(producer_id: int, epoch: int) -> Producer | None:
+    if (producer_id == -1) != (epoch == -1):
+        raise InvalidRequestError("either both of producer id and epoch are given, or none")
+    return None if producer_id == -1 else Producer(producer_id, epoch)
+
+
+def _answer(request: Request, result: ProducerResult) -> dict[str, Any]:
+    return {
+        "error_code": transaction_code(request, result.error, _FENCED_SINCE),
+        "producer_id": result.producer_id,
+        "producer_epoch": result.epoch,
+    }

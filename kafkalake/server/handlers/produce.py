@@ -6,7 +6,8 @@
   when the log has the batch. `min.insync.replicas` asks for no more replicas than there are, which is one.
 - Compression: what the producer chose, or the topic's `compression.type`.
 - Internal topics are written by the broker alone: INVALID_TOPIC_EXCEPTION.
-- A transactional batch is refused with INVALID_TXN_STATE until transactions are there.
+- Transactional batches are taken for partitions that are in the producer's transaction; version 12 adds those that are not
+  (KIP-890). Else: TRANSACTION_ABORTABLE, before version 11 INVALID_TXN_STATE; INVALID_PRODUCER_EPOCH for a fenced producer.
 
 Hot path: one pass, no task, answers written by hand rather than through the generic encoder.
 """
@@ -25,14 +26,15 @@ from kafkalake.config import TopicConfig
 from kafkalake.errors import (
     InvalidRequiredAcksError,
     InvalidTopicError,
-    InvalidTxnStateError,
     KafkaError,
+    TransactionalIdAuthorizationError,
     UnknownTopicOrPartitionError,
     UnsupportedCompressionTypeError,
 )
 from kafkalake.record import layout as at
 from kafkalake.record.batch import RecordBatch
 from kafkalake.server.authorizer import Operation
+from kafkalake.server.produce_admission import admit
 from kafkalake.server.request import Request
 from kafkalake.server.topic_lookup import find_topic, find_topic_by_id
 from kafkalake.wire.compression import CODECS, ZSTD
@@ -82,7 +84,11 @@ def handle(request: Request) -> None:
     batches: list[PendingAppend] = []
     for topic in body.topics:
         _read_topic(request, body, topic, batches)
-    ProduceRequest(batches, _Reply(request, body)).start(request.context.broker.append_queue)
+    produce = ProduceRequest(batches, _Reply(request, body))
+    if body.transactional_id is None:
+        produce.start(request.context.broker.append_queue)
+    else:
+        admit(request, body.transactional_id, produce)
 
 
 class _Reply:
@@ -119,15 +125,15 @@ def _read_topic(request: Request, body: ProduceBody, produced: ProducedTopic, ba
     rules = _rules_of(topic, request)
     for index, records in produced.partitions:
         try:
-            batches.append(_read_batch(request, topic, rules, body.acks, index, records))
+            batches.append(_read_batch(request, topic, rules, body, index, records))
         except KafkaError as error:
             batches.append(PendingAppend(None, None, None, error))
 
 
 def _read_batch(
-    request: Request, topic: Topic, rules: _TopicRules, acks: int, index: int, records: memoryview | None
+    request: Request, topic: Topic, rules: _TopicRules, body: ProduceBody, index: int, records: memoryview | None
 ) -> PendingAppend:
-    if acks not in (-1, 0, 1):
+    if body.acks not in (-1, 0, 1):
         raise InvalidRequiredAcksError()
     if not 0 <= index < len(topic.partitions):
         raise UnknownTopicOrPartitionError()
@@ -136,8 +142,8 @@ def _read_batch(
     attributes = int(batch.header[at.ATTRIBUTES])
     if request.version < _ZSTD_SINCE and attributes & at.ATTRIBUTE_COMPRESSION_MASK == ZSTD:
         raise UnsupportedCompressionTypeError("zstd needs Produce version 7")
-    if attributes & _TRANSACTIONAL:
-        raise InvalidTxnStateError("transactions are not supported yet")
+    if attributes & _TRANSACTIONAL and body.transactional_id is None:
+        raise TransactionalIdAuthorizationError()
     return PendingAppend(partition, batch, _original(request, rules, batch, attributes, records))
 
 

@@ -1,0 +1,147 @@
+"""The internal topic behind a coordinator's journal, from its creation to its trimming.
+
+It is created when it is first needed, as in Kafka, and all its partitions are led here. At a start each partition is read
+again; behind what Delta has it is trimmed, so that it stays short without compaction.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from kafkalake.broker.coordination.journal import JournalRecord
+from kafkalake.broker.coordination.topic_journal import TopicJournal
+from kafkalake.broker.topic_admin import NewTopic
+from kafkalake.errors import CoordinatorNotAvailableError, KafkaError, KafkaLakeError, TopicAlreadyExistsError
+from kafkalake.record.build import ReadBatch, build_batch
+
+if TYPE_CHECKING:
+    from kafkalake.broker.broker import Broker
+
+logger = logging.getLogger(__name__)
+
+TRIM_RECORDS = 5_000
+"""A partition of a journal is trimmed when so many offsets lie before what Delta lacks."""
+
+FILL_RECORDS = 500
+
+
+class JournalTopic:
+    """One journal's topic. On the event loop's thread; reading blocks it."""
+
+    def __init__(self, broker: Broker, name: str, partitions: int, segment_bytes: int) -> None:
+        """`partitions`, `segment_bytes`: what it is created with."""
+        self.journal = TopicJournal(broker.append_queue, partitions)
+        self.closed = False
+        """The broker stops: the topic is not created and not trimmed any more."""
+        self._broker = broker
+        self._name = name
+        self._segment_bytes = segment_bytes
+        self._creating = asyncio.Lock()
+        self._trimming: set[int] = set()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the topic is there."""
+        return self.journal.topic is not None
+
+    def attach(self) -> bool:
+        """Take the topic if there is one; whether there is."""
+        topic = self._broker.topics.find(self._name)
+        if topic is not None:
+            self.journal.attach(topic)
+        return topic is not None
+
+    async def make_ready(self, created: Callable[[], None]) -> None:
+        """Create the topic if it is not there, and tell `created`. Raises `CoordinatorNotAvailableError`."""
+        async with self._creating:
+            if self.is_ready:
+                return
+            if self.closed:
+                raise CoordinatorNotAvailableError
+            new = NewTopic(
+                self._name,
+                self.journal.partitions,
+                config={
+                    "cleanup.policy": "compact",
+                    "compression.type": "producer",
+                    "segment.bytes": str(self._segment_bytes),
+                },
+            )
+            try:
+                topic = await self._broker.topic_admin.create(new, timeout_ms=self._broker.config.request_timeout_ms)
+            except TopicAlreadyExistsError:
+                topic = self._broker.topics.topic(self._name)
+            except KafkaError as error:
+                logger.warning("%s not created error=%s", self._name, error)
+                raise CoordinatorNotAvailableError from error
+            self.journal.attach(topic)
+            created()
+
+    # Reading
+
+    def replay(self, index: int, begin: int, follow: Callable[[ReadBatch], None]) -> None:
+        """Show `follow` every batch of a partition. Damage is logged and passed over, from `begin` on by whole segments."""
+        log = self.journal.partition(index).log
+        at = log.log_start_offset
+        while at < log.high_watermark:
+            try:
+                for batch in self.journal.read(index, at):
+                    follow(batch)
+                    at = batch.base_offset + max(len(batch.pairs), 1)
+                break
+            except KafkaLakeError as error:
+                logger.error("damaged journal topic=%s partition=%d offset=%d error=%s", self._name, index, at, error)
+                at = min(
+                    (offset for offset in (begin, *log.sealed_base_offsets) if offset > at), default=log.high_watermark
+                )
+
+    def fill(self, index: int, position: int, filler: JournalRecord) -> None:
+        """After a loss of power the journal may end before what Delta has. No offset may be used again: they are filled."""
+        partition = self.journal.partition(index)
+        log = partition.log
+        while log.log_end_offset < position:
+            count = min(position - log.log_end_offset, FILL_RECORDS)
+            batch = build_batch([filler] * count, self._broker.clock.now_ms())
+            for result in log.append([batch], partition.leader_epoch):
+                if isinstance(result, KafkaError):
+                    raise result
+            log.advance_high_watermark(log.log_end_offset)
+
+    # Trimming
+
+    async def trim(
+        self, resume_at: Mapping[int, int], keep: Callable[[int, int], None] = lambda index, position: None
+    ) -> None:
+        """Take out what lies before `resume_at`, where it is worth it; what fails is tried again.
+
+        `keep(index, position)` first writes again what would be lost. It may raise a `KafkaError`.
+        """
+        for index, position in resume_at.items():
+            if self.closed or index in self._trimming:
+                continue
+            log = self.journal.partition(index).log
+            if position - log.log_start_offset < TRIM_RECORDS:
+                continue
+            self._trimming.add(index)
+            try:
+                # Flushed before and after, so that no older record of a name gets behind a newer one.
+                self._broker.append_queue.flush()
+                keep(index, position)
+                await self._cut(index, position)
+            except KafkaLakeError as error:
+                logger.warning("journal not trimmed topic=%s partition=%d error=%s", self._name, index, error)
+            finally:
+                self._trimming.discard(index)
+
+    async def _cut(self, index: int, position: int) -> None:
+        partition = self.journal.partition(index)
+
+        def cut() -> None:
+            partition.log.roll()
+            partition.log.delete_records_before(position)
+
+        await self._broker.run_blocking(cut)
+        self._broker.moved(partition)

@@ -1,0 +1,174 @@
+"""Transactions as a running broker serves them: the coordinator on `__transaction_state`, from the broker's start to its stop.
+
+The topic is created when the first client looks for a transaction's coordinator, as in Kafka; its partitions are all led here.
+At a start Delta's `transactions` is taken first, then what the journal has beyond it; a transaction whose end was decided then
+gets its markers (again) before the first request is served. The journal is trimmed behind what Delta has: the newest state of
+each id is all that is ever needed of it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+from kafkalake.broker.coordination.journal import JournalRecord
+from kafkalake.broker.coordination.journal_topic import JournalTopic
+from kafkalake.broker.topic_names import TRANSACTION_JOURNAL
+from kafkalake.broker.transactions.admission import Admission
+from kafkalake.broker.transactions.config import TransactionConfig
+from kafkalake.broker.transactions.coordinator import TransactionCoordinator
+from kafkalake.broker.transactions.decisions import FaultPoint
+from kafkalake.broker.transactions.markers import MarkerWriter
+from kafkalake.broker.transactions.records import TransactionRecord, TransactionTombstone, encode
+from kafkalake.broker.transactions.table import Changes
+from kafkalake.config import BrokerConfig
+from kafkalake.record.build import ReadBatch
+
+if TYPE_CHECKING:
+    from kafkalake.broker.broker import Broker
+
+KILL_AT = "KAFKALAKE_KILL_AT"
+"""Environment variable for tests, `NAME` or `NAME:COUNT` of a fault point: the broker kills itself there (at that time)."""
+
+_NO_CHANGES = Changes([], {})
+_FLUSHES_MAX = 10
+
+
+class TransactionService:
+    """The transaction coordinator of one broker. On the event loop's thread; reading at the start blocks it."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        config = broker.config
+        self.topic = JournalTopic(
+            broker,
+            TRANSACTION_JOURNAL,
+            config.transaction_state_log_num_partitions,
+            config.transaction_state_log_segment_bytes,
+        )
+        self.markers = MarkerWriter(broker)
+        self.coordinator = TransactionCoordinator(
+            transaction_config(config),
+            broker.clock,
+            broker.timers,
+            self.topic.journal,
+            self.markers,
+            broker.producer_ids.next_id,
+            kill_at(os.environ.get(KILL_AT, "")),
+        )
+        self.admission = Admission(self.coordinator, broker.timers)
+        self._final: Changes | None = None
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the journal is there."""
+        return self.topic.is_ready
+
+    async def make_ready(self) -> None:
+        """Create the journal's topic if it is not there. Raises `CoordinatorNotAvailableError`."""
+        await self.topic.make_ready(lambda: self._serve((), {}))
+
+    def start(self, published: Iterable[tuple[int, TransactionRecord]], positions: Mapping[int, int]) -> None:
+        """At the broker's start, after the groups': load what there is, and go on where the last broker stopped.
+
+        `published` (journal partition, record) and `positions` are what Delta has. Damage in the journal is logged.
+        Raises `KafkaStorageError`.
+        """
+        if self.topic.attach():
+            self._serve(published, positions)
+            self._flush()
+        self.coordinator.start_expiry()
+
+    def stop(self) -> None:
+        """The broker stops: who waits is sent to look for the coordinator; what Delta lacks is kept for `take_changes`."""
+        if self._final is not None:
+            return
+        self._flush()
+        self.topic.closed = True
+        table = self.coordinator.table
+        self._final = table.take_changes()
+        for partition in table.partitions:
+            self.coordinator.unload(partition)
+
+    def _flush(self) -> None:
+        """Write what waits, and what that leads to: a decision is followed by markers, these by the completion."""
+        for _ in range(_FLUSHES_MAX):
+            if not self._broker.append_queue.flush():
+                return
+
+    # For Delta
+
+    def take_changes(self) -> Changes:
+        """What `transactions` lacks; after `stop`, the last of it, once."""
+        if self._final is not None:
+            final, self._final = self._final, _NO_CHANGES
+            return final
+        return self.coordinator.table.take_changes()
+
+    def put_back(self, changes: Changes) -> None:
+        """`changes` were not published."""
+        if self._final is None:
+            self.coordinator.table.put_back(changes)
+        else:
+            self._final = _NO_CHANGES  # its positions would pass what is lacking: the next start finds all of it
+
+    async def trim(self, resume_at: Mapping[int, int]) -> None:
+        """Take out of the journal what Delta has up to `resume_at`, where it is worth it; what fails is tried again."""
+        await self.topic.trim(resume_at)
+
+    # Loading
+
+    def _serve(self, published: Iterable[tuple[int, TransactionRecord]], positions: Mapping[int, int]) -> None:
+        rows: dict[int, list[TransactionRecord]] = defaultdict(list)
+        for index, record in published:
+            rows[index].append(record)
+        journal = self.topic.journal
+        filler = encode(TransactionTombstone(""))
+        for index in range(journal.partitions):
+            position = positions.get(index, 0)
+            self.topic.fill(index, position, filler)
+            partition = journal.partition(index)
+            begin = max(position, partition.log.log_start_offset)
+            self.coordinator.begin_load(index, partition.leader_epoch, begin, rows[index])
+            self.topic.replay(index, begin, partial(self._follow, index, begin))
+        # All are loaded before any goes on: markers are written beside each other, and a publish comes only after them.
+        for index in range(journal.partitions):
+            self.coordinator.finish_load(index)
+
+    def _follow(self, index: int, begin: int, batch: ReadBatch) -> None:
+        """One batch of the journal, as far as Delta does not have it."""
+        records = [JournalRecord(key or b"", value) for key, value in batch.pairs]
+        known = max(begin - batch.base_offset, 0)
+        if known < len(records):
+            self.coordinator.load(index, batch.base_offset + known, records[known:])
+
+
+def transaction_config(config: BrokerConfig) -> TransactionConfig:
+    """The coordinator's settings among the broker's."""
+    return TransactionConfig(
+        transaction_max_timeout_ms=config.transaction_max_timeout_ms,
+        transactional_id_expiration_ms=config.transactional_id_expiration_ms,
+        transaction_remove_expired_transaction_cleanup_interval_ms=(
+            config.transaction_remove_expired_transaction_cleanup_interval_ms
+        ),
+    )
+
+
+def kill_at(wanted: str) -> Callable[[FaultPoint], None]:
+    """What kills this process with SIGKILL when the fault point `wanted` (see `KILL_AT`) is reached; nothing for ""."""
+    name, _, count = wanted.partition(":")
+    if not name:
+        return lambda point: None
+    fatal, times = FaultPoint(name), int(count or 1)
+    reached: Counter[FaultPoint] = Counter()
+
+    def reach(point: FaultPoint) -> None:
+        reached[point] += 1
+        if point is fatal and reached[point] == times:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return reach

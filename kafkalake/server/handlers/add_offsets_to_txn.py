@@ -1,0 +1,59 @@
+"""AddOffsetsToTxn (25), versions 0-4: a producer is about to commit a group's offsets in its transaction.
+
+2: PRODUCER_FENCED, INVALID_PRODUCER_EPOCH before. 3: flexible. 4: as 3; clients of transactions version 2 leave this request out.
+What is added is the group's partition of `__consumer_offsets`, so that it gets the transaction's marker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from kafkalake.broker.coordination.decisions import ErrorClass
+from kafkalake.broker.coordination.journal import Producer
+from kafkalake.errors import KafkaError
+from kafkalake.server.authorizer import Operation
+from kafkalake.server.group_lookup import check_group
+from kafkalake.server.request import Request
+from kafkalake.server.transaction_lookup import check_transactional_id, transaction_code
+
+_FENCED_SINCE = 2
+
+
+def handle(request: Request) -> Coroutine[Any, Any, dict[str, Any]] | None:
+    if not request.context.broker.groups.is_ready:
+        return _when_ready(request)
+    _add(request, lambda error: request.reply(_answer(request, error)))
+    return None
+
+
+async def _when_ready(request: Request) -> dict[str, Any]:
+    """A client may ask before it has looked for the group's coordinator, which is what creates the journal otherwise."""
+    added: asyncio.Future[ErrorClass | None] = asyncio.get_running_loop().create_future()
+    try:
+        await request.context.broker.groups.make_ready()
+    except KafkaError as error:
+        return _answer(request, type(error))
+    _add(request, added.set_result)
+    return _answer(request, await added)
+
+
+def _add(request: Request, reply: Callable[[ErrorClass | None], None]) -> None:
+    body, broker = request.body, request.context.broker
+    try:
+        check_transactional_id(request, Operation.WRITE, body.transactional_id)
+        check_group(request, Operation.READ, body.group_id)
+    except KafkaError as error:
+        reply(type(error))
+        return
+    broker.transactions.admission.add(
+        body.transactional_id,
+        Producer(body.producer_id, body.producer_epoch),
+        [broker.groups.journal_key(body.group_id)],
+        reply,
+    )
+
+
+def _answer(request: Request, error: ErrorClass | None) -> dict[str, Any]:
+    return {"error_code": transaction_code(request, error, _FENCED_SINCE)}

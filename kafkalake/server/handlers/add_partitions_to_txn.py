@@ -1,0 +1,139 @@
+"""AddPartitionsToTxn (24), versions 0-5: partitions that a producer is about to write to in its transaction.
+
+- 2: PRODUCER_FENCED, INVALID_PRODUCER_EPOCH before. 3: flexible. 4: several transactions in one request, and `verify_only`: between
+  brokers (KIP-890). 5: TRANSACTION_ABORTABLE where a partition is not in the transaction that is asked about.
+- All or nothing: where a partition does not exist, the others get OPERATION_NOT_ATTEMPTED.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from typing import Any
+
+from kafkalake.broker.coordination.decisions import ErrorClass
+from kafkalake.broker.coordination.journal import Producer
+from kafkalake.broker.topic_names import INTERNAL
+from kafkalake.broker.transactions.records import PartitionKey
+from kafkalake.broker.transactions.requests import PartitionResults
+from kafkalake.errors import (
+    InvalidTxnStateError,
+    KafkaError,
+    OperationNotAttemptedError,
+    TopicAuthorizationError,
+    TransactionAbortableError,
+    UnknownTopicOrPartitionError,
+)
+from kafkalake.server.authorizer import Operation
+from kafkalake.server.request import Request
+from kafkalake.server.topic_lookup import find_topic
+from kafkalake.server.transaction_lookup import check_transactional_id, transaction_code
+
+_BATCHED_SINCE = 4
+_FENCED_SINCE = 2
+_ABORTABLE_SINCE = 5
+
+
+def handle(request: Request) -> None:
+    if request.version >= _BATCHED_SINCE:
+        _Batch(request).start()
+        return
+    body = request.body
+    producer = Producer(body.v3_and_below_producer_id, body.v3_and_below_producer_epoch)
+    topics = body.v3_and_below_topics
+
+    def reply(results: PartitionResults) -> None:
+        request.reply({"results_by_topic_v3_and_below": _topics(request, topics, results)})
+
+    _add(request, body.v3_and_below_transactional_id, producer, topics, reply)
+
+
+class _Batch:
+    """Answers when all transactions of the request have their results."""
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self._transactions = request.body.transactions
+        self._answers: dict[int, dict[str, Any]] = {}
+
+    def start(self) -> None:
+        if not self._transactions:
+            self._request.reply({"error_code": 0, "results_by_transaction": []})
+        for number, one in enumerate(self._transactions):
+            producer = Producer(one.producer_id, one.producer_epoch)
+            decide = _verify if one.verify_only else _add
+            decide(
+                self._request,
+                one.transactional_id,
+                producer,
+                one.topics,
+                partial(self._decided, number),
+            )
+
+    def _decided(self, number: int, results: PartitionResults) -> None:
+        one = self._transactions[number]
+        topics = _topics(self._request, one.topics, results)
+        self._answers[number] = {"transactional_id": one.transactional_id, "topic_results": topics}
+        if len(self._answers) == len(self._transactions):
+            answers = [self._answers[index] for index in range(len(self._transactions))]
+            self._request.reply({"error_code": 0, "results_by_transaction": answers})
+
+
+def _add(request: Request, transactional_id: str, producer: Producer, topics: Iterable[Any], reply: Any) -> None:
+    keys = _keys(topics)
+    try:
+        check_transactional_id(request, Operation.WRITE, transactional_id)
+    except KafkaError as error:
+        reply(dict.fromkeys(keys, type(error)))
+        return
+    refused = {key: refusal for key in keys if (refusal := _refusal(request, key)) is not None}
+    if refused:
+        reply({key: refused.get(key, OperationNotAttemptedError) for key in keys})
+        return
+    request.context.broker.transactions.admission.add(
+        transactional_id, producer, keys, lambda error: reply(dict.fromkeys(keys, error))
+    )
+
+
+def _verify(request: Request, transactional_id: str, producer: Producer, topics: Iterable[Any], reply: Any) -> None:
+    keys = _keys(topics)
+    try:
+        check_transactional_id(request, Operation.WRITE, transactional_id)
+        results = request.context.broker.transactions.coordinator.verify_partitions(transactional_id, producer, keys)
+    except KafkaError as error:
+        results = dict.fromkeys(keys, type(error))
+    reply(results)
+
+
+def _keys(topics: Iterable[Any]) -> list[PartitionKey]:
+    return [(topic.name, index) for topic in topics for index in topic.partitions]
+
+
+def _refusal(request: Request, key: PartitionKey) -> ErrorClass | None:
+    name, index = key
+    try:
+        if name in INTERNAL:
+            raise TopicAuthorizationError()
+        topic = find_topic(request, Operation.WRITE, name)
+    except KafkaError as error:
+        return type(error)
+    return None if 0 <= index < len(topic.partitions) else UnknownTopicOrPartitionError
+
+
+def _topics(request: Request, topics: Iterable[Any], results: PartitionResults) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": topic.name,
+            "results_by_partition": [
+                {"partition_index": index, "partition_error_code": _code(request, results[topic.name, index])}
+                for index in topic.partitions
+            ],
+        }
+        for topic in topics
+    ]
+
+
+def _code(request: Request, error: ErrorClass | None) -> int:
+    if error is TransactionAbortableError and request.version < _ABORTABLE_SINCE:
+        return InvalidTxnStateError.code
+    return transaction_code(request, error, _FENCED_SINCE)

@@ -1,0 +1,46 @@
+"""DescribeProducers (61), version 0: the producers that a partition remembers, and where open transactions begin (KIP-664)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kafkalake.errors import KafkaError, UnknownTopicOrPartitionError
+from kafkalake.server.authorizer import Operation
+from kafkalake.server.request import Request
+from kafkalake.server.topic_lookup import find_described_topic
+
+
+def handle(request: Request) -> dict[str, Any]:
+    return {
+        "topics": [
+            {
+                "name": topic.name,
+                "partitions": [_partition(request, topic.name, index) for index in topic.partition_indexes],
+            }
+            for topic in request.body.topics
+        ]
+    }
+
+
+def _partition(request: Request, name: str, index: int) -> dict[str, Any]:
+    try:
+        topic = find_described_topic(request, Operation.READ, name)
+        if not 0 <= index < len(topic.partitions):
+            raise UnknownTopicOrPartitionError()
+    except KafkaError as error:
+        return {"partition_index": index, "error_code": error.code, "error_message": str(error)}
+    return {
+        "partition_index": index,
+        "error_code": 0,
+        "active_producers": [
+            {
+                "producer_id": producer_id,
+                "producer_epoch": producer.epoch,
+                "last_sequence": producer.batches[-1].last_sequence if producer.batches else -1,
+                "last_timestamp": producer.last_append_ms,
+                "coordinator_epoch": producer.coordinator_epoch,
+                "current_txn_start_offset": producer.transaction_offset,
+            }
+            for producer_id, producer in topic.partitions[index].log.producers()
+        ],
+    }

@@ -1,0 +1,130 @@
+"""TxnOffsetCommit (28), versions 0-5: commit a group's offsets as part of a transaction; they count from its commit marker on.
+
+- 2: leader epochs. 3: flexible; who the consumer is (generation, member, `group_instance_id`: KIP-447). 4: TRANSACTION_ABORTABLE,
+  INVALID_TXN_STATE before. 5: adds the group to the transaction, so that no AddOffsetsToTxn is needed (KIP-890).
+- A partition that does not exist gets UNKNOWN_TOPIC_OR_PARTITION, and the others are committed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kafkalake.broker.coordination.decisions import ErrorClass
+from kafkalake.broker.coordination.journal import Producer
+from kafkalake.broker.groups.offset_requests import CommitRequest, OffsetToCommit, PartitionErrors
+from kafkalake.errors import (
+    ConcurrentTransactionsError,
+    CoordinatorLoadInProgressError,
+    InvalidProducerEpochError,
+    InvalidTxnStateError,
+    KafkaError,
+    ProducerFencedError,
+    TransactionAbortableError,
+    UnknownTopicOrPartitionError,
+)
+from kafkalake.server.authorizer import Operation
+from kafkalake.server.group_lookup import check_group
+from kafkalake.server.request import Request
+from kafkalake.server.topic_lookup import find_topic
+from kafkalake.server.transaction_lookup import check_transactional_id
+
+_ABORTABLE_SINCE = 4
+_ADDS_SINCE = 5
+
+
+def handle(request: Request) -> None:
+    body, broker = request.body, request.context.broker
+    producer = Producer(body.producer_id, body.producer_epoch)
+    try:
+        check_transactional_id(request, Operation.WRITE, body.transactional_id)
+        check_group(request, Operation.READ, body.group_id)
+    except KafkaError as error:
+        _refuse(request, type(error))
+        return
+    refused: dict[str, ErrorClass] = {}
+    offsets: list[OffsetToCommit] = []
+    for topic in body.topics:
+        refusal = _refusal(request, topic.name)
+        if refusal is not None:
+            refused[topic.name] = refusal
+        else:
+            offsets += [_offset(topic.name, each) for each in topic.partitions]
+    commit = CommitRequest(
+        group_id=body.group_id,
+        offsets=offsets,
+        member_id=getattr(body, "member_id", ""),
+        group_instance_id=getattr(body, "group_instance_id", None),
+        generation_id=getattr(body, "generation_id", -1),
+        producer=producer,
+    )
+    key = broker.groups.journal_key(body.group_id)
+
+    def admitted(results: Any) -> None:
+        if results[key] is not None:
+            _refuse(request, results[key])
+        else:
+            broker.groups.offsets.commit(commit, lambda errors: _reply(request, refused, errors))
+
+    broker.transactions.admission.admit(
+        body.transactional_id, producer, (key,), admitted, add=request.version >= _ADDS_SINCE
+    )
+
+
+def _offset(name: str, each: Any) -> OffsetToCommit:
+    return OffsetToCommit(
+        name,
+        each.partition_index,
+        each.committed_offset,
+        getattr(each, "committed_leader_epoch", -1),
+        each.committed_metadata or "",
+    )
+
+
+def _refusal(request: Request, name: str) -> ErrorClass | None:
+    try:
+        find_topic(request, Operation.READ, name)
+    except UnknownTopicOrPartitionError:
+        return None  # the commit itself says so for each partition
+    except KafkaError as error:
+        return type(error)
+    return None
+
+
+def _refuse(request: Request, error: ErrorClass) -> None:
+    refused = {topic.name: error for topic in request.body.topics}
+    _reply(request, refused, {})
+
+
+def _reply(request: Request, refused: dict[str, ErrorClass], errors: PartitionErrors) -> None:
+    request.reply(
+        {
+            "topics": [
+                {
+                    "name": topic.name,
+                    "partitions": [
+                        {
+                            "partition_index": each.partition_index,
+                            "error_code": _code(
+                                request, refused.get(topic.name) or errors.get((topic.name, each.partition_index))
+                            ),
+                        }
+                        for each in topic.partitions
+                    ],
+                }
+                for topic in request.body.topics
+            ]
+        }
+    )
+
+
+def _code(request: Request, error: ErrorClass | None) -> int:
+    """What the client is told. Older ones know fewer errors, and are given one after which they do the right thing."""
+    if error is None:
+        return 0
+    if error is ProducerFencedError:
+        return InvalidProducerEpochError.code
+    if error is TransactionAbortableError and request.version < _ABORTABLE_SINCE:
+        return InvalidTxnStateError.code
+    if error is ConcurrentTransactionsError and request.version < _ADDS_SINCE:
+        return CoordinatorLoadInProgressError.code
+    return error.code

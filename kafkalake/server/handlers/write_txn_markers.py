@@ -1,0 +1,85 @@
+"""WriteTxnMarkers (27), version 1: end transactions in partitions. Between brokers, and for administrators.
+
+Answered when the markers are in the logs. A marker in `__consumer_offsets` also ends the transaction for groups' offsets.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from kafkalake.broker.coordination.decisions import ErrorClass
+from kafkalake.broker.partition import Partition
+from kafkalake.broker.transactions.decisions import Marker
+from kafkalake.errors import ClusterAuthorizationError, KafkaError
+from kafkalake.server.authorizer import CLUSTER_NAME, Operation, Resource
+from kafkalake.server.group_lookup import code_of
+from kafkalake.server.request import Request
+
+
+def handle(request: Request) -> None:
+    allows = request.context.authorizer.allows
+    if allows(request.connection.principal, Operation.ALTER, Resource.CLUSTER, CLUSTER_NAME):
+        _Markers(request).start(None)
+    else:
+        _Markers(request).start(ClusterAuthorizationError)
+
+
+class _Markers:
+    """Answers when each marker is written or refused."""
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self._asked = request.body.markers
+        self._left = sum(len(topic.partition_indexes) for marker in self._asked for topic in marker.topics)
+        self._results: dict[tuple[int, str, int], ErrorClass | None] = {}
+
+    def start(self, refusal: ErrorClass | None) -> None:
+        if not self._left:
+            self._reply()
+        broker = self._request.context.broker
+        for number, asked in enumerate(self._asked):
+            marker = Marker(asked.producer_id, asked.producer_epoch, asked.transaction_result)
+            for topic in asked.topics:
+                for index in topic.partition_indexes:
+                    key = (number, topic.name, index)
+                    try:
+                        if refusal is not None:
+                            raise refusal()
+                        partition: Partition = broker.topics.partition(topic.name, index)
+                    except KafkaError as error:
+                        self._written(key, type(error))
+                        continue
+                    broker.transactions.markers.write(
+                        partition, marker, asked.coordinator_epoch, partial(self._written, key)
+                    )
+
+    def _written(self, key: tuple[int, str, int], error: ErrorClass | None) -> None:
+        self._results[key] = error
+        self._left -= 1
+        if not self._left:
+            self._reply()
+
+    def _reply(self) -> None:
+        self._request.reply(
+            {
+                "markers": [
+                    {
+                        "producer_id": asked.producer_id,
+                        "topics": [
+                            {
+                                "name": topic.name,
+                                "partitions": [
+                                    {
+                                        "partition_index": index,
+                                        "error_code": code_of(self._results[number, topic.name, index]),
+                                    }
+                                    for index in topic.partition_indexes
+                                ],
+                            }
+                            for topic in asked.topics
+                        ],
+                    }
+                    for number, asked in enumerate(self._asked)
+                ]
+            }
+        )

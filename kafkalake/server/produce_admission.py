@@ -1,0 +1,82 @@
+"""Transactional batches of a Produce request: written once the transaction coordinator has let them in.
+
+Nothing of the request is appended before; batches that are refused get their error, in the words of the request's version.
+"""
+
+from __future__ import annotations
+
+from kafkalake.broker.coordination.decisions import ErrorClass
+from kafkalake.broker.coordination.journal import Producer
+from kafkalake.broker.partition import PendingAppend
+from kafkalake.broker.produce import ProduceRequest
+from kafkalake.broker.transactions.records import PartitionKey
+from kafkalake.broker.transactions.requests import PartitionResults
+from kafkalake.errors import (
+    ConcurrentTransactionsError,
+    CoordinatorLoadInProgressError,
+    CoordinatorNotAvailableError,
+    InvalidProducerEpochError,
+    InvalidProducerIdMappingError,
+    InvalidTxnStateError,
+    KafkaError,
+    NotCoordinatorError,
+    NotEnoughReplicasError,
+    ProducerFencedError,
+    TransactionAbortableError,
+)
+from kafkalake.record import layout as at
+from kafkalake.server.authorizer import Operation
+from kafkalake.server.request import Request
+from kafkalake.server.transaction_lookup import check_transactional_id
+
+_ABORTABLE_SINCE = 11
+_ADDS_SINCE = 12
+_UNAVAILABLE = (CoordinatorLoadInProgressError, CoordinatorNotAvailableError, NotCoordinatorError)
+
+
+def admit(request: Request, transactional_id: str, produce: ProduceRequest) -> None:
+    """Start `produce` when it is known which of its batches may be written."""
+    waiting: dict[PartitionKey, PendingAppend] = {}
+    producers: set[Producer] = set()
+    for each in produce.batches:
+        if each.result is None and each.batch is not None and each.partition is not None:
+            header = each.batch.header
+            if header[at.ATTRIBUTES] & at.ATTRIBUTE_TRANSACTIONAL:
+                waiting[each.partition.topic.name, each.partition.index] = each
+                producers.add(Producer(int(header[at.PRODUCER_ID]), int(header[at.PRODUCER_EPOCH])))
+    broker = request.context.broker
+
+    def admitted(results: PartitionResults) -> None:
+        for key, error in results.items():
+            if error is not None:
+                waiting[key].result = _refusal(request.version, error)
+        produce.start(broker.append_queue)
+
+    if not waiting:
+        admitted({})
+        return
+    try:
+        check_transactional_id(request, Operation.WRITE, transactional_id)
+        if len(producers) > 1:
+            raise InvalidProducerIdMappingError("Transactional records contained more than one producer ID")
+    except KafkaError as error:
+        admitted(dict.fromkeys(waiting, type(error)))
+        return
+    broker.transactions.admission.admit(
+        transactional_id, producers.pop(), tuple(waiting), admitted, add=request.version >= _ADDS_SINCE
+    )
+
+
+def _refusal(version: int, error: ErrorClass) -> KafkaError:
+    """What the client is told. Older ones know fewer errors, and are given one after which they do the right thing."""
+    if error is ProducerFencedError:
+        return InvalidProducerEpochError()
+    if error in _UNAVAILABLE or (error is ConcurrentTransactionsError and version < _ADDS_SINCE):
+        return NotEnoughReplicasError(
+            f"Unable to verify the partition has been added to the transaction. Underlying error: {error.label}"
+        )
+    if error is TransactionAbortableError and version < _ABORTABLE_SINCE:
+        error = InvalidTxnStateError
+    if error is InvalidTxnStateError:
+        return InvalidTxnStateError("Partition was not added to the transaction")
+    return error()
