@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kafkalake.cli.options import DEFAULT_BOOTSTRAP_SERVER, BootstrapServer, Json, connect
-from kafkalake.cli.output import Failure, UsageProblem, note, on_terminal, table, write_json, write_line
+from kafkalake.cli.output import Failure, UsageProblem, note, show_columns, write_json, write_line
 
 if TYPE_CHECKING:
     from kafkalake.client.cluster import Cluster
@@ -52,7 +52,7 @@ def list_groups(
             ]
         )
     elif state:
-        _show(
+        show_columns(
             ("GROUP", "TYPE", "PROTOCOL", "STATE"),
             [(each.group_id, each.group_type, each.protocol_type, each.state) for each in groups],
         )
@@ -79,7 +79,7 @@ def describe(
     if not described.members:
         note(f"Consumer group '{group}' has no active members.")
     shown = [tuple("-" if value is None else value for value in row) for row in rows]
-    _show(OFFSET_COLUMNS, shown, right=("PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG"))
+    show_columns(OFFSET_COLUMNS, shown, right=("PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG"))
 
 
 @app.command()
@@ -120,7 +120,7 @@ def members(
         return
     if not described.members:
         note(f"Consumer group '{group}' has no active members.")
-    _show(
+    show_columns(
         ("GROUP", "CONSUMER-ID", "GROUP-INSTANCE-ID", "HOST", "CLIENT-ID", "#PARTITIONS", "ASSIGNMENT"),
         [
             (
@@ -249,7 +249,7 @@ def reset_offsets(
         return
     if not execute:
         note("Nothing was changed: --execute does it.")
-    _show(("GROUP", "TOPIC", "PARTITION", "NEW-OFFSET"), rows, right=("PARTITION", "NEW-OFFSET"))
+    show_columns(("GROUP", "TOPIC", "PARTITION", "NEW-OFFSET"), rows, right=("PARTITION", "NEW-OFFSET"))
 
 
 def assignment_text(partitions: Sequence[Partition]) -> str:
@@ -352,14 +352,3 @@ def _targets(
             raise Failure(f"partition {missing[0][0]}-{missing[0][1]} has no committed offset to shift")
         wanted = {at: committed.get(at, ends[at]) + (shift_by or 0) for at in partitions}
     return {at: min(max(wanted[at], begins[at]), ends[at]) for at in partitions}
-
-
-def _show(columns: Sequence[str], rows: Sequence[Sequence[object]], *, right: Sequence[str] = ()) -> None:
-    """A table on a terminal; else columns padded with blanks, as Kafka's tools print them."""
-    if on_terminal():
-        table(None, columns, rows, right=right)
-        return
-    cells = [list(columns), *([str(value) for value in row] for row in rows)]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(columns))]
-    for row in cells:
-        write_line(" ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())

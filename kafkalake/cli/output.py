@@ -111,6 +111,17 @@ def table(
     printer.print(drawn, crop=False, overflow="ignore", no_wrap=True)
 
 
+def show_columns(columns: Sequence[str], rows: Sequence[Sequence[object]], *, right: Sequence[str] = ()) -> None:
+    """A table on a terminal; else columns padded with blanks, as Kafka's tools print them."""
+    if on_terminal():
+        table(None, columns, rows, right=right)
+        return
+    cells = [list(columns), *([str(value) for value in row] for row in rows)]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(columns))]
+    for row in cells:
+        write_line(" ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
+
+
 def fit(widths: Sequence[int], available: int) -> list[int]:
     """Column widths that fit: the widest give way, down to `NARROWEST`; narrower ones keep what they need.
 

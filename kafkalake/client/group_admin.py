@@ -12,23 +12,21 @@ from dataclasses import dataclass
 from typing import Any
 
 from kafkalake.client.cluster import BrokerNode, Cluster
-from kafkalake.client.connection import Connection
+from kafkalake.client.coordinators import GROUP, coordinator, raise_error
 from kafkalake.client.requests import (
     DELETE_GROUPS,
     DESCRIBE_GROUPS,
-    FIND_COORDINATOR,
     LIST_GROUPS,
     OFFSET_COMMIT,
     OFFSET_DELETE,
     OFFSET_FETCH,
     Api,
 )
-from kafkalake.errors import GroupIdNotFoundError, KafkaError, NonEmptyGroupError, error_for_code
+from kafkalake.errors import GroupIdNotFoundError, NonEmptyGroupError
 
 Partition = tuple[str, int]
 """Topic and partition."""
 
-_GROUP_KEY_TYPE = 0
 _NO_GENERATION = -1
 
 
@@ -81,7 +79,7 @@ def list_groups(cluster: Cluster) -> list[ListedGroup]:
         found = []
         for node in cluster.brokers():
             answer = cluster.broker(node.broker_id).request(LIST_GROUPS, {})
-            _raise(answer.error_code, "the list of groups")
+            raise_error(answer.error_code, "the list of groups")
             found += [
                 ListedGroup(
                     group.group_id,
@@ -100,10 +98,10 @@ def describe_group(cluster: Cluster, group_id: str) -> Group:
     """A group's state and members. Raises `GroupIdNotFoundError`."""
 
     def ask() -> Group:
-        node, connection = _coordinator(cluster, group_id)
+        node, connection = coordinator(cluster, GROUP, group_id)
         answer = connection.request(DESCRIBE_GROUPS, {"groups": (group_id,)})
         (group,) = answer.groups
-        _raise(group.error_code, f"group '{group_id}'")
+        raise_error(group.error_code, f"group '{group_id}'")
         if group.group_state == "Dead":
             raise GroupIdNotFoundError(f"group '{group_id}' does not exist")
         members = tuple(
@@ -137,7 +135,7 @@ def committed_offsets(cluster: Cluster, group_id: str) -> dict[Partition, Commit
     found = {}
     for topic in answer.topics:
         for each in topic.partitions:
-            _raise(each.error_code, f"partition {topic.name}-{each.partition_index}")
+            raise_error(each.error_code, f"partition {topic.name}-{each.partition_index}")
             if each.committed_offset >= 0:
                 epoch = int(getattr(each, "committed_leader_epoch", -1))
                 found[str(topic.name), int(each.partition_index)] = CommittedOffset(
@@ -180,7 +178,7 @@ def delete_offsets(cluster: Cluster, group_id: str, partitions: Iterable[Partiti
         for topic, indices in _by_topic(partitions).items()
     ]
     answer = _ask(cluster, group_id, OFFSET_DELETE, {"group_id": group_id, "topics": topics}, lambda answer: answer)
-    _raise(answer.error_code, f"group '{group_id}'")
+    raise_error(answer.error_code, f"group '{group_id}'")
     _check_partitions(answer)
 
 
@@ -202,23 +200,15 @@ def decode_assignment(data: bytes) -> tuple[Partition, ...]:
     return tuple(sorted(partitions))
 
 
-def _coordinator(cluster: Cluster, group_id: str) -> tuple[BrokerNode, Connection]:
-    """The group's coordinator and a connection to it."""
-    answer = cluster.any_broker().request(FIND_COORDINATOR, {"key": group_id, "key_type": _GROUP_KEY_TYPE})
-    _raise(answer.error_code, f"the coordinator of group '{group_id}'")
-    node = BrokerNode(int(answer.node_id), answer.host, int(answer.port))
-    return node, cluster.broker(node.broker_id)
-
-
 def _ask(cluster: Cluster, group_id: str, api: Api, values: Mapping[str, Any], decisive: Any) -> Any:
     """One request to the group's coordinator, tried again where the part that `decisive` takes out says so."""
 
     def ask() -> Any:
-        _, connection = _coordinator(cluster, group_id)
+        _, connection = coordinator(cluster, GROUP, group_id)
         answer = connection.request(api, values)
         part = decisive(answer)
         if part is not None:
-            _raise(getattr(part, "error_code", None), f"group '{group_id}'")
+            raise_error(getattr(part, "error_code", None), f"group '{group_id}'")
         return answer
 
     return cluster.retrying(ask)
@@ -231,7 +221,7 @@ def _first_partition(answer: Any) -> Any:
 def _check_partitions(answer: Any) -> None:
     for topic in answer.topics:
         for each in topic.partitions:
-            _raise(each.error_code, f"partition {topic.name}-{each.partition_index}")
+            raise_error(each.error_code, f"partition {topic.name}-{each.partition_index}")
 
 
 def _by_topic(partitions: Iterable[Partition]) -> dict[str, Sequence[int]]:
@@ -239,10 +229,3 @@ def _by_topic(partitions: Iterable[Partition]) -> dict[str, Sequence[int]]:
     for topic, index in sorted(partitions):
         found.setdefault(topic, []).append(index)
     return dict(found)
-
-
-def _raise(error_code: Any, subject: str) -> None:
-    code = 0 if error_code is None else int(error_code.value)
-    if code:
-        error: KafkaError = error_for_code(code, f"{subject}: {error_code.name.replace('_', ' ')}")
-        raise error

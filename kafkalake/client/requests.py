@@ -50,12 +50,16 @@ CREATE_TOPICS = Api(19, "CreateTopics", 4, 7)
 DELETE_TOPICS = Api(20, "DeleteTopics", 1, 5)
 DELETE_RECORDS = Api(21, "DeleteRecords", 0, 2)
 INIT_PRODUCER_ID = Api(22, "InitProducerId", 0, 4)
+WRITE_TXN_MARKERS = Api(27, "WriteTxnMarkers", 1, 1)
 DESCRIBE_CONFIGS = Api(32, "DescribeConfigs", 1, 4)
 CREATE_PARTITIONS = Api(37, "CreatePartitions", 0, 3)
 DELETE_GROUPS = Api(42, "DeleteGroups", 1, 2)
 INCREMENTAL_ALTER_CONFIGS = Api(44, "IncrementalAlterConfigs", 0, 1)
 OFFSET_DELETE = Api(47, "OffsetDelete", 0, 0)
 DESCRIBE_CLUSTER = Api(60, "DescribeCluster", 0, 1)
+DESCRIBE_PRODUCERS = Api(61, "DescribeProducers", 0, 0)
+DESCRIBE_TRANSACTIONS = Api(65, "DescribeTransactions", 0, 0)
+LIST_TRANSACTIONS = Api(66, "ListTransactions", 0, 1)
 
 
 class MalformedResponseError(Exception):
@@ -88,7 +92,7 @@ def encode_request(api: Api, version: int, correlation_id: int, client_id: str, 
 def decode_response(api: Api, version: int, correlation_id: int, data: bytes) -> Any:
     """The response (kio's dataclass) in `data`, a frame without its size. Raises `MalformedResponseError`."""
     try:
-        schema: Any = load_response_schema(api.key, version)
+        schema: Any = _response_schema(api, version)
         header, size = entity_reader(schema.__header_schema__)(data, 0)
         if header.correlation_id != correlation_id:
             raise MalformedResponseError(f"response {header.correlation_id} instead of {correlation_id}")
@@ -98,6 +102,15 @@ def decode_response(api: Api, version: int, correlation_id: int, data: bytes) ->
     except Exception as error:  # kio raises ValueError, IndexError, struct.error, ... on bytes that it cannot read
         raise MalformedResponseError(f"no {api.name} response (version {version}): {error}") from error
     return body
+
+
+def _response_schema(api: Api, version: int) -> Any:
+    """kio's schema, except where it cannot read what brokers send."""
+    if api.key == DESCRIBE_TRANSACTIONS.key:
+        from kafkalake.client.transaction_responses import DescribeTransactionsResponse
+
+        return DescribeTransactionsResponse
+    return load_response_schema(api.key, version)
 
 
 @dataclass(frozen=True)

@@ -90,6 +90,20 @@ SAMPLES: dict[str, dict[str, Any]] = {
     "DescribeGroups": {"groups": ("etl",)},
     "ListGroups": {},
     "DeleteGroups": {"groups_names": ("etl",)},
+    "WriteTxnMarkers": {
+        "markers": [
+            {
+                "producer_id": 7,
+                "producer_epoch": 1,
+                "transaction_result": False,
+                "topics": [{"name": "clicks", "partition_indexes": (0,)}],
+                "coordinator_epoch": 0,
+            }
+        ]
+    },
+    "DescribeProducers": {"topics": [{"name": "clicks", "partition_indexes": (0, 1)}]},
+    "DescribeTransactions": {"transactional_ids": ("copier",)},
+    "ListTransactions": {"state_filters": ("Ongoing",), "producer_id_filters": (7,), "duration_filter": -1},
 }
 APIS = [value for value in vars(requests).values() if isinstance(value, Api)]
 

@@ -1,0 +1,198 @@
+"""Administration of transactions: list, describe, the producers of a partition, and the end of what hangs.
+
+What concerns a transactional id is asked of its coordinator, what concerns a partition of its leader. Errors of the broker are
+raised as the classes of `kafkalake.errors`. Source: KIP-664 (tooling to detect and abort hanging transactions).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from kafkalake.client.cluster import Cluster
+from kafkalake.client.coordinators import TRANSACTION, coordinator, raise_error
+from kafkalake.client.requests import (
+    DESCRIBE_PRODUCERS,
+    DESCRIBE_TRANSACTIONS,
+    INIT_PRODUCER_ID,
+    LIST_TRANSACTIONS,
+    WRITE_TXN_MARKERS,
+)
+from kafkalake.errors import TransactionalIdNotFoundError
+
+OPEN_STATES = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"})
+"""States with a transaction that has not ended in all its partitions."""
+
+ANY_DURATION = -1
+
+
+@dataclass(frozen=True)
+class ListedTransaction:
+    """A transactional id and the broker that coordinates it."""
+
+    transactional_id: str
+    coordinator_id: int
+    producer_id: int
+    state: str
+
+
+@dataclass(frozen=True)
+class Transaction:
+    """A transactional id as its coordinator describes it; `started_at_ms` (since 1970) is None where none is open."""
+
+    transactional_id: str
+    coordinator_id: int
+    producer_id: int
+    producer_epoch: int
+    state: str
+    timeout_ms: int
+    started_at_ms: int | None
+    partitions: tuple[tuple[str, int], ...]
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is something to abort, or to wait for."""
+        return self.state in OPEN_STATES
+
+
+@dataclass(frozen=True)
+class ActiveProducer:
+    """A producer that a partition knows; `transaction_start_offset` is None where it has no open transaction there."""
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    last_sequence: int
+    last_timestamp_ms: int
+    transaction_start_offset: int | None
+
+
+def list_transactions(
+    cluster: Cluster,
+    *,
+    states: Collection[str] = (),
+    producer_ids: Collection[int] = (),
+    duration_ms: int = ANY_DURATION,
+) -> list[ListedTransaction]:
+    """The transactional ids of all brokers, by name. `duration_ms`: only those whose transaction has been open for longer."""
+    wanted = {
+        "state_filters": tuple(states),
+        "producer_id_filters": tuple(producer_ids),
+        "duration_filter": duration_ms,
+    }
+
+    def ask() -> list[ListedTransaction]:
+        found = []
+        for node in cluster.brokers():
+            answer = cluster.broker(node.broker_id).request(LIST_TRANSACTIONS, wanted)
+            raise_error(answer.error_code, "the list of transactions")
+            found += [
+                ListedTransaction(each.transactional_id, node.broker_id, int(each.producer_id), each.transaction_state)
+                for each in answer.transaction_states
+            ]
+        return sorted(found, key=lambda each: each.transactional_id)
+
+    return cluster.retrying(ask)
+
+
+def describe_transaction(cluster: Cluster, transactional_id: str) -> Transaction:
+    """A transactional id as it is now. Raises `TransactionalIdNotFoundError`."""
+
+    def ask() -> Transaction:
+        node, connection = coordinator(cluster, TRANSACTION, transactional_id)
+        (found,) = connection.request(
+            DESCRIBE_TRANSACTIONS, {"transactional_ids": (transactional_id,)}
+        ).transaction_states
+        try:
+            raise_error(found.error_code, f"transactional id '{transactional_id}'")
+        except TransactionalIdNotFoundError:
+            raise TransactionalIdNotFoundError(f"transactional id '{transactional_id}' does not exist") from None
+        started = found.transaction_start_time
+        return Transaction(
+            transactional_id,
+            node.broker_id,
+            int(found.producer_id),
+            int(found.producer_epoch),
+            found.transaction_state,
+            round(found.transaction_timeout.total_seconds() * 1000),
+            None if started is None else round(started.timestamp() * 1000),
+            tuple(sorted((str(topic.topic), int(index)) for topic in found.topics for index in topic.partitions)),
+        )
+
+    return cluster.retrying(ask)
+
+
+def describe_producers(cluster: Cluster, topic: str, partition: int) -> list[ActiveProducer]:
+    """The producers that a partition's leader knows, by id. Raises `UnknownTopicOrPartitionError`."""
+
+    def ask() -> list[ActiveProducer]:
+        connection = cluster.broker(cluster.leader(topic, partition))
+        answer = connection.request(
+            DESCRIBE_PRODUCERS, {"topics": [{"name": topic, "partition_indexes": (partition,)}]}
+        )
+        found = answer.topics[0].partitions[0]
+        raise_error(found.error_code, f"partition {topic}-{partition}")
+        return sorted(map(_active_producer, found.active_producers), key=lambda each: each.producer_id)
+
+    return cluster.retrying(ask)
+
+
+def write_abort_marker(
+    cluster: Cluster, topic: str, partition: int, *, producer_id: int, producer_epoch: int, coordinator_epoch: int
+) -> None:
+    """Abort in one partition what a producer has open there, whatever its coordinator says (`WriteTxnMarkers`).
+
+    For transactions that hang: their coordinator does not know them any more. Raises `InvalidProducerEpochError`,
+    `TransactionCoordinatorFencedError`.
+    """
+    marker = {
+        "producer_id": producer_id,
+        "producer_epoch": producer_epoch,
+        "transaction_result": False,
+        "topics": [{"name": topic, "partition_indexes": (partition,)}],
+        "coordinator_epoch": coordinator_epoch,
+    }
+
+    def ask() -> None:
+        connection = cluster.broker(cluster.leader(topic, partition))
+        answer = connection.request(WRITE_TXN_MARKERS, {"markers": [marker]})
+        written = answer.markers[0].topics[0].partitions[0]
+        raise_error(written.error_code, f"the marker for partition {topic}-{partition}")
+
+    cluster.retrying(ask)
+
+
+def fence_producer(cluster: Cluster, transactional_id: str, *, timeout_ms: int) -> None:
+    """Abort the open transaction of a transactional id and refuse its producer from now on (`InitProducerId`).
+
+    Returns when the abort is complete, as far as the broker waits for it: what is still ending is asked for again.
+    `timeout_ms` becomes the transaction timeout of the id, until its next producer says its own.
+    """
+
+    def ask() -> None:
+        _, connection = coordinator(cluster, TRANSACTION, transactional_id)
+        answer = connection.request(
+            INIT_PRODUCER_ID,
+            {
+                "transactional_id": transactional_id,
+                "transaction_timeout": timeout_ms,
+                "producer_id": -1,
+                "producer_epoch": -1,
+            },
+        )
+        raise_error(answer.error_code, f"transactional id '{transactional_id}'")
+
+    cluster.retrying(ask)
+
+
+def _active_producer(state: Any) -> ActiveProducer:
+    start = int(state.current_txn_start_offset)
+    return ActiveProducer(
+        int(state.producer_id),
+        int(state.producer_epoch),
+        int(state.coordinator_epoch),
+        int(state.last_sequence),
+        int(state.last_timestamp),
+        start if start >= 0 else None,
+    )
