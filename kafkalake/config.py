@@ -79,6 +79,15 @@ class BrokerConfig:
     delete_topic_enable: bool
     fetch_max_bytes: int
     fetch_wire_cache_bytes: int
+    group_consumer_assignors: str
+    group_consumer_heartbeat_interval_ms: int
+    group_consumer_max_heartbeat_interval_ms: int
+    group_consumer_max_session_timeout_ms: int
+    group_consumer_max_size: int
+    group_consumer_migration_policy: str
+    group_consumer_min_heartbeat_interval_ms: int
+    group_consumer_min_session_timeout_ms: int
+    group_consumer_session_timeout_ms: int
     group_initial_rebalance_delay_ms: int
     group_max_session_timeout_ms: int
     group_max_size: int
@@ -211,6 +220,37 @@ def advertised_address(config: BrokerConfig, host: str, port: int) -> tuple[str,
     return name, int(number)
 
 
+def check_group_settings(config: BrokerConfig) -> None:
+    """Settings of the consumer protocol that bound each other, as Kafka checks them. Raises `ConfigurationError`."""
+    name = "group.consumer.{}session.timeout.ms".format
+    low, value, high = (
+        config.group_consumer_min_session_timeout_ms,
+        config.group_consumer_session_timeout_ms,
+        config.group_consumer_max_session_timeout_ms,
+    )
+    _check_order(name("min."), low, name(""), value, name("max."), high)
+    name = "group.consumer.{}heartbeat.interval.ms".format
+    low, interval, high = (
+        config.group_consumer_min_heartbeat_interval_ms,
+        config.group_consumer_heartbeat_interval_ms,
+        config.group_consumer_max_heartbeat_interval_ms,
+    )
+    _check_order(name("min."), low, name(""), interval, name("max."), high)
+    if interval >= value:
+        raise ConfigurationError(
+            "group.consumer.heartbeat.interval.ms must be less than group.consumer.session.timeout.ms"
+        )
+
+
+def _check_order(low_name: str, low: int, name: str, value: int, high_name: str, high: int) -> None:
+    if high < low:
+        raise ConfigurationError(f"{high_name} must be greater than or equal to {low_name}")
+    if value < low:
+        raise ConfigurationError(f"{name} must be greater than or equal to {low_name}")
+    if value > high:
+        raise ConfigurationError(f"{name} must be less than or equal to {high_name}")
+
+
 def parse_topic_overrides(overrides: Mapping[str, str | None]) -> dict[str, Value]:
     """A topic's own settings by name. Raises `ConfigurationError` for an unknown name, a null or a bad value."""
     parsed: dict[str, Value] = {}
@@ -267,6 +307,7 @@ class Settings:
         self.broker = _build(BrokerConfig, {name: self._value(name) for name in BROKER_SETTINGS})
         self._topic_defaults = {name: self._topic_default(setting) for name, setting in TOPIC_SETTINGS.items()}
         advertised_address(self.broker, "localhost", 0)
+        check_group_settings(self.broker)
         if self.broker.default_replication_factor not in (1, -1):
             raise ConfigurationError(
                 "Invalid value for configuration default.replication.factor: one broker holds one replica"

@@ -6,6 +6,7 @@ Data only; `config.py` parses and holds the values. The broker's settings are he
 
 from __future__ import annotations
 
+from kafkalake.config_groups import GROUP_CONSUMER_SETTINGS
 from kafkalake.config_setting import INT_MAX, LONG_MAX, NO_EFFECT, Kind, Setting, Update, Value
 from kafkalake.config_topics import TOPIC_SETTINGS
 
@@ -64,6 +65,7 @@ _OWN_BROKER_SETTINGS = (
         "Memory for producers' original bytes, from which consumers at the tail are answered. kafkalake's own.",
         minimum=0,
     ),
+    *GROUP_CONSUMER_SETTINGS,
     _broker(
         "group.initial.rebalance.delay.ms",
         Kind.INT,

@@ -33,6 +33,15 @@ START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
 PR_SET_PDEATHSIG = 1
 
+QUICK_GROUPS = {
+    "group.initial.rebalance.delay.ms": "0",
+    "group.consumer.min.session.timeout.ms": "6000",
+    "group.consumer.session.timeout.ms": "6000",
+    "group.consumer.min.heartbeat.interval.ms": "200",
+    "group.consumer.heartbeat.interval.ms": "200",
+}
+"""Groups of both kinds of broker do not wait for more members, and soon notice what has changed."""
+
 
 class BrokerFailed(Exception):
     """A broker did not start or stop in time; the text ends with what it wrote to stderr."""
@@ -242,7 +251,7 @@ class ApacheKafka(BrokerProcess):
             "transaction.state.log.num.partitions": "4",
             "share.coordinator.state.topic.replication.factor": "1",
             "share.coordinator.state.topic.min.isr": "1",
-            "group.initial.rebalance.delay.ms": "0",
+            **QUICK_GROUPS,
             # A broker that was killed is fenced until its old session has run out.
             "broker.heartbeat.interval.ms": "500",
             "broker.session.timeout.ms": "2000",
@@ -339,7 +348,7 @@ class Kafkalake(BrokerProcess):
         self.broker_id = broker_id
         # As Apache Kafka's above: tests do not wait for more members, and look through few partitions.
         self._settings = {
-            "group.initial.rebalance.delay.ms": "0",
+            **QUICK_GROUPS,
             "offsets.topic.num.partitions": "4",
             **(settings or {}),
         }

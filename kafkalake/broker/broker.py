@@ -97,6 +97,7 @@ class Broker:
         self.groups = GroupService(self)
         self.transactions = TransactionService(self)
         self.topic_admin.on_deleted = self.groups.topic_deleted
+        self.topic_admin.on_changed = self.groups.topic_changed
         settings.on_change(self._settings_changed)
 
     @property

@@ -99,6 +99,8 @@ class TopicAdmin:
         self._under_way: set[asyncio.Task[Any]] = set()
         self.on_deleted: Callable[[str], None] = lambda name: None
         """Told of each topic that was deleted."""
+        self.on_changed: Callable[[str], None] = lambda name: None
+        """Told of each topic that came, went or has more partitions."""
 
     # What requests ask for.
 
@@ -273,6 +275,7 @@ class TopicAdmin:
         logs = await self._run_blocking(lambda: self._commit_and_open(topic, count))
         self._serve(topic, logs)
         self._topics.add(topic)
+        self.on_changed(topic.name)
         logger.info("topic created topic=%s topic_id=%s partitions=%d", topic.name, topic.topic_id, count)
         return topic
 
@@ -332,6 +335,7 @@ class TopicAdmin:
             partition.remove()
             self._observer.partition_removed(partition)
         self.on_deleted(topic.name)
+        self.on_changed(topic.name)
         retired = await self._run_blocking(lambda: self._close_and_retire(topic))
         self._later(topic.config.file_delete_delay_ms, lambda: self._remove_later(retired))
         logger.info("topic deleted topic=%s topic_id=%s", topic.name, topic.topic_id)
@@ -360,6 +364,7 @@ class TopicAdmin:
             return self._open(topic, range(first, count))
 
         self._serve(topic, await self._run_blocking(commit_and_open))
+        self.on_changed(topic.name)
         logger.info("partitions added topic=%s partitions=%d", topic.name, count)
 
     async def _alter_config(self, topic: Topic, change: Callable[[dict[str, str]], dict[str, Value]]) -> None:

@@ -14,6 +14,8 @@ from kafkalake.server.handlers import (
     add_partitions_to_txn,
     alter_configs,
     api_versions,
+    consumer_group_describe,
+    consumer_group_heartbeat,
     create_partitions,
     create_topics,
     delete_groups,
@@ -111,6 +113,8 @@ _ALL = (
     _api(61, "DescribeProducers", 0, 0, describe_producers.handle),
     _api(65, "DescribeTransactions", 0, 0, describe_transactions.handle),
     _api(66, "ListTransactions", 0, 2, list_transactions.handle),
+    _api(68, "ConsumerGroupHeartbeat", 0, 1, consumer_group_heartbeat.handle),
+    _api(69, "ConsumerGroupDescribe", 0, 1, consumer_group_describe.handle),
     _api(75, "DescribeTopicPartitions", 0, 0, describe_topic_partitions.handle),
 )
 

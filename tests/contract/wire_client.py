@@ -42,6 +42,8 @@ KEYS = {
     "IncrementalAlterConfigs": 44,
     "OffsetDelete": 47,
     "DescribeCluster": 60,
+    "ConsumerGroupHeartbeat": 68,
+    "ConsumerGroupDescribe": 69,
     "DescribeTopicPartitions": 75,
 }
 

@@ -1,10 +1,12 @@
-"""A classic group as the admin APIs show it (DescribeGroups, ListGroups)."""
+"""Groups as the admin APIs show them: a classic one in DescribeGroups, both kinds in ListGroups."""
 
 from __future__ import annotations
 
 from kafkalake.broker.groups.classic import ClassicGroup
 from kafkalake.broker.groups.classic_state import State
+from kafkalake.broker.groups.consumer import ConsumerGroup
 from kafkalake.broker.groups.requests import GroupDescription, GroupSummary, MemberDescription
+from kafkalake.broker.groups.subscription import CONSUMER_PROTOCOL_TYPE
 
 
 def describe(group: ClassicGroup) -> GroupDescription:
@@ -25,6 +27,8 @@ def describe(group: ClassicGroup) -> GroupDescription:
     return GroupDescription(group.group_id, group.state.value, group.roster.protocol_type or "", protocol_name, members)
 
 
-def summary(group: ClassicGroup) -> GroupSummary:
+def summary(group: ClassicGroup | ConsumerGroup) -> GroupSummary:
     """One line of a list of groups."""
+    if isinstance(group, ConsumerGroup):
+        return GroupSummary(group.group_id, CONSUMER_PROTOCOL_TYPE, group.state_name, "consumer")
     return GroupSummary(group.group_id, group.roster.protocol_type or "", group.state.value, "classic")

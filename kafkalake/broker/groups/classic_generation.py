@@ -7,7 +7,7 @@ expected to send heartbeats.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from kafkalake.broker.coordination.decisions import CancelTimer, Decision, Reply, SetTimer
@@ -20,7 +20,7 @@ from kafkalake.broker.groups.classic_state import (
 )
 from kafkalake.broker.groups.config import GroupConfig
 from kafkalake.broker.groups.offsets import ExpiryRule
-from kafkalake.broker.groups.records import GroupRecord
+from kafkalake.broker.groups.records import GroupRecord, GroupTombstone
 from kafkalake.broker.groups.requests import (
     JoinResult,
     SyncResult,
@@ -153,6 +153,10 @@ class Generation:
         self.state = State.STABLE if len(self.roster) else State.EMPTY
         self.state_since_ms = record.state_since_ms
         self._follow_subscriptions()
+
+    def tombstones(self) -> Sequence[GroupTombstone]:
+        """The records that end the group: it is deleted."""
+        return (GroupTombstone(self.group_id),)
 
     def revive(self) -> None:
         """It could not be deleted after all."""

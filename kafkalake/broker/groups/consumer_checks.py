@@ -39,7 +39,7 @@ def check_request(request: HeartbeatRequest) -> None:
         if request.group_instance_id is None:
             raise InvalidRequestError("InstanceId can't be null.")
     elif request.member_epoch < LEAVE_EPOCH:
-        raise InvalidRequestError(f"MemberEpoch is invalid: {request.member_epoch}")
+        raise InvalidRequestError("MemberEpoch is invalid.")
     if request.assignor is not None and request.assignor not in ASSIGNORS:
         known = ", ".join(ASSIGNORS)
         raise UnsupportedAssignorError(

@@ -110,6 +110,12 @@ class Standing:
         """Whether a member reads the topic."""
         return topic in self.subscribed_topics
 
+    def may_read(self, topics: frozenset[str]) -> bool:
+        """Whether members read one of the topics, or have regular expressions that may match it."""
+        return not self.subscribed_topics.isdisjoint(topics) or any(
+            one.regex for one in self.state.subscriptions.values()
+        )
+
     def check_delete(self) -> None:
         """Raises `GroupIdNotFoundError` (dead), `NonEmptyGroupError`."""
         if self.dead:
@@ -138,15 +144,15 @@ class Standing:
             return
         self._check_member(member_id, member_epoch)
 
-    def check_fetch(self, member_id: str, member_epoch: int) -> None:
+    def check_fetch(self, member_id: str | None, member_epoch: int) -> None:
         """Whether who says this may fetch offsets (KIP-848: OffsetFetch from version 9 on); raises as `check_commit`."""
         if self.dead:
             raise CoordinatorNotAvailableError
-        if member_id or member_epoch >= 0:
+        if member_id is not None or member_epoch >= 0:
             self._check_member(member_id, member_epoch)
 
-    def _check_member(self, member_id: str, member_epoch: int) -> None:
-        if member_id not in self.state.subscriptions:
+    def _check_member(self, member_id: str | None, member_epoch: int) -> None:
+        if member_id is None or member_id not in self.state.subscriptions:
             raise UnknownMemberIdError
         if self.state.current(member_id).epoch != member_epoch:
             raise StaleMemberEpochError

@@ -20,7 +20,10 @@ from kafkalake.broker.coordination.shards import NAME_BYTES_MAX
 from kafkalake.broker.groups.classic import ClassicGroup
 from kafkalake.broker.groups.classic_description import describe, summary
 from kafkalake.broker.groups.config import GroupConfig
-from kafkalake.broker.groups.records import Record, decode, encode
+from kafkalake.broker.groups.consumer import ConsumerGroup
+from kafkalake.broker.groups.consumer_requests import LEAVE_EPOCH, HeartbeatRequest
+from kafkalake.broker.groups.consumer_topics import TopicsNow
+from kafkalake.broker.groups.journal_format import Record, decode, encode
 from kafkalake.broker.groups.requests import (
     GroupDescription,
     GroupSummary,
@@ -34,7 +37,10 @@ from kafkalake.broker.groups.requests import (
 from kafkalake.broker.groups.table import ChangedOffset, GroupEntry, GroupTable
 from kafkalake.clock import Clock
 from kafkalake.errors import (
+    CoordinatorNotAvailableError,
+    FencedInstanceIdError,
     GroupIdNotFoundError,
+    InconsistentGroupProtocolError,
     InvalidRequestError,
     InvalidSessionTimeoutError,
     KafkaError,
@@ -48,18 +54,26 @@ Written = Callable[[ErrorClass | None], None]
 class GroupCoordinator:
     """Coordinates the groups of the journal partitions that were loaded.
 
-    `new_uuid` gives a fresh text for member ids.
+    `new_uuid` gives a fresh text for member ids, `topics` the topics that groups of the consumer protocol can read now.
     """
 
     def __init__(
-        self, config: GroupConfig, clock: Clock, timers: Timers, journal: Journal, new_uuid: Callable[[], str]
+        self,
+        config: GroupConfig,
+        clock: Clock,
+        timers: Timers,
+        journal: Journal,
+        new_uuid: Callable[[], str],
+        topics: TopicsNow = dict,
     ) -> None:
         self.config = config
         self.clock = clock
         self.timers = timers
         self.journal = journal
         self.table = GroupTable(
-            lambda: journal.partitions, lambda group_id: ClassicGroup(group_id, config, clock, new_uuid)
+            lambda: journal.partitions,
+            lambda group_id: ClassicGroup(group_id, config, clock, new_uuid),
+            lambda group_id, replaces: ConsumerGroup(group_id, config, clock, topics, replaces_classic=replaces),
         )
         self._carrier: Carrier[GroupEntry] = Carrier(timers, self._append)
 
@@ -110,33 +124,70 @@ class GroupCoordinator:
                 <= config.group_max_session_timeout_ms
             ):
                 raise InvalidSessionTimeoutError
-            if request.member_id and self.table.find(group_id) is None:
+            entry = self.table.find(group_id)
+            if request.member_id and entry is None:
                 raise UnknownMemberIdError
+            if entry is not None and isinstance(entry.group, ConsumerGroup):
+                self._check_may_become_classic(entry.group, request)
         except KafkaError as error:
             reply(JoinResult(type(error), request.member_id))
             return
+        if entry is not None and isinstance(entry.group, ConsumerGroup):
+            self._end_consumer_group(entry, entry.group, lambda: self.join_group(group_id, request, reply), reply)
+            return
         entry = self.table.find_or_create(group_id, partition)
+        assert isinstance(entry.group, ClassicGroup)
         entry.group.join(request, reply)
         self.carry_out(entry)
-        if entry.position < 0 and entry.group.is_vacant and not len(entry.offsets) and not entry.offsets.has_pending:
+        if not entry.written and entry.group.is_vacant and not len(entry.offsets) and not entry.offsets.has_pending:
             self.table.forget(entry)  # refused before it began
+
+    @staticmethod
+    def _check_may_become_classic(group: ConsumerGroup, request: JoinRequest) -> None:
+        """A group moves from the consumer protocol to the classic one while it is empty (KIP-848).
+
+        Kafka's broker lets classic consumers into a live one too, for a rolling change (`group.consumer.migration.policy`); here
+        that policy is disabled.
+        """
+        if group.dead:
+            raise CoordinatorNotAvailableError
+        if not group.is_vacant:
+            raise InconsistentGroupProtocolError
+        if request.member_id:
+            raise UnknownMemberIdError
+
+    def _end_consumer_group(
+        self, entry: GroupEntry, group: ConsumerGroup, then: Callable[[], None], reply: Callable[[JoinResult], None]
+    ) -> None:
+        """Write the end of an empty group; its offsets stay."""
+        group.die(CoordinatorNotAvailableError)
+        self.carry_out(entry)
+
+        def written(error: ErrorClass | None) -> None:
+            if error is None:
+                then()
+            else:
+                group.revive()
+                reply(JoinResult(error, ""))
+
+        self.write(entry.partition, group.tombstones(), written)
 
     def sync_group(self, group_id: str, request: SyncRequest, reply: Callable[[SyncResult], None]) -> None:
         """SyncGroup."""
         try:
-            entry = self._entry_of_member(group_id)
+            entry, group = self._group_of_member(group_id)
         except KafkaError as error:
             reply(SyncResult(type(error)))
             return
-        entry.group.sync(request, reply)
+        group.sync(request, reply)
         self.carry_out(entry)
 
     def heartbeat(
         self, group_id: str, member_id: str, generation_id: int, group_instance_id: str | None = None
     ) -> None:
         """Heartbeat. Raises what the member has to do, `RebalanceInProgressError` for example."""
-        entry = self._entry_of_member(group_id)
-        entry.group.heartbeat(member_id, generation_id, group_instance_id)
+        entry, group = self._group_of_member(group_id)
+        group.heartbeat(member_id, generation_id, group_instance_id)
         self.carry_out(entry)
 
     def leave_group(self, group_id: str, leaving: Sequence[LeavingMember]) -> list[LeaveResult]:
@@ -145,16 +196,33 @@ class GroupCoordinator:
         entry = self.table.find(group_id)
         if entry is None:
             return [LeaveResult(*one, UnknownMemberIdError) for one in leaving]
+        if isinstance(entry.group, ConsumerGroup):
+            return [self._leave_consumer_group(entry, entry.group, one) for one in leaving]
         results = entry.group.leave(leaving)
         self.carry_out(entry)
         return results
 
-    def _entry_of_member(self, group_id: str) -> GroupEntry:
+    def _leave_consumer_group(self, entry: GroupEntry, group: ConsumerGroup, leaving: LeavingMember) -> LeaveResult:
+        """An administrator may send members of the consumer protocol away; they themselves leave by a heartbeat."""
+        member_id, instance_id = leaving
+        holder: str | None = member_id
+        if instance_id is not None:
+            holder = group.state.static_member_id(instance_id)
+            if holder is not None and member_id not in ("", holder):
+                return LeaveResult(*leaving, FencedInstanceIdError)
+        if holder is None or holder not in group.state.subscriptions:
+            return LeaveResult(*leaving, UnknownMemberIdError)
+        group.heartbeat(HeartbeatRequest(holder, LEAVE_EPOCH, group_instance_id=instance_id), None)
+        self.carry_out(entry)
+        return LeaveResult(*leaving, None)
+
+    def _group_of_member(self, group_id: str) -> tuple[GroupEntry, ClassicGroup]:
+        """Members of the consumer protocol are not known to the requests of the classic one."""
         self.table.check(group_id)
         entry = self.table.find(group_id)
-        if entry is None:
+        if entry is None or isinstance(entry.group, ConsumerGroup):
             raise UnknownMemberIdError
-        return entry
+        return entry, entry.group
 
     # Looking at groups
 
@@ -164,6 +232,8 @@ class GroupCoordinator:
         entry = self.table.find(group_id)
         if entry is None:
             raise GroupIdNotFoundError(f"Group {group_id} not found.")
+        if isinstance(entry.group, ConsumerGroup):
+            raise GroupIdNotFoundError(f"Group {group_id} is not a classic group.")
         return describe(entry.group)
 
     def list_groups(self, states: Collection[str] = (), group_types: Collection[str] = ()) -> list[GroupSummary]:

@@ -15,15 +15,15 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 from kafkalake.broker.coordination.decisions import ErrorClass
 from kafkalake.broker.coordination.journal import Producer
+from kafkalake.broker.groups.consumer import ConsumerGroup
 from kafkalake.broker.groups.coordinator import GroupCoordinator
+from kafkalake.broker.groups.journal_format import Record
 from kafkalake.broker.groups.offsets import PartitionKey
 from kafkalake.broker.groups.records import (
     NO_EPOCH,
     NO_TIMESTAMP,
     CommittedOffset,
-    GroupTombstone,
     OffsetRecord,
-    Record,
 )
 from kafkalake.broker.groups.requests import NO_GENERATION
 from kafkalake.broker.groups.table import GroupEntry
@@ -37,6 +37,7 @@ from kafkalake.errors import (
     MessageTooLargeError,
     OffsetMetadataTooLargeError,
     UnknownTopicOrPartitionError,
+    UnsupportedVersionError,
 )
 
 PartitionErrors: TypeAlias = dict[PartitionKey, ErrorClass | None]
@@ -59,7 +60,10 @@ class OffsetToCommit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CommitRequest:
-    """OffsetCommit and TxnOffsetCommit (then with `producer`). `retention_ms` -1: the broker's."""
+    """OffsetCommit and TxnOffsetCommit (then with `producer`). `retention_ms` -1: the broker's.
+
+    `generation_id` is a member epoch in groups of the consumer protocol; `knows_member_epochs`: the client speaks that protocol.
+    """
 
     group_id: str
     offsets: Sequence[OffsetToCommit]
@@ -68,6 +72,7 @@ class CommitRequest:
     generation_id: int = NO_GENERATION
     retention_ms: int = -1
     producer: Producer | None = None
+    knows_member_epochs: bool = True
 
 
 class PartitionsOfTopics(Protocol):
@@ -129,6 +134,9 @@ class OffsetRequests:
                 request.member_id, request.group_instance_id, request.generation_id, transactional=transactional
             )
             self._coordinator.carry_out(entry)
+            is_member = isinstance(entry.group, ConsumerGroup) and not entry.group.is_vacant
+            if is_member and not transactional and not request.knows_member_epochs:
+                raise UnsupportedVersionError
         elif request.generation_id >= 0:
             raise IllegalGenerationError if transactional else GroupIdNotFoundError
 
@@ -148,17 +156,25 @@ class OffsetRequests:
     # Reading
 
     def fetch(
-        self, group_id: str, partitions: Iterable[PartitionKey] | None, *, require_stable: bool
+        self,
+        group_id: str,
+        partitions: Iterable[PartitionKey] | None,
+        *,
+        require_stable: bool,
+        member: tuple[str | None, int] = (None, -1),
     ) -> dict[PartitionKey, CommittedOffset | ErrorClass | None]:
         """The committed offsets of `partitions` (None: of all that have one); None where there is none.
 
-        A partition is `UnstableOffsetCommitError` while `require_stable` and a transaction may still change it. Raises
-        what concerns the group as a whole; a group that does not exist has no offsets.
+        A partition is `UnstableOffsetCommitError` while `require_stable` and a transaction may still change it. `member`: id and
+        epoch of the member that asks, if one does (consumer protocol). Raises what concerns the group as a whole; a group that
+        does not exist has no offsets.
         """
         self._table.check(group_id, may_be_empty=True)
         entry = self._table.find(group_id)
         if entry is None:
             return dict.fromkeys(partitions or ())
+        if isinstance(entry.group, ConsumerGroup):
+            entry.group.check_fetch(*member)
         found: dict[PartitionKey, CommittedOffset | ErrorClass | None] = {}
         for key in entry.offsets.keys(require_stable=require_stable) if partitions is None else partitions:
             try:
@@ -236,7 +252,8 @@ class OffsetRequests:
 
         entry.group.die(CoordinatorNotAvailableError)
         self._coordinator.carry_out(entry)
-        records: list[Record] = [*_tombstones(entry, entry.offsets), GroupTombstone(entry.group.group_id)]
+        offsets = _tombstones(entry, entry.offsets.keys(require_stable=True))
+        records: list[Record] = [*offsets, *entry.group.tombstones()]
         self._write_all(entry.partition, records, deleted)
 
     def _write_all(
@@ -272,7 +289,7 @@ class OffsetRequests:
         for entry in self._table:
             gone = entry.offsets.expired(entry.group.expiry, now_ms, self._config.offsets_retention_ms)
             if len(gone) == len(entry.offsets) and not entry.offsets.has_pending and entry.group.is_vacant:
-                if entry.position < 0 and not gone:
+                if not entry.written and not gone:
                     self._table.forget(entry)  # the journal never heard of it
                 else:
                     self._delete_group(entry, _nobody_waits)

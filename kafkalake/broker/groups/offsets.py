@@ -83,7 +83,12 @@ class GroupOffsets:
         return True
 
     def remove(self, key: PartitionKey) -> bool:
-        """A tombstone in the journal; whether there was an offset."""
+        """A tombstone in the journal, which ends what open transactions would make of it too; whether there was an offset."""
+        if self._pending_of.pop(key, 0):
+            for producer_id, of_producer in list(self._pending.items()):
+                of_producer.pop(key, None)
+                if not of_producer:
+                    del self._pending[producer_id]
         return self._committed.pop(key, None) is not None
 
     def commit_pending(self, producer_id: int, key: PartitionKey, committed: CommittedOffset, position: int) -> None:

@@ -19,9 +19,12 @@ from kafkalake.broker.coordination.decisions import ErrorClass
 from kafkalake.broker.coordination.journal import JournalRecord, Producer, journal_partition
 from kafkalake.broker.coordination.journal_topic import JournalTopic
 from kafkalake.broker.groups.config import GroupConfig
+from kafkalake.broker.groups.consumer_coordinator import ConsumerGroups
+from kafkalake.broker.groups.consumer_topics import TopicOfGroup, Topics
 from kafkalake.broker.groups.coordinator import GroupCoordinator
+from kafkalake.broker.groups.journal_format import encode, is_offset
 from kafkalake.broker.groups.offset_requests import RECORDS_PER_BATCH, OffsetRequests
-from kafkalake.broker.groups.records import GROUP_KEY, NO_TIMESTAMP, CommittedOffset, GroupTombstone, encode
+from kafkalake.broker.groups.records import NO_TIMESTAMP, CommittedOffset, GroupTombstone
 from kafkalake.broker.groups.table import ChangedOffset, Changes
 from kafkalake.broker.topic_names import GROUP_JOURNAL
 from kafkalake.config import BrokerConfig
@@ -31,7 +34,6 @@ from kafkalake.record.build import ReadBatch
 if TYPE_CHECKING:
     from kafkalake.broker.broker import Broker
 
-_GROUP_KEY_PREFIX = GROUP_KEY.to_bytes(2, "big")
 _NO_CHANGES = Changes([], {})
 
 
@@ -46,9 +48,16 @@ class GroupService:
         )
         self.journal = self.topic.journal
         self.coordinator = GroupCoordinator(
-            group_config(config), broker.clock, broker.timers, self.journal, lambda: str(uuid.uuid4())
+            group_config(config),
+            broker.clock,
+            broker.timers,
+            self.journal,
+            lambda: str(uuid.uuid4()),
+            self._topics_now,
         )
+        self.consumers = ConsumerGroups(self.coordinator)
         self.offsets = OffsetRequests(self.coordinator, self._partitions_of)
+        self._topics: Topics | None = None
         self._final: Changes | None = None
 
     @property
@@ -86,6 +95,19 @@ class GroupService:
     def topic_deleted(self, name: str) -> None:
         """No group has an offset of the topic any more."""
         self.offsets.delete_of_topics([name])
+
+    def topic_changed(self, name: str) -> None:
+        """A topic came, went or has more partitions."""
+        self._topics = None
+        self.consumers.topics_changed([name])
+
+    def _topics_now(self) -> Topics:
+        """The topics as groups of the consumer protocol see them, kept until they change."""
+        if self._topics is None:
+            self._topics = {
+                topic.name: TopicOfGroup(topic.topic_id, len(topic.partitions)) for topic in self._broker.topics
+            }
+        return self._topics
 
     # For Delta
 
@@ -152,7 +174,7 @@ class GroupService:
         producer = None if batch.producer_id < 0 else Producer(batch.producer_id, batch.producer_epoch)
         for number, record in enumerate(_records(batch)):
             position = batch.base_offset + number
-            if position >= begin or record.key[:2] == _GROUP_KEY_PREFIX:
+            if position >= begin or not is_offset(record.key):
                 self.coordinator.load(index, position, [record], producer)
 
     def _partitions_of(self, topic: str) -> int:
@@ -167,6 +189,12 @@ def group_config(config: BrokerConfig) -> GroupConfig:
         group_max_session_timeout_ms=config.group_max_session_timeout_ms,
         group_initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
         group_max_size=config.group_max_size,
+        group_consumer_session_timeout_ms=config.group_consumer_session_timeout_ms,
+        group_consumer_heartbeat_interval_ms=config.group_consumer_heartbeat_interval_ms,
+        group_consumer_max_size=config.group_consumer_max_size,
+        group_consumer_assignors=tuple(
+            dict.fromkeys(name.strip() for name in config.group_consumer_assignors.split(","))
+        ),
         offset_metadata_max_bytes=config.offset_metadata_max_bytes,
         offsets_retention_ms=config.offsets_retention_minutes * 60_000,
         offsets_retention_check_interval_ms=config.offsets_retention_check_interval_ms,

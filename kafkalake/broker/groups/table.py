@@ -7,28 +7,40 @@ requests for its groups are refused before that.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
 
 from kafkalake.broker.coordination import shards
 from kafkalake.broker.coordination.automata import Automaton, Seat
 from kafkalake.broker.coordination.shards import NAME_BYTES_MAX, Shards
 from kafkalake.broker.groups.classic import ClassicGroup
-from kafkalake.broker.groups.classic_state import State
+from kafkalake.broker.groups.consumer import ConsumerGroup
+from kafkalake.broker.groups.consumer_records import ConsumerRecord, EpochRecord
+from kafkalake.broker.groups.journal_format import Record
 from kafkalake.broker.groups.offsets import GroupOffsets, PartitionKey
-from kafkalake.broker.groups.records import CommittedOffset, GroupRecord, GroupTombstone, OffsetRecord, Record
+from kafkalake.broker.groups.records import CommittedOffset, GroupRecord, GroupTombstone, OffsetRecord
 from kafkalake.errors import InvalidGroupIdError
+
+Group: TypeAlias = ClassicGroup | ConsumerGroup
+"""A group of either protocol. One that has never had a member counts as classic."""
+
+
+class Written(NamedTuple):
+    """A record of a group and where in the journal it stands."""
+
+    record: GroupRecord | ConsumerRecord
+    position: int
 
 
 @dataclass(slots=True, eq=False)
 class GroupEntry(Seat):
-    """A group, its offsets, and the newest record of it in the journal (and its position there)."""
+    """A group, its offsets, and `written`: the newest record of each kind (and member) in the journal."""
 
     partition: int
-    group: ClassicGroup
+    group: Group
     offsets: GroupOffsets = field(default_factory=GroupOffsets)
-    written: GroupRecord | None = None
-    position: int = -1
+    written: dict[Hashable, Written] = field(default_factory=dict)
 
     @property
     def automaton(self) -> Automaton:
@@ -75,10 +87,19 @@ class Changes:
 
 
 class GroupTable:
-    """Groups by id. `new_group` makes an empty one."""
+    """Groups by id. `new_group` makes an empty one of the classic protocol.
 
-    def __init__(self, partitions: Callable[[], int], new_group: Callable[[str], ClassicGroup]) -> None:
+    `new_consumer_group(group_id, replaces_classic)` makes one of the consumer protocol.
+    """
+
+    def __init__(
+        self,
+        partitions: Callable[[], int],
+        new_group: Callable[[str], ClassicGroup],
+        new_consumer_group: Callable[[str, bool], ConsumerGroup],
+    ) -> None:
         self._new_group = new_group
+        self._new_consumer_group = new_consumer_group
         self._entries: dict[str, GroupEntry] = {}
         self._shards: Shards[Shard] = Shards(partitions)
         self._changed: dict[tuple[str, PartitionKey], None] = {}
@@ -117,6 +138,21 @@ class GroupTable:
         """A group that nothing is known of any more, and that the journal does not know."""
         self._entries.pop(entry.group.group_id, None)
 
+    def become_consumer_group(self, entry: GroupEntry) -> ConsumerGroup:
+        """Let an empty group be one of the consumer protocol from now on; its first records say so in the journal."""
+        entry.group = self._new_consumer_group(entry.group.group_id, GroupRecord in entry.written)
+        return entry.group
+
+    def become_classic(self, entry: GroupEntry) -> None:
+        """Let a group be what the journal says of the classic protocol: empty, if anything. Forgotten where it says nothing."""
+        entry.group = self._new_group(entry.group.group_id)
+        written = entry.written.get(GroupRecord)
+        if written is not None:
+            assert isinstance(written.record, GroupRecord)
+            entry.group.restore(written.record)
+        elif not len(entry.offsets) and not entry.offsets.has_pending:
+            self.forget(entry)
+
     # Partitions of the journal
 
     def begin(self, partition: int, position: int = 0) -> None:
@@ -128,9 +164,9 @@ class GroupTable:
         self._shards.finish(partition)
         entries = [entry for entry in self._entries.values() if entry.partition == partition]
         for entry in entries:
-            if entry.written is not None:
-                entry.group.restore(entry.written)
-        return entries
+            if isinstance(entry.group, ClassicGroup) or not entry.group.exists:
+                self.become_classic(entry)
+        return [entry for entry in entries if self._entries.get(entry.group.group_id) is entry]
 
     def end(self, partition: int) -> list[GroupEntry]:
         """This broker does not coordinate the partition's groups any more; they are returned and forgotten."""
@@ -165,9 +201,14 @@ class GroupTable:
             self._follow_offset(shard, partition, position, record, producer_id)
         elif isinstance(record, GroupRecord):
             entry = self.find_or_create(record.group_id, partition)
-            entry.written, entry.position = record, position
+            if isinstance(entry.group, ConsumerGroup):  # damage has taken the records that end it
+                entry.written.clear()
+                entry.group = self._new_group(record.group_id)
+            entry.written[GroupRecord] = Written(record, position)
         elif isinstance(record, GroupTombstone):
-            self._drop(record.group_id)
+            self._follow_classic_end(record.group_id)
+        else:
+            self._follow_consumer(shard, partition, position, record)
 
     def end_transaction(self, partition: int, producer_id: int, *, committed: bool, position: int) -> None:
         """A commit or abort marker at `position` of the journal."""
@@ -199,11 +240,29 @@ class GroupTable:
         elif entry.offsets.commit(key, record.committed, position):
             self._changed[group_id, key] = None
 
-    def _drop(self, group_id: str) -> None:
-        entry = self._entries.pop(group_id, None)
+    def _follow_classic_end(self, group_id: str) -> None:
+        """The classic group is deleted, or one of the consumer protocol takes its place."""
+        entry = self._entries.get(group_id)
         if entry is not None:
-            assert not entry.timers or entry.group.state is State.DEAD
-            self._changed.update(((group_id, key), None) for key in entry.offsets)
+            entry.written.pop(GroupRecord, None)
+            if isinstance(entry.group, ClassicGroup):
+                self.become_classic(entry)
+
+    def _follow_consumer(self, shard: Shard, partition: int, position: int, record: ConsumerRecord) -> None:
+        """At run time the group follows its records by itself."""
+        entry = self.find_or_create(record.group_id, partition)
+        if shard.loading:
+            if isinstance(entry.group, ClassicGroup):
+                self.become_consumer_group(entry)
+            assert isinstance(entry.group, ConsumerGroup)
+            entry.group.follow(record)
+        key = (type(record), getattr(record, "member_id", ""))
+        if record.value is not None:
+            entry.written[key] = Written(record, position)
+            return
+        entry.written.pop(key, None)
+        if isinstance(record, EpochRecord):
+            self.become_classic(entry)
 
     # For Delta
 
@@ -231,10 +290,12 @@ class GroupTable:
         shard = self._shards[partition]
         return min((one.first_position for one in shard.open.values()), default=shard.next_position)
 
-    def records_before(self, partition: int, position: int) -> list[GroupRecord]:
+    def records_before(self, partition: int, position: int) -> list[GroupRecord | ConsumerRecord]:
         """Records of groups that would be lost if the journal began at `position`: to be written again before a trim."""
         return [
-            entry.written
+            written.record
             for entry in self._entries.values()
-            if entry.partition == partition and entry.written is not None and entry.position < position
+            if entry.partition == partition
+            for written in entry.written.values()
+            if written.position < position
         ]

@@ -1,7 +1,8 @@
 """ApiVersions (18), versions 0-4: which APIs this broker serves, in which versions.
 
 - 3: the client says which software it is (KIP-511); a malformed name gets INVALID_REQUEST.
-- 3: features (KIP-584): `transaction.version` 2 has clients use KIP-890. 4: supported features with a lowest version of 0 too.
+- 3: features (KIP-584): `transaction.version` 2 has clients use KIP-890, `group.version` 1 says that groups of the consumer
+  protocol are there (KIP-848). 4: supported features with a lowest version of 0 too.
 - A version that is not supported gets a version-0 answer with UNSUPPORTED_VERSION and the list, so that the client can ask
   again (KIP-511).
 """
@@ -14,7 +15,7 @@ from typing import Any
 from kafkalake.errors import InvalidRequestError, UnsupportedVersionError
 from kafkalake.server.request import Request
 
-FEATURES = {"transaction.version": 2}
+FEATURES = {"group.version": 1, "transaction.version": 2}
 """Features of the cluster and their level; each is supported from 0 on."""
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")

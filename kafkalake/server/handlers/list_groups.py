@@ -1,6 +1,6 @@
 """ListGroups (16), versions 0-5: the groups of this broker. 3: flexible. 4: their states, and a filter (KIP-518).
 
-5: their types, and a filter (KIP-848): "classic" alone so far.
+5: their types, "classic" or "consumer", and a filter (KIP-848).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """OffsetCommit (8), versions 2-9: commit offsets of a group; answered when they are durable in the journal.
 
 - 2-4: how long they are to be kept (-1: the broker's setting). 6: leader epochs. 7: `group_instance_id`. 8: flexible.
-- 9: GROUP_ID_NOT_FOUND where a member's group is not there; before, ILLEGAL_GENERATION (KIP-848).
+- 9: GROUP_ID_NOT_FOUND where a member's group is not there; before, ILLEGAL_GENERATION. Members of the consumer protocol
+  say their epoch as generation; before, they get UNSUPPORTED_VERSION (KIP-848).
 - A partition that does not exist gets UNKNOWN_TOPIC_OR_PARTITION, and the others are committed.
 """
 
@@ -18,6 +19,7 @@ from kafkalake.server.request import Request
 from kafkalake.server.topic_lookup import find_topic
 
 _GROUP_NOT_FOUND_VERSION = 9
+_MEMBER_EPOCH_VERSION = 9
 
 
 def handle(request: Request) -> None:
@@ -53,6 +55,7 @@ def handle(request: Request) -> None:
         group_instance_id=getattr(body, "group_instance_id", None),
         generation_id=body.generation_id_or_member_epoch,
         retention_ms=getattr(body, "retention_time", -1),
+        knows_member_epochs=request.version >= _MEMBER_EPOCH_VERSION,
     )
     request.context.broker.groups.offsets.commit(commit, lambda errors: _reply(request, refused, names, errors))
 

@@ -2,7 +2,8 @@
 
 - 2: null topics mean all that have an offset; an error of the whole group stands at the top. 5: leader epochs. 6: flexible.
 - 7: `require_stable`, UNSTABLE_OFFSET_COMMIT while a transaction may still change an offset (KIP-447). 8: several groups
-  (KIP-709). 9: member id and epoch of the consumer protocol (KIP-848), which classic groups do not look at.
+  (KIP-709). 9: member id and epoch of the consumer protocol: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH (KIP-848); classic groups do
+  not look at them.
 - Where there is no offset: -1, leader epoch -1, no error.
 """
 
@@ -26,14 +27,15 @@ _NONE = {"committed_offset": -1, "committed_leader_epoch": -1, "metadata": "", "
 def handle(request: Request) -> dict[str, Any]:
     body = request.body
     if request.version >= _GROUPS_VERSION:
-        return {"groups": [_group(request, group.group_id, group.topics) for group in body.groups]}
-    return _group(request, body.group_id, body.topics)
+        return {"groups": [_group(request, group, group.topics) for group in body.groups]}
+    return _group(request, body, body.topics)
 
 
-def _group(request: Request, group_id: str, topics: Any) -> dict[str, Any]:
+def _group(request: Request, group: Any, topics: Any) -> dict[str, Any]:
+    group_id = group.group_id
     try:
         check_group(request, Operation.DESCRIBE, group_id)
-        found = _all(request, group_id) if topics is None else _some(request, group_id, topics)
+        found = _all(request, group) if topics is None else _some(request, group, topics)
     except KafkaError as error:
         return {"group_id": group_id, "error_code": error.code, "topics": _refused(request, topics, error)}
     return {"group_id": group_id, "error_code": 0, "topics": found}
@@ -54,7 +56,7 @@ def _refused(request: Request, topics: Any, error: KafkaError) -> list[dict[str,
     ]
 
 
-def _some(request: Request, group_id: str, topics: Iterable[Any]) -> list[dict[str, Any]]:
+def _some(request: Request, group: Any, topics: Iterable[Any]) -> list[dict[str, Any]]:
     answers = []
     for topic in topics:
         answer: dict[str, Any] = {"name": topic.name}
@@ -65,11 +67,11 @@ def _some(request: Request, group_id: str, topics: Iterable[Any]) -> list[dict[s
                 {**_NONE, "partition_index": index, "error_code": error.code} for index in topic.partition_indexes
             ]
         else:
-            found = _fetch(request, group_id, [(topic.name, index) for index in topic.partition_indexes])
+            found = _fetch(request, group, [(topic.name, index) for index in topic.partition_indexes])
             answer["partitions"] = [_partition(index, found[topic.name, index]) for index in topic.partition_indexes]
         answers.append(answer)
     if not answers:
-        _fetch(request, group_id, [])  # whether the group is ours
+        _fetch(request, group, [])  # whether the group is ours
     return answers
 
 
@@ -78,8 +80,8 @@ def _check(request: Request, name: str) -> None:
         raise TopicAuthorizationError()
 
 
-def _all(request: Request, group_id: str) -> list[dict[str, Any]]:
-    found = _fetch(request, group_id, None)
+def _all(request: Request, group: Any) -> list[dict[str, Any]]:
+    found = _fetch(request, group, None)
     by_topic: dict[str, list[dict[str, Any]]] = {}
     for (name, index), committed in found.items():
         if allows_topic(request, Operation.DESCRIBE, name):
@@ -88,10 +90,15 @@ def _all(request: Request, group_id: str) -> list[dict[str, Any]]:
 
 
 def _fetch(
-    request: Request, group_id: str, partitions: Iterable[PartitionKey] | None
+    request: Request, group: Any, partitions: Iterable[PartitionKey] | None
 ) -> dict[PartitionKey, CommittedOffset | type[KafkaError] | None]:
     require_stable = bool(getattr(request.body, "require_stable", False))
-    return request.context.broker.groups.offsets.fetch(group_id, partitions, require_stable=require_stable)
+    return request.context.broker.groups.offsets.fetch(
+        group.group_id,
+        partitions,
+        require_stable=require_stable,
+        member=(getattr(group, "member_id", None), getattr(group, "member_epoch", -1)),
+    )
 
 
 def _partition(index: int, committed: CommittedOffset | type[KafkaError] | None) -> dict[str, Any]:

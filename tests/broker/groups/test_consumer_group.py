@@ -153,7 +153,7 @@ def test_who_may_commit_and_fetch() -> None:
     join(w, "a")
     w.group.check_commit("a", None, 1)
     w.group.check_commit("", None, -1, transactional=True)
-    w.group.check_fetch("", -1)
+    w.group.check_fetch(None, -1)
     w.group.check_fetch("a", 1)
     for member, epoch, error in (
         ("a", 0, StaleMemberEpochError),

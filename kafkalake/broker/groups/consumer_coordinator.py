@@ -1,0 +1,108 @@
+"""The coordinator of groups of the consumer protocol (KIP-848): heartbeats, what is shown of groups, and news of topics.
+
+Beside `groups.coordinator`, which carries out what groups decide. A group moves from the classic protocol to this one with the
+first member that joins it while it is empty, and its committed offsets stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from kafkalake.broker.coordination.shards import NAME_BYTES_MAX
+from kafkalake.broker.groups.classic import ClassicGroup
+from kafkalake.broker.groups.classic_state import State
+from kafkalake.broker.groups.consumer import ConsumerGroup
+from kafkalake.broker.groups.consumer_checks import check_request
+from kafkalake.broker.groups.consumer_requests import (
+    JOIN_EPOCH,
+    ConsumerGroupDescription,
+    HeartbeatRequest,
+    HeartbeatResult,
+)
+from kafkalake.broker.groups.coordinator import GroupCoordinator
+from kafkalake.broker.groups.table import GroupEntry
+from kafkalake.errors import CoordinatorNotAvailableError, GroupIdNotFoundError, InvalidRequestError, KafkaError
+
+
+class ConsumerGroups:
+    """Groups of the consumer protocol among the coordinator's."""
+
+    def __init__(self, coordinator: GroupCoordinator) -> None:
+        self._coordinator = coordinator
+        self._table = coordinator.table
+
+    def heartbeat(self, group_id: str, request: HeartbeatRequest, reply: Callable[[HeartbeatResult], None]) -> None:
+        """ConsumerGroupHeartbeat: join, stay, leave. Answered when what it changes is durable."""
+        try:
+            if not group_id.strip():
+                raise InvalidRequestError("GroupId can't be empty.")
+            check_request(request)
+            _check_names(request)
+            partition = self._table.check(group_id)
+            entry = self._entry(group_id, partition, joins=request.member_epoch == JOIN_EPOCH)
+        except KafkaError as error:
+            reply(HeartbeatResult(type(error), message=str(error)))
+            return
+        assert isinstance(entry.group, ConsumerGroup)
+
+        def answered(result: HeartbeatResult) -> None:
+            reply(result)
+            if result.error is not None:
+                self._take_back(entry)
+
+        entry.group.heartbeat(request, answered)
+        self._coordinator.carry_out(entry)
+
+    def _entry(self, group_id: str, partition: int, *, joins: bool) -> GroupEntry:
+        """The group, which the first member makes one of this protocol. Raises `GroupIdNotFoundError`."""
+        if not joins:
+            return self._existing(group_id)
+        entry = self._table.find_or_create(group_id, partition)
+        if isinstance(entry.group, ClassicGroup):
+            if entry.group.state is State.DEAD:
+                raise CoordinatorNotAvailableError
+            if entry.group.state is not State.EMPTY:
+                raise GroupIdNotFoundError(f"Group {group_id} is not a consumer group.")
+            entry.group.die(CoordinatorNotAvailableError)
+            self._coordinator.carry_out(entry)
+            self._table.become_consumer_group(entry)
+        return entry
+
+    def _existing(self, group_id: str) -> GroupEntry:
+        entry = self._table.find(group_id)
+        if entry is None:
+            raise GroupIdNotFoundError(f"Group {group_id} not found.")
+        if not isinstance(entry.group, ConsumerGroup):
+            raise GroupIdNotFoundError(f"Group {group_id} is not a consumer group.")
+        return entry
+
+    def _take_back(self, entry: GroupEntry) -> None:
+        """The group's first member was refused, or could not be written: it is what it was before."""
+        group = entry.group
+        is_new = isinstance(group, ConsumerGroup) and not group.exists and group.is_vacant and not group.dead
+        if is_new and self._table.find(group.group_id) is entry:
+            self._table.become_classic(entry)
+
+    def describe(self, group_id: str) -> ConsumerGroupDescription:
+        """ConsumerGroupDescribe, one group. Raises `GroupIdNotFoundError`."""
+        self._table.check(group_id)
+        group = self._existing(group_id).group
+        assert isinstance(group, ConsumerGroup)
+        if not group.exists:
+            raise GroupIdNotFoundError(f"Group {group_id} not found.")
+        return group.describe()
+
+    def topics_changed(self, names: Iterable[str]) -> None:
+        """Topics came, went or have more partitions: groups that may read them look at their next heartbeat."""
+        changed = frozenset(names)
+        for entry in self._table:
+            group = entry.group
+            if isinstance(group, ConsumerGroup) and group.may_read(changed):
+                group.topics_changed()
+
+
+def _check_names(request: HeartbeatRequest) -> None:
+    """Names that go into the journal fit its formats."""
+    names = [request.member_id, request.client_id, request.client_host, request.group_instance_id, request.rack_id]
+    if any(len((name or "").encode()) > NAME_BYTES_MAX for name in names):
+        raise InvalidRequestError("A name is too long.")

@@ -1,0 +1,83 @@
+"""ConsumerGroupDescribe (69), versions 0-1: state, epochs and members of groups of the consumer protocol (KIP-848).
+
+GROUP_ID_NOT_FOUND for a group that is not there or is of the classic protocol: DescribeGroups shows that one. 1: whether a
+member is one of the classic protocol (KIP-1099), which none is here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kafkalake.broker.groups.assignors import Assignment
+from kafkalake.broker.groups.consumer_records import by_topic
+from kafkalake.broker.groups.consumer_requests import ConsumerGroupDescription, ConsumerMemberDescription
+from kafkalake.errors import KafkaError, TopicAuthorizationError
+from kafkalake.server.authorizer import Operation, Resource
+from kafkalake.server.group_lookup import GROUP_OPERATIONS, check_group
+from kafkalake.server.handlers.metadata import operation_bits
+from kafkalake.server.request import Request
+from kafkalake.server.topic_lookup import allows_topic
+
+_CONSUMER_MEMBER = 1
+
+
+def handle(request: Request) -> dict[str, Any]:
+    return {"groups": [_describe(request, group_id) for group_id in request.body.group_ids]}
+
+
+def _describe(request: Request, group_id: str) -> dict[str, Any]:
+    answer: dict[str, Any] = {"group_id": group_id}
+    try:
+        check_group(request, Operation.DESCRIBE, group_id)
+        group = request.context.broker.groups.consumers.describe(group_id)
+        _check_topics(request, group)
+    except KafkaError as error:
+        answer.update(error_code=error.code, error_message=str(error))
+        return answer
+    if request.body.include_authorized_operations:
+        answer["authorized_operations"] = operation_bits(request, GROUP_OPERATIONS, Resource.GROUP, group_id)
+    answer.update(
+        group_state=group.state,
+        group_epoch=group.epoch,
+        assignment_epoch=group.assignment_epoch,
+        assignor_name=group.assignor,
+        members=[_member(request, member) for member in group.members],
+    )
+    return answer
+
+
+def _check_topics(request: Request, group: ConsumerGroupDescription) -> None:
+    """A group is shown to those who may see all that its members subscribe to."""
+    for name in {name for member in group.members for name in member.topics}:
+        if not allows_topic(request, Operation.DESCRIBE, name):
+            raise TopicAuthorizationError(
+                "The group has described topic(s) that the client is not authorized to describe."
+            )
+
+
+def _member(request: Request, member: ConsumerMemberDescription) -> dict[str, Any]:
+    return {
+        "member_id": member.member_id,
+        "instance_id": member.group_instance_id,
+        "rack_id": member.rack_id,
+        "member_epoch": member.member_epoch,
+        "client_id": member.client_id,
+        "client_host": member.client_host,
+        "subscribed_topic_names": member.topics,
+        "subscribed_topic_regex": member.regex,
+        "assignment": _assignment(request, member.assignment),
+        "target_assignment": _assignment(request, member.target),
+        "member_type": _CONSUMER_MEMBER,
+    }
+
+
+def _assignment(request: Request, assignment: Assignment) -> dict[str, Any]:
+    """Partitions of topics that are there: a topic that was deleted has no name any more."""
+    topics = request.context.broker.topics
+    return {
+        "topic_partitions": [
+            {"topic_id": topic_id, "topic_name": topic.name, "partitions": partitions}
+            for topic_id, partitions in by_topic(assignment).items()
+            if (topic := topics.find_id(topic_id)) is not None
+        ]
+    }

@@ -1,0 +1,85 @@
+"""ConsumerGroupHeartbeat (68), versions 0-1: join, stay in and leave a group of the consumer protocol (KIP-848).
+
+- 0: a member that joins may leave it to the broker to choose its id. 1: the client chooses it, always (KIP-1082); regular
+  expressions of topics, matched here.
+- Answered when what it changes is durable. Null fields have not changed since the last heartbeat.
+"""
+
+from __future__ import annotations
+
+import base64
+import uuid
+
+from kafkalake.broker.groups.assignors import Assignment
+from kafkalake.broker.groups.consumer_records import by_topic
+from kafkalake.broker.groups.consumer_requests import JOIN_EPOCH, HeartbeatRequest, HeartbeatResult
+from kafkalake.errors import KafkaError, TopicAuthorizationError
+from kafkalake.server.authorizer import Operation
+from kafkalake.server.group_lookup import check_group, code_of
+from kafkalake.server.request import Request
+from kafkalake.server.topic_lookup import allows_topic
+
+_OWN_MEMBER_ID_VERSION = 1
+
+
+def handle(request: Request) -> None:
+    body = request.body
+
+    def reply(result: HeartbeatResult) -> None:
+        _reply(request, result)
+
+    try:
+        check_group(request, Operation.READ, body.group_id)
+        for name in body.subscribed_topic_names or ():
+            if not allows_topic(request, Operation.DESCRIBE, name):
+                raise TopicAuthorizationError()
+    except KafkaError as error:
+        reply(HeartbeatResult(type(error), message=str(error)))
+        return
+    member_id = body.member_id
+    if not member_id and body.member_epoch == JOIN_EPOCH and request.version < _OWN_MEMBER_ID_VERSION:
+        member_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    names = body.subscribed_topic_names
+    heartbeat = HeartbeatRequest(
+        member_id=member_id,
+        member_epoch=body.member_epoch,
+        client_id=request.client_id or "",
+        client_host=f"/{request.connection.address}",
+        group_instance_id=body.instance_id,
+        rack_id=body.rack_id,
+        rebalance_timeout_ms=body.rebalance_timeout,
+        topics=None if names is None else tuple(names),
+        regex=getattr(body, "subscribed_topic_regex", None),
+        assignor=body.server_assignor,
+        owned=_owned(body.topic_partitions),
+    )
+    request.context.broker.groups.consumers.heartbeat(body.group_id, heartbeat, reply)
+
+
+def _owned(topics: object) -> Assignment | None:
+    if topics is None:
+        return None
+    return frozenset((topic.topic_id, partition) for topic in topics for partition in topic.partitions)  # type: ignore[attr-defined]
+
+
+def _reply(request: Request, result: HeartbeatResult) -> None:
+    if result.error is not None:
+        request.reply({"error_code": code_of(result.error), "error_message": result.message or result.error.label})
+        return
+    assignment = None
+    if result.assignment is not None:
+        assignment = {
+            "topic_partitions": [
+                {"topic_id": topic_id, "partitions": partitions}
+                for topic_id, partitions in by_topic(result.assignment).items()
+            ]
+        }
+    request.reply(
+        {
+            "error_code": 0,
+            "member_id": result.member_id,
+            "member_epoch": result.member_epoch,
+            "heartbeat_interval": result.heartbeat_interval_ms,
+            "assignment": assignment,
+        }
+    )
