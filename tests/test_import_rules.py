@@ -15,6 +15,7 @@ LEAVES = {
     "config",
     "config_definitions",
     "config_setting",
+    "config_groups",
     "config_topics",
     "__init__",
     "__version__",

@@ -375,5 +375,3 @@ def test_the_broker_says_that_it_speaks_the_protocol(client: WireClient) -> None
         assert supported.get("group.version") == (None if version < 4 else (0, 1))
     keys = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
     assert (keys[68], keys[69]) == ((0, 1), (0, 1))
-
-

@@ -58,7 +58,7 @@ def updated(before: Subscription | None, request: HeartbeatRequest) -> Subscript
         request.client_id,
         request.client_host,
         old.topics if request.topics is None else tuple(sorted(set(request.topics))),
-        old.regex if request.regex is None else request.regex,
+        old.regex if request.regex is None else request.regex or None,
         old.rebalance_timeout_ms if request.rebalance_timeout_ms == -1 else request.rebalance_timeout_ms,
         old.assignor if request.assignor is None else request.assignor,
     )

@@ -145,7 +145,13 @@ class OffsetsAgainstModel(RuleBasedStateMachine):
             if kind == "commit":
                 state[key] = (value, position)
             elif kind == "remove":
-                state.pop(key, None)
+                state.pop(
+                    key, None
+                )  # and what open transactions would make of it (Kafka's OffsetMetadataManager.replay)
+                kept = {
+                    one: [commit for commit in commits if commit[0] != key] for one, commits in open_commits.items()
+                }
+                open_commits = {one: commits for one, commits in kept.items() if commits}
             elif kind == "pending":
                 open_commits.setdefault(who, []).append((key, value, position))
             else:
