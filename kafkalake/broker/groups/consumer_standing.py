@@ -36,6 +36,7 @@ from kafkalake.errors import (
     NonEmptyGroupError,
     StaleMemberEpochError,
     UnknownMemberIdError,
+    UnsupportedVersionError,
 )
 
 
@@ -143,6 +144,11 @@ class Standing:
         if transactional and member_epoch == -1 and not member_id and group_instance_id is None:
             return
         self._check_member(member_id, member_epoch)
+
+    def check_not_member(self, member_id: str) -> None:
+        """A client that does not know member epochs is no member. Raises `UnsupportedVersionError`."""
+        if member_id in self.state.subscriptions:
+            raise UnsupportedVersionError
 
     def check_fetch(self, member_id: str | None, member_epoch: int) -> None:
         """Whether who says this may fetch offsets (KIP-848: OffsetFetch from version 9 on); raises as `check_commit`."""

@@ -37,7 +37,6 @@ from kafkalake.errors import (
     MessageTooLargeError,
     OffsetMetadataTooLargeError,
     UnknownTopicOrPartitionError,
-    UnsupportedVersionError,
 )
 
 PartitionErrors: TypeAlias = dict[PartitionKey, ErrorClass | None]
@@ -130,13 +129,12 @@ class OffsetRequests:
         entry = self._table.find(request.group_id)
         transactional = request.producer is not None
         if entry is not None:
+            if isinstance(entry.group, ConsumerGroup) and not transactional and not request.knows_member_epochs:
+                entry.group.check_not_member(request.member_id)
             entry.group.check_commit(
                 request.member_id, request.group_instance_id, request.generation_id, transactional=transactional
             )
             self._coordinator.carry_out(entry)
-            is_member = isinstance(entry.group, ConsumerGroup) and not entry.group.is_vacant
-            if is_member and not transactional and not request.knows_member_epochs:
-                raise UnsupportedVersionError
         elif request.generation_id >= 0:
             raise IllegalGenerationError if transactional else GroupIdNotFoundError
 
