@@ -4,7 +4,8 @@
     ├── ConfigurationError            a setting that cannot be used (also InvalidConfigError at the Kafka door)
     ├── LakeError                     the lake on disk is not what it should be
     │   ├── CorruptSegmentError       bytes on disk that fail their checksum or their format: file and position
-    │   └── LeaseHeldError            another broker holds this lake and broker id
+    │   ├── LeaseHeldError            another broker holds this lake and broker id
+    │   └── SegmentsChangedError      segments that a job wanted to replace are not what they were
     ├── BrokerUnavailableError        no broker answers at the address (client side)
     └── KafkaError                    everything that has a Kafka error code; one class per code that we use
 
@@ -39,6 +40,10 @@ class CorruptSegmentError(LakeError):
 
 class LeaseHeldError(LakeError):
     """Another broker holds this lake and broker id."""
+
+
+class SegmentsChangedError(LakeError):
+    """Segments that a job wanted to replace were removed or replaced meanwhile; nothing was changed, it can look again."""
 
 
 class BrokerUnavailableError(KafkaLakeError):

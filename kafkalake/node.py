@@ -40,6 +40,7 @@ from kafkalake.clock import Clock, SystemClock
 from kafkalake.config import advertised_address
 from kafkalake.errors import KafkaLakeError, LeaseHeldError
 from kafkalake.group_publishing import GroupPublishing
+from kafkalake.job_changes import JobsWord, PartitionChanges
 from kafkalake.metadata import lease as leases
 from kafkalake.metadata import paths
 from kafkalake.metadata.delta import DeltaMetadataStore
@@ -237,12 +238,19 @@ class Node:
         leftovers = await self._blocking(
             lambda: broker.logs.clear((row.topic, index) for row in rows for index in range(row.partitions))
         )
+        changes = await self._blocking(lambda: store.load_job_changes(None))
+        by_jobs = JobsWord(self.broker_id, changes)
         expiration_ms = broker.config.producer_id_expiration_ms
         opening = []
         for row in rows:
             config = log_config(broker.topic_admin.topic_of(row).config, expiration_ms)
             opening.append(
-                [self._blocking(_opener(broker.logs, row.topic, index, config)) for index in range(row.partitions)]
+                [
+                    self._blocking(
+                        _opener(broker.logs, row.topic, index, config, by_jobs.of_partition(row.topic_id, index))
+                    )
+                    for index in range(row.partitions)
+                ]
             )
         for row, logs_of_topic in zip(rows, opening, strict=True):
             broker.topic_admin.serve_existing(row, await asyncio.gather(*logs_of_topic))
@@ -328,8 +336,10 @@ class Node:
         await self._in_time("release of the lease", self._blocking(lease.release), _RELEASE_TIMEOUT_S)
 
 
-def _opener(logs_below: LogDirectory, topic: str, index: int, config: Any) -> Callable[[], Any]:
-    return lambda: logs_below.open(topic, index, config)
+def _opener(
+    logs_below: LogDirectory, topic: str, index: int, config: Any, by_jobs: PartitionChanges
+) -> Callable[[], Any]:
+    return lambda: logs_below.open(topic, index, config, by_jobs.swapped, by_jobs.log_start_offset)
 
 
 def cluster_id(lake: Path) -> str:

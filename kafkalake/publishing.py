@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,11 @@ from kafkalake.broker.partition import Partition
 from kafkalake.broker.topics import Topics
 from kafkalake.clock import Clock
 from kafkalake.errors import KafkaLakeError
+from kafkalake.job_changes import JobsWord, PartitionChanges, PartitionKey
 from kafkalake.metadata import paths
 from kafkalake.metadata.publisher import Publisher, application_id, published_by, reconcile
 from kafkalake.metadata.schemas import PartitionRow, SegmentKey, SegmentRow, TopicPartition
-from kafkalake.metadata.store import MetadataStore, PublishedState
+from kafkalake.metadata.store import JobPosition, MetadataStore, PublishedState
 from kafkalake.storage.sealed_segment import SealedSegment
 
 logger = logging.getLogger(__name__)
@@ -52,6 +53,9 @@ class Publishing:
         self._under_way: asyncio.Future[bool] | None = None
         self.stable_offset: Callable[[Partition], int] = lambda partition: partition.log.last_stable_offset
         """What to say a partition's last stable offset is."""
+        self._interval_ms = 0
+        self._looked_at_ms = 0
+        self._jobs_read: JobPosition | None = None
 
     @property
     def publisher(self) -> Publisher:
@@ -61,6 +65,7 @@ class Publishing:
 
     async def start(self, interval_ms: int) -> None:
         """Find out where the last publish of this broker was."""
+        self._interval_ms = interval_ms
         version = await self._run_blocking(lambda: self._store.last_published_version(application_id(self._broker_id)))
         self._publisher = Publisher(self._broker_id, self._describe, last_version=version, interval_ms=interval_ms)
 
@@ -82,7 +87,7 @@ class Publishing:
         self._partitions.pop(key, None)
         self.publisher.dropped(key)
         for base_offset in partition.log.sealed_base_offsets:
-            self.publisher.removed(self._key(partition, base_offset))
+            self.publisher.removed(self._key(partition, base_offset, partition.log.generation_of(base_offset)))
 
     def _sealed(self, partition: Partition, segment: SealedSegment) -> None:
         """Any thread."""
@@ -90,7 +95,8 @@ class Publishing:
 
     def _removed(self, partition: Partition, base_offset: int) -> None:
         """Any thread."""
-        self._loop.call_soon_threadsafe(self.publisher.removed, self._key(partition, base_offset))
+        key = self._key(partition, base_offset, partition.log.generation_of(base_offset))
+        self._loop.call_soon_threadsafe(self.publisher.removed, key)
 
     # What goes to Delta.
 
@@ -99,6 +105,8 @@ class Publishing:
         looked_ms = self._clock.monotonic_ms()
         while True:
             await asyncio.sleep(_CHECK_INTERVAL_S)
+            if self._clock.monotonic_ms() - self._looked_at_ms >= self._interval_ms:
+                await self._look_for_jobs()
             if self.publisher.due(self._clock.monotonic_ms()):
                 await self._publish()
             if self._clock.monotonic_ms() - looked_ms >= _LOG_STARTS_INTERVAL_MS:
@@ -155,8 +163,50 @@ class Publishing:
         publisher.succeeded(self._clock.monotonic_ms())
         return True
 
+    # What jobs have done.
+
+    async def _look_for_jobs(self) -> None:
+        """See whether a job has changed sealed segments of this broker, and read from the new ones."""
+        self._looked_at_ms = self._clock.monotonic_ms()
+        partitions = {(str(each.topic.topic_id), each.index): each for each in self._partitions.values()}
+        try:
+            await self._run_blocking(lambda: self._take_job_changes(partitions))
+        except Exception as error:
+            logger.warning("changes by jobs not read, trying again error=%s", error)
+
+    def _take_job_changes(self, partitions: Mapping[PartitionKey, Partition]) -> None:
+        """Blocking, any thread."""
+        changes = self._store.load_job_changes(self._jobs_read)
+        if changes is None:
+            return
+        changed = [
+            partition
+            for key, by_jobs in JobsWord(self._broker_id, changes).partitions()
+            if (partition := partitions.get(key)) is not None and self._take(partition, by_jobs)
+        ]
+        self._jobs_read = changes.position
+        if changed:
+            self._loop.call_soon_threadsafe(self.publisher.republish)
+
+    def _take(self, partition: Partition, by_jobs: PartitionChanges) -> bool:
+        """Have a partition's log read what jobs have rewritten and begin where they say; whether that changed anything."""
+        log = partition.log
+        before = log.generations, log.log_start_offset
+        for foreign in log.take_swapped(by_jobs.swapped):
+            key = self._key(partition, foreign.base_offset, foreign.generation)
+            self._loop.call_soon_threadsafe(self.publisher.removed, key)
+        log.delete_records_before(min(by_jobs.log_start_offset, log.high_watermark))
+        if (log.generations, log.log_start_offset) == before:
+            return False
+        logger.info("segments swapped by a job partition=%s log_start=%d", partition.name, log.log_start_offset)
+        self._loop.call_soon_threadsafe(self.partition_moved, partition)
+        return True
+
     def reconcile(self, topics: Topics) -> None:
         """Blocking: compare the sealed segments on disk with Delta, and have the difference published."""
+        self._take_job_changes(
+            {(str(each.topic.topic_id), each.index): each for each in topics.partitions()}
+        )  # a job may have gone on since the logs were opened
         published = published_by(self._broker_id, self._store.load_segments())
         by_partition: dict[tuple[str, int], list[SegmentRow]] = {}
         for row in published:
@@ -179,12 +229,17 @@ class Publishing:
 
     def _sealed_rows(self, partition: Partition, published: list[SegmentRow]) -> list[SegmentRow]:
         """A partition's sealed segments: those that Delta knows as it knows them, the others by looking into their files."""
-        bases = set(partition.log.sealed_base_offsets)
-        known = {row.base_offset: row for row in published if row.generation == 0 and row.base_offset in bases}
+        log = partition.log
+        bases = set(log.sealed_base_offsets)
+        known = {
+            row.base_offset: row
+            for row in published
+            if row.base_offset in bases and row.generation == log.generation_of(row.base_offset)
+        }
         unknown = sorted(bases - known.keys())
-        rows = [row for row in published if row.generation > 0] + list(known.values())
+        rows = list(known.values())
         if unknown:
-            sealed = partition.log.sealed_segments(unknown[0])
+            sealed = log.sealed_segments(unknown[0])
             rows += [self._row(partition, each) for each in sealed if each.base_offset in unknown]
         return rows
 
@@ -208,8 +263,8 @@ class Publishing:
         )
 
     @staticmethod
-    def _key(partition: Partition, base_offset: int) -> SegmentKey:
-        return SegmentKey(str(partition.topic.topic_id), partition.index, base_offset, 0)
+    def _key(partition: Partition, base_offset: int, generation: int) -> SegmentKey:
+        return SegmentKey(str(partition.topic.topic_id), partition.index, base_offset, generation)
 
     def _row(self, partition: Partition, segment: SealedSegment) -> SegmentRow:
         return SegmentRow(

@@ -11,12 +11,13 @@ import contextlib
 import logging
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from kafkalake.clock import Clock
 from kafkalake.config import TopicConfig
 from kafkalake.storage.config import LogConfig
+from kafkalake.storage.generations import SwappedSegment
 from kafkalake.storage.log import Log
 from kafkalake.storage.open_files import OpenFiles
 
@@ -52,9 +53,22 @@ class LogDirectory:
         """Where a partition lies."""
         return self.root / f"{topic}-{index}"
 
-    def open(self, topic: str, index: int, config: LogConfig) -> Log:
-        """Open a partition's log, made if it is not there. Raises `KafkaStorageError`."""
-        return Log.open(str(self.path(topic, index)), config, self._clock, self._open_files.files, self._open_files)
+    def open(
+        self,
+        topic: str,
+        index: int,
+        config: LogConfig,
+        swapped: Sequence[SwappedSegment] = (),
+        log_start_offset: int = 0,
+    ) -> Log:
+        """Open a partition's log, made if it is not there, with what jobs have done to it. Raises `KafkaStorageError`.
+
+        swapped: segments that they have rewritten. log_start_offset: they have removed what lies below.
+        """
+        directory = str(self.path(topic, index))
+        log = Log.open(directory, config, self._clock, self._open_files.files, self._open_files, swapped)
+        log.delete_records_before(min(log_start_offset, log.high_watermark))
+        return log
 
     def retire(self, topic: str, topic_id: str, indices: Iterable[int]) -> list[Path]:
         """Take a deleted topic's directories out of the way; returns what is to be removed later."""

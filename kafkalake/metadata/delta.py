@@ -26,12 +26,14 @@ from kafkalake.metadata.delta_table import Change, OpenDeltaTable, TableDefiniti
 from kafkalake.metadata.group_offset_files import GroupOffsetFiles, newest_offsets
 from kafkalake.metadata.schemas import (
     BROKERS_SCHEMA,
+    CLEANING_SCHEMA,
     GROUP_OFFSETS_SCHEMA,
     PARTITIONS_SCHEMA,
     SEGMENTS_SCHEMA,
     TIMESTAMP,
     TOPICS_SCHEMA,
     BrokerRow,
+    CleaningRow,
     GroupOffsetRow,
     PartitionRow,
     SegmentKey,
@@ -41,7 +43,14 @@ from kafkalake.metadata.schemas import (
     to_table,
 )
 from kafkalake.metadata.segment_files import SegmentFiles
-from kafkalake.metadata.store import GroupOffsets, MetadataSnapshot, PartitionId, PublishedState
+from kafkalake.metadata.store import (
+    GroupOffsets,
+    JobChanges,
+    JobPosition,
+    MetadataSnapshot,
+    PartitionId,
+    PublishedState,
+)
 
 TABLE_DEFINITIONS = {
     # A broker renews its lease every ten seconds, for ever.
@@ -50,10 +59,14 @@ TABLE_DEFINITIONS = {
     paths.SEGMENTS: TableDefinition(SEGMENTS_SCHEMA, history="interval 2 days"),
     paths.PARTITIONS: TableDefinition(PARTITIONS_SCHEMA, history="interval 1 days", partition_by=("leader",)),
     paths.GROUP_OFFSETS: TableDefinition(GROUP_OFFSETS_SCHEMA, history="interval 7 days"),
+    paths.CLEANING: TableDefinition(CLEANING_SCHEMA, history="interval 7 days"),
     paths.TOPICS: TableDefinition(TOPICS_SCHEMA, history="interval 30 days"),
 }
 
-_Row = TypeVar("_Row", TopicRow, BrokerRow)
+_OPTIONAL = (paths.CLEANING,)
+"""Tables that lakes of earlier versions lack until a broker or a job writes to them."""
+
+_Row = TypeVar("_Row", TopicRow, BrokerRow, CleaningRow)
 
 
 class DeltaMetadataStore:
@@ -73,6 +86,7 @@ class DeltaMetadataStore:
         self._tables = {
             name: OpenDeltaTable(paths.table_path(self.lake, name), TABLE_DEFINITIONS[name], create=create)
             for name in paths.TABLES
+            if create or name not in _OPTIONAL or paths.table_path(self.lake, name).is_dir()
         }
         # For the broker of this store: what other writers say about where its partitions begin.
         self._published_version = -1
@@ -191,6 +205,54 @@ class DeltaMetadataStore:
             segments.extend(changes.segments_of(owners, rows))
         return MetadataSnapshot(found, partitions, segments)
 
+    # What jobs do to sealed segments.
+
+    def swap_segments(self, old: Sequence[SegmentRow], new: Sequence[SegmentRow]) -> int:
+        segments = self._tables[paths.SEGMENTS]
+        with self._locks[paths.SEGMENTS]:
+            segments.refresh()
+            self._commit(segments, lambda: self._segment_files.swap_for(old, new), durable=True)
+            return segments.version
+
+    def update_cleaning(self, updates: Sequence[CleaningRow]) -> int:
+        with self._locks[paths.CLEANING]:
+            if paths.CLEANING not in self._tables:
+                path, definition = paths.table_path(self.lake, paths.CLEANING), TABLE_DEFINITIONS[paths.CLEANING]
+                self._tables[paths.CLEANING] = OpenDeltaTable(path, definition, create=True)
+        self._replace_rows(paths.CLEANING, CleaningRow, lambda rows: changes.with_cleaning(rows, updates))
+        return self._tables[paths.CLEANING].version
+
+    def load_cleaning(self) -> list[CleaningRow]:
+        return self._load(paths.CLEANING, CleaningRow) if paths.CLEANING in self._tables else []
+
+    def stamp_partitions(self, leader: int) -> None:
+        cleaning = self.load_cleaning()
+        partitions = self._tables[paths.PARTITIONS]
+        segments = self._tables[paths.SEGMENTS]
+        with self._locks[paths.PARTITIONS], self._locks[paths.SEGMENTS]:
+            segments.refresh()
+            partitions.refresh()
+            self._commit(partitions, lambda: _stamp(partitions, leader, cleaning, segments.version))
+
+    def load_job_changes(self, since: JobPosition | None) -> JobChanges | None:
+        segments, cleaning = self._tables[paths.SEGMENTS], self._tables[paths.CLEANING]
+        with self._locks[paths.SEGMENTS], self._locks[paths.CLEANING]:
+            for table in (segments, cleaning):
+                if table.has_newer_version():
+                    table.refresh()
+            if since is not None and (segments.version, cleaning.version) == (
+                since.segments_version,
+                since.cleaning_version,
+            ):
+                return None
+            files = frozenset(file.path for file in segments.files())
+            swapped = self._segment_files.rewritten(since.files if since is not None else ())
+            return JobChanges(
+                swapped,
+                from_table(CleaningRow, cleaning.read()),
+                JobPosition(segments.version, cleaning.version, files),
+            )
+
     # Committed offsets of groups.
 
     def publish_group_offsets(self, offsets: GroupOffsets) -> int:
@@ -213,9 +275,9 @@ class DeltaMetadataStore:
         return GroupOffsets(from_table(GroupOffsetRow, rows), positions)
 
     def maintain(self) -> None:
-        for name in paths.TABLES:
+        for name, table in self._tables.items():
             with self._locks[name]:
-                self._tables[name].maintain()
+                table.maintain()
 
     def close(self) -> None:
         self._tables.clear()
@@ -318,6 +380,19 @@ def _log_starts_change(partitions: OpenDeltaTable, log_starts: Mapping[Partition
         if raised != rows:
             return Change(add=[to_table(PARTITIONS_SCHEMA, raised)], remove=[file], partition=file.partition)
     return None
+
+
+def _stamp(
+    partitions: OpenDeltaTable, leader: int, cleaning: Sequence[CleaningRow], segments_version: int
+) -> Change | None:
+    """Replace a leader's rows by ones that name this version of `segments`; what else they say stays."""
+    of_leader = {"leader": str(leader)}
+    replaced = [file for file in partitions.files() if file.partition == of_leader]
+    rows = [row for file in replaced for row in from_table(PartitionRow, partitions.rows(file))]
+    stamped = changes.stamped(rows, cleaning, segments_version)
+    if stamped == rows:
+        return None
+    return Change(add=[to_table(PARTITIONS_SCHEMA, stamped)], remove=replaced, partition=of_leader)
 
 
 def _sorted_segments(table: pa.Table, topic: str | None) -> list[SegmentRow]:

@@ -10,10 +10,25 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from kafkalake.clock import Clock, SystemClock
-from kafkalake.errors import LakeError
+from kafkalake.errors import LakeError, SegmentsChangedError
 from kafkalake.metadata import changes
-from kafkalake.metadata.schemas import BrokerRow, GroupOffsetRow, PartitionRow, SegmentKey, SegmentRow, TopicRow
-from kafkalake.metadata.store import GroupOffsets, MetadataSnapshot, PartitionId, PublishedState
+from kafkalake.metadata.schemas import (
+    BrokerRow,
+    CleaningRow,
+    GroupOffsetRow,
+    PartitionRow,
+    SegmentKey,
+    SegmentRow,
+    TopicRow,
+)
+from kafkalake.metadata.store import (
+    GroupOffsets,
+    JobChanges,
+    JobPosition,
+    MetadataSnapshot,
+    PartitionId,
+    PublishedState,
+)
 
 _Segments = dict[SegmentKey, SegmentRow]
 
@@ -32,6 +47,7 @@ class MemoryMetadataStore:
         self._group_offsets: list[tuple[int, list[GroupOffsetRow]]] = [(self._clock.now_ms(), [])]
         self._group_positions: dict[int, int] = {}
         self._raised = False
+        self._cleaning: list[list[CleaningRow]] = [[]]
         self.fail_next: list[Exception] = []
 
     def load_topics(self) -> list[TopicRow]:
@@ -145,6 +161,47 @@ class MemoryMetadataStore:
                 owners = [row for row in partitions if row.segments_version == segments_version]
                 segments.extend(changes.segments_of(owners, _sorted(self._segments[segments_version])))
             return MetadataSnapshot(found, partitions, segments)
+
+    def swap_segments(self, old: Sequence[SegmentRow], new: Sequence[SegmentRow]) -> int:
+        with self._lock:
+            self._fail()
+            segments = dict(self._segments[-1])
+            for row in old:
+                found = segments.pop(row.key, None)
+                if found is None or not found.same_content(row):
+                    raise SegmentsChangedError(f"{row.topic}-{row.partition}: segment {row.base_offset} was changed")
+            segments.update({row.key: row for row in new})
+            self._segments.append(segments)
+            return len(self._segments) - 1
+
+    def update_cleaning(self, updates: Sequence[CleaningRow]) -> int:
+        with self._lock:
+            self._fail()
+            rows = changes.with_cleaning(self._cleaning[-1], updates)
+            if rows != self._cleaning[-1]:
+                self._cleaning.append(rows)
+            return len(self._cleaning) - 1
+
+    def load_cleaning(self) -> list[CleaningRow]:
+        with self._lock:
+            return list(self._cleaning[-1])
+
+    def stamp_partitions(self, leader: int) -> None:
+        with self._lock:
+            rows = self._partitions[-1][1]
+            of_leader = [row for row in rows if row.leader == leader]
+            stamped = changes.stamped(of_leader, self._cleaning[-1], len(self._segments) - 1)
+            if stamped != of_leader:
+                others = [row for row in rows if row.leader != leader]
+                self._partitions.append((self._clock.now_ms(), [*others, *stamped]))
+
+    def load_job_changes(self, since: JobPosition | None) -> JobChanges | None:
+        with self._lock:
+            position = JobPosition(len(self._segments) - 1, len(self._cleaning) - 1, frozenset())
+            if position == since:
+                return None
+            swapped = [row for row in self._segments[-1].values() if row.generation > 0]
+            return JobChanges(swapped, list(self._cleaning[-1]), position)
 
     def publish_group_offsets(self, offsets: GroupOffsets) -> int:
         with self._lock:

@@ -25,7 +25,8 @@ BROKERS = "brokers"
 PARTITIONS = "partitions"
 SEGMENTS = "segments"
 GROUP_OFFSETS = "group_offsets"
-TABLES = (BROKERS, SEGMENTS, PARTITIONS, GROUP_OFFSETS, TOPICS)
+CLEANING = "cleaning"
+TABLES = (BROKERS, SEGMENTS, PARTITIONS, GROUP_OFFSETS, CLEANING, TOPICS)
 """The Delta tables in the order in which they are created."""
 
 JOB_RUNS = "job_runs"

@@ -102,6 +102,10 @@ class Publisher:
         self._sealed.pop(key, None)
         self._removed[key] = None  # also when it was not published yet: a publish that failed may have done half
 
+    def republish(self) -> None:
+        """A job has changed `segments`: the rows have to name its new version, whether or not any moves."""
+        self._dropped = True
+
     # What the broker asks.
 
     @property

@@ -92,6 +92,18 @@ GROUP_OFFSETS_SCHEMA = pa.schema(
     ]
 )
 
+CLEANING_SCHEMA = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("topic_id", pa.string()),
+        ("partition", pa.int32()),
+        ("log_start_offset", pa.int64()),
+        ("cleaned_offset", pa.int64()),
+        ("generation", pa.int32()),
+        ("updated_at", TIMESTAMP),
+    ]
+)
+
 
 class TopicPartition(NamedTuple):
     """A partition, named as Kafka names it."""
@@ -216,14 +228,35 @@ class GroupOffsetRow:
     journal_offset: int
 
 
-Row = TypeVar("Row", TopicRow, BrokerRow, PartitionRow, SegmentRow, GroupOffsetRow)
+@dataclass(frozen=True, slots=True)
+class CleaningRow:
+    """What jobs have decided on a partition: never goes back.
+
+    Offsets below `log_start_offset` are removed; those below `cleaned_offset` were compacted (Kafka's first dirty offset);
+    `generation` is the highest that a job has used.
+    """
+
+    topic: str
+    topic_id: str
+    partition: int
+    log_start_offset: int = 0
+    cleaned_offset: int = 0
+    generation: int = 0
+    updated_at_ms: int = 0
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.topic_id, self.partition
+
+
+Row = TypeVar("Row", TopicRow, BrokerRow, PartitionRow, SegmentRow, GroupOffsetRow, CleaningRow)
 
 # Producers may send any int64 as a timestamp; microseconds in an int64 hold a thousandth of that range.
 _TIMESTAMP_MS_MAX = (2**63 - 1) // 1000
 
 
 def to_table(
-    schema: pa.Schema, rows: Sequence[TopicRow | BrokerRow | PartitionRow | SegmentRow | GroupOffsetRow]
+    schema: pa.Schema, rows: Sequence[TopicRow | BrokerRow | PartitionRow | SegmentRow | GroupOffsetRow | CleaningRow]
 ) -> pa.Table:
     """`rows` as an Arrow table of exactly `schema`. Timestamps beyond microseconds' range are clamped to it."""
     return pa.Table.from_arrays([_to_column(field, rows) for field in schema], schema=schema)

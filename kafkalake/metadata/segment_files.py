@@ -7,10 +7,12 @@ at most `FILE_ROWS` rows, which bounds what one removal rewrites (about 0.3 MB).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from kafkalake.errors import SegmentsChangedError
 from kafkalake.metadata.delta_table import Change, DataFile, OpenDeltaTable
 from kafkalake.metadata.schemas import SEGMENTS_SCHEMA, SegmentKey, SegmentRow, from_table, segment_keys, to_table
 from kafkalake.metadata.store import PublishedState
@@ -48,7 +50,7 @@ class SegmentFiles:
                 obsolete[file.path] = gone
         if not added and not obsolete:
             return None
-        return self._rewrite(obsolete, added.values(), state)
+        return self._rewrite(obsolete, added.values(), [(state.app_id, state.version)])
 
     def removal_of(self, keys: Collection[SegmentKey]) -> Change | None:
         """The commit that takes rows out; None when none of them is there."""
@@ -67,7 +69,39 @@ class SegmentFiles:
             add=[kept.slice(start, FILE_ROWS) for start in range(0, kept.num_rows, FILE_ROWS)], remove=replaced
         )
 
-    def _rewrite(self, obsolete: dict[str, set[int]], added: Collection[SegmentRow], state: PublishedState) -> Change:
+    def swap_for(self, old: Collection[SegmentRow], new: Collection[SegmentRow]) -> Change:
+        """The commit that puts `new` in place of `old`.
+
+        Raises `SegmentsChangedError` where a row of `old` is not there any more as it was: nothing is changed then.
+        """
+        missing = {row.key: row for row in old}
+        obsolete: dict[str, set[int]] = {}
+        for file in self._table.files():
+            here = self._keys(file)
+            for key in missing.keys() & here.keys():
+                if self._row(file, here[key]).same_content(missing[key]):
+                    del missing[key]
+                    obsolete.setdefault(file.path, set()).add(here[key])
+        if missing:
+            row = next(iter(missing.values()))
+            raise SegmentsChangedError(
+                f"{row.topic}-{row.partition}: the segment with offsets [{row.base_offset}, {row.next_offset}) was "
+                "removed or replaced meanwhile"
+            )
+        return self._rewrite(obsolete, new, [])
+
+    def rewritten(self, known: Collection[str]) -> list[SegmentRow]:
+        """The segments of a generation above 0 in files that are not in `known`."""
+        tables = [self._table.rows(file) for file in self._table.files() if file.path not in known]
+        found = [table.filter(pc.greater(table.column("generation"), 0)) for table in tables]
+        return [row for table in found if table.num_rows for row in from_table(SegmentRow, table)]
+
+    def _rewrite(
+        self,
+        obsolete: dict[str, set[int]],
+        added: Collection[SegmentRow],
+        transactions: Sequence[tuple[str, int]],
+    ) -> Change:
         """Add a file with `added` and what is left of the files that lose rows or are small and too many."""
         files = self._table.files()
         replaced = [file for file in files if file.path in obsolete]
@@ -78,7 +112,7 @@ class SegmentFiles:
         return Change(
             add=[rows.slice(start, FILE_ROWS) for start in range(0, rows.num_rows, FILE_ROWS)],
             remove=replaced,
-            transactions=[(state.app_id, state.version)],
+            transactions=transactions,
         )
 
     def _keys(self, file: DataFile) -> dict[SegmentKey, int]:

@@ -22,7 +22,15 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from kafkalake.metadata.schemas import BrokerRow, GroupOffsetRow, PartitionRow, SegmentKey, SegmentRow, TopicRow
+from kafkalake.metadata.schemas import (
+    BrokerRow,
+    CleaningRow,
+    GroupOffsetRow,
+    PartitionRow,
+    SegmentKey,
+    SegmentRow,
+    TopicRow,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +74,25 @@ class GroupOffsets:
 
 PartitionId = tuple[str, int]
 """(topic id, partition): the partition of this very topic, not of one that has its name later."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobPosition:
+    """Up to where a reader of `load_job_changes` has read; `files` of `segments` it has looked into."""
+
+    segments_version: int
+    cleaning_version: int
+    files: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class JobChanges:
+    """What jobs have done since `JobPosition`: `swapped` rows of `segments` with a generation above 0, and the `cleaning`
+    table. Both may repeat what was said before."""
+
+    swapped: Sequence[SegmentRow]
+    cleaning: Sequence[CleaningRow]
+    position: JobPosition
 
 
 class MetadataStore(Protocol):
@@ -148,6 +175,32 @@ class MetadataStore(Protocol):
 
     def load_snapshot(self, version: int | None = None, timestamp_ms: int | None = None) -> MetadataSnapshot:
         """Partitions and the segments that belong to them: now, at a version of `partitions`, or at a time."""
+        ...
+
+    def swap_segments(self, old: Sequence[SegmentRow], new: Sequence[SegmentRow]) -> int:
+        """Put `new` in place of `old` in one commit; returns the version of `segments` that says so.
+
+        Raises `SegmentsChangedError` where any of `old` is not there (any more): then nothing is changed.
+        """
+        ...
+
+    def update_cleaning(self, updates: Sequence[CleaningRow]) -> int:
+        """Say what a job has decided on partitions: the version of `cleaning` that says so. Nothing in it ever goes back."""
+        ...
+
+    def load_cleaning(self) -> list[CleaningRow]:
+        """What jobs have decided on partitions; none in a lake that no job has worked on."""
+        ...
+
+    def stamp_partitions(self, leader: int) -> None:
+        """Have a leader's rows of `partitions` name the newest version of `segments` and the log starts of `cleaning`.
+
+        For jobs, while that broker does not run: one that runs publishes itself.
+        """
+        ...
+
+    def load_job_changes(self, since: JobPosition | None) -> JobChanges | None:
+        """What jobs have done since then, or ever; None where no table has changed. Costs next to nothing then."""
         ...
 
     def publish_group_offsets(self, offsets: GroupOffsets) -> int:

@@ -4,8 +4,9 @@ Live: sealed segments from Delta, then what lies beyond them in the partition's 
 The broker writes `state` when a record is acknowledged, so a query that starts afterwards sees it, and no broker need run.
 
     1. `segments` is read from Delta         what retention removes meanwhile lies below the log start, read next
-    2. `state` is read                       what is below the high watermark was in a file before that was written
-    3. the directory is listed               so every such file is found here
+    2. `cleaning` is read                    how far jobs have removed the beginning, also while no broker runs
+    3. `state` is read                       what is below the high watermark was in a file before that was written
+    4. the directory is listed               so every such file is found here
 
 As of a version: offsets and segments that were published together; records that were in the active segment then are
 read from where they are now, for a log is only ever appended to.
@@ -18,6 +19,7 @@ import re
 import socket
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 
 from kafkalake.errors import LakeError, UnknownTopicOrPartitionError
@@ -102,6 +104,9 @@ def take_snapshot(options: ReadOptions) -> list[PartitionSnapshot]:
     for topic, partitions in wanted_partitions(options, topics):
         leaders = {row.partition: row for row in rows if row.topic_id == topic.topic_id}
         now = _by_partition(store.load_segments(topic.topic), topic)
+        starts = {
+            row.partition: row.log_start_offset for row in store.load_cleaning() if row.topic_id == topic.topic_id
+        }
         then: dict[int, list[SegmentRow]] = {}
         if as_of:
             then = _by_partition(store.load_segments(topic.topic, options.version, options.as_of_ms), topic)
@@ -113,7 +118,8 @@ def take_snapshot(options: ReadOptions) -> list[PartitionSnapshot]:
                     continue
                 snapshot = _partition_then(lake, topic, row, then.get(partition, []), sealed, options.isolation)
             else:
-                snapshot = _partition_now(lake, topic.topic, partition, row, sealed, options.isolation)
+                start = starts.get(partition, 0)
+                snapshot = _partition_now(lake, topic.topic, partition, row, sealed, options.isolation, start)
             snapshots.append(snapshot)
     return snapshots
 
@@ -172,7 +178,13 @@ def _by_partition(rows: Iterable[SegmentRow], topic: TopicRow) -> dict[int, list
 
 
 def _partition_now(
-    lake: Path, topic: str, partition: int, row: PartitionRow | None, sealed: Sequence[SegmentRow], isolation: str
+    lake: Path,
+    topic: str,
+    partition: int,
+    row: PartitionRow | None,
+    sealed: Sequence[SegmentRow],
+    isolation: str,
+    removed_before: int,
 ) -> PartitionSnapshot:
     directory = live_directory(lake, topic, partition, row)
     if directory is None:
@@ -210,7 +222,12 @@ def _partition_then(
             f"{topic.topic}-{row.partition}: the version asked for needs {gone}, which retention, compaction or the "
             "deletion of the topic has removed since"
         )
-    segments = _joined(segments, [_from_row(lake, segment) for segment in now])
+    row_end = segments[-1].next_offset if segments else 0
+    # What was not sealed then and is rewritten by now may lack records of that time; its old file is listed while it is kept.
+    unchanged = takewhile(
+        lambda segment: segment.generation == 0, (each for each in now if each.base_offset >= row_end)
+    )
+    segments = _joined(segments, [_from_row(lake, segment) for segment in unchanged])
     directory = _directory(lake, topic.topic, row.partition, row)
     if directory is not None:
         segments += _listed(directory, read_state(directory), segments[-1].next_offset if segments else 0)

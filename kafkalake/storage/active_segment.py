@@ -62,8 +62,9 @@ class ActiveSegment(Segment):
         *,
         index_interval_bytes: int,
         earlier_max_timestamp: int,
+        generation: int = 0,
     ) -> None:
-        super().__init__(directory, base_offset, open_files)
+        super().__init__(directory, base_offset, open_files, generation)
         self.content = SegmentContent(next_offset=base_offset)
         self.created_ms = 0
         self.first_timestamp = -1

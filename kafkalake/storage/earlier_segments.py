@@ -10,6 +10,7 @@ it is, and reads of it are refused.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 
 from kafkalake.record.schema import footer
 from kafkalake.storage.active_segment import ActiveSegment, reset_txn_index
@@ -38,6 +39,7 @@ class EarlierSegments:
         *,
         bases: list[int],
         snapshots: list[int],
+        generations: Mapping[int, int],
     ) -> None:
         self._directory = directory
         self._config = config
@@ -45,6 +47,7 @@ class EarlierSegments:
         self._now_ms = now_ms
         self._bases = bases
         self._snapshots = snapshots
+        self._generations = generations
 
     def snapshot_at(self, offset: int) -> Snapshot:
         """Producers when the log ended at `offset`. Raises `OSError`."""
@@ -58,11 +61,14 @@ class EarlierSegments:
         first = max((number for number, base in enumerate(earlier) if base <= from_offset), default=0)
         _log.info("replaying producers: directory=%s from=%d to=%d", self._directory, from_offset, offset)
         for base in earlier[first:]:
-            segment = Segment(self._directory, base, self._open_files)
+            segment = self._segment(base)
             replay = Replay(base, 1 << 62, snapshot.producers, from_offset, LeaderEpochs(), self._now_ms)
             snapshot = after(snapshot, scan_segment(segment, replay, columns=0))
             segment.forget()
         return Snapshot(offset, snapshot.producers, snapshot.max_timestamp, snapshot.max_timestamp_offset)
+
+    def _segment(self, base: int) -> Segment:
+        return Segment(self._directory, base, self._open_files, self._generations.get(base, 0))
 
     def _newest_snapshot(self, offset: int) -> Snapshot | None:
         for candidate in reversed(self._snapshots):
@@ -85,12 +91,14 @@ class EarlierSegments:
         first = sum(end < recovery_point for end in ends)
         snapshot = self.snapshot_at(self._bases[first])
         for base, end in zip(self._bases[first:-1], ends[first:], strict=True):
-            segment = Segment(self._directory, base, self._open_files)
+            segment = self._segment(base)
             replay = Replay(
                 base, self._config.index_interval_bytes, snapshot.producers, snapshot.offset, epochs, self._now_ms
             )
             found = scan_segment(segment, replay)
-            if found.content.next_offset == end:
+            if segment.generation:
+                pass  # a job has forced it to the disk before Delta named it
+            elif found.content.next_offset == end:
                 self._seal_again(base, snapshot, replay, found)
             else:
                 found = past_damage(segment, found, replay)
@@ -156,6 +164,7 @@ def resumed(
     snapshot: Snapshot,
     replay: Replay,
     found: SegmentScan,
+    generation: int = 0,
 ) -> ActiveSegment:
     """The segment with base offset `base` as it was when the messages that were found had been appended."""
     segment = ActiveSegment(
@@ -164,6 +173,7 @@ def resumed(
         open_files,
         index_interval_bytes=config.index_interval_bytes,
         earlier_max_timestamp=snapshot.max_timestamp,
+        generation=generation,
     )
     end = found.end if found.size >= FIRST_MESSAGE else 0
     segment.resume(end, found.content, replay.indexed_at, len(replay.aborted), 0)

@@ -14,7 +14,7 @@ import contextlib
 import logging
 import threading
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kafkalake.clock import Clock
@@ -27,6 +27,7 @@ from kafkalake.storage.config import LogConfig
 from kafkalake.storage.deleted_files import DeletedFiles
 from kafkalake.storage.durability import Durability
 from kafkalake.storage.files import REAL_FILES, Files, replace_file
+from kafkalake.storage.generations import SwappedSegment, with_swapped
 from kafkalake.storage.leader_epochs import LEADER_EPOCHS_FILE, encode_leader_epochs
 from kafkalake.storage.message_writer import CODECS, MESSAGE_BODY_BYTES, write_message
 from kafkalake.storage.open_files import OpenFiles
@@ -56,7 +57,14 @@ class Log:
     on_sealed: Callable[[SealedSegment], None]
     on_removed: Callable[[int], None]
 
-    def __init__(self, directory: str, config: LogConfig, clock: Clock, open_files: OpenFiles) -> None:
+    def __init__(
+        self,
+        directory: str,
+        config: LogConfig,
+        clock: Clock,
+        open_files: OpenFiles,
+        swapped: Sequence[SwappedSegment] = (),
+    ) -> None:
         self.directory = directory
         self.config = config
         self.on_sealed = lambda segment: None
@@ -68,7 +76,8 @@ class Log:
         self._deleted = DeletedFiles(clock, open_files)
         self._closed = False
         self._discard = False
-        self._load(Recovery(directory, config, clock, open_files).run())
+        self._swapped = tuple(sorted(swapped))
+        self._load(Recovery(directory, config, clock, open_files, self._swapped).run())
 
     @classmethod
     def open(
@@ -78,22 +87,28 @@ class Log:
         clock: Clock,
         files: Files = REAL_FILES,
         open_files: OpenFiles | None = None,
+        swapped: Sequence[SwappedSegment] = (),
     ) -> Log:
         """Open the log in `directory` (a path), made if it is not there, and recover it if it was not closed in order.
 
         The high watermark is the last one that was shown in `state`, not the log end: a leader advances it once its in-sync
-        replicas (itself, if alone) have what is there. Without `open_files` the log has its own over `files`. Raises
+        replicas (itself, if alone) have what is there. `swapped`: the segments that jobs have rewritten, as Delta names them;
+        they count in place of what they replace. Without `open_files` the log has its own over `files`. Raises
         KafkaStorageError.
         """
         try:
-            return cls(str(directory), config, clock, open_files if open_files is not None else OpenFiles(files))
+            files_open = open_files if open_files is not None else OpenFiles(files)
+            return cls(str(directory), config, clock, files_open, swapped)
         except OSError as error:
             raise _storage_error(str(directory), "open", error) from error
 
     def _load(self, recovered: Recovered) -> None:
         """Become what recovery found. Raises `OSError`."""
         state, directory = recovered.state, self.directory
-        self._segments = Segments(directory, self._open_files, recovered.listing.bases, recovered.active)
+        listing = recovered.listing
+        self._segments = Segments(directory, self._open_files, listing.bases, recovered.active, listing.generations)
+        for name in listing.superseded:
+            self._deleted.add(f"{directory}/{name}", self.config.file_delete_delay_ms)
         self._snapshots = Snapshots(directory, self._files, recovered.listing.snapshots)
         self._producers = recovered.producers
         self._epochs = recovered.epochs
@@ -154,6 +169,15 @@ class Log:
     def sealed_base_offsets(self) -> list[int]:
         """Base offsets of the sealed segments, growing; opens no file."""
         return list(self._segments.bases)
+
+    @property
+    def generations(self) -> Mapping[int, int]:
+        """Generations of the sealed segments that jobs have rewritten, by base offset."""
+        return self._segments.generations
+
+    def generation_of(self, base_offset: int) -> int:
+        """The generation of a sealed segment, also of one that was just removed: 0 as it was written, above 0 rewritten by a job."""
+        return self._segments.generations.get(base_offset, 0)
 
     def active_producers(self) -> int:
         """How many producer ids are remembered."""
@@ -407,10 +431,35 @@ class Log:
         end = self._log_end_offset if segments.active is None else segments.active.base_offset
         following = [*segments.bases[1:], end] if segments.bases else []
         for base in segments.remove_first(bisect_right(following, self._log_start_offset)):
-            for suffix in SUFFIXES:
-                self._deleted.add(f"{self.directory}/{file_name(base, suffix)}", self.config.file_delete_delay_ms)
+            self._delete_files(base, self.generation_of(base))
             self.on_removed(base)
         self._deleted.unlink_due()
+
+    def take_swapped(self, swapped: Sequence[SwappedSegment]) -> list[SwappedSegment]:
+        """Read these segments from now on in place of those that they replace, whose files go after `file.delete.delay.ms`.
+
+        What is read already is passed over. Returns those that are none of this log, because it begins behind them.
+        """
+        foreign = []
+        with self._lock:
+            for new in sorted(swapped):
+                if new.base_offset in self._segments.bases and self.generation_of(new.base_offset) >= new.generation:
+                    continue
+                old = self._segments.swap(new)
+                if old is None:
+                    foreign.append(new)
+                    self._delete_files(new.base_offset, new.generation)
+                    continue
+                self._swapped = with_swapped(self._swapped, new)
+                for segment in old:
+                    self._delete_files(segment.base_offset, segment.generation)
+            self._deleted.unlink_due()
+        return foreign
+
+    def _delete_files(self, base_offset: int, generation: int) -> None:
+        for suffix in SUFFIXES:
+            path = f"{self.directory}/{file_name(base_offset, suffix, generation)}"
+            self._deleted.add(path, self.config.file_delete_delay_ms)
 
     def remove_deleted_files(self) -> None:
         """Unlink files of removed segments that have waited for `file.delete.delay.ms`; rolling does it too."""
@@ -508,7 +557,7 @@ class Log:
             if self._epochs.truncate_end(offset):
                 self._save_epochs()
             self._write_state(self._high_watermark, self._last_stable_offset)
-            self._load(Recovery(self.directory, self.config, self._clock, self._open_files).run())
+            self._load(Recovery(self.directory, self.config, self._clock, self._open_files, self._swapped).run())
 
     def _drop(self, base_offset: int) -> None:
         for suffix in SUFFIXES:

@@ -24,7 +24,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
 
 from kafkalake.clock import Clock
@@ -33,12 +34,13 @@ from kafkalake.storage.active_segment import ActiveSegment
 from kafkalake.storage.config import LogConfig
 from kafkalake.storage.earlier_segments import EarlierSegments, after, past_damage, resumed, rewrite_indexes
 from kafkalake.storage.files import read_file, write_all
+from kafkalake.storage.generations import SwappedSegment, covering
 from kafkalake.storage.leader_epochs import LEADER_EPOCHS_FILE, LeaderEpochs, decode_leader_epochs
 from kafkalake.storage.open_files import OpenFiles
 from kafkalake.storage.producer_state import Producers
 from kafkalake.storage.replay import Replay
 from kafkalake.storage.scanner import SegmentScan, Stop, good_message_after, scan_segment
-from kafkalake.storage.segment import DATA_SUFFIX, FIRST_MESSAGE, SUFFIXES, Segment
+from kafkalake.storage.segment import DATA_SUFFIX, FIRST_MESSAGE, SUFFIXES, Segment, file_name, parse_name
 from kafkalake.storage.snapshot import SNAPSHOT_SUFFIX, Snapshot
 from kafkalake.storage.state import STATE_FILE, PartitionState, boot_id, load_state
 
@@ -47,11 +49,17 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Listing:
-    """Names in a partition's directory: base offsets of segments and offsets of snapshots, growing; and leftovers to remove."""
+    """Names in a partition's directory: base offsets of segments and offsets of snapshots, growing; and leftovers to remove.
+
+    generations: by base offset, of segments that a job has rewritten. superseded: files of segments that newer generations
+    have replaced; a query that was planned with them may still read.
+    """
 
     bases: list[int]
     snapshots: list[int]
     leftovers: list[str]
+    generations: dict[int, int] = field(default_factory=dict)
+    superseded: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -94,8 +102,34 @@ def list_directory(names: list[str]) -> Listing:
         elif suffix == "tmp":
             leftovers.append(name)
     known = set(bases)
+    # Files of other generations are a job's: whether they count, and what becomes of those that do not, Delta says.
     leftovers += [name for name in beside if int(name[:20]) not in known]
     return Listing(sorted(bases), sorted(snapshots), leftovers)
+
+
+def with_generations(listing: Listing, names: Iterable[str], swapped: Iterable[SwappedSegment]) -> Listing:
+    """What Delta says of rewritten segments applied to what a directory holds, whose names are `names`.
+
+    A rewritten segment whose file is missing is not believed: what it replaced may still be there.
+    """
+    there = set(names)
+    found = [each for each in swapped if file_name(each.base_offset, DATA_SUFFIX, each.generation) in there]
+    bases = [base for base in listing.bases if covering(found, base) is None]
+    old = []
+    for name in sorted(there):
+        parsed = parse_name(name)
+        if parsed is not None and parsed.suffix in SUFFIXES:
+            newer = covering(found, parsed.base_offset)
+            if newer is not None and parsed.generation < newer.generation:
+                old.append(name)
+    bases = sorted([*bases, *(each.base_offset for each in found)])
+    return Listing(
+        bases,
+        listing.snapshots,
+        [name for name in listing.leftovers if name not in old],
+        {each.base_offset: each.generation for each in found},
+        old,
+    )
 
 
 def decide_tail(
@@ -120,8 +154,16 @@ def decide_tail(
 class Recovery:
     """One partition's recovery; `run` returns what the log starts with. Raises `OSError`."""
 
-    def __init__(self, directory: str, config: LogConfig, clock: Clock, open_files: OpenFiles) -> None:
+    def __init__(
+        self,
+        directory: str,
+        config: LogConfig,
+        clock: Clock,
+        open_files: OpenFiles,
+        swapped: Sequence[SwappedSegment] = (),
+    ) -> None:
         self._directory = directory
+        self._swapped = swapped
         self._config = config
         self._open_files = open_files
         self._files = open_files.files
@@ -130,7 +172,10 @@ class Recovery:
     def run(self) -> Recovered:
         """Read the directory once, then decide."""
         self._files.make_directory(self._directory)
-        listing = list_directory(self._files.list(self._directory))
+        names = self._files.list(self._directory)
+        listing = list_directory(names)
+        if self._swapped:
+            listing = with_generations(listing, names, self._swapped)
         for name in listing.leftovers:
             with contextlib.suppress(OSError):
                 self._files.unlink(f"{self._directory}/{name}")
@@ -154,6 +199,7 @@ class Recovery:
             self._now_ms,
             bases=listing.bases,
             snapshots=listing.snapshots,
+            generations=listing.generations,
         )
 
     def _untouched(self, state: PartitionState, listing: Listing) -> bool:
@@ -183,7 +229,8 @@ class Recovery:
         earlier = self._earlier(listing)
         point = state.recovery_point if state is not None else 0
         snapshot = earlier.snapshot_at(base) if trusted else earlier.verify_from(point, epochs)
-        segment = Segment(self._directory, base, self._open_files)
+        generation = listing.generations.get(base, 0)
+        segment = Segment(self._directory, base, self._open_files, generation)
         replay = Replay(
             base, self._config.index_interval_bytes, snapshot.producers, snapshot.offset, epochs, self._now_ms
         )
@@ -193,7 +240,7 @@ class Recovery:
         rest = (
             segment.read_bytes(found.end, found.size - found.end).tobytes() if found.stop is Stop.END_OF_STREAM else b""
         )
-        active = resumed(self._directory, base, self._open_files, self._config, snapshot, replay, found)
+        active = resumed(self._directory, base, self._open_files, self._config, snapshot, replay, found, generation)
         footer_right = bool(rest) and rest == footer(active.blocks())
         follows = None
         if found.stop is not Stop.END_OF_FILE and not footer_right:

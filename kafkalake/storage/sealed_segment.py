@@ -38,4 +38,5 @@ def describe(segment: Segment, content: SegmentContent, size: int, sealed_at_ms:
         content.min_timestamp if content.min_timestamp >= 0 else None,
         content.max_timestamp if content.max_timestamp >= 0 else None,
         sealed_at_ms,
+        segment.generation,
     )

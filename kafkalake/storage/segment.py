@@ -6,6 +6,7 @@ is returned has passed its checksums; what has not raises `CorruptSegmentError` 
 
 from __future__ import annotations
 
+import re
 from functools import cached_property
 from typing import NamedTuple
 
@@ -44,18 +45,36 @@ class Messages(NamedTuple):
     end: int
 
 
-def file_name(base_offset: int, suffix: str = DATA_SUFFIX) -> str:
-    """20 digits and a suffix."""
-    return f"{base_offset:020d}{suffix}"
+class SegmentName(NamedTuple):
+    """What the name of a segment's file says. `generation` 0: as the log wrote it; a job that rewrites segments counts up."""
+
+    base_offset: int
+    generation: int
+    suffix: str
+
+
+_NAME = re.compile(r"(\d{20})(?:-([1-9]\d{0,9}))?(\.\w+)")
+
+
+def file_name(base_offset: int, suffix: str = DATA_SUFFIX, generation: int = 0) -> str:
+    """20 digits, `-` and the generation where it is not 0, and a suffix."""
+    return f"{base_offset:020d}-{generation}{suffix}" if generation else f"{base_offset:020d}{suffix}"
+
+
+def parse_name(name: str) -> SegmentName | None:
+    """The parts of a file name as `file_name` makes them, with any suffix of one part; None for another name."""
+    found = _NAME.fullmatch(name)
+    return SegmentName(int(found[1]), int(found[2] or 0), found[3]) if found else None
 
 
 class Segment:
     """A segment that is only read. Safe from several threads."""
 
-    def __init__(self, directory: str, base_offset: int, open_files: OpenFiles) -> None:
+    def __init__(self, directory: str, base_offset: int, open_files: OpenFiles, generation: int = 0) -> None:
         self.base_offset = base_offset
+        self.generation = generation
         self.directory = directory
-        self.path = f"{directory}/{file_name(base_offset)}"
+        self.path = self.path_of(DATA_SUFFIX)
         self._open_files = open_files
         self._end: int | None = None
         self.whole = False
@@ -69,7 +88,7 @@ class Segment:
 
     def path_of(self, suffix: str) -> str:
         """The path of the file with that suffix."""
-        return f"{self.directory}/{file_name(self.base_offset, suffix)}"
+        return f"{self.directory}/{file_name(self.base_offset, suffix, self.generation)}"
 
     def end(self) -> int:
         """Position where the messages end: before the footer of a sealed segment, else the end of the file. Raises `OSError`."""

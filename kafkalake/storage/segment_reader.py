@@ -13,7 +13,7 @@ from kafkalake.errors import CorruptSegmentError
 from kafkalake.record import layout as at
 from kafkalake.record.message_set import MessageSet
 from kafkalake.storage.open_files import OpenFiles
-from kafkalake.storage.segment import Segment
+from kafkalake.storage.segment import Segment, parse_name
 
 CHUNK_BYTES = 4 << 20
 
@@ -21,7 +21,10 @@ CHUNK_BYTES = 4 << 20
 def open_segment(path: str | os.PathLike[str], open_files: OpenFiles | None = None) -> Segment:
     """The segment at `path`, a file named by its base offset."""
     directory, name = os.path.split(os.fspath(path))
-    return Segment(directory or ".", int(name.partition(".")[0]), open_files or OpenFiles(limit=8))
+    parsed = parse_name(name)
+    if parsed is None:
+        raise ValueError(f"{name} is no name of a segment")
+    return Segment(directory or ".", parsed.base_offset, open_files or OpenFiles(limit=8), parsed.generation)
 
 
 def read_messages(

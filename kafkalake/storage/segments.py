@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 
 import numpy as np
@@ -20,6 +20,7 @@ from kafkalake.errors import CorruptSegmentError
 from kafkalake.record import layout as at
 from kafkalake.record.message_set import MessageSet
 from kafkalake.storage.active_segment import ActiveSegment
+from kafkalake.storage.generations import SwappedSegment
 from kafkalake.storage.open_files import OpenFiles
 from kafkalake.storage.producer_state import AbortedTransaction
 from kafkalake.storage.segment import Segment
@@ -62,22 +63,56 @@ class SegmentsInOrder:
 
 
 class Segments:
-    """Sealed segments and the active one. The log's lock is held to change it; reading needs none."""
+    """Sealed segments and the active one. The log's lock is held to change it; reading needs none.
 
-    def __init__(self, directory: str, open_files: OpenFiles, bases: list[int], active: ActiveSegment | None) -> None:
+    generations: of the sealed segments that a job has rewritten, by base offset; others have 0. A reader that looks at
+    `bases` from before a swap finds old files, which stay for a while, or new ones: each read is of one file.
+    """
+
+    def __init__(
+        self,
+        directory: str,
+        open_files: OpenFiles,
+        bases: list[int],
+        active: ActiveSegment | None,
+        generations: Mapping[int, int] | None = None,
+    ) -> None:
         self.bases = bases
         self.active = active
+        self.generations = dict(generations or {})
         self._directory = directory
         self._open_files = open_files
         self._known: dict[int, Segment] = {}
-        self._hints: dict[int, tuple[int, int]] = {}
+        self._hints: dict[int, tuple[str, int]] = {}
 
     def sealed(self, base_offset: int) -> Segment:
         """The sealed segment with that base offset."""
         segment = self._known.get(base_offset)
-        if segment is None:
-            segment = self._known[base_offset] = Segment(self._directory, base_offset, self._open_files)
+        generation = self.generations.get(base_offset, 0)
+        if segment is None or segment.generation != generation:
+            segment = Segment(self._directory, base_offset, self._open_files, generation)
+            self._known[base_offset] = segment
         return segment
+
+    def swap(self, new: SwappedSegment) -> list[Segment] | None:
+        """Read `new` in place of the sealed segments in its range; returns those, None where they are none of this log.
+
+        Its range must be that of whole sealed segments, but for those that were removed at the log's beginning.
+        """
+        end = self.active.base_offset if self.active is not None else new.next_offset
+        replaced = [base for base in self.bases if new.base_offset <= base < new.next_offset]
+        following = next((base for base in self.bases if base >= new.next_offset), end)
+        if not replaced or following != new.next_offset:
+            return None
+        if replaced[0] != new.base_offset and replaced[0] != self.bases[0]:
+            return None
+        old = [self.sealed(base) for base in replaced]
+        self.generations = {**self.generations, new.base_offset: new.generation}
+        self.bases = sorted({*self.bases}.difference(replaced) | {new.base_offset})
+        for base in replaced:
+            self._known.pop(base, None)
+        self._hints = {}
+        return old
 
     def in_order(self) -> SegmentsInOrder:
         """Every segment that holds messages, as it is now."""
@@ -124,22 +159,22 @@ class Segments:
         """Whole messages from the one that holds `offset`, which is below `end_offset`. Raises `CorruptSegmentError`, `OSError`."""
         segment = self.holding(offset)
         hint = self._hints.get(offset)
-        if hint is not None and hint[0] == segment.base_offset:
+        if hint is not None and hint[0] == segment.path:
             found = segment.read(hint[1], max_bytes, end_offset)
             if found is not None and found.messages.base_offset <= offset < found.messages.next_offset:
-                self._remember(found.messages.next_offset, hint[0], found.end)
+                self._remember(found.messages.next_offset, segment.path, found.end)
                 return found.messages
         found = segment.fetch(max(offset, segment.base_offset), max_bytes, end_offset)
         if found is None or found.messages.base_offset > offset:
             # Offsets run on without a gap, compaction or not: what is not there was lost.
             reason = f"acknowledged records from offset {offset} on are missing"
             raise CorruptSegmentError(segment.path, segment.end(), reason)
-        self._remember(found.messages.next_offset, segment.base_offset, found.end)
+        self._remember(found.messages.next_offset, segment.path, found.end)
         return found.messages
 
-    def _remember(self, offset: int, base_offset: int, position: int) -> None:
+    def _remember(self, offset: int, path: str, position: int) -> None:
         hints = self._hints
-        hints[offset] = (base_offset, position)
+        hints[offset] = (path, position)
         if len(hints) > _HINTS:
             with contextlib.suppress(StopIteration, KeyError, RuntimeError):  # another thread may be at it
                 del hints[next(iter(hints))]

@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kafkalake.storage.files import REAL_FILES, read_file
+from kafkalake.storage.generations import SwappedSegment
 from kafkalake.storage.leader_epochs import LEADER_EPOCHS_FILE, decode_leader_epochs
 from kafkalake.storage.open_files import OpenFiles
 from kafkalake.storage.producer_state import Producers
-from kafkalake.storage.recovery import Listing, list_directory
-from kafkalake.storage.segment import TIME_INDEX_SUFFIX, Segment, file_name
+from kafkalake.storage.recovery import Listing, list_directory, with_generations
+from kafkalake.storage.segment import TIME_INDEX_SUFFIX, Segment, parse_name
 from kafkalake.storage.snapshot import decode_snapshot, snapshot_path
 from kafkalake.storage.state import SLOT_BYTES, STATE_BYTES, STATE_FILE, PartitionState, decode_slot, decode_state
 from kafkalake.storage.verify_segment import Problem, SegmentVerifier, Verified, overlaps
@@ -93,6 +94,16 @@ def verify_partition(
     return check.problems
 
 
+def _swapped(segments: Iterable[PublishedSegment]) -> list[SwappedSegment]:
+    """The segments that jobs have rewritten, in order: those whose file's name has a generation."""
+    found = []
+    for row in segments:
+        name = parse_name(os.path.basename(row.path))
+        if name is not None and name.generation:
+            found.append(SwappedSegment(row.base_offset, row.next_offset, name.generation))
+    return sorted(found)
+
+
 class _PartitionCheck:
     def __init__(self, directory: Path) -> None:
         self.problems: list[Problem] = []
@@ -113,10 +124,15 @@ class _PartitionCheck:
 
     def run(self, segments: list[PublishedSegment], partition: PublishedPartition | None) -> None:
         state = self._check_state()
-        listing = list_directory(os.listdir(self._directory))
+        names = os.listdir(self._directory)
+        listing = with_generations(list_directory(names), names, _swapped(segments))
         self._check_small_files(listing)
         if state is None:
             return
+        if partition is not None and partition.log_start_offset <= state.high_watermark:
+            # A job that removes the beginning tells Delta, and the broker follows.
+            start = max(state.log_start_offset, partition.log_start_offset)
+            state = state._replace(log_start_offset=start, last_stable_offset=max(start, state.last_stable_offset))
         self._start = state.log_start_offset
         self._check_log(state, listing)
         self._check_published_segments(state, segments)
@@ -181,25 +197,29 @@ class _PartitionCheck:
         earlier: int | None = -1 if kept[0] == 0 else None
         for base, after in zip(kept, [*kept[1:], state.log_end_offset], strict=True):
             growing = base == state.active_base_offset and state.active_position > 0
-            verifier = SegmentVerifier(Segment(self._directory, base, open_files), producers, kept[0])
+            generation = listing.generations.get(base, 0)
+            segment = Segment(self._directory, base, open_files, generation)
+            verifier = SegmentVerifier(segment, producers, kept[0])
             result = verifier.verify(end=state.active_position if growing else None, sealed=not growing)
             self.problems += verifier.problems
             self._verified[base] = result
-            path = f"{self._directory}/{file_name(base)}"
+            path = segment.path
             if growing and result.scan.end < state.active_position:
                 self.add(path, result.scan.end, f"state says that there are {state.active_position} bytes of messages")
             if result.content.next_offset != after:
                 self.add(path, result.scan.end, f"the offsets [{result.content.next_offset}, {after}) are missing")
-            earlier = self._check_earlier(base, result, earlier) if result.content.next_offset == after else None
+            # After compaction the largest timestamp of the segments before may be that of a record that is gone.
+            known = result.content.next_offset == after and not generation
+            earlier = self._check_earlier(segment, result, earlier) if known else None
 
-    def _check_earlier(self, base: int, result: Verified, earlier: int | None) -> int | None:
+    def _check_earlier(self, segment: Segment, result: Verified, earlier: int | None) -> int | None:
         """The time index's first entry against the segments before; returns the same for the next one.
 
         It may be lower than all that was ever there: a snapshot was lost when the log's beginning was gone.
         """
         first = result.earlier_max_timestamp
         if first is not None and earlier is not None and first > earlier:
-            path = f"{self._directory}/{file_name(base, TIME_INDEX_SUFFIX)}"
+            path = segment.path_of(TIME_INDEX_SUFFIX)
             self.add(path, 0, f"{first} is above the largest timestamp of the segments before, {earlier}")
         known = max((value for value in (first, earlier) if value is not None), default=None)
         return None if known is None else max(known, result.content.max_timestamp)
