@@ -176,7 +176,7 @@ class Log:
         return self._segments.generations
 
     def generation_of(self, base_offset: int) -> int:
-        """The generation of a sealed segment, also of one that was just removed: 0 as it was written, above 0 rewritten by a job."""
+        """The generation of a sealed segment, also of one that was just removed; above 0 where a job has rewritten it."""
         return self._segments.generations.get(base_offset, 0)
 
     def active_producers(self) -> int:

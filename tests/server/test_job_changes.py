@@ -1,0 +1,115 @@
+"""Jobs that replace or remove sealed segments, seen by a broker that runs, one that starts, Spark's plan and `log verify`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from kafka_clients import Confluent, Record, create_topic
+from kafka_reference import Kafkalake
+from rewritten_segments import rewritten
+
+from kafkalake.cli.log import problems_of
+from kafkalake.clock import SystemClock
+from kafkalake.errors import SegmentsChangedError
+from kafkalake.metadata.cleaning import remove_before, swap
+from kafkalake.metadata.delta import DeltaMetadataStore
+from kafkalake.metadata.schemas import CleaningRow, SegmentRow
+from kafkalake.spark.options import parse_options
+from kafkalake.spark.snapshot import take_snapshot
+
+RECORDS = [Record(b"k%d" % (i % 7), b"v%d" % i + bytes(300), timestamp_ms=1_700_000_000_000 + i) for i in range(400)]
+SETTINGS = {"file.delete.delay.ms": "1000", "segment.bytes": "14000"}
+CLOCK = SystemClock()
+
+
+def eventually(condition: Callable[[], bool], timeout_s: float = 30) -> None:
+    """Wait until it holds."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come true in time"
+        time.sleep(0.05)
+
+
+def write_topic(broker: Kafkalake) -> tuple[DeltaMetadataStore, list[SegmentRow]]:
+    """400 records in several sealed segments and an active one, published; the sealed ones."""
+    create_topic(broker.bootstrap_servers, "clicks", config=SETTINGS)
+    for begin in range(0, 400, 20):
+        Confluent().write(broker.bootstrap_servers, "clicks", 0, RECORDS[begin : begin + 20], "none")
+    store = DeltaMetadataStore(broker.lake)
+    eventually(lambda: len(store.load_segments("clicks")) >= 5)
+    eventually(lambda: store.load_partitions()[-1].high_watermark == 400)
+    return store, store.load_segments("clicks")
+
+
+def values_from(broker: Kafkalake, start: int) -> list[bytes | None]:
+    return [
+        record.value for record in Confluent().read(broker.bootstrap_servers, "clicks", 0, start, len(RECORDS) - start)
+    ]
+
+
+def planned(lake: Path) -> tuple[int, set[str]]:
+    """Log start and segment files of a plan as Spark makes it."""
+    (snapshot,) = take_snapshot(parse_options({"lake": str(lake), "path": "clicks"}))
+    return snapshot.start_offset, {Path(segment.path).name for segment in snapshot.segments}
+
+
+@pytest.mark.parametrize("stopped", ["running", "stopped", "killed"])
+def test_every_reader_follows_a_swap_and_the_old_files_go(
+    kafkalake_broker: Callable[..., Kafkalake], stopped: str
+) -> None:
+    broker = kafkalake_broker()
+    store, rows = write_topic(broker)
+    if stopped != "running":
+        broker.stop() if stopped == "stopped" else broker.kill()
+    replaced, rest = rows[:3], rows[3:]
+    new = rewritten(broker.lake, replaced, 1)
+    swap(store, broker.lake, replaced, [new], CLOCK)
+
+    assert store.load_segments("clicks")[: len(rest) + 1] == [new, *rest]
+    start, files = planned(broker.lake)
+    assert (start, Path(new.path).name in files) == (0, True)
+    assert not files & {Path(row.path).name for row in replaced}
+    assert list(problems_of(broker.lake)) == []
+    with pytest.raises(SegmentsChangedError):
+        swap(store, broker.lake, replaced, [new], CLOCK)
+    if stopped != "running":
+        assert store.load_snapshot().segments[0] == new, "time travel finds the new version without a broker"
+        broker.start()
+    assert values_from(broker, 0) == [record.value for record in RECORDS]
+    eventually(lambda: not any((broker.lake / row.path).exists() for row in replaced), 40)
+    assert values_from(broker, 0) == [record.value for record in RECORDS]
+    eventually(lambda: store.load_snapshot().segments[0] == new)
+    broker.kill()
+    broker.start()
+    assert values_from(broker, 5) == [record.value for record in RECORDS[5:]]
+    assert list(problems_of(broker.lake)) == []
+    assert new in store.load_segments("clicks")
+
+
+@pytest.mark.parametrize("stopped", ["running", "killed"])
+def test_every_reader_follows_a_removal(kafkalake_broker: Callable[..., Kafkalake], stopped: str) -> None:
+    broker = kafkalake_broker()
+    store, rows = write_topic(broker)
+    if stopped != "running":
+        broker.kill()
+    start = rows[2].next_offset
+    removal = CleaningRow("clicks", rows[0].topic_id, 0, log_start_offset=start)
+    remove_before(store, broker.lake, [removal], CLOCK)
+    remove_before(store, broker.lake, [removal], CLOCK)
+
+    assert store.load_segments("clicks")[0].base_offset == start
+    assert planned(broker.lake)[0] == start
+    assert list(problems_of(broker.lake)) == []
+    if stopped != "running":
+        (partition,) = [row for row in store.load_partitions() if row.topic == "clicks"]
+        assert partition.log_start_offset == start
+        broker.start()
+    eventually(lambda: Confluent().bounds(broker.bootstrap_servers, "clicks", 0) == (start, 400))
+    eventually(lambda: [row.log_start_offset for row in store.load_partitions() if row.topic == "clicks"] == [start])
+    assert values_from(broker, start) == [record.value for record in RECORDS[start:]]
+    assert store.load_segments("clicks")[0].base_offset == start, "what was removed is not published again"
+    eventually(lambda: not any((broker.lake / row.path).exists() for row in rows[:3]), 40)
+    assert list(problems_of(broker.lake)) == []
