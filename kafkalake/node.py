@@ -22,7 +22,7 @@ import os
 import signal
 import sys
 import uuid
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
@@ -40,7 +40,6 @@ from kafkalake.clock import Clock, SystemClock
 from kafkalake.config import advertised_address
 from kafkalake.errors import KafkaLakeError, LeaseHeldError
 from kafkalake.group_publishing import GroupPublishing
-from kafkalake.job_changes import JobsWord, PartitionChanges
 from kafkalake.metadata import lease as leases
 from kafkalake.metadata import paths
 from kafkalake.metadata.delta import DeltaMetadataStore
@@ -49,6 +48,7 @@ from kafkalake.server.context import ServerContext
 from kafkalake.server.listener import Listener
 from kafkalake.server.registry import advertised
 from kafkalake.storage.files import REAL_FILES
+from kafkalake.storage.generations import SwappedSegment
 from kafkalake.storage.open_files import OpenFiles
 
 logger = logging.getLogger(__name__)
@@ -164,7 +164,7 @@ class Node:
         stop_s = settings.current.broker.shutdown_timeout_ms / 1000
         self._at_stop("last publish", publishing.finish, stop_s / 4)
         self._at_stop("closing of logs", lambda: self._close_logs(broker), stop_s / 4)
-        await self._open_topics(broker, store)
+        await self._open_topics(broker, store, publishing)
         await self._blocking(publishing.take_log_starts)
         await self._blocking(lambda: publishing.reconcile(broker.topics))
         group_publishing = GroupPublishing(
@@ -233,13 +233,12 @@ class Node:
 
     # Starting.
 
-    async def _open_topics(self, broker: Broker, store: DeltaMetadataStore) -> None:
+    async def _open_topics(self, broker: Broker, store: DeltaMetadataStore, publishing: Publishing) -> None:
         rows = await self._blocking(store.load_topics)
         leftovers = await self._blocking(
             lambda: broker.logs.clear((row.topic, index) for row in rows for index in range(row.partitions))
         )
-        changes = await self._blocking(lambda: store.load_job_changes(None))
-        by_jobs = JobsWord(self.broker_id, changes)
+        swapped = await self._blocking(publishing.load_swapped)
         expiration_ms = broker.config.producer_id_expiration_ms
         opening = []
         for row in rows:
@@ -247,7 +246,7 @@ class Node:
             opening.append(
                 [
                     self._blocking(
-                        _opener(broker.logs, row.topic, index, config, by_jobs.of_partition(row.topic_id, index))
+                        _opener(broker.logs, row.topic, index, config, swapped.get((row.topic_id, index), []))
                     )
                     for index in range(row.partitions)
                 ]
@@ -337,9 +336,9 @@ class Node:
 
 
 def _opener(
-    logs_below: LogDirectory, topic: str, index: int, config: Any, by_jobs: PartitionChanges
+    logs_below: LogDirectory, topic: str, index: int, config: Any, swapped: Sequence[SwappedSegment]
 ) -> Callable[[], Any]:
-    return lambda: logs_below.open(topic, index, config, by_jobs.swapped, by_jobs.log_start_offset)
+    return lambda: logs_below.open(topic, index, config, swapped)
 
 
 def cluster_id(lake: Path) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,11 +18,11 @@ from kafkalake.broker.partition import Partition
 from kafkalake.broker.topics import Topics
 from kafkalake.clock import Clock
 from kafkalake.errors import KafkaLakeError
-from kafkalake.job_changes import JobsWord, PartitionChanges, PartitionKey
 from kafkalake.metadata import paths
 from kafkalake.metadata.publisher import Publisher, application_id, published_by, reconcile
 from kafkalake.metadata.schemas import PartitionRow, SegmentKey, SegmentRow, TopicPartition
-from kafkalake.metadata.store import JobPosition, MetadataStore, PublishedState
+from kafkalake.metadata.store import JobPosition, MetadataStore, PartitionId, PublishedState
+from kafkalake.storage.generations import SwappedSegment
 from kafkalake.storage.sealed_segment import SealedSegment
 
 logger = logging.getLogger(__name__)
@@ -53,9 +53,7 @@ class Publishing:
         self._under_way: asyncio.Future[bool] | None = None
         self.stable_offset: Callable[[Partition], int] = lambda partition: partition.log.last_stable_offset
         """What to say a partition's last stable offset is."""
-        self._interval_ms = 0
-        self._looked_at_ms = 0
-        self._jobs_read: JobPosition | None = None
+        self._swapped_read: JobPosition | None = None
 
     @property
     def publisher(self) -> Publisher:
@@ -65,7 +63,6 @@ class Publishing:
 
     async def start(self, interval_ms: int) -> None:
         """Find out where the last publish of this broker was."""
-        self._interval_ms = interval_ms
         version = await self._run_blocking(lambda: self._store.last_published_version(application_id(self._broker_id)))
         self._publisher = Publisher(self._broker_id, self._describe, last_version=version, interval_ms=interval_ms)
 
@@ -105,13 +102,12 @@ class Publishing:
         looked_ms = self._clock.monotonic_ms()
         while True:
             await asyncio.sleep(_CHECK_INTERVAL_S)
-            if self._clock.monotonic_ms() - self._looked_at_ms >= self._interval_ms:
-                await self._look_for_jobs()
             if self.publisher.due(self._clock.monotonic_ms()):
                 await self._publish()
             if self._clock.monotonic_ms() - looked_ms >= _LOG_STARTS_INTERVAL_MS:
                 looked_ms = self._clock.monotonic_ms()
                 await self._take_log_starts()
+                await self._look_for_swapped()
 
     async def _take_log_starts(self) -> None:
         """Where a job has said in Delta that partitions begin later (retention), take their older segments out of the logs."""
@@ -163,51 +159,47 @@ class Publishing:
         publisher.succeeded(self._clock.monotonic_ms())
         return True
 
-    # What jobs have done.
+    # What jobs have rewritten.
 
-    async def _look_for_jobs(self) -> None:
-        """See whether a job has changed sealed segments of this broker, and read from the new ones."""
-        self._looked_at_ms = self._clock.monotonic_ms()
-        partitions = {(str(each.topic.topic_id), each.index): each for each in self._partitions.values()}
+    def load_swapped(self) -> dict[PartitionId, list[SwappedSegment]]:
+        """Blocking: the segments of this broker that jobs have rewritten, ever or since that was last looked at."""
+        found = self._store.load_swapped(self._swapped_read)
+        if found is None:
+            return {}
+        self._swapped_read = found.position
+        segments: dict[PartitionId, list[SwappedSegment]] = {}
+        for row in published_by(self._broker_id, found.rows):
+            swapped = SwappedSegment(row.base_offset, row.next_offset, row.generation)
+            segments.setdefault((row.topic_id, row.partition), []).append(swapped)
+        return segments
+
+    async def _look_for_swapped(self) -> None:
+        """Where a job has rewritten segments of this broker, read from the new ones."""
+        partitions = list(self._partitions.values())
         try:
-            await self._run_blocking(lambda: self._take_job_changes(partitions))
+            await self._run_blocking(lambda: self._take_swapped(partitions))
         except Exception as error:
-            logger.warning("changes by jobs not read, trying again error=%s", error)
+            self._swapped_read = None
+            logger.warning("segments that a job has rewritten were not taken over error=%s", error)
 
-    def _take_job_changes(self, partitions: Mapping[PartitionKey, Partition]) -> None:
+    def _take_swapped(self, partitions: Iterable[Partition]) -> None:
         """Blocking, any thread."""
-        changes = self._store.load_job_changes(self._jobs_read)
-        if changes is None:
+        if not (swapped := self.load_swapped()):
             return
-        changed = [
-            partition
-            for key, by_jobs in JobsWord(self._broker_id, changes).partitions()
-            if (partition := partitions.get(key)) is not None and self._take(partition, by_jobs)
-        ]
-        self._jobs_read = changes.position
-        if changed:
-            self._loop.call_soon_threadsafe(self.publisher.republish)
-
-    def _take(self, partition: Partition, by_jobs: PartitionChanges) -> bool:
-        """Have a partition's log read what jobs have rewritten and begin where they say; whether that changed anything."""
-        log = partition.log
-        before = log.generations, log.log_start_offset
-        for foreign in log.take_swapped(by_jobs.swapped):
-            key = self._key(partition, foreign.base_offset, foreign.generation)
-            self._loop.call_soon_threadsafe(self.publisher.removed, key)
-        log.delete_records_before(min(by_jobs.log_start_offset, log.high_watermark))
-        if (log.generations, log.log_start_offset) == before:
-            return False
-        logger.info("segments swapped by a job partition=%s log_start=%d", partition.name, log.log_start_offset)
-        self._loop.call_soon_threadsafe(self.partition_moved, partition)
-        return True
+        for partition in partitions:
+            segments = swapped.get((str(partition.topic.topic_id), partition.index), [])
+            before = partition.log.generations
+            for foreign in partition.log.take_swapped(segments):
+                key = self._key(partition, foreign.base_offset, foreign.generation)
+                self._loop.call_soon_threadsafe(self.publisher.removed, key)
+            if partition.log.generations != before:
+                logger.info("segments swapped partition=%s rewritten=%d", partition.name, len(segments))
+                self._loop.call_soon_threadsafe(self.publisher.republish)
 
     def reconcile(self, topics: Topics) -> None:
         """Blocking: compare the sealed segments on disk with Delta, and have the difference published."""
-        self._take_job_changes(
-            {(str(each.topic.topic_id), each.index): each for each in topics.partitions()}
-        )  # a job may have gone on since the logs were opened
         published = published_by(self._broker_id, self._store.load_segments())
+        self._take_swapped(topics.partitions())  # after Delta was read: what it names, the logs know
         by_partition: dict[tuple[str, int], list[SegmentRow]] = {}
         for row in published:
             by_partition.setdefault((row.topic_id, row.partition), []).append(row)

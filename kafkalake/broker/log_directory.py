@@ -59,16 +59,10 @@ class LogDirectory:
         index: int,
         config: LogConfig,
         swapped: Sequence[SwappedSegment] = (),
-        log_start_offset: int = 0,
     ) -> Log:
-        """Open a partition's log, made if it is not there, with what jobs have done to it. Raises `KafkaStorageError`.
-
-        swapped: segments that they have rewritten. log_start_offset: they have removed what lies below.
-        """
+        """Open a partition's log, made if it is not there; `swapped` as in `Log.open`. Raises `KafkaStorageError`."""
         directory = str(self.path(topic, index))
-        log = Log.open(directory, config, self._clock, self._open_files.files, self._open_files, swapped)
-        log.delete_records_before(min(log_start_offset, log.high_watermark))
-        return log
+        return Log.open(directory, config, self._clock, self._open_files.files, self._open_files, swapped)
 
     def retire(self, topic: str, topic_id: str, indices: Iterable[int]) -> list[Path]:
         """Take a deleted topic's directories out of the way; returns what is to be removed later."""

@@ -96,28 +96,12 @@ def with_cleaning(rows: Sequence[CleaningRow], updates: Iterable[CleaningRow]) -
         row = found.get(update.key, update)
         changed = replace(
             update,
-            log_start_offset=max(row.log_start_offset, update.log_start_offset),
             cleaned_offset=max(row.cleaned_offset, update.cleaned_offset),
             generation=max(row.generation, update.generation),
         )
         if replace(changed, updated_at_ms=row.updated_at_ms) != row or update.key not in found:
             found[update.key] = changed
     return sorted(found.values(), key=lambda row: (row.topic, row.partition, row.topic_id))
-
-
-def stamped(
-    partitions: Iterable[PartitionRow], cleaning: Iterable[CleaningRow], segments_version: int
-) -> list[PartitionRow]:
-    """Partitions as they are once a job has changed `segments` up to that version, and the log starts that it moved."""
-    starts = {row.key: row.log_start_offset for row in cleaning}
-    stamped = []
-    for row in partitions:
-        start = min(max(row.log_start_offset, starts.get((row.topic_id, row.partition), 0)), row.high_watermark)
-        stable = max(row.last_stable_offset, start)
-        stamped.append(
-            replace(row, log_start_offset=start, last_stable_offset=stable, segments_version=segments_version)
-        )
-    return stamped
 
 
 def current_partitions(rows: Iterable[PartitionRow]) -> list[PartitionRow]:

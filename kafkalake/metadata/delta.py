@@ -15,6 +15,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -45,11 +46,11 @@ from kafkalake.metadata.schemas import (
 from kafkalake.metadata.segment_files import SegmentFiles
 from kafkalake.metadata.store import (
     GroupOffsets,
-    JobChanges,
     JobPosition,
     MetadataSnapshot,
     PartitionId,
     PublishedState,
+    SwappedSegments,
 )
 
 TABLE_DEFINITIONS = {
@@ -226,32 +227,23 @@ class DeltaMetadataStore:
         return self._load(paths.CLEANING, CleaningRow) if paths.CLEANING in self._tables else []
 
     def stamp_partitions(self, leader: int) -> None:
-        cleaning = self.load_cleaning()
         partitions = self._tables[paths.PARTITIONS]
         segments = self._tables[paths.SEGMENTS]
         with self._locks[paths.PARTITIONS], self._locks[paths.SEGMENTS]:
             segments.refresh()
             partitions.refresh()
-            self._commit(partitions, lambda: _stamp(partitions, leader, cleaning, segments.version))
+            self._commit(partitions, lambda: _stamp(partitions, leader, segments.version))
 
-    def load_job_changes(self, since: JobPosition | None) -> JobChanges | None:
-        segments, cleaning = self._tables[paths.SEGMENTS], self._tables[paths.CLEANING]
-        with self._locks[paths.SEGMENTS], self._locks[paths.CLEANING]:
-            for table in (segments, cleaning):
-                if table.has_newer_version():
-                    table.refresh()
-            if since is not None and (segments.version, cleaning.version) == (
-                since.segments_version,
-                since.cleaning_version,
-            ):
+    def load_swapped(self, since: JobPosition | None) -> SwappedSegments | None:
+        segments = self._tables[paths.SEGMENTS]
+        with self._locks[paths.SEGMENTS]:
+            if since is None or segments.is_outdated():
+                segments.refresh()
+            if since is not None and segments.version == since.version:
                 return None
             files = frozenset(file.path for file in segments.files())
-            swapped = self._segment_files.rewritten(since.files if since is not None else ())
-            return JobChanges(
-                swapped,
-                from_table(CleaningRow, cleaning.read()),
-                JobPosition(segments.version, cleaning.version, files),
-            )
+            rows = self._segment_files.rewritten(since.files if since is not None else ())
+            return SwappedSegments(rows, JobPosition(segments.version, files))
 
     # Committed offsets of groups.
 
@@ -382,14 +374,12 @@ def _log_starts_change(partitions: OpenDeltaTable, log_starts: Mapping[Partition
     return None
 
 
-def _stamp(
-    partitions: OpenDeltaTable, leader: int, cleaning: Sequence[CleaningRow], segments_version: int
-) -> Change | None:
+def _stamp(partitions: OpenDeltaTable, leader: int, segments_version: int) -> Change | None:
     """Replace a leader's rows by ones that name this version of `segments`; what else they say stays."""
     of_leader = {"leader": str(leader)}
     replaced = [file for file in partitions.files() if file.partition == of_leader]
     rows = [row for file in replaced for row in from_table(PartitionRow, partitions.rows(file))]
-    stamped = changes.stamped(rows, cleaning, segments_version)
+    stamped = [replace(row, segments_version=segments_version) for row in rows]
     if stamped == rows:
         return None
     return Change(add=[to_table(PARTITIONS_SCHEMA, stamped)], remove=replaced, partition=of_leader)

@@ -114,10 +114,6 @@ class OpenDeltaTable:
             self._files = None
             self._transactions = {}
 
-    def has_newer_version(self) -> bool:
-        """Whether another writer has committed since: one look for one file."""
-        return (self.path / "_delta_log" / f"{self._table.version() + 1:020}.json").exists()
-
     def transaction_version(self, app_id: str) -> int | None:
         """Newest `txn` version of `app_id` in the log."""
         if app_id not in self._transactions:

@@ -168,21 +168,6 @@ def acquire(
     return Lease(row=row, lease_ms=lease_ms, _store=store, _clock=clock, _descriptor=descriptor)
 
 
-def is_running(store: MetadataStore, lake: Path, broker_id: int, clock: Clock) -> bool:
-    """Whether a broker holds the lease, as far as this machine can tell: one elsewhere does until its lease expires."""
-    path = paths.lock_path(lake, broker_id)
-    if not path.exists():
-        return False
-    descriptor = _open_lock_file(path)
-    try:
-        free = _try_flock(descriptor)
-    finally:
-        os.close(descriptor)
-    current = next((other for other in store.load_brokers() if other.broker_id == broker_id), None)
-    machine = socket.gethostname()
-    return not free or decide(current, now_ms=clock.now_ms(), machine=machine, flock_free=free) is Decision.REFUSE
-
-
 def _refusal(broker_id: int, current: BrokerRow | None, holder: BrokerRow | None) -> str:
     """The lock file is fresher than the row when somebody has just started."""
     known = holder or current

@@ -23,11 +23,11 @@ from kafkalake.metadata.schemas import (
 )
 from kafkalake.metadata.store import (
     GroupOffsets,
-    JobChanges,
     JobPosition,
     MetadataSnapshot,
     PartitionId,
     PublishedState,
+    SwappedSegments,
 )
 
 _Segments = dict[SegmentKey, SegmentRow]
@@ -188,20 +188,19 @@ class MemoryMetadataStore:
 
     def stamp_partitions(self, leader: int) -> None:
         with self._lock:
+            version = len(self._segments) - 1
             rows = self._partitions[-1][1]
-            of_leader = [row for row in rows if row.leader == leader]
-            stamped = changes.stamped(of_leader, self._cleaning[-1], len(self._segments) - 1)
-            if stamped != of_leader:
-                others = [row for row in rows if row.leader != leader]
-                self._partitions.append((self._clock.now_ms(), [*others, *stamped]))
+            stamped = [replace(row, segments_version=version) if row.leader == leader else row for row in rows]
+            if stamped != rows:
+                self._partitions.append((self._clock.now_ms(), stamped))
 
-    def load_job_changes(self, since: JobPosition | None) -> JobChanges | None:
+    def load_swapped(self, since: JobPosition | None) -> SwappedSegments | None:
         with self._lock:
-            position = JobPosition(len(self._segments) - 1, len(self._cleaning) - 1, frozenset())
+            position = JobPosition(len(self._segments) - 1, frozenset())
             if position == since:
                 return None
-            swapped = [row for row in self._segments[-1].values() if row.generation > 0]
-            return JobChanges(swapped, list(self._cleaning[-1]), position)
+            rows = [row for row in self._segments[-1].values() if row.generation > 0]
+            return SwappedSegments(rows, position)
 
     def publish_group_offsets(self, offsets: GroupOffsets) -> int:
         with self._lock:

@@ -97,7 +97,6 @@ CLEANING_SCHEMA = pa.schema(
         ("topic", pa.string()),
         ("topic_id", pa.string()),
         ("partition", pa.int32()),
-        ("log_start_offset", pa.int64()),
         ("cleaned_offset", pa.int64()),
         ("generation", pa.int32()),
         ("updated_at", TIMESTAMP),
@@ -230,16 +229,14 @@ class GroupOffsetRow:
 
 @dataclass(frozen=True, slots=True)
 class CleaningRow:
-    """What jobs have decided on a partition: never goes back.
+    """How far compaction has come in a partition: never goes back.
 
-    Offsets below `log_start_offset` are removed; those below `cleaned_offset` were compacted (Kafka's first dirty offset);
-    `generation` is the highest that a job has used.
+    Offsets below `cleaned_offset` were compacted (Kafka's first dirty offset); `generation` is the highest that was used.
     """
 
     topic: str
     topic_id: str
     partition: int
-    log_start_offset: int = 0
     cleaned_offset: int = 0
     generation: int = 0
     updated_at_ms: int = 0

@@ -78,20 +78,17 @@ PartitionId = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class JobPosition:
-    """Up to where a reader of `load_job_changes` has read; `files` of `segments` it has looked into."""
+    """Up to where a reader of `load_swapped` has read: a version of `segments` and the files it has looked into."""
 
-    segments_version: int
-    cleaning_version: int
+    version: int
     files: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
-class JobChanges:
-    """What jobs have done since `JobPosition`: `swapped` rows of `segments` with a generation above 0, and the `cleaning`
-    table. Both may repeat what was said before."""
+class SwappedSegments:
+    """Rows of `segments` with a generation above 0 that jobs have put there since a `JobPosition`; some may repeat."""
 
-    swapped: Sequence[SegmentRow]
-    cleaning: Sequence[CleaningRow]
+    rows: Sequence[SegmentRow]
     position: JobPosition
 
 
@@ -193,14 +190,14 @@ class MetadataStore(Protocol):
         ...
 
     def stamp_partitions(self, leader: int) -> None:
-        """Have a leader's rows of `partitions` name the newest version of `segments` and the log starts of `cleaning`.
+        """Have a leader's rows of `partitions` name the newest version of `segments`.
 
         For jobs, while that broker does not run: one that runs publishes itself.
         """
         ...
 
-    def load_job_changes(self, since: JobPosition | None) -> JobChanges | None:
-        """What jobs have done since then, or ever; None where no table has changed. Costs next to nothing then."""
+    def load_swapped(self, since: JobPosition | None) -> SwappedSegments | None:
+        """What jobs have rewritten since then, or ever; None where `segments` has not changed: that costs next to nothing."""
         ...
 
     def publish_group_offsets(self, offsets: GroupOffsets) -> int:

@@ -4,9 +4,8 @@ Live: sealed segments from Delta, then what lies beyond them in the partition's 
 The broker writes `state` when a record is acknowledged, so a query that starts afterwards sees it, and no broker need run.
 
     1. `segments` is read from Delta         what retention removes meanwhile lies below the log start, read next
-    2. `cleaning` is read                    how far jobs have removed the beginning, also while no broker runs
-    3. `state` is read                       what is below the high watermark was in a file before that was written
-    4. the directory is listed               so every such file is found here
+    2. `state` is read                       what is below the high watermark was in a file before that was written
+    3. the directory is listed               so every such file is found here
 
 As of a version: offsets and segments that were published together; records that were in the active segment then are
 read from where they are now, for a log is only ever appended to.
@@ -104,9 +103,6 @@ def take_snapshot(options: ReadOptions) -> list[PartitionSnapshot]:
     for topic, partitions in wanted_partitions(options, topics):
         leaders = {row.partition: row for row in rows if row.topic_id == topic.topic_id}
         now = _by_partition(store.load_segments(topic.topic), topic)
-        starts = {
-            row.partition: row.log_start_offset for row in store.load_cleaning() if row.topic_id == topic.topic_id
-        }
         then: dict[int, list[SegmentRow]] = {}
         if as_of:
             then = _by_partition(store.load_segments(topic.topic, options.version, options.as_of_ms), topic)
@@ -118,8 +114,7 @@ def take_snapshot(options: ReadOptions) -> list[PartitionSnapshot]:
                     continue
                 snapshot = _partition_then(lake, topic, row, then.get(partition, []), sealed, options.isolation)
             else:
-                start = starts.get(partition, 0)
-                snapshot = _partition_now(lake, topic.topic, partition, row, sealed, options.isolation, start)
+                snapshot = _partition_now(lake, topic.topic, partition, row, sealed, options.isolation)
             snapshots.append(snapshot)
     return snapshots
 
@@ -178,13 +173,7 @@ def _by_partition(rows: Iterable[SegmentRow], topic: TopicRow) -> dict[int, list
 
 
 def _partition_now(
-    lake: Path,
-    topic: str,
-    partition: int,
-    row: PartitionRow | None,
-    sealed: Sequence[SegmentRow],
-    isolation: str,
-    removed_before: int,
+    lake: Path, topic: str, partition: int, row: PartitionRow | None, sealed: Sequence[SegmentRow], isolation: str
 ) -> PartitionSnapshot:
     directory = live_directory(lake, topic, partition, row)
     if directory is None:

@@ -1,4 +1,4 @@
-"""Jobs that replace or remove sealed segments, seen by a broker that runs, one that starts, Spark's plan and `log verify`."""
+"""Jobs that replace sealed segments, seen by a broker that runs, one that starts, Spark's plan and `log verify`."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from rewritten_segments import rewritten
 from kafkalake.cli.log import problems_of
 from kafkalake.clock import SystemClock
 from kafkalake.errors import SegmentsChangedError
-from kafkalake.metadata.cleaning import remove_before, swap
+from kafkalake.metadata.cleaning import swap
 from kafkalake.metadata.delta import DeltaMetadataStore
-from kafkalake.metadata.schemas import CleaningRow, SegmentRow
+from kafkalake.metadata.schemas import SegmentRow
 from kafkalake.spark.options import parse_options
 from kafkalake.spark.snapshot import take_snapshot
 
@@ -66,7 +66,7 @@ def test_every_reader_follows_a_swap_and_the_old_files_go(
         broker.stop() if stopped == "stopped" else broker.kill()
     replaced, rest = rows[:3], rows[3:]
     new = rewritten(broker.lake, replaced, 1)
-    swap(store, broker.lake, replaced, [new], CLOCK)
+    swap(store, replaced, [new], CLOCK)
 
     assert store.load_segments("clicks")[: len(rest) + 1] == [new, *rest]
     start, files = planned(broker.lake)
@@ -74,7 +74,7 @@ def test_every_reader_follows_a_swap_and_the_old_files_go(
     assert not files & {Path(row.path).name for row in replaced}
     assert list(problems_of(broker.lake)) == []
     with pytest.raises(SegmentsChangedError):
-        swap(store, broker.lake, replaced, [new], CLOCK)
+        swap(store, replaced, [new], CLOCK)
     if stopped != "running":
         assert store.load_snapshot().segments[0] == new, "time travel finds the new version without a broker"
         broker.start()
@@ -87,29 +87,3 @@ def test_every_reader_follows_a_swap_and_the_old_files_go(
     assert values_from(broker, 5) == [record.value for record in RECORDS[5:]]
     assert list(problems_of(broker.lake)) == []
     assert new in store.load_segments("clicks")
-
-
-@pytest.mark.parametrize("stopped", ["running", "killed"])
-def test_every_reader_follows_a_removal(kafkalake_broker: Callable[..., Kafkalake], stopped: str) -> None:
-    broker = kafkalake_broker()
-    store, rows = write_topic(broker)
-    if stopped != "running":
-        broker.kill()
-    start = rows[2].next_offset
-    removal = CleaningRow("clicks", rows[0].topic_id, 0, log_start_offset=start)
-    remove_before(store, broker.lake, [removal], CLOCK)
-    remove_before(store, broker.lake, [removal], CLOCK)
-
-    assert store.load_segments("clicks")[0].base_offset == start
-    assert planned(broker.lake)[0] == start
-    assert list(problems_of(broker.lake)) == []
-    if stopped != "running":
-        (partition,) = [row for row in store.load_partitions() if row.topic == "clicks"]
-        assert partition.log_start_offset == start
-        broker.start()
-    eventually(lambda: Confluent().bounds(broker.bootstrap_servers, "clicks", 0) == (start, 400))
-    eventually(lambda: [row.log_start_offset for row in store.load_partitions() if row.topic == "clicks"] == [start])
-    assert values_from(broker, start) == [record.value for record in RECORDS[start:]]
-    assert store.load_segments("clicks")[0].base_offset == start, "what was removed is not published again"
-    eventually(lambda: not any((broker.lake / row.path).exists() for row in rows[:3]), 40)
-    assert list(problems_of(broker.lake)) == []
