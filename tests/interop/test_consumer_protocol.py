@@ -1,0 +1,129 @@
+"""Real clients with `group.protocol=consumer` (KIP-848), librdkafka's and Kafka's own in Java, each in a process of its own."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions
+from contract.wire_client import WireClient
+from group_processes import PARTITIONS, TIMEOUT_S, Start, wait_for, wait_until_shared
+from interop.test_group_clients import write
+from kafka_clients import create_topic
+from kafka_reference import Kafkalake
+
+PROTOCOL = {"protocol": "consumer"}
+
+
+def epochs(servers: str, group: str) -> tuple[int, dict[str, int]]:
+    """The group's epoch and each member's."""
+    with WireClient(servers) as client:
+        (found,) = client.call("ConsumerGroupDescribe", 1, group_ids=[group]).groups
+    return found.group_epoch, {member.member_id: member.member_epoch for member in found.members}
+
+
+def wait_for_values(members: list[Any], count: int) -> Counter[int]:
+    """Until the members have read so many records; what they have read."""
+    wait_for(lambda: sum(len(each.values) for each in members) >= count, lambda: [each.events[-5:] for each in members])
+    return Counter(int(value) for each in members for value in each.values)
+
+
+def test_members_share_the_partitions_as_they_come_leave_and_die_and_as_the_topic_grows(
+    any_broker: Any, member: Start, group: str, topic: str
+) -> None:
+    servers = any_broker.bootstrap_servers
+    create_topic(servers, topic, 3)
+    first = member("confluent-kafka", servers, group, topic, **PROTOCOL)
+    wait_until_shared([first], 3)
+    second = member("confluent-kafka", servers, group, topic, **PROTOCOL)
+    third = member("confluent-kafka", servers, group, topic, **PROTOCOL)
+    wait_until_shared([first, second, third], 3)
+    admin = AdminClient({"bootstrap.servers": servers})
+    admin.create_partitions([NewPartitions(topic, PARTITIONS)])[topic].result(TIMEOUT_S)
+    wait_until_shared([first, second, third])
+    second.leave()
+    wait_until_shared([first, third])
+    third.kill()
+    wait_until_shared([first])
+    write(servers, topic, range(30))
+    assert wait_for_values([first], 30) == Counter(range(30))
+
+
+def test_java_and_librdkafka_share_a_group(any_broker: Any, member: Start, group: str, topic: str) -> None:
+    servers = any_broker.bootstrap_servers
+    create_topic(servers, topic, PARTITIONS)
+    first = member("java", servers, group, topic, assignors=["range"], **PROTOCOL)
+    second = member("confluent-kafka", servers, group, topic, assignors=["range"], **PROTOCOL)
+    wait_until_shared([first, second])
+    assert sorted([first.assigned, second.assigned]) == [[0, 1, 2], [3, 4, 5]], "in ranges"
+    write(servers, topic, range(60))
+    assert wait_for_values([first, second], 60) == Counter(range(60))
+    first.kill()
+    wait_until_shared([second])
+    write(servers, topic, range(60, 90))
+    assert set(range(60, 90)) <= wait_for_values([second], 30 + 30).keys()
+
+
+def test_a_static_member_that_comes_back_finds_its_partitions_and_the_others_notice_nothing(
+    any_broker: Any, member: Start, group: str, topic: str
+) -> None:
+    servers = any_broker.bootstrap_servers
+    create_topic(servers, topic, PARTITIONS)
+    first = member("confluent-kafka", servers, group, topic, instance="one", **PROTOCOL)
+    second = member("confluent-kafka", servers, group, topic, instance="two", **PROTOCOL)
+    wait_until_shared([first, second])
+    before, changes = second.assigned, len(first.events)
+    second.leave()
+    again = member("confluent-kafka", servers, group, topic, instance="two", **PROTOCOL)
+    wait_for(lambda: again.assigned == before, lambda: again.events)
+    assert first.events[changes:] == []
+
+
+def test_a_regular_expression_reads_topics_that_come_later(
+    kafkalake_broker: Any, member: Start, group: str, topic: str
+) -> None:
+    """Apache Kafka looks only every ten seconds; the contract tests compare the two."""
+    servers = kafkalake_broker().bootstrap_servers
+    create_topic(servers, f"{topic}-a", 2)
+    create_topic(servers, f"{topic}-xa", 1)
+    reader = member("confluent-kafka", servers, group, f"^{topic}-[ab]", **PROTOCOL)
+    wait_for(lambda: reader.assigned == [0, 1], lambda: reader.events)
+    create_topic(servers, f"{topic}-b", 3)
+    wait_for(lambda: reader.assigned == [0, 0, 1, 1, 2], lambda: reader.events)
+
+
+def test_a_group_goes_on_with_the_other_protocol_after_its_members_have_left(
+    any_broker: Any, member: Start, group: str, topic: str
+) -> None:
+    servers = any_broker.bootstrap_servers
+    create_topic(servers, topic, PARTITIONS)
+    readers = []
+    for number, protocol in enumerate(["classic", "consumer", "classic"]):
+        write(servers, topic, range(30 * number, 30 * number + 30))
+        reader = member("confluent-kafka", servers, group, topic, protocol=protocol)
+        readers.append(reader)
+        assert wait_for_values(readers, 30 * number + 30) == Counter(range(30 * number + 30)), "each once"
+        reader.leave()
+
+
+@pytest.mark.parametrize("client", ["confluent-kafka", "java"])
+def test_members_keep_their_epochs_and_go_on_where_they_were_when_the_broker_was_killed(
+    kafkalake_broker: Any, member: Start, group: str, topic: str, client: str
+) -> None:
+    broker: Kafkalake = kafkalake_broker()
+    servers = broker.bootstrap_servers
+    create_topic(servers, topic, PARTITIONS)
+    write(servers, topic, range(60))
+    members = [member(client, servers, group, topic, assignors=["uniform"], **PROTOCOL) for _ in range(2)]
+    wait_until_shared(members)
+    wait_for_values(members, 60)
+    before = epochs(servers, group)
+    broker.kill()
+    broker.start()
+    write(servers, topic, range(60, 120))
+    read = wait_for_values(members, 120)
+    assert epochs(servers, group) == before
+    assert read.keys() == set(range(120))
+    twice = {value for value, times in read.items() if times > 1}
+    assert not twice & set(range(54)), "what was committed is not read again"
