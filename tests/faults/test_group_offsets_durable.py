@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from contract.test_consumer_groups_contract import beat, describe, enter_consumer, partitions
 from contract.test_groups_contract import enter
 from contract.wire_client import WireClient, code, create_topic
 from deltalake import DeltaTable
@@ -95,12 +96,18 @@ def test_what_was_acknowledged_survives_kills_and_is_published_once(kafkalake_br
     assert newest == acknowledged
 
 
-def test_the_journal_is_trimmed_and_groups_are_not_lost(kafkalake_broker: Any) -> None:
-    broker = kafkalake_broker(settings={"metadata.publish.interval.ms": "100", **ONE_JOURNAL})
+@pytest.mark.parametrize("flush_messages", [2**63 - 1, 1], ids=["page cache", "forced to the disk"])
+def test_the_journal_is_trimmed_and_groups_are_not_lost(kafkalake_broker: Any, flush_messages: int) -> None:
+    settings = {"metadata.publish.interval.ms": "100", "log.flush.interval.messages": str(flush_messages)}
+    broker = kafkalake_broker(settings=settings | ONE_JOURNAL)
     state = broker.lake / "logs" / "0" / "__consumer_offsets-0" / "state"
     with coordinator(broker, "stable") as client:
         create_topic(client, "clicks", PARTITIONS)
         member = enter(client, "stable")
+        for name in ("one", "two"):
+            enter_consumer(client, "new", "clicks", name)
+        commit(client, "moved", {0: 7})
+        enter_consumer(client, "moved", "clicks", "one")
         for number in range(60):
             commit(client, "etl", dict.fromkeys(range(PARTITIONS), number))
         wait_for(lambda: (found := read_state(state)) is not None and found.log_start_offset >= 5_000)
@@ -112,8 +119,14 @@ def test_the_journal_is_trimmed_and_groups_are_not_lost(kafkalake_broker: Any) -
         assert committed(client, "etl") == dict.fromkeys(range(PARTITIONS), 79)
         (group,) = client.call("DescribeGroups", 5, groups=["stable"]).groups
         assert (group.group_state, [each.member_id for each in group.members]) == ("Stable", [member.member_id])
-        beat = client.call("Heartbeat", 4, group_id="stable", generation_id=1, member_id=member.member_id)
-        assert code(beat.error_code) == 0
+        heard = client.call("Heartbeat", 4, group_id="stable", generation_id=1, member_id=member.member_id)
+        assert code(heard.error_code) == 0
+        new = describe(client, "new")
+        assert {each.member_id: each.member_epoch for each in new.members} == {"one": 1, "two": 2}
+        assert len(partitions(new.members[0].target_assignment)) == PARTITIONS // 2
+        assert code(beat(client, "new", "two", 2).error_code) == 0
+        assert committed(client, "moved") == {0: 7}
+        assert code(beat(client, "moved", "one", 1).error_code) == 0
 
 
 def test_offsets_of_a_deleted_topic_go(kafkalake_broker: Any) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
 
 from kafkalake.broker.coordination.journal import JournalRecord
@@ -113,11 +113,11 @@ class JournalTopic:
     # Trimming
 
     async def trim(
-        self, resume_at: Mapping[int, int], keep: Callable[[int, int], None] = lambda index, position: None
+        self, resume_at: Mapping[int, int], keep: Callable[[int, int], Awaitable[None]] | None = None
     ) -> None:
         """Take out what lies before `resume_at`, where it is worth it; what fails is tried again.
 
-        `keep(index, position)` first writes again what would be lost. It may raise a `KafkaError`.
+        `keep(index, position)` first writes again what would be lost, and sees it durable. It may raise a `KafkaError`.
         """
         for index, position in resume_at.items():
             if self.closed or index in self._trimming:
@@ -127,9 +127,8 @@ class JournalTopic:
                 continue
             self._trimming.add(index)
             try:
-                # Flushed before and after, so that no older record of a name gets behind a newer one.
-                self._broker.append_queue.flush()
-                keep(index, position)
+                if keep is not None:
+                    await keep(index, position)
                 await self._cut(index, position)
             except KafkaLakeError as error:
                 logger.warning("journal not trimmed topic=%s partition=%d error=%s", self._name, index, error)

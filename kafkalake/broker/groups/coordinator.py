@@ -10,6 +10,7 @@ thread. Requests that never wait return or raise. `groups.offset_requests` is th
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
@@ -24,6 +25,7 @@ from kafkalake.broker.groups.consumer import ConsumerGroup
 from kafkalake.broker.groups.consumer_requests import LEAVE_EPOCH, HeartbeatRequest
 from kafkalake.broker.groups.consumer_topics import TopicsNow
 from kafkalake.broker.groups.journal_format import Record, decode, encode
+from kafkalake.broker.groups.records import OffsetRecord
 from kafkalake.broker.groups.requests import (
     GroupDescription,
     GroupSummary,
@@ -70,6 +72,8 @@ class GroupCoordinator:
         self.clock = clock
         self.timers = timers
         self.journal = journal
+        self.unsettled: Counter[int] = Counter()
+        """Journal partition -> batches with records of groups that are on their way to it."""
         self.table = GroupTable(
             lambda: journal.partitions,
             lambda group_id: ClassicGroup(group_id, config, clock, new_uuid),
@@ -272,7 +276,11 @@ class GroupCoordinator:
             written(type(error))
             return
 
+        of_groups = not isinstance(records[-1], OffsetRecord)
+        self.unsettled[partition] += of_groups
+
         def appended(position: int, error: KafkaError | None) -> None:
+            self.unsettled[partition] -= of_groups
             if error is not None:
                 written(coordinator_error(error))
                 return

@@ -9,6 +9,7 @@ The journal is trimmed behind what Delta has: groups whose newest record would g
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -28,11 +29,16 @@ from kafkalake.broker.groups.records import NO_TIMESTAMP, CommittedOffset, Group
 from kafkalake.broker.groups.table import ChangedOffset, Changes
 from kafkalake.broker.topic_names import GROUP_JOURNAL
 from kafkalake.config import BrokerConfig
+from kafkalake.errors import CoordinatorNotAvailableError
 from kafkalake.metadata.schemas import GroupOffsetRow
 from kafkalake.record.build import ReadBatch
 
 if TYPE_CHECKING:
     from kafkalake.broker.broker import Broker
+
+QUIET_WITHIN_MS = 5_000
+QUIET_POLL_S = 0.01
+"""Before a trim nothing of groups may be on its way to the journal; how long that is waited for, looking how often."""
 
 _NO_CHANGES = Changes([], {})
 
@@ -129,15 +135,34 @@ class GroupService:
         """Take out of the journal what Delta has up to `resume_at`, where it is worth it; what fails is tried again."""
         await self.topic.trim(resume_at, self._write_again)
 
-    def _write_again(self, index: int, position: int) -> None:
-        queue, table = self._broker.append_queue, self.coordinator.table
-        while records := table.records_before(index, position)[:RECORDS_PER_BATCH]:
-            errors: list[ErrorClass | None] = []
-            self.coordinator.write(index, records, errors.append)
-            queue.flush()
-            for error in errors:
-                if error is not None:
-                    raise error()
+    async def _write_again(self, index: int, position: int) -> None:
+        """Write records of groups that stand before `position` again. Raises `CoordinatorNotAvailableError`, ...
+
+        None is written while a newer one may be on its way to the journal: the older one must not get behind it.
+        """
+        table = self.coordinator.table
+        while True:
+            await self._nothing_on_its_way(index)
+            records = table.records_before(index, position)[:RECORDS_PER_BATCH]
+            if not records:
+                return
+            written: asyncio.Future[ErrorClass | None] = asyncio.get_running_loop().create_future()
+            self.coordinator.write(index, records, written.set_result)
+            self._broker.append_queue.flush()
+            error = await written
+            if error is not None:
+                raise error()
+
+    async def _nothing_on_its_way(self, index: int) -> None:
+        deadline_ms = self._broker.clock.monotonic_ms() + QUIET_WITHIN_MS
+        while True:
+            while self._broker.append_queue.flush():
+                pass  # what answers lead to comes with the next one
+            if not self.coordinator.unsettled[index]:
+                return
+            if self._broker.clock.monotonic_ms() >= deadline_ms:
+                raise CoordinatorNotAvailableError("groups change all the time")
+            await asyncio.sleep(QUIET_POLL_S)
 
     # Loading
 
