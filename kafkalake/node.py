@@ -5,7 +5,7 @@
     metadata store, lease                   answers that are owed are sent
     logs opened and recovered               changes of topics under way end
     what Delta lacks is found (reconcile)   segments sealed
-    groups loaded                           members sent away, their offsets published
+    groups loaded, transactions go on       members sent away; offsets, transactions published
     listener bound, address published       state published
     serving                                 lease released
 
@@ -39,7 +39,7 @@ from kafkalake.broker.producer_ids import ProducerIds
 from kafkalake.clock import Clock, SystemClock
 from kafkalake.config import advertised_address
 from kafkalake.errors import KafkaLakeError, LeaseHeldError
-from kafkalake.group_publishing import GroupPublishing
+from kafkalake.journal_publishing import publish_groups, publish_transactions
 from kafkalake.metadata import lease as leases
 from kafkalake.metadata import paths
 from kafkalake.metadata.delta import DeltaMetadataStore
@@ -167,13 +167,17 @@ class Node:
         await self._open_topics(broker, store, publishing)
         await self._blocking(publishing.take_log_starts)
         await self._blocking(lambda: publishing.reconcile(broker.topics))
-        group_publishing = GroupPublishing(
-            broker.groups, store, self._clock, self._blocking, settings.current.broker.metadata_publish_interval_ms
+        interval_ms = settings.current.broker.metadata_publish_interval_ms
+        group_publishing = publish_groups(broker.groups, store, self._clock, self._blocking, interval_ms)
+        transaction_publishing = publish_transactions(
+            broker.transactions, store, self._clock, self._blocking, interval_ms
         )
         committed = await self._blocking(store.load_group_offsets)
         broker.groups.start(committed.rows, committed.positions)
-        broker.transactions.start((), {})
+        transactions = await self._blocking(store.load_transactions)
+        broker.transactions.start(transactions.rows, transactions.positions)
         self._at_stop("last publish of groups", group_publishing.finish, stop_s / 4)
+        self._at_stop("last publish of transactions", transaction_publishing.finish, stop_s / 4)
         context = ServerContext(broker, self._clock, loop, advertised())
         listener = self.listener = Listener(context)
         self.port = await listener.start(self.host, self.port)
@@ -183,6 +187,7 @@ class Node:
         self._background = [
             loop.create_task(publishing.run(self._stop_on_error)),
             loop.create_task(group_publishing.run()),
+            loop.create_task(transaction_publishing.run()),
             loop.create_task(self._keep_lease(lease)),
             loop.create_task(self._upkeep(broker)),
         ]

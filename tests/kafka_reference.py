@@ -350,6 +350,7 @@ class Kafkalake(BrokerProcess):
         self._settings = {
             **QUICK_GROUPS,
             "offsets.topic.num.partitions": "4",
+            "transaction.state.log.num.partitions": "4",
             **(settings or {}),
         }
 

@@ -20,7 +20,7 @@ LEAVES = {
     "__init__",
     "__version__",
 }
-ROOT = {"node", "publishing", "group_publishing", "logs", "memory", "warm", "dataset", "__main__"}
+ROOT = {"node", "publishing", "journal_publishing", "logs", "memory", "warm", "dataset", "__main__"}
 MAY_IMPORT = {
     "record": {"errors"},
     "storage": {"record", "errors", "clock"},

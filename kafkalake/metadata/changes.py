@@ -24,7 +24,11 @@ from kafkalake.metadata.schemas import (
     SegmentRow,
     TopicPartition,
     TopicRow,
+    TransactionRow,
 )
+
+GONE = "Dead"
+"""The state of a transactional id that is taken out."""
 
 
 def with_topic_created(topics: Sequence[TopicRow], row: TopicRow) -> list[TopicRow]:
@@ -147,6 +151,17 @@ def segments_of(partitions: Iterable[PartitionRow], segments: Iterable[SegmentRo
 def unpublished(rows: Iterable[GroupOffsetRow], positions: Mapping[int, int]) -> list[GroupOffsetRow]:
     """The rows that the journal says at or after its published position."""
     return [row for row in rows if row.journal_offset >= positions.get(row.journal_partition, 0)]
+
+
+def with_transactions(
+    current: Sequence[TransactionRow], changed: Iterable[TransactionRow], positions: Mapping[int, int]
+) -> list[TransactionRow]:
+    """The rows after a publish of `changed`, of which those before the published `positions` are known already."""
+    rows = {row.transactional_id: row for row in current}
+    for row in changed:
+        if row.journal_offset >= positions.get(row.journal_partition, 0):
+            rows[row.transactional_id] = row
+    return sorted((row for row in rows.values() if row.state != GONE), key=lambda row: row.transactional_id)
 
 
 def newest_offsets(rows: Iterable[GroupOffsetRow]) -> list[GroupOffsetRow]:

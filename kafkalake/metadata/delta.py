@@ -1,7 +1,8 @@
 """`MetadataStore` on Delta tables: what a broker writes here, Spark reads with `format("delta")`.
 
 `topics` and `brokers` are one small file each that a change replaces. `partitions` is partitioned by leader: a publish
-replaces its leader's one file. `segments` is kept by `SegmentFiles`, `group_offsets` by `GroupOffsetFiles`.
+replaces its leader's one file. `segments` is kept by `SegmentFiles`, `group_offsets` by `GroupOffsetFiles`,
+`transactions` by `TransactionFiles`.
 
 Every write is decided on the rows of one version and committed on top of exactly that version; when another writer was
 faster, it is decided anew, at most `delta_table.ATTEMPTS_MAX` times.
@@ -33,6 +34,7 @@ from kafkalake.metadata.schemas import (
     SEGMENTS_SCHEMA,
     TIMESTAMP,
     TOPICS_SCHEMA,
+    TRANSACTIONS_SCHEMA,
     BrokerRow,
     CleaningRow,
     GroupOffsetRow,
@@ -40,6 +42,7 @@ from kafkalake.metadata.schemas import (
     SegmentKey,
     SegmentRow,
     TopicRow,
+    TransactionRow,
     from_table,
     to_table,
 )
@@ -51,7 +54,9 @@ from kafkalake.metadata.store import (
     PartitionId,
     PublishedState,
     SwappedSegments,
+    Transactions,
 )
+from kafkalake.metadata.transaction_files import TransactionFiles
 
 TABLE_DEFINITIONS = {
     # A broker renews its lease every ten seconds, for ever.
@@ -61,6 +66,7 @@ TABLE_DEFINITIONS = {
     paths.PARTITIONS: TableDefinition(PARTITIONS_SCHEMA, history="interval 1 days", partition_by=("leader",)),
     paths.GROUP_OFFSETS: TableDefinition(GROUP_OFFSETS_SCHEMA, history="interval 7 days"),
     paths.CLEANING: TableDefinition(CLEANING_SCHEMA, history="interval 7 days"),
+    paths.TRANSACTIONS: TableDefinition(TRANSACTIONS_SCHEMA, history="interval 1 days"),
     paths.TOPICS: TableDefinition(TOPICS_SCHEMA, history="interval 30 days"),
 }
 
@@ -95,6 +101,7 @@ class DeltaMetadataStore:
         self._log_starts_changed = False
         self._segment_files = SegmentFiles(self._tables[paths.SEGMENTS])
         self._group_offset_files = GroupOffsetFiles(self._tables[paths.GROUP_OFFSETS])
+        self._transaction_files = TransactionFiles(self._tables[paths.TRANSACTIONS])
 
     # Topics.
 
@@ -260,11 +267,27 @@ class DeltaMetadataStore:
         with self._locks[paths.GROUP_OFFSETS]:
             table = self._tables[paths.GROUP_OFFSETS]
             table.refresh()
-            positions = self._group_offset_files.positions() if version is None and timestamp_ms is None else {}
+            positions = self._group_offset_files.journal.all() if version is None and timestamp_ms is None else {}
             if timestamp_ms is not None:
                 version = table.version_at(timestamp_ms)
             rows = newest_offsets(table.read_version(table.version if version is None else version))
         return GroupOffsets(from_table(GroupOffsetRow, rows), positions)
+
+    # Transactional ids.
+
+    def publish_transactions(self, transactions: Transactions) -> int:
+        with self._locks[paths.TRANSACTIONS]:
+            table = self._tables[paths.TRANSACTIONS]
+            # The journal is trimmed behind what is here, so it is forced to the disk.
+            self._commit(table, lambda: self._transaction_files.change_for(transactions), durable=True)
+            return table.version
+
+    def load_transactions(self) -> Transactions:
+        with self._locks[paths.TRANSACTIONS]:
+            table = self._tables[paths.TRANSACTIONS]
+            table.refresh()
+            rows = from_table(TransactionRow, table.read().sort_by("transactional_id"))
+            return Transactions(rows, self._transaction_files.journal.all())
 
     def maintain(self) -> None:
         for name, table in self._tables.items():

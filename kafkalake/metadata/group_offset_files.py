@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from kafkalake.metadata.changes import unpublished
 from kafkalake.metadata.delta_table import Change, DataFile, OpenDeltaTable
+from kafkalake.metadata.journal_positions import JournalPositions
 from kafkalake.metadata.schemas import GROUP_OFFSETS_SCHEMA, to_table
 from kafkalake.metadata.store import GroupOffsets
 
@@ -26,31 +27,16 @@ _ORDER = [("journal_offset", "ascending"), ("committed_at", "ascending")]
 _KEY = ("group", "topic", "partition")
 
 
-def application_id(journal_partition: int) -> str:
-    """Delta's `txn` application id for what is published of one partition of the journal."""
-    return f"kafkalake-group-offsets-{journal_partition}"
-
-
 class GroupOffsetFiles:
     """Plans the commits of the open table `group_offsets`."""
 
     def __init__(self, table: OpenDeltaTable) -> None:
         self._table = table
-
-    def position(self, journal_partition: int) -> int:
-        """Up to which offset of the journal's partition the rows say everything; 0 before the first publish."""
-        return self._table.transaction_version(application_id(journal_partition)) or 0
-
-    def positions(self) -> dict[int, int]:
-        """The positions of the partitions from 0 on, up to the last one that any row names."""
-        if not self._table.files():
-            return {}
-        last = pc.max(self._table.read().column("journal_partition")).as_py()
-        return {partition: self.position(partition) for partition in range(last + 1)}
+        self.journal = JournalPositions(table, "kafkalake-group-offsets")
 
     def change_for(self, offsets: GroupOffsets) -> Change | None:
         """The commit that adds what is not there yet; None when nothing is new."""
-        published = {partition: self.position(partition) for partition in offsets.positions}
+        published = self.journal.of(offsets.positions)
         rows = unpublished(offsets.rows, published)
         if not rows:
             return None  # without rows a position needs no version of its own: reading the journal again finds nothing
@@ -61,11 +47,7 @@ class GroupOffsetFiles:
         return Change(
             add=[added],
             remove=replaced,
-            transactions=[
-                (application_id(partition), position)
-                for partition, position in offsets.positions.items()
-                if position > published[partition]
-            ],
+            transactions=self.journal.moved(offsets.positions, published),
         )
 
     def _replaced(self) -> Sequence[DataFile]:

@@ -20,6 +20,7 @@ from kafkalake.metadata.schemas import (
     SegmentKey,
     SegmentRow,
     TopicRow,
+    TransactionRow,
 )
 from kafkalake.metadata.store import (
     GroupOffsets,
@@ -28,6 +29,7 @@ from kafkalake.metadata.store import (
     PartitionId,
     PublishedState,
     SwappedSegments,
+    Transactions,
 )
 
 _Segments = dict[SegmentKey, SegmentRow]
@@ -46,6 +48,8 @@ class MemoryMetadataStore:
         self._transactions: dict[str, int] = {}
         self._group_offsets: list[tuple[int, list[GroupOffsetRow]]] = [(self._clock.now_ms(), [])]
         self._group_positions: dict[int, int] = {}
+        self._transaction_rows: list[list[TransactionRow]] = [[]]
+        self._transaction_positions: dict[int, int] = {}
         self._raised = False
         self._cleaning: list[list[CleaningRow]] = [[]]
         self.fail_next: list[Exception] = []
@@ -217,6 +221,20 @@ class MemoryMetadataStore:
             found = _version("group_offsets", self._group_offsets, version, timestamp_ms)
             rows = changes.newest_offsets(self._group_offsets[found][1])
             return GroupOffsets(rows, dict(self._group_positions) if version is None and timestamp_ms is None else {})
+
+    def publish_transactions(self, transactions: Transactions) -> int:
+        with self._lock:
+            self._fail()
+            rows = changes.with_transactions(self._transaction_rows[-1], transactions.rows, self._transaction_positions)
+            self._transaction_rows.append(rows)
+            for partition, position in transactions.positions.items():
+                known = self._transaction_positions.get(partition, 0)
+                self._transaction_positions[partition] = max(position, known)
+            return len(self._transaction_rows) - 1
+
+    def load_transactions(self) -> Transactions:
+        with self._lock:
+            return Transactions(self._transaction_rows[-1], dict(self._transaction_positions))
 
     def maintain(self) -> None:
         """Nothing to do: this store keeps every version."""

@@ -26,7 +26,8 @@ PARTITIONS = "partitions"
 SEGMENTS = "segments"
 GROUP_OFFSETS = "group_offsets"
 CLEANING = "cleaning"
-TABLES = (BROKERS, SEGMENTS, PARTITIONS, GROUP_OFFSETS, CLEANING, TOPICS)
+TRANSACTIONS = "transactions"
+TABLES = (BROKERS, SEGMENTS, PARTITIONS, GROUP_OFFSETS, CLEANING, TRANSACTIONS, TOPICS)
 """The Delta tables in the order in which they are created."""
 
 JOB_RUNS = "job_runs"

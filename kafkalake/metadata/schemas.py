@@ -103,6 +103,24 @@ CLEANING_SCHEMA = pa.schema(
     ]
 )
 
+TRANSACTIONS_SCHEMA = pa.schema(
+    [
+        ("transactional_id", pa.string()),
+        ("producer_id", pa.int64()),
+        ("producer_epoch", pa.int32()),
+        ("state", pa.string()),
+        ("partitions", pa.list_(pa.struct([("topic", pa.string()), ("partition", pa.int32())]))),
+        ("timeout", pa.int32()),
+        ("updated_at", TIMESTAMP),
+        ("started_at", TIMESTAMP),
+        ("previous_producer_id", pa.int64()),
+        ("next_producer_id", pa.int64()),
+        ("client_version", pa.int32()),
+        ("journal_partition", pa.int32()),
+        ("journal_offset", pa.int64()),
+    ]
+)
+
 
 class TopicPartition(NamedTuple):
     """A partition, named as Kafka names it."""
@@ -246,14 +264,38 @@ class CleaningRow:
         return self.topic_id, self.partition
 
 
-Row = TypeVar("Row", TopicRow, BrokerRow, PartitionRow, SegmentRow, GroupOffsetRow, CleaningRow)
+@dataclass(frozen=True, slots=True)
+class TransactionRow:
+    """A transactional id as it is now, with Kafka's name of its state ("Dead": it has expired; never in the table).
+
+    `timeout`: ms. `started_at_ms` None: no transaction yet. `previous_producer_id`, `next_producer_id`: see
+    `TransactionRecord`; -1 for none. `journal_offset`: `__transaction_state` says nothing else about it up to there.
+    """
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    state: str
+    partitions: tuple[TopicPartition, ...]
+    timeout: int
+    updated_at_ms: int
+    started_at_ms: int | None
+    previous_producer_id: int
+    next_producer_id: int
+    client_version: int
+    journal_partition: int
+    journal_offset: int
+
+
+Row = TypeVar("Row", TopicRow, BrokerRow, PartitionRow, SegmentRow, GroupOffsetRow, CleaningRow, TransactionRow)
 
 # Producers may send any int64 as a timestamp; microseconds in an int64 hold a thousandth of that range.
 _TIMESTAMP_MS_MAX = (2**63 - 1) // 1000
 
 
 def to_table(
-    schema: pa.Schema, rows: Sequence[TopicRow | BrokerRow | PartitionRow | SegmentRow | GroupOffsetRow | CleaningRow]
+    schema: pa.Schema,
+    rows: Sequence[TopicRow | BrokerRow | PartitionRow | SegmentRow | GroupOffsetRow | CleaningRow | TransactionRow],
 ) -> pa.Table:
     """`rows` as an Arrow table of exactly `schema`. Timestamps beyond microseconds' range are clamped to it."""
     return pa.Table.from_arrays([_to_column(field, rows) for field in schema], schema=schema)
@@ -281,7 +323,13 @@ def _to_column(field: pa.Field, rows: Sequence[Any]) -> pa.Array:
     values = list(map(attrgetter(field.name), rows))
     if pa.types.is_map(field.type):
         values = [list(value.items()) for value in values]
+    elif _is_list_of_partitions(field.type):
+        values = [[each._asdict() for each in value] for value in values]
     return pa.array(values, field.type)
+
+
+def _is_list_of_partitions(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) and pa.types.is_struct(kind.value_type))
 
 
 def _clamped_us(timestamp_ms: int | None) -> int | None:
@@ -299,6 +347,8 @@ def _from_column(column: pa.ChunkedArray) -> Iterable[Any]:
     values: list[Any] = column.to_pylist()
     if pa.types.is_map(column_type):
         return [dict(value or ()) for value in values]
+    if _is_list_of_partitions(column_type):
+        return [tuple(TopicPartition(**each) for each in value or ()) for value in values]
     if pa.types.is_list(column_type):
         return [tuple(value or ()) for value in values]
     return values

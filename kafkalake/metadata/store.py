@@ -30,6 +30,7 @@ from kafkalake.metadata.schemas import (
     SegmentKey,
     SegmentRow,
     TopicRow,
+    TransactionRow,
 )
 
 
@@ -90,6 +91,17 @@ class SwappedSegments:
 
     rows: Sequence[SegmentRow]
     position: JobPosition
+
+
+@dataclass(frozen=True, slots=True)
+class Transactions:
+    """`rows`, and per journal partition the position up to which they say all that the journal says.
+
+    As a publish: the rows that changed. As an answer: one row for each transactional id.
+    """
+
+    rows: Sequence[TransactionRow]
+    positions: Mapping[int, int]
 
 
 class MetadataStore(Protocol):
@@ -209,6 +221,17 @@ class MetadataStore(Protocol):
 
     def load_group_offsets(self, version: int | None = None, timestamp_ms: int | None = None) -> GroupOffsets:
         """Committed offsets now, at a version of `group_offsets`, or at a time; positions only for now."""
+        ...
+
+    def publish_transactions(self, transactions: Transactions) -> int:
+        """Replace rows by what became of them ("Dead": take it out) and commit, as Delta's `txn`, the positions.
+
+        Returns the version of `transactions` that holds it. A row that was published to its position or beyond changes nothing.
+        """
+        ...
+
+    def load_transactions(self) -> Transactions:
+        """The transactional ids now, by name."""
         ...
 
     def maintain(self) -> None:

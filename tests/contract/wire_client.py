@@ -34,6 +34,11 @@ KEYS = {
     "DeleteRecords": 21,
     "InitProducerId": 22,
     "OffsetForLeaderEpoch": 23,
+    "AddPartitionsToTxn": 24,
+    "AddOffsetsToTxn": 25,
+    "EndTxn": 26,
+    "WriteTxnMarkers": 27,
+    "TxnOffsetCommit": 28,
     "DescribeConfigs": 32,
     "AlterConfigs": 33,
     "DescribeLogDirs": 35,
@@ -44,6 +49,9 @@ KEYS = {
     "DescribeCluster": 60,
     "ConsumerGroupHeartbeat": 68,
     "ConsumerGroupDescribe": 69,
+    "DescribeProducers": 61,
+    "DescribeTransactions": 65,
+    "ListTransactions": 66,
     "DescribeTopicPartitions": 75,
 }
 

@@ -9,9 +9,8 @@ each id is all that is ever needed of it.
 from __future__ import annotations
 
 import os
-import signal
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -21,18 +20,17 @@ from kafkalake.broker.topic_names import TRANSACTION_JOURNAL
 from kafkalake.broker.transactions.admission import Admission
 from kafkalake.broker.transactions.config import TransactionConfig
 from kafkalake.broker.transactions.coordinator import TransactionCoordinator
-from kafkalake.broker.transactions.decisions import FaultPoint
+from kafkalake.broker.transactions.fault_points import kill_as_asked
 from kafkalake.broker.transactions.markers import MarkerWriter
+from kafkalake.broker.transactions.published import record_of
 from kafkalake.broker.transactions.records import TransactionRecord, TransactionTombstone, encode
 from kafkalake.broker.transactions.table import Changes
 from kafkalake.config import BrokerConfig
+from kafkalake.metadata.schemas import TransactionRow
 from kafkalake.record.build import ReadBatch
 
 if TYPE_CHECKING:
     from kafkalake.broker.broker import Broker
-
-KILL_AT = "KAFKALAKE_KILL_AT"
-"""Environment variable for tests, `NAME` or `NAME:COUNT` of a fault point: the broker kills itself there (at that time)."""
 
 _NO_CHANGES = Changes([], {})
 _FLUSHES_MAX = 10
@@ -58,7 +56,7 @@ class TransactionService:
             self.topic.journal,
             self.markers,
             broker.producer_ids.next_id,
-            kill_at(os.environ.get(KILL_AT, "")),
+            kill_as_asked(os.environ),
         )
         self.admission = Admission(self.coordinator, broker.timers)
         self._final: Changes | None = None
@@ -72,11 +70,10 @@ class TransactionService:
         """Create the journal's topic if it is not there. Raises `CoordinatorNotAvailableError`."""
         await self.topic.make_ready(lambda: self._serve((), {}))
 
-    def start(self, published: Iterable[tuple[int, TransactionRecord]], positions: Mapping[int, int]) -> None:
+    def start(self, published: Iterable[TransactionRow], positions: Mapping[int, int]) -> None:
         """At the broker's start, after the groups': load what there is, and go on where the last broker stopped.
 
-        `published` (journal partition, record) and `positions` are what Delta has. Damage in the journal is logged.
-        Raises `KafkaStorageError`.
+        `published` and `positions` are what Delta has. Damage in the journal is logged. Raises `KafkaStorageError`.
         """
         if self.topic.attach():
             self._serve(published, positions)
@@ -122,10 +119,10 @@ class TransactionService:
 
     # Loading
 
-    def _serve(self, published: Iterable[tuple[int, TransactionRecord]], positions: Mapping[int, int]) -> None:
+    def _serve(self, published: Iterable[TransactionRow], positions: Mapping[int, int]) -> None:
         rows: dict[int, list[TransactionRecord]] = defaultdict(list)
-        for index, record in published:
-            rows[index].append(record)
+        for row in published:
+            rows[row.journal_partition].append(record_of(row))
         journal = self.topic.journal
         filler = encode(TransactionTombstone(""))
         for index in range(journal.partitions):
@@ -156,19 +153,3 @@ def transaction_config(config: BrokerConfig) -> TransactionConfig:
             config.transaction_remove_expired_transaction_cleanup_interval_ms
         ),
     )
-
-
-def kill_at(wanted: str) -> Callable[[FaultPoint], None]:
-    """What kills this process with SIGKILL when the fault point `wanted` (see `KILL_AT`) is reached; nothing for ""."""
-    name, _, count = wanted.partition(":")
-    if not name:
-        return lambda point: None
-    fatal, times = FaultPoint(name), int(count or 1)
-    reached: Counter[FaultPoint] = Counter()
-
-    def reach(point: FaultPoint) -> None:
-        reached[point] += 1
-        if point is fatal and reached[point] == times:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    return reach

@@ -1,0 +1,39 @@
+"""Has the broker kill itself at a named point, so that tests need no luck to crash it between two steps.
+
+`KAFKALAKE_KILL_AT` names a file, whose content is asked for at each point: `NAME` or `NAME:COUNT` (the how-many-th time since
+the content changed) of a `FaultPoint`. Without the variable a point costs a call of an empty function.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from kafkalake.broker.transactions.decisions import FaultPoint
+
+KILL_AT = "KAFKALAKE_KILL_AT"
+
+
+def kill_as_asked(environment: Mapping[str, str]) -> Callable[[FaultPoint], None]:
+    """What is to be told of each point that is reached."""
+    path = environment.get(KILL_AT)
+    return _KillAt(Path(path)) if path else lambda point: None
+
+
+class _KillAt:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._wanted = ""
+        self._reached = 0
+
+    def __call__(self, point: FaultPoint) -> None:
+        wanted = self._path.read_text()
+        if wanted != self._wanted:
+            self._wanted, self._reached = wanted, 0
+        name, _, count = wanted.partition(":")
+        if name == point.value:
+            self._reached += 1
+            if self._reached == int(count or 1):
+                os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,115 @@
+"""The broker is killed at each step of a transaction's two-phase commit, by name, and started again.
+
+Whatever the step: once the end is decided it is the same in all partitions and for the group's offsets, and nothing hangs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from contract.wire_client import WireClient, create_topic
+from deltalake import DeltaTable
+from kafka_reference import Kafkalake
+from transactional_client import (
+    NONE,
+    TransactionalClient,
+    committed_offsets,
+    end_offsets,
+    find_coordinator,
+    state_of,
+)
+
+from kafkalake.broker.transactions.fault_points import KILL_AT
+from kafkalake.dataset import topic_dataset
+
+PARTITIONS = 3
+GROUP = "copier"
+UNSTABLE_OFFSET_COMMIT = 88
+
+BEFORE_IT_IS_DECIDED = "transaction-before-prepare"
+STEPS = (
+    BEFORE_IT_IS_DECIDED,
+    "transaction-prepared",
+    "transaction-before-marker",
+    "transaction-marker-written",
+    "transaction-marker-written:3",
+    "transaction-all-markers-written",
+    "transaction-completed",
+)
+
+
+def wait_for(condition: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def wait_for_state(client: WireClient, state: str) -> None:
+    wait_for(lambda: state_of(client, "copier") == state)
+
+
+def answer_again(producer: TransactionalClient, client: WireClient, asking: tuple[int, int], *, committed: bool) -> int:
+    """A client that heard no answer asks the same again."""
+    producer.client = client
+    producer.producer_id, producer.epoch = asking
+    return producer.end(committed=committed)
+
+
+@pytest.mark.parametrize("version_2", [False, True], ids=["older clients", "transactions version 2"])
+def test_a_kill_at_any_step_leaves_all_of_a_transaction_or_nothing(
+    kafkalake_broker: Any, tmp_path: Path, version_2: bool
+) -> None:
+    kill_at = tmp_path / "kill-at"
+    kill_at.write_text("")
+    broker: Kafkalake = kafkalake_broker(environment={KILL_AT: str(kill_at)})
+    with WireClient(broker.bootstrap_servers) as client:
+        create_topic(client, "out", PARTITIONS)
+        create_topic(client, "in", 1)
+        find_coordinator(client, GROUP, 0)
+    expected: list[bytes] = []
+    offset = 0
+    for number, step in enumerate(STEPS):
+        committed = number % 2 == (0 if version_2 else 1)
+        with WireClient(broker.bootstrap_servers) as client:
+            producer = TransactionalClient(client, "copier", version_2=version_2)
+            assert producer.init() == NONE
+            values = [b"v%d-%d" % (number, partition) for partition in range(PARTITIONS)]
+            producer.write("out", {partition: [value] for partition, value in enumerate(values)})
+            producer.send_offsets(GROUP, "in", {0: number + 1})
+            kill_at.write_text(step)
+            asking = producer.producer_id, producer.epoch
+            with pytest.raises((ConnectionError, TimeoutError)):
+                producer.end(committed=committed)
+                raise ConnectionError  # answered, and killed after that
+        wait_for(lambda: not broker.is_running())
+        kill_at.write_text("")
+        broker.kill()
+        broker.start()
+        with WireClient(broker.bootstrap_servers) as client:
+            if step == BEFORE_IT_IS_DECIDED:
+                assert state_of(client, "copier") == "Ongoing"
+                assert end_offsets(client, "out", PARTITIONS, read_committed=True) != end_offsets(
+                    client, "out", PARTITIONS, read_committed=False
+                )
+                assert committed_offsets(client, GROUP, require_stable=True) == UNSTABLE_OFFSET_COMMIT
+                assert answer_again(producer, client, asking, committed=committed) == NONE
+            wait_for_state(client, "CompleteCommit" if committed else "CompleteAbort")
+            if committed:
+                expected += values
+                offset = number + 1
+            assert end_offsets(client, "out", PARTITIONS, read_committed=True) == end_offsets(
+                client, "out", PARTITIONS, read_committed=False
+            ), step
+            assert committed_offsets(client, GROUP, require_stable=True) == ({0: offset} if offset else {}), step
+            assert answer_again(producer, client, asking, committed=committed) == NONE
+    lake = broker.lake
+    broker.stop()
+    rows = topic_dataset(lake, "out").to_table(columns=["value"]).column("value").to_pylist()
+    assert sorted(rows) == sorted(expected)
+    (row,) = DeltaTable(lake / "metadata" / "transactions").to_pyarrow_table().to_pylist()
+    assert (row["transactional_id"], row["partitions"]) == ("copier", [])
