@@ -1,0 +1,39 @@
+"""A broker whose wall clock a test moves: `python broker_with_clock.py LAKE PORT CLOCK [NAME=VALUE...]`.
+
+The file CLOCK holds how many milliseconds the broker's clock is ahead of the machine's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from pathlib import Path
+
+from kafkalake.clock import SystemClock
+from kafkalake.node import Node
+
+
+class ShiftedClock(SystemClock):
+    """The machine's clock; the wall clock is ahead by what the file says."""
+
+    def __init__(self, ahead: Path) -> None:
+        self._ahead = ahead
+
+    def now_ms(self) -> int:
+        return super().now_ms() + int(self._ahead.read_text())
+
+
+async def run(node: Node) -> None:
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    await node.start()
+    print(f"listening on {node.host}:{node.port}", flush=True)
+    await stop.wait()
+    await node.stop()
+
+
+if __name__ == "__main__":
+    lake, port, ahead, *pairs = sys.argv[1:]
+    settings = dict(pair.split("=", 1) for pair in pairs)
+    asyncio.run(run(Node(Path(lake), "127.0.0.1", int(port), 0, settings, clock=ShiftedClock(Path(ahead)))))
