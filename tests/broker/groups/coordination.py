@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -10,6 +11,9 @@ from broker.groups.scenario import DELAY_MS, join_request
 
 from kafkalake.broker.coordination.journal import Appended, JournalRecord, Producer
 from kafkalake.broker.groups.config import GroupConfig
+from kafkalake.broker.groups.consumer_coordinator import ConsumerGroups
+from kafkalake.broker.groups.consumer_requests import HeartbeatRequest, HeartbeatResult
+from kafkalake.broker.groups.consumer_topics import TopicOfGroup
 from kafkalake.broker.groups.coordinator import GroupCoordinator
 from kafkalake.broker.groups.offset_requests import (
     CommitRequest,
@@ -100,14 +104,18 @@ class Cluster:
         self.journal = MemoryJournal()
         self.config = GroupConfig(**{"group_initial_rebalance_delay_ms": DELAY_MS, **config})
         self._numbers = itertools.count(1)
+        self.topics = {
+            name: TopicOfGroup(uuid.uuid5(uuid.NAMESPACE_DNS, name), count) for name, count in TOPICS.items()
+        }
         self.start()
 
     def start(self, published: Changes | None = None) -> None:
         """Load everything, from where `published` says."""
         self.timers = Timers(self.clock)
         self.coordinator = GroupCoordinator(
-            self.config, self.clock, self.timers, self.journal, lambda: str(next(self._numbers))
+            self.config, self.clock, self.timers, self.journal, lambda: str(next(self._numbers)), lambda: self.topics
         )
+        self.consumers = ConsumerGroups(self.coordinator)
         self.offsets = OffsetRequests(self.coordinator, lambda topic: TOPICS.get(topic, 0))
         for partition, batches in self.journal.batches.items():
             begin = 0 if published is None else published.resume_at[partition]
@@ -141,6 +149,14 @@ class Cluster:
     def sync(self, group_id: str, request: SyncRequest) -> list[SyncResult]:
         answers: list[SyncResult] = []
         self.coordinator.sync_group(group_id, request, answers.append)
+        return answers
+
+    def beat(self, group_id: str, member_id: str, epoch: int, **values: object) -> list[HeartbeatResult]:
+        """Send a heartbeat of the consumer protocol; one that joins subscribes to "clicks"."""
+        joining: dict[str, object] = {"rebalance_timeout_ms": 60_000, "topics": ("clicks",), "owned": frozenset()}
+        request = HeartbeatRequest(member_id, epoch, **(joining if epoch == 0 else {}) | values)  # type: ignore[arg-type]
+        answers: list[HeartbeatResult] = []
+        self.consumers.heartbeat(group_id, request, answers.append)
         return answers
 
     def commit(
