@@ -15,6 +15,7 @@ from kafkalake.broker.groups.offset_requests import CommitRequest, OffsetToCommi
 from kafkalake.errors import (
     ConcurrentTransactionsError,
     CoordinatorLoadInProgressError,
+    InvalidGroupIdError,
     InvalidProducerEpochError,
     InvalidTxnStateError,
     KafkaError,
@@ -38,6 +39,8 @@ def handle(request: Request) -> None:
     try:
         check_transactional_id(request, Operation.WRITE, body.transactional_id)
         check_group(request, Operation.READ, body.group_id)
+        if not body.group_id:
+            raise InvalidGroupIdError
     except KafkaError as error:
         _refuse(request, type(error))
         return
