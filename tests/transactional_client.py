@@ -13,6 +13,7 @@ from typing import Any
 from contract.wire_client import WireClient, batch, code
 
 NONE = 0
+UNSTABLE_OFFSET_COMMIT = 88
 TRANSACTIONAL = 0x10
 RETRIED = {14, 15, 16, 51, 19}
 """Coordinator loading, not available, not here; a transaction's step under way; and what older clients are told of that."""
@@ -145,7 +146,8 @@ class TransactionalClient:
             ),
             lambda answer: max(code(each.error_code) for each in answer.topics[0].partitions),
         )
-        return [code(each.error_code) for each in answer.topics[0].partitions]
+        errors = {each.partition_index: code(each.error_code) for each in answer.topics[0].partitions}
+        return [errors[index] for index in offsets]
 
     def send_offsets(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
         """Commit offsets as a client of this kind does: an older one adds the group first."""
@@ -191,15 +193,19 @@ def end_offsets(client: WireClient, topic: str, partitions: int, *, read_committ
         isolation_level=1 if read_committed else 0,
         topics=[{"name": topic, "partitions": asked}],
     )
-    return [each.offset for each in answer.topics[0].partitions]
+    offsets = {each.partition_index: each.offset for each in answer.topics[0].partitions}
+    return [offsets[index] for index in range(partitions)]
 
 
-def committed_offsets(client: WireClient, group: str, *, require_stable: bool) -> dict[int, int] | int:
-    """A group's committed offsets by partition, or the first error of a partition."""
-    answer = client.call("OffsetFetch", 7, group_id=group, topics=None, require_stable=require_stable)
-    partitions = [each for topic in answer.topics for each in topic.partitions]
-    errors = [code(each.error_code) for each in partitions if code(each.error_code)]
-    return errors[0] if errors else {each.partition_index: each.committed_offset for each in partitions}
+def committed_offset(client: WireClient, group: str, topic: str, *, require_stable: bool) -> int | str:
+    """A group's committed offset of partition 0 (-1: none), or "unstable"."""
+    asked = [{"name": topic, "partition_indexes": [0]}]
+    answer = client.call("OffsetFetch", 7, group_id=group, topics=asked, require_stable=require_stable)
+    (found,) = answer.topics[0].partitions
+    if code(found.error_code) == UNSTABLE_OFFSET_COMMIT:
+        return "unstable"
+    assert code(found.error_code) == NONE
+    return int(found.committed_offset)
 
 
 def state_of(client: WireClient, transactional_id: str) -> str:
