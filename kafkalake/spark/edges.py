@@ -10,7 +10,7 @@ from pathlib import Path
 from kafkalake.errors import UnknownTopicOrPartitionError
 from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.spark.options import READ_COMMITTED, ReadOptions
-from kafkalake.spark.snapshot import live_directory, wanted_partitions
+from kafkalake.spark.snapshot import live_directory, log_start, wanted_partitions
 from kafkalake.spark.stream_offsets import Edge, Partition
 from kafkalake.storage.state import read_state
 
@@ -45,5 +45,5 @@ class Edges:
                 readable = (
                     state.last_stable_offset if self._options.isolation == READ_COMMITTED else state.high_watermark
                 )
-                found[topic.topic, partition] = Edge(state.log_start_offset, readable, state.log_end_offset)
+                found[topic.topic, partition] = Edge(log_start(state, row), readable, state.log_end_offset)
         return found

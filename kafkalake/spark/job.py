@@ -102,7 +102,12 @@ class Run:
         self.run_id = str(uuid.uuid4())
         self.store = DeltaMetadataStore(lake, create=False)
         self.performed: list[tuple[Step, Done]] = []
+        self.notes: list[tuple[Step, Done]] = []
         self._spark = spark
+
+    def note(self, step: Step, done: Done) -> None:
+        """Have `job_runs` say something that was no step of the plan."""
+        self.notes.append((step, done))
 
     @cached_property
     def topics(self) -> list[TopicRow]:
@@ -215,6 +220,8 @@ def _perform(job: Job, run: Run) -> int:
                 progress.advance(f"{step.subject}: {step.action}")
         reached("performed")
         code = job.finish(run)
+        for step, done in run.notes:
+            record.step(step, done, run.clock.now_ms())
         record.summary = {"steps": len(steps), "failed": len(failures)}
         record.failed = bool(failures)
     if failures:

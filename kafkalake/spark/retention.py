@@ -24,6 +24,7 @@ from kafkalake.metadata.schemas import SegmentKey, SegmentRow, TopicRow
 from kafkalake.spark.job import Done, Job, Run, Step, reached
 from kafkalake.spark.job import main as run_job
 from kafkalake.spark.progress import print_table
+from kafkalake.spark.snapshot import log_start
 from kafkalake.storage.retention import GUARDS, PartitionRetention, RetentionRule, SealedRange, decide_retention
 from kafkalake.storage.state import PartitionState, read_state
 
@@ -78,7 +79,7 @@ class Retention(Job):
                 if row is None or not rows:
                     continue
                 state = read_state(paths.partition_path(run.lake, row.leader, topic.topic, number))
-                start = max(state.log_start_offset, min(row.log_start_offset, state.high_watermark))
+                start = log_start(state, row)
                 decision = decide_retention(
                     [_range(each) for each in rows],
                     rules[topic.topic],

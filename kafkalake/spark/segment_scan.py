@@ -35,10 +35,14 @@ Bytes = npt.NDArray[np.uint8]
 class SegmentScan:
     """One pass over a segment file. Close it, or use it in a `with`."""
 
-    def __init__(self, path: str, size: int = -1) -> None:
-        """Open the file; only its first `size` bytes count (-1: all). Raises `LakeError` where this host cannot read it."""
+    def __init__(self, path: str, size: int = -1, *, first_chunk_bytes: int = _FIRST_CHUNK_BYTES) -> None:
+        """Open the file; only its first `size` bytes count (-1: all). first_chunk_bytes: how much the first look reads.
+
+        Raises `LakeError` where this host cannot read it.
+        """
         self.path = path
         self.bytes_read = 0
+        self._first_chunk_bytes = first_chunk_bytes
         try:
             self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
@@ -75,7 +79,7 @@ class SegmentScan:
         from kafkalake.record.message_set import scan
         from kafkalake.record.schema import END_OF_STREAM
 
-        position, length, length_max = start, _FIRST_CHUNK_BYTES, CHUNK_BYTES
+        position, length, length_max = start, self._first_chunk_bytes, CHUNK_BYTES
         while position < self._size:
             chunk = self._read(position, length)
             found = scan(chunk, 0, len(chunk), columns)

@@ -114,7 +114,7 @@ def take_snapshot(options: ReadOptions) -> list[PartitionSnapshot]:
                     continue
                 snapshot = _partition_then(lake, topic, row, then.get(partition, []), sealed, options.isolation)
             else:
-                snapshot = _partition_now(lake, topic.topic, partition, row, sealed, options.isolation)
+                snapshot = partition_now(lake, topic.topic, partition, row, sealed, options.isolation)
             snapshots.append(snapshot)
     return snapshots
 
@@ -172,9 +172,13 @@ def _by_partition(rows: Iterable[SegmentRow], topic: TopicRow) -> dict[int, list
     return found
 
 
-def _partition_now(
+def partition_now(
     lake: Path, topic: str, partition: int, row: PartitionRow | None, sealed: Sequence[SegmentRow], isolation: str
 ) -> PartitionSnapshot:
+    """A partition as it is: `sealed` is what Delta says of its sealed segments, `row` of the partition.
+
+    Raises `LakeError` where the lake lacks what it should have.
+    """
     directory = live_directory(lake, topic, partition, row)
     if directory is None:
         return PartitionSnapshot(topic, partition, 0, 0, ())
@@ -183,12 +187,8 @@ def _partition_now(
         state = read_state(directory)
         end = state.last_stable_offset if isolation == READ_COMMITTED else state.high_watermark
         segments = known + _listed(directory, state, known[-1].next_offset if known else 0)
-        # Retention says in Delta where a partition begins; its broker, or its next start, says so in `state` a little later.
-        start = state.log_start_offset
-        if row is not None and start < row.log_start_offset <= state.high_watermark:
-            start = row.log_start_offset
         try:
-            return _covering(topic, partition, start, end, segments)
+            return _covering(topic, partition, log_start(state, row), end, segments)
         except LakeError:
             # Retention may have moved on between the two looks.
             if attempt == _ATTEMPTS - 1:
@@ -222,6 +222,13 @@ def _partition_then(
         segments += _listed(directory, read_state(directory), segments[-1].next_offset if segments else 0)
     end = row.last_stable_offset if isolation == READ_COMMITTED else row.high_watermark
     return _covering(topic.topic, row.partition, row.log_start_offset, end, segments)
+
+
+def log_start(state: PartitionState, row: PartitionRow | None) -> int:
+    """Where a partition begins: retention says it in Delta, and its broker (or its next start) in `state` a little later."""
+    if row is not None and state.log_start_offset < row.log_start_offset <= state.high_watermark:
+        return row.log_start_offset
+    return state.log_start_offset
 
 
 def live_directory(lake: Path, topic: str, partition: int, row: PartitionRow | None) -> Path | None:

@@ -1,0 +1,15 @@
+"""Report how far every consumer group is behind, with the broker up or down.
+
+    spark-submit --properties-file spark-conf/spark-defaults.conf jobs/lag.py --lake LAKE --html lag.html --max-lag-seconds 600
+
+`--help` shows the options; what they do is in `kafkalake.spark.lag`.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from kafkalake.spark.lag import main
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

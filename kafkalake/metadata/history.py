@@ -1,0 +1,61 @@
+"""What the Delta tables say of the past: where partitions ended at a time, and what groups have committed since one.
+
+`partitions` is looked at in its older versions (a day of them). `group_offsets` keeps what was committed as rows, the latest
+100,000 at least, so that one read of it tells of all times.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from kafkalake.errors import LakeError
+from kafkalake.metadata import paths
+from kafkalake.metadata.changes import current_partitions
+from kafkalake.metadata.delta import TABLE_DEFINITIONS
+from kafkalake.metadata.delta_table import OpenDeltaTable
+from kafkalake.metadata.schemas import GroupOffsetRow, PartitionRow, from_table
+
+
+class PastPartitions(NamedTuple):
+    """Partitions as they were at `time_ms`."""
+
+    time_ms: int
+    rows: list[PartitionRow]
+
+
+class History:
+    """The tables of one lake, opened once."""
+
+    def __init__(self, lake: Path) -> None:
+        """Raises `LakeError`."""
+        self._partitions = OpenDeltaTable(
+            paths.table_path(lake, paths.PARTITIONS), TABLE_DEFINITIONS[paths.PARTITIONS], create=False
+        )
+        self._group_offsets = OpenDeltaTable(
+            paths.table_path(lake, paths.GROUP_OFFSETS), TABLE_DEFINITIONS[paths.GROUP_OFFSETS], create=False
+        )
+
+    def partitions_at(self, time_ms: int) -> PastPartitions:
+        """Partitions at a time; where the table does not go back so far, as they were at its oldest version, and when that was."""
+        try:
+            table = DeltaTable(self._partitions.path)
+            table.load_as_version(datetime.fromtimestamp(time_ms / 1000, UTC))
+            version = table.version()
+        except (DeltaError, OSError, ValueError) as error:
+            raise LakeError(f"cannot read the history of {self._partitions.path}: {error}") from error
+        rows = current_partitions(from_table(PartitionRow, self._partitions.read_version(version)))
+        published_ms = max((row.published_at_ms for row in rows), default=time_ms)
+        return PastPartitions(max(time_ms, published_ms), rows)
+
+    def committed(self) -> list[GroupOffsetRow]:
+        """Every row of `group_offsets`, the oldest commit first; the last of a group and partition counts."""
+        self._group_offsets.refresh()
+        rows = self._group_offsets.read()
+        order = pc.sort_indices(rows, sort_keys=[("journal_offset", "ascending"), ("committed_at", "ascending")])
+        return from_table(GroupOffsetRow, rows.take(order))
