@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from kafkalake import __version__
-from kafkalake.cli import broker, consume, groups, log, produce, sql, topics, transactions
+from kafkalake.cli import broker, consume, groups, jobs, log, produce, sql, topics, transactions
 from kafkalake.cli.output import Failure, OutputClosed, UsageProblem, close_names, show_error, silence, write_line
 
 START_A_BROKER = "Is a broker running there? Start one with:  kafkalake broker start --lake ./lake"
@@ -56,7 +56,7 @@ def _root(
     pass
 
 
-ORDER = ("broker", "topics", "groups", "transactions", "produce", "consume", "sql", "log")
+ORDER = ("broker", "topics", "groups", "transactions", "produce", "consume", "sql", "log", "jobs")
 RUN, DATA, INSPECT = "Run", "Records", "The lake"
 app.add_typer(broker.app, name="broker", rich_help_panel=RUN)
 app.add_typer(topics.app, name="topics", rich_help_panel=RUN)
@@ -66,6 +66,7 @@ app.command("produce", rich_help_panel=DATA, epilog=produce.EXAMPLES)(produce.pr
 app.command("consume", rich_help_panel=DATA, epilog=consume.EXAMPLES)(consume.consume)
 app.command("sql", rich_help_panel=INSPECT, epilog=sql.EXAMPLES)(sql.sql)
 app.add_typer(log.app, name="log", rich_help_panel=INSPECT)
+app.add_typer(jobs.app, name="jobs", rich_help_panel=INSPECT)
 
 
 def main() -> None:

@@ -165,7 +165,10 @@ def main(job: Job, arguments: Sequence[str], *, spark: SparkSession | None = Non
 
     spark: a session that runs already. Wrong usage raises `SystemExit` with code 2, as argparse does.
     """
-    parsed = parser_of(job).parse_args(list(arguments))
+    parser = parser_of(job)
+    parsed, unknown = parser.parse_known_args(list(arguments))
+    if unknown:
+        parser.error(_unknown(unknown, parser))
     parsed.job = job.name
     try:
         if not parsed.lake:
@@ -181,6 +184,13 @@ def main(job: Job, arguments: Sequence[str], *, spark: SparkSession | None = Non
         return 130
     except Exception as error:
         return _say(job, error)
+
+
+def _unknown(words: Sequence[str], parser: argparse.ArgumentParser) -> str:
+    known = [name for action in parser._actions for name in action.option_strings if name.startswith("--")]
+    option = next((word.partition("=")[0] for word in words if word.startswith("-")), None)
+    close = difflib.get_close_matches(option, known, n=1) if option else []
+    return f"unknown argument {option or words[0]!r}" + (f"; did you mean {close[0]}?" if close else "")
 
 
 def _show_plan(job: Job, run: Run) -> int:
@@ -290,7 +300,7 @@ def select_topics(topics: Sequence[TopicRow], names: str | None, pattern: str | 
 
 def parser_of(job: Job) -> argparse.ArgumentParser:
     """The arguments that every job takes, and the job's own."""
-    parser = argparse.ArgumentParser(prog=job.name, description=job.summary)
+    parser = argparse.ArgumentParser(prog=job.name, description=job.summary, allow_abbrev=False)
     parser.add_argument(
         "--lake", metavar="DIR", default=os.environ.get(LAKE_VARIABLE), help=f"the lake (default: ${LAKE_VARIABLE})"
     )

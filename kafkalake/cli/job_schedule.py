@@ -1,0 +1,161 @@
+"""Cron rules for jobs: what a rule says, and one process that runs jobs by them.
+
+    */5 * * * *  lag --max-lag-seconds 600
+    @hourly      retention
+
+A rule is five cron fields (a sixth: seconds) or a word such as `@hourly`, then a job and its arguments; times are local.
+Each run is a process of its own, so that what a job leaks or breaks ends with it. A job that still runs when its time comes
+again is not started a second time.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from types import FrameType
+
+from croniter import CroniterError, croniter
+
+from kafkalake.cli.output import UsageProblem, close_names
+
+_log = logging.getLogger(__name__)
+
+DEFAULT_RULES = (
+    "*/5 * * * * lag",
+    "7 * * * * retention",
+    "*/30 * * * * compaction",
+    "17 3 * * * maintenance",
+)
+_FIELD = re.compile(r"[\d*/,\-]+")
+_STOP_TIMEOUT_S = 20
+_WAKE_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """When to run which job with which arguments (the lake aside)."""
+
+    when: str
+    job: str
+    arguments: tuple[str, ...]
+
+    def next_after(self, moment: datetime) -> datetime:
+        """The first time after `moment`, in its time zone."""
+        found: datetime = croniter(self.when, moment).get_next(datetime)
+        return found
+
+    def __str__(self) -> str:
+        return f"{self.when}  {shlex.join((self.job, *self.arguments))}"
+
+
+def parse_rule(text: str, jobs: Collection[str]) -> Rule:
+    """The rule in one line. Raises `UsageProblem` for one that is none, with what was probably meant."""
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise UsageProblem(f"rule '{text}': {error}") from None
+    count = 1 if words[:1] and words[0].startswith("@") else 5
+    if count == 5 and len(words) > 5 and words[5] not in jobs and _FIELD.fullmatch(words[5]):
+        count = 6  # seconds
+    when, rest = " ".join(words[:count]), words[count:]
+    if len(words) < count or not rest:
+        raise UsageProblem(f"rule '{text}' is not five cron fields (or @hourly) and a job: '*/5 * * * * lag'")
+    try:
+        croniter(when)
+    except (CroniterError, ValueError, KeyError) as error:
+        raise UsageProblem(f"rule '{text}': '{when}' is no cron rule: {error}") from None
+    if rest[0] not in jobs:
+        hint = close_names(rest[0], jobs) or f"there are {', '.join(sorted(jobs))}"
+        raise UsageProblem(f"rule '{text}': no job '{rest[0]}'; {hint}")
+    return Rule(when, rest[0], tuple(rest[1:]))
+
+
+def parse_file(text: str, jobs: Collection[str]) -> list[Rule]:
+    """The rules of a file: a line each, `#` begins a comment. Raises `UsageProblem`."""
+    lines = (re.sub(r"(^|\s)#.*", "", line).strip() for line in text.splitlines())
+    return [parse_rule(line, jobs) for line in lines if line]
+
+
+@dataclass(slots=True)
+class _Running:
+    process: subprocess.Popen[bytes]
+    started: datetime
+
+
+@dataclass(slots=True)
+class Schedule:
+    """Runs jobs by rules. `command` makes the command line of a job's process from the job and its arguments."""
+
+    rules: Sequence[Rule]
+    command: Callable[[Rule], Sequence[str]]
+    stopped: threading.Event = field(default_factory=threading.Event)
+    _due: list[datetime] = field(default_factory=list)
+    _running: dict[int, _Running] = field(default_factory=dict)
+
+    def run(self) -> None:
+        """Until `stopped` is set; then what runs is ended."""
+        now = datetime.now().astimezone()
+        self._due = [rule.next_after(now) for rule in self.rules]
+        try:
+            while not self.stopped.is_set():
+                self.tick(datetime.now().astimezone())
+                soonest = min(self._due, default=now + timedelta(days=1))
+                left_s = (soonest - datetime.now().astimezone()).total_seconds()
+                self.stopped.wait(min(max(left_s, 0.01), _WAKE_S if self._running else 1.0))
+        finally:
+            self._end()
+
+    def tick(self, now: datetime) -> None:
+        """Start what is due, and see what has ended."""
+        for number, running in list(self._running.items()):
+            code = running.process.poll()
+            if code is not None:
+                del self._running[number]
+                seconds = (now - running.started).total_seconds()
+                level = logging.INFO if code == 0 else logging.ERROR
+                _log.log(level, "job ended job=%s code=%d seconds=%.1f", self.rules[number].job, code, seconds)
+        for number, rule in enumerate(self.rules):
+            if self._due[number] > now:
+                continue
+            self._due[number] = rule.next_after(now)
+            if number in self._running:
+                _log.warning("job still runs, not started again job=%s", rule.job)
+                continue
+            self._running[number] = _Running(subprocess.Popen(self.command(rule)), now)
+            _log.info("job started job=%s pid=%d", rule.job, self._running[number].process.pid)
+
+    def _end(self) -> None:
+        for running in self._running.values():
+            running.process.terminate()
+        for running in self._running.values():
+            try:
+                running.process.wait(_STOP_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                running.process.kill()
+                running.process.wait()
+
+
+def run_schedule(lake: Path, rules: Sequence[Rule]) -> int:
+    """Run jobs by rules until SIGTERM or SIGINT; returns the exit code."""
+
+    def command(rule: Rule) -> Sequence[str]:
+        return [sys.executable, "-m", "kafkalake", "jobs", "run", rule.job, "--lake", str(lake), *rule.arguments]
+
+    schedule = Schedule(rules, command)
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        schedule.stopped.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+    schedule.run()
+    return 0

@@ -1,0 +1,133 @@
+"""`kafkalake jobs`: what can be run, what was probably meant, exit codes, and cron rules."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from written_lake import WrittenLake
+
+from kafkalake.cli.job_schedule import DEFAULT_RULES, Rule, Schedule, parse_file, parse_rule
+from kafkalake.cli.main import run
+from kafkalake.cli.output import UsageProblem
+from kafkalake.metadata import paths
+from kafkalake.metadata.job_tables import JobTable
+from kafkalake.spark.job_registry import JOBS
+
+NOW = datetime(2026, 11, 21, 10, 58, 30, tzinfo=UTC)
+DEADLINE_S = 60
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    lake = WrittenLake(tmp_path / "lake")
+    lake.create("clicks")
+    lake.append_values("clicks", 0, [b"1"])
+    lake.publish()
+    lake.close()
+    return lake.path
+
+
+def test_every_job_that_is_listed_can_be_loaded(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["jobs", "list"]) == 0
+    listed = [line.split("\t")[0] for line in capfd.readouterr().out.splitlines()]
+    assert listed == list(JOBS)
+    assert {"retention", "lag", "consume"} <= set(listed)
+    for entry in JOBS.values():
+        assert callable(entry.main())
+
+
+def test_the_exit_status_is_the_jobs(lake: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["jobs", "run", "retention", "--lake", str(lake), "--dry-run"]) == 0
+    assert "0 steps would be done" in capfd.readouterr().out
+    assert run(["jobs", "run", "retention", "--lake", str(tmp_path / "none")]) == 1
+    assert capfd.readouterr().err.startswith("retention: no lake at ")
+    assert run(["jobs", "run", "lag", "--lake", str(lake), "--max-lga", "5"]) == 2
+    assert "unknown argument '--max-lga'; did you mean --max-lag?" in capfd.readouterr().err
+    assert run(["jobs", "run", "retentoin", "--lake", str(lake)]) == 2
+    assert "no job 'retentoin'; did you mean 'retention'?" in capfd.readouterr().err
+    assert run(["jobs", "run", "lag", "--help"]) == 0
+    assert "--max-lag-seconds" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("text", "rule", "then"),
+    [
+        ("*/5 * * * * lag --max-lag 5", Rule("*/5 * * * *", "lag", ("--max-lag", "5")), "11:00:00"),
+        ("@hourly retention", Rule("@hourly", "retention", ()), "11:00:00"),
+        ("* * * * * */10 lag", Rule("* * * * * */10", "lag", ()), "10:58:40"),
+        ("59 10 * * * consume --topic 'a b'", Rule("59 10 * * *", "consume", ("--topic", "a b")), "10:59:00"),
+    ],
+)
+def test_a_rule_says_when_and_what(text: str, rule: Rule, then: str) -> None:
+    assert parse_rule(text, JOBS) == rule
+    assert rule.next_after(NOW).strftime("%H:%M:%S") == then
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("*/5 * * * lag", "is not five cron fields"),
+        ("61 * * * * lag", "'61 \\* \\* \\* \\*' is no cron rule"),
+        ("@hurly lag", "'@hurly' is no cron rule"),
+        ("* * * * * lga", "no job 'lga'; did you mean 'lag'"),
+        ("@hourly", "is not five cron fields"),
+        ("* * * * * lag 'x", "No closing quotation"),
+        ("", "is not five cron fields"),
+    ],
+)
+def test_a_rule_that_is_none_is_refused(text: str, message: str) -> None:
+    with pytest.raises(UsageProblem, match=message):
+        parse_rule(text, JOBS)
+
+
+def test_a_file_has_a_rule_a_line() -> None:
+    rules = parse_file("# jobs\n\n@daily retention   # at night\n*/5 * * * * lag --group etl#1\n", JOBS)
+    assert [(rule.job, rule.arguments) for rule in rules] == [("retention", ()), ("lag", ("--group", "etl#1"))]
+    assert all(parse_rule(text, {"lag", "retention", "compaction", "maintenance"}) for text in DEFAULT_RULES)
+
+
+def test_a_job_that_still_runs_is_not_started_again() -> None:
+    schedule = Schedule(
+        [Rule("* * * * * *", "lag", ())], lambda _: [sys.executable, "-c", "import sys; sys.stdin.read()"]
+    )
+    schedule._due = [NOW]
+    try:
+        schedule.tick(NOW)
+        (first,) = schedule._running.values()
+        schedule._due = [NOW]
+        schedule.tick(NOW)
+        assert [running.process.pid for running in schedule._running.values()] == [first.process.pid]
+        first.process.kill()
+        first.process.wait()
+        schedule._due = [NOW]
+        schedule.tick(NOW)
+        (second,) = schedule._running.values()
+        assert second.process.pid != first.process.pid
+    finally:
+        schedule._end()
+
+
+def test_one_process_runs_jobs_by_rules_until_it_is_told_to_stop(lake: Path) -> None:
+    command = [sys.executable, "-m", "kafkalake", "jobs", "schedule", "--lake", str(lake)]
+    rules = ["--rule", "* * * * * * retention", "--rule", "* * * * * */2 lag"]
+    with subprocess.Popen([*command, *rules], stderr=subprocess.PIPE, text=True) as process:
+        end = time.monotonic() + DEADLINE_S
+        table = paths.table_path(lake, paths.JOB_RUNS)
+        done: set[str] = set()
+        while done != {"retention", "lag"}:
+            assert time.monotonic() < end, "both jobs have run"
+            assert process.poll() is None
+            if (table / "_delta_log" / f"{1:020}.json").exists():
+                rows = JobTable(lake, paths.JOB_RUNS).rows().to_pylist()
+                done = {row["job"] for row in rows if row["action"] == "run" and row["outcome"] == "done"}
+            time.sleep(0.1)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(DEADLINE_S) == 0
+        assert process.stderr is not None
+        assert "job ended job=retention code=0" in process.stderr.read()

@@ -1,0 +1,210 @@
+"""The lag job on a lake whose broker is down, and beside one that runs: what it says, keeps, draws and alerts."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from kafka_reference import Kafkalake
+from written_lake import WrittenLake
+
+from kafkalake.metadata import paths
+from kafkalake.metadata.job_tables import JobTable
+from kafkalake.metadata.schemas import GroupOffsetRow
+from kafkalake.metadata.store import GroupOffsets
+from kafkalake.spark.job import main
+from kafkalake.spark.lag import ALERT_EXIT_CODE, LagJob
+
+DEADLINE_S = 30
+NOW_MS = time.time_ns() // 1_000_000
+KILL_AT = """
+import os, signal, sys
+from kafkalake.spark import job
+from kafkalake.spark.lag import main
+
+def die(point):
+    if point == sys.argv[1]:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+job.at_point = die
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Iterator[WrittenLake]:
+    """`clicks`: 2 partitions of 100 records, one every second up to now; sealed up to 60."""
+    lake = WrittenLake(tmp_path / "lake")
+    lake.create("clicks", 2)
+    for partition in range(2):
+        for start in range(0, 100, 10):
+            times = [NOW_MS - 1000 * (100 - start - i) for i in range(10)]
+            lake.append("clicks", partition, [(at, None, b"value", []) for at in times])
+            if start == 50:
+                lake.roll("clicks", partition)
+    lake.publish()
+    yield lake
+    lake.close()
+
+
+def commit(lake: WrittenLake, number: int, offsets: dict[tuple[str, int], int], at_ms: int = NOW_MS) -> None:
+    rows = [
+        GroupOffsetRow(group, "clicks", None, partition, offset, -1, "", at_ms, None, 0, number)
+        for (group, partition), offset in offsets.items()
+    ]
+    lake.store.publish_group_offsets(GroupOffsets(rows, {0: number + 1}))
+
+
+def run(lake: Path, *arguments: str) -> int:
+    return main(LagJob(), ["--lake", str(lake), *arguments])
+
+
+def rows(lake: Path) -> list[dict[str, object]]:
+    return [row for row in JobTable(lake, paths.LAG).rows().to_pylist() if not str(row["run_id"]).startswith("history")]
+
+
+def test_lag_in_records_and_seconds_of_groups_that_nobody_is_in(
+    lake: WrittenLake, capsys: pytest.CaptureFixture[str]
+) -> None:
+    commit(lake, 0, {("slow", 0): 0, ("slow", 1): 0}, NOW_MS - 400_000)
+    commit(lake, 1, {("slow", 0): 30, ("slow", 1): 75, ("done", 0): 100}, NOW_MS - 100_000)
+    lake.logs["clicks", 1].delete_records_before(80)
+    assert run(lake.path) == 0
+    assert "2 groups in 3 partitions, 1 behind, by 95 records in all" in capsys.readouterr().out
+    found = {(row["group"], row["partition"]): row for row in rows(lake.path)}
+    assert {key: row["lag"] for key, row in found.items()} == {("slow", 0): 70, ("slow", 1): 25, ("done", 0): 0}
+    measured: Any = found["slow", 0]["measured_at"]
+    passed = measured.timestamp() - NOW_MS / 1000
+    assert found["slow", 0]["lag_seconds"] == pytest.approx(70 + passed, abs=1)  # in the sealed segment
+    assert found["slow", 1]["lag_seconds"] == pytest.approx(20 + passed, abs=1)  # in the active one
+    assert (found["done", 0]["lag_seconds"], found["done", 0]["catch_up_seconds"]) == (0, 0)
+    assert (found["slow", 1]["lost"], found["slow", 0]["lost"]) == (5, 0)
+    assert found["slow", 0]["rate_out"] == pytest.approx(30 / (400 + passed), rel=0.01)
+
+
+def test_the_past_is_measured_from_the_history_of_the_tables(lake: WrittenLake) -> None:
+    commit(lake, 0, {("etl", 0): 10}, NOW_MS - 60_000)
+    lake.publish()
+    commit(lake, 1, {("etl", 0): 90})
+    past: list[dict[str, Any]] = []
+    end = time.monotonic() + DEADLINE_S
+    while not past:  # the lake must be older than the youngest of 24 looks within seven seconds
+        assert time.monotonic() < end
+        assert run(lake.path, "--history", "0.002") == 0
+        table = JobTable(lake.path, paths.LAG).rows().to_pylist()
+        past = [row for row in table if row["run_id"].startswith("history")]
+    assert {row["lag"] for row in past} <= {90, 10}
+
+
+def test_alerts_set_the_exit_code_and_reach_the_webhook(lake: WrittenLake, capsys: pytest.CaptureFixture[str]) -> None:
+    commit(lake, 0, {("slow", 0): 30, ("fast", 0): 99})
+    received: list[dict[str, object]] = []
+
+    class Hook(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            received.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(200 if len(received) == 1 else 500)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Hook)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    url = f"http://127.0.0.1:{server.server_port}/alerts"
+    try:
+        assert run(lake.path, "--max-lag", "50", "--webhook", url) == ALERT_EXIT_CODE
+        assert "lag: alert: group 'slow' is 70 records behind in clicks, above 50" in capsys.readouterr().err
+        (told,) = received
+        assert [(each["group"], each["rule"], each["value"]) for each in told["alerts"]] == [("slow", "max-lag", 70)]  # type: ignore[index, attr-defined]
+        assert run(lake.path, "--max-lag", "70", "--webhook", url) == 0
+        assert len(received) == 1
+        assert run(lake.path, "--max-lag-seconds", "1", "--webhook", url) == 1
+        assert "2 alerts were raised, and the webhook" in capsys.readouterr().err
+    finally:
+        server.shutdown()
+        server.server_close()
+    notes = [row for row in JobTable(lake.path, paths.JOB_RUNS).rows().to_pylist() if row["action"] == "alert"]
+    assert dict(notes[0]["after"])["group"] == "slow"
+
+
+def test_a_lag_that_grows_run_after_run_is_an_alert(lake: WrittenLake) -> None:
+    commit(lake, 0, {("slow", 0): 30})
+    codes = []
+    for _ in range(3):
+        codes.append(run(lake.path, "--growing", "2"))
+        lake.append_values("clicks", 0, [b"more"], timestamp=NOW_MS)
+    assert codes == [0, 0, ALERT_EXIT_CODE]
+    commit(lake, 1, {("slow", 0): 60})
+    assert run(lake.path, "--growing", "2") == 0
+
+
+def test_the_page_needs_nothing_from_elsewhere(lake: WrittenLake, tmp_path: Path) -> None:
+    commit(lake, 0, {("<slow> & co", 0): 30, ("fast", 1): 100})
+    assert run(lake.path) == 0
+    assert run(lake.path, "--html", str(tmp_path / "lag.html"), "--max-lag", "5") == ALERT_EXIT_CODE
+    page = (tmp_path / "lag.html").read_text()
+    assert "&lt;slow&gt; &amp; co" in page
+    assert "<slow>" not in page
+    sources = re.findall(r"(?:src|href)='([^']*)'", page)
+    assert len(sources) == 3
+    assert all(source.startswith("data:image/svg+xml;base64,") for source in sources)
+    assert "<script" not in page
+
+
+@pytest.mark.parametrize("point", ["planned", "measured", "appended"])
+def test_a_killed_report_is_simply_run_again(lake: WrittenLake, point: str) -> None:
+    commit(lake, 0, {("slow", 0): 30})
+    dead = subprocess.run([sys.executable, "-c", KILL_AT, point, "--lake", str(lake.path)], capture_output=True)
+    assert dead.returncode == -9, dead.stderr
+    assert run(lake.path) == 0
+    assert [row["lag"] for row in rows(lake.path)] == [70] * (2 if point == "appended" else 1)
+
+
+def test_wrong_arguments_are_one_sentence(lake: WrittenLake, capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, message in (
+        (["--webhook", "example"], "lag: --webhook 'example' is no URL"),
+        (["--max-lag", "-1"], "lag: --max-lag -1: it cannot be negative"),
+        (["--growing", "0"], "lag: --growing 0: it takes at least one run"),
+        (["--group", "(x"], "lag: --group '(x' is no regular expression"),
+        (["--window", "0"], "lag: --window 0: a window is longer than 0 seconds"),
+    ):
+        assert run(lake.path, *arguments) == 1
+        assert capsys.readouterr().err.startswith(message)
+
+
+def test_lag_is_the_clients_with_the_broker_up_and_after_it_was_killed(
+    kafkalake_broker: Callable[..., Kafkalake], tmp_path: Path, topic: str
+) -> None:
+    broker = kafkalake_broker(settings={"metadata.publish.interval.ms": "50"})
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    for number in range(500):
+        producer.produce(topic, b"%d" % number, partition=0)
+    assert producer.flush(DEADLINE_S) == 0
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "etl"})
+    consumer.commit(offsets=[TopicPartition(topic, 0, 123)], asynchronous=False)
+    consumer.close()
+    lake = tmp_path / "lake"
+    end = time.monotonic() + DEADLINE_S
+    while not rows_of(lake):
+        assert time.monotonic() < end, "the committed offset is published"
+        time.sleep(0.05)
+    assert [(row["lag"], row["committed_offset"]) for row in rows_of(lake)] == [(377, 123)]
+    broker.kill()
+    assert {(row["lag"], row["log_end_offset"]) for row in rows_of(lake)} == {(377, 500)}
+
+
+def rows_of(lake: Path) -> list[dict[str, object]]:
+    assert run(lake) == 0
+    return rows(lake)[-1:]
