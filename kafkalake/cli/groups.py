@@ -7,6 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kafkalake.cli.group_columns import (
+    NUMBERS,
+    OFFSET_KEYS,
+    list_columns,
+    member_as_json,
+    member_columns,
+    offset_columns,
+    state_as_json,
+    state_columns,
+)
 from kafkalake.cli.options import DEFAULT_BOOTSTRAP_SERVER, BootstrapServer, Json, connect
 from kafkalake.cli.output import Failure, UsageProblem, note, show_columns, write_json, write_line
 
@@ -18,18 +28,15 @@ app = typer.Typer(no_args_is_help=True, help="Consumer groups: who reads what, h
 
 GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the group.", show_default=False)]
 
-OFFSET_COLUMNS = (
-    "GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "CONSUMER-ID", "HOST", "CLIENT-ID",
-)  # fmt: skip
-OFFSET_KEYS = (
-    "group", "topic", "partition", "currentOffset", "logEndOffset", "lag", "consumerId", "host", "clientId",
-)  # fmt: skip
+Verbose = Annotated[bool, typer.Option("--verbose", help="Show more columns, epochs among them.")]
 
 
 @app.command("list")
 def list_groups(
-    state: Annotated[
-        bool, typer.Option("--state", help="Show type and state of each group, not only its name.")
+    state: Annotated[bool, typer.Option("--state", help="Show the state of each group, not only its name.")] = False,
+    group_type: Annotated[
+        bool,
+        typer.Option("--type", help="Show the type of each group: Classic, or Consumer (the protocol of KIP-848)."),
     ] = False,
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
     json: Json = False,
@@ -51,11 +58,8 @@ def list_groups(
                 for each in groups
             ]
         )
-    elif state:
-        show_columns(
-            ("GROUP", "TYPE", "PROTOCOL", "STATE"),
-            [(each.group_id, each.group_type, each.protocol_type, each.state) for each in groups],
-        )
+    elif state or group_type:
+        show_columns(*list_columns(groups, state=state, group_type=group_type))
     else:
         for each in groups:
             write_line(each.group_id)
@@ -64,6 +68,10 @@ def list_groups(
 @app.command(epilog="Example:  [cyan]kafkalake groups describe etl --json | jq '[.[].lag] | add'[/cyan]")
 def describe(
     group: GroupName,
+    state: Annotated[
+        bool, typer.Option("--state", help="Show the group itself instead: coordinator, assignor, state, members.")
+    ] = False,
+    verbose: Verbose = False,
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
     json: Json = False,
 ) -> None:
@@ -72,19 +80,25 @@ def describe(
 
     with connect(bootstrap_server) as cluster:
         described = group_admin.describe_group(cluster, group)
-        rows = _offset_rows(cluster, described)
+        rows = [] if state else _offset_rows(cluster, described)
+    if state and json:
+        write_json({**state_as_json(described), "members": len(described.members)})
+        return
+    if state:
+        show_columns(*state_columns(described, verbose=verbose), right=NUMBERS)
+        return
     if json:
         write_json([dict(zip(OFFSET_KEYS, row, strict=True)) for row in rows])
         return
     if not described.members:
         note(f"Consumer group '{group}' has no active members.")
-    shown = [tuple("-" if value is None else value for value in row) for row in rows]
-    show_columns(OFFSET_COLUMNS, shown, right=("PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG"))
+    show_columns(*offset_columns(rows, verbose=verbose), right=NUMBERS)
 
 
 @app.command()
 def members(
     group: GroupName,
+    verbose: Verbose = False,
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
     json: Json = False,
 ) -> None:
@@ -94,48 +108,12 @@ def members(
     with connect(bootstrap_server) as cluster:
         described = group_admin.describe_group(cluster, group)
     if json:
-        write_json(
-            {
-                "group": group,
-                "state": described.state,
-                "protocolType": described.protocol_type,
-                "assignor": described.assignor,
-                "coordinator": {
-                    "id": described.coordinator.broker_id,
-                    "host": described.coordinator.host,
-                    "port": described.coordinator.port,
-                },
-                "members": [
-                    {
-                        "consumerId": member.member_id,
-                        "groupInstanceId": member.group_instance_id,
-                        "host": member.host,
-                        "clientId": member.client_id,
-                        "partitions": [{"topic": topic, "partition": index} for topic, index in member.partitions],
-                    }
-                    for member in described.members
-                ],
-            }
-        )
+        members = [member_as_json(member) for member in described.members]
+        write_json({**state_as_json(described), "members": members})
         return
     if not described.members:
         note(f"Consumer group '{group}' has no active members.")
-    show_columns(
-        ("GROUP", "CONSUMER-ID", "GROUP-INSTANCE-ID", "HOST", "CLIENT-ID", "#PARTITIONS", "ASSIGNMENT"),
-        [
-            (
-                group,
-                member.member_id,
-                member.group_instance_id or "-",
-                member.host,
-                member.client_id,
-                len(member.partitions),
-                assignment_text(member.partitions),
-            )
-            for member in described.members
-        ],
-        right=("#PARTITIONS",),
-    )
+    show_columns(*member_columns(described, verbose=verbose), right=NUMBERS)
 
 
 @app.command()
@@ -252,14 +230,6 @@ def reset_offsets(
     show_columns(("GROUP", "TOPIC", "PARTITION", "NEW-OFFSET"), rows, right=("PARTITION", "NEW-OFFSET"))
 
 
-def assignment_text(partitions: Sequence[Partition]) -> str:
-    """Partitions as `kafka-consumer-groups` shows them: `clicks:0,1; views:0`."""
-    topics: dict[str, list[int]] = {}
-    for topic, index in partitions:
-        topics.setdefault(topic, []).append(index)
-    return "; ".join(f"{topic}:{','.join(map(str, indices))}" for topic, indices in topics.items()) or "-"
-
-
 def _offset_rows(cluster: Cluster, group: Group) -> list[tuple[Any, ...]]:
     """One row a partition with an offset or a reader, as `OFFSET_COLUMNS`; None for what there is not."""
     from kafkalake.client import group_admin
@@ -273,9 +243,10 @@ def _offset_rows(cluster: Cluster, group: Group) -> list[tuple[Any, ...]]:
         offset = None if found is None else found.offset
         lag = None if offset is None or end is None else max(end - offset, 0)
         who = (None, None, None) if reader is None else (reader.member_id, reader.host, reader.client_id)
-        rows.append((group.group_id, topic, index, offset, end, lag, *who))
+        epoch = None if found is None or found.leader_epoch < 0 else found.leader_epoch
+        rows.append((group.group_id, topic, index, epoch, offset, end, lag, *who))
     idle = [member for member in group.members if not member.partitions]
-    none: tuple[Any, ...] = (None, None, None, None, None)
+    none: tuple[Any, ...] = (None,) * 6
     return rows + [(group.group_id, *none, member.member_id, member.host, member.client_id) for member in idle]
 
 

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from kafkalake.client.cluster import BrokerNode, Cluster
+from kafkalake.client.connection import Connection
 from kafkalake.client.coordinators import GROUP, coordinator, raise_error
 from kafkalake.client.requests import (
+    CONSUMER_GROUP_DESCRIBE,
     DELETE_GROUPS,
     DESCRIBE_GROUPS,
     LIST_GROUPS,
@@ -22,7 +24,7 @@ from kafkalake.client.requests import (
     OFFSET_FETCH,
     Api,
 )
-from kafkalake.errors import GroupIdNotFoundError, NonEmptyGroupError
+from kafkalake.errors import GroupIdNotFoundError, NonEmptyGroupError, UnsupportedVersionError
 
 Partition = tuple[str, int]
 """Topic and partition."""
@@ -42,18 +44,23 @@ class ListedGroup:
 
 @dataclass(frozen=True)
 class GroupMember:
-    """A member; `partitions` is what it reads, as far as the group's protocol is the consumers'."""
+    """A member; `partitions` is what it reads, as far as the group's protocol is the consumers'.
+
+    Of groups of the consumer protocol (KIP-848) also its `epoch` and `target`, the partitions that it is to have.
+    """
 
     member_id: str
     group_instance_id: str | None
     client_id: str
     host: str
     partitions: tuple[Partition, ...]
+    epoch: int | None = None
+    target: tuple[Partition, ...] | None = None
 
 
 @dataclass(frozen=True)
 class Group:
-    """A group as its coordinator describes it."""
+    """A group as its coordinator describes it; the epochs are those of a group of the consumer protocol (KIP-848)."""
 
     group_id: str
     state: str
@@ -61,6 +68,9 @@ class Group:
     assignor: str
     members: tuple[GroupMember, ...]
     coordinator: BrokerNode
+    group_type: str = "classic"
+    epoch: int | None = None
+    assignment_epoch: int | None = None
 
 
 @dataclass(frozen=True)
@@ -95,10 +105,13 @@ def list_groups(cluster: Cluster) -> list[ListedGroup]:
 
 
 def describe_group(cluster: Cluster, group_id: str) -> Group:
-    """A group's state and members. Raises `GroupIdNotFoundError`."""
+    """A group's state and members, whichever protocol it has. Raises `GroupIdNotFoundError`."""
 
     def ask() -> Group:
         node, connection = coordinator(cluster, GROUP, group_id)
+        found = _describe_consumer_group(node, connection, group_id)
+        if found is not None:
+            return found
         answer = connection.request(DESCRIBE_GROUPS, {"groups": (group_id,)})
         (group,) = answer.groups
         raise_error(group.error_code, f"group '{group_id}'")
@@ -117,6 +130,45 @@ def describe_group(cluster: Cluster, group_id: str) -> Group:
         return Group(group_id, group.group_state, group.protocol_type, group.protocol_data, members, node)
 
     return cluster.retrying(ask)
+
+
+def _describe_consumer_group(node: BrokerNode, connection: Connection, group_id: str) -> Group | None:
+    """A group of the consumer protocol; None for one of the classic protocol, or none at all, or where the broker is too old."""
+    try:
+        answer = connection.request(CONSUMER_GROUP_DESCRIBE, {"group_ids": (group_id,)})
+        (group,) = answer.groups
+        raise_error(group.error_code, f"group '{group_id}'")
+    except (GroupIdNotFoundError, UnsupportedVersionError):
+        return None
+    members = tuple(
+        GroupMember(
+            member.member_id,
+            member.instance_id,
+            member.client_id,
+            member.client_host,
+            _partitions_of(member.assignment),
+            member.member_epoch,
+            _partitions_of(member.target_assignment),
+        )
+        for member in group.members
+    )
+    return Group(
+        group_id,
+        group.group_state,
+        "consumer",
+        group.assignor_name,
+        members,
+        node,
+        "consumer",
+        group.group_epoch,
+        group.assignment_epoch,
+    )
+
+
+def _partitions_of(assignment: Any) -> tuple[Partition, ...]:
+    return tuple(
+        sorted((topic.topic_name, index) for topic in assignment.topic_partitions for index in topic.partitions)
+    )
 
 
 def delete_group(cluster: Cluster, group_id: str) -> None:

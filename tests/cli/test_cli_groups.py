@@ -73,6 +73,60 @@ def test_a_group_with_a_member_is_shown(on: Run, member: confluent_kafka.Consume
     assert f"{written}:0,1" in on("groups", "members", group).stdout
 
 
+def test_a_group_of_the_consumer_protocol_is_shown_reset_and_deleted(
+    any_broker: BrokerProcess, on: Run, written: str, group: str
+) -> None:
+    consumer = confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": any_broker.bootstrap_servers,
+            "group.id": group,
+            "group.protocol": "consumer",
+            "client.id": "reader",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+        }
+    )
+    consumer.subscribe([written])
+    deadline = time.monotonic() + TIMEOUT_S
+    while len(consumer.assignment()) < 2:
+        assert time.monotonic() < deadline
+        consumer.poll(0.1)
+    offsets = [confluent_kafka.TopicPartition(written, 0, 3, leader_epoch=0)]
+    consumer.commit(offsets=offsets, asynchronous=False)
+
+    def lines(*arguments: str) -> list[list[str]]:
+        ended = on("groups", *arguments)
+        assert ended.code == 0, ended
+        return [line.split() for line in ended.stdout.splitlines()]
+
+    header, *listed = lines("list", "--type", "--state")
+    assert header == ["GROUP", "TYPE", "STATE"]
+    assert [group, "Consumer", "Stable"] in listed
+    assert lines("list", "--type")[0] == ["GROUP", "TYPE"]
+    header, first, second = lines("describe", group, "--verbose")
+    assert header[3] == "LEADER-EPOCH"
+    assert (first[:7], second[:7]) == (
+        [group, written, "0", "0", "3", "10", "7"],
+        [group, written, "1", "-", "-", "10", "-"],
+    )
+    header, row = lines("members", group, "--verbose")
+    columns = "GROUP CONSUMER-ID GROUP-INSTANCE-ID HOST CLIENT-ID #PARTITIONS"
+    assert " ".join(header) == f"{columns} CURRENT-EPOCH CURRENT-ASSIGNMENT TARGET-EPOCH TARGET-ASSIGNMENT"
+    assert row[2:] == ["-", "/127.0.0.1", "reader", "2", "1", f"{written}:0,1", "1", f"{written}:0,1"]
+    header, row = lines("describe", group, "--state", "--verbose")
+    assert row == [group, any_broker.bootstrap_servers, "(0)", "uniform", "Stable", "1", "1", "1"]
+    (shown,) = json.loads(on("groups", "members", group, "--json").stdout)["members"]
+    assert (shown["epoch"], shown["partitions"]) == (1, shown["targetPartitions"])
+    assert "has members" in on("groups", "reset-offsets", group, "--to-earliest", "--execute").stderr
+    assert "still has members" in on("groups", "delete", group).stderr
+    consumer.close()
+    assert lines("reset-offsets", group, "--to-latest", "--topic", written, "--execute")[1:] == [
+        [group, written, "0", "10"],
+        [group, written, "1", "10"],
+    ]
+    assert on("groups", "delete", group).stdout == f"Deleted group {group}.\n"
+
+
 def test_a_group_with_members_is_neither_reset_nor_deleted(
     on: Run, member: confluent_kafka.Consumer, group: str
 ) -> None:
