@@ -29,7 +29,7 @@ TOPIC_SETTINGS: dict[str, Setting] = {
             "log.cleanup.policy",
             Kind.LIST,
             "delete",
-            "What happens to old segments: delete, compact or both." + NO_EFFECT,
+            "What the retention and compaction jobs do to old segments: delete, compact or both.",
             choices=("compact", "delete"),
         ),
         _topic(
@@ -72,7 +72,7 @@ TOPIC_SETTINGS: dict[str, Setting] = {
             "log.cleaner.delete.retention.ms",
             Kind.LONG,
             86_400_000,
-            "How long a tombstone is kept in a compacted topic." + NO_EFFECT,
+            "How long a tombstone is kept in a compacted topic.",
             minimum=0,
         ),
         _topic(
@@ -142,7 +142,7 @@ TOPIC_SETTINGS: dict[str, Setting] = {
             "log.cleaner.max.compaction.lag.ms",
             Kind.LONG,
             LONG_MAX,
-            "The longest time that a record of a compacted topic stays uncompacted." + NO_EFFECT,
+            "The longest time that a record of a compacted topic stays uncompacted.",
             minimum=1,
         ),
         _topic(
@@ -182,7 +182,7 @@ TOPIC_SETTINGS: dict[str, Setting] = {
             "log.cleaner.min.cleanable.ratio",
             Kind.DOUBLE,
             0.5,
-            "The uncompacted share of a compacted log from which on it is compacted." + NO_EFFECT,
+            "The uncompacted share of a compacted log from which on it is compacted.",
             minimum=0,
             maximum=1,
         ),
@@ -191,7 +191,7 @@ TOPIC_SETTINGS: dict[str, Setting] = {
             "log.cleaner.min.compaction.lag.ms",
             Kind.LONG,
             0,
-            "The shortest time that a record stays uncompacted." + NO_EFFECT,
+            "The shortest time that a record stays uncompacted.",
             minimum=0,
         ),
         _topic(

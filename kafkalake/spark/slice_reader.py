@@ -147,14 +147,10 @@ def _late_enough(messages: MessageSet, time_min_us: int) -> MessageSet:
 def _not_aborted(messages: MessageSet, aborted: Sequence[tuple[int, int, int]]) -> npt.NDArray[np.bool_]:
     """A mask of the rows that are in no aborted transaction: batches of its producer between its first and last offset."""
     from kafkalake.record import layout as at
+    from kafkalake.storage.txn_index import in_aborted
 
-    headers = messages.headers
-    base, producer = headers[:, at.BASE_OFFSET], headers[:, at.PRODUCER_ID]
-    dropped = np.zeros(len(headers), dtype=bool)
-    for producer_id, first, last in aborted:
-        dropped |= (producer == producer_id) & (base >= first) & (base <= last)
-    dropped &= (headers[:, at.ATTRIBUTES] & at.ATTRIBUTE_TRANSACTIONAL) != 0
-    return np.repeat(~dropped, headers[:, at.RECORDS])
+    dropped = in_aborted(messages.headers, aborted)
+    return np.repeat(~dropped, messages.headers[:, at.RECORDS])
 
 
 def _microseconds(timestamps: pa.Array) -> Int64s:

@@ -266,7 +266,10 @@ class Recovery:
                 found.content.next_offset,
                 end,
             )
-        rewrite_indexes(self._open_files, active, replay, found, sealed=not goes_on)
+        if (
+            not generation
+        ):  # what a job has written is whole, and its index of aborted transactions says more than is left
+            rewrite_indexes(self._open_files, active, replay, found, sealed=not goes_on)
         first_base = listing.bases[0]
         if goes_on:
             listing.bases.pop()

@@ -13,10 +13,15 @@ The last one, written at sealing, has producer id -1 and as its number the numbe
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 
+import numpy as np
+import numpy.typing as npt
 from crc32c import crc32c
 
 from kafkalake.errors import CorruptSegmentError
+from kafkalake.record import layout as at
+from kafkalake.record.batch import Int64s
 from kafkalake.storage.producer_state import AbortedTransaction
 
 _ENTRY = struct.Struct("<qqqqI")
@@ -33,6 +38,16 @@ def encode_aborted(aborted: AbortedTransaction, number: int) -> bytes:
 def encode_seal(entries: int) -> bytes:
     """The entry that ends a sealed index."""
     return encode_aborted(AbortedTransaction(_SEAL, 0, 0, 0), entries)
+
+
+def in_aborted(headers: Int64s, aborted: Iterable[tuple[int, int, int]]) -> npt.NDArray[np.bool_]:
+    """bool[B]: which batches are in one of the transactions (producer id, first offset, last offset)."""
+    base, producer = headers[:, at.BASE_OFFSET], headers[:, at.PRODUCER_ID]
+    found = np.zeros(len(headers), dtype=bool)
+    for producer_id, first, last in aborted:
+        found |= (producer == producer_id) & (base >= first) & (base <= last)
+    found &= (headers[:, at.ATTRIBUTES] & at.ATTRIBUTE_TRANSACTIONAL) != 0
+    return found
 
 
 def decode_aborted(data: bytes, path: str, *, sealed: bool) -> list[AbortedTransaction]:

@@ -194,12 +194,15 @@ class _PartitionCheck:
             )
         producers = Producers()
         open_files = OpenFiles(limit=8)
+        # What was aborted in a compacted segment is gone; the index still names it.
+        compacted = max(listing.generations, default=-1)
+        known_from = next((base for base in kept if base > compacted), state.log_end_offset)
         earlier: int | None = -1 if kept[0] == 0 else None
         for base, after in zip(kept, [*kept[1:], state.log_end_offset], strict=True):
             growing = base == state.active_base_offset and state.active_position > 0
             generation = listing.generations.get(base, 0)
             segment = Segment(self._directory, base, open_files, generation)
-            verifier = SegmentVerifier(segment, producers, kept[0])
+            verifier = SegmentVerifier(segment, producers, known_from)
             result = verifier.verify(end=state.active_position if growing else None, sealed=not growing)
             self.problems += verifier.problems
             self._verified[base] = result

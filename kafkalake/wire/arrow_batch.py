@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafkalake.record import layout as at
+from kafkalake.record.arrow_body import body_from_arrow
 from kafkalake.record.batch import RecordBatch
 from kafkalake.record.schema import SCHEMA
 from kafkalake.wire.batch_header import NO_PRODUCER_ID, NO_TIMESTAMP
@@ -33,7 +34,7 @@ def batch_from_arrow(
     if "value" not in records.column_names or not records.num_rows:
         raise ValueError("records need a column `value` and at least one row")
     columns = _columns(records, timestamp_ms)
-    body, layout = _body(columns)
+    body, layout = body_from_arrow(columns)
     timestamps = np.frombuffer(columns.column("timestamp").buffers()[1], dtype=np.int64, count=len(columns))
     header = np.zeros(at.HEADER_FIELDS, dtype=np.int64)
     header[at.LAST_OFFSET_DELTA] = len(columns) - 1
@@ -84,51 +85,3 @@ def _cast(array: pa.Array | pa.ChunkedArray, field: pa.Field, timestamp_ms: int)
     if field.name == "headers" and array.null_count:
         array = pc.fill_null(array, pa.scalar([], field.type))
     return array
-
-
-def _body(
-    columns: pa.RecordBatch,
-) -> tuple[np.ndarray[tuple[int], np.dtype[np.uint8]], np.ndarray[tuple[int], np.dtype[np.int64]]]:
-    """The buffers of a batch of `SCHEMA`, one behind the other, and their layout."""
-    rows = len(columns)
-    headers = columns.column("headers")
-    inner = headers.values
-    layout = np.zeros(at.LAYOUT_SIZE, dtype=np.int64)
-    layout[at.ROWS], layout[at.HEADER_ROWS] = rows, len(inner)
-    layout[at.KEY_NULLS], layout[at.VALUE_NULLS] = columns.column("key").null_count, columns.column("value").null_count
-    layout[at.HEADER_VALUE_NULLS] = inner.field("value").null_count
-    nulls = {
-        at.KEY_VALIDITY: at.KEY_NULLS,
-        at.VALUE_VALIDITY: at.VALUE_NULLS,
-        at.HEADER_VALUE_VALIDITY: at.HEADER_VALUE_NULLS,
-    }
-    buffers = [buffer for column in columns.columns for buffer in column.buffers()]
-    parts: list[bytes] = []
-    position = 0
-    for index, length in enumerate(_lengths(columns, inner)):
-        buffer = buffers[index]
-        wanted = 0 if index in nulls and not layout[nulls[index]] else length
-        part = bytes(buffer.slice(0, wanted)) if buffer is not None and wanted else bytes(wanted)
-        layout[at.FIRST_BUFFER + 2 * index], layout[at.FIRST_BUFFER + 2 * index + 1] = position, wanted
-        parts.append(part + bytes(-wanted % 8))
-        position += len(parts[-1])
-    return np.frombuffer(b"".join(parts), dtype=np.uint8), layout
-
-
-def _lengths(columns: pa.RecordBatch, inner: pa.StructArray) -> list[int]:
-    """Bytes of each of the 19 buffers; validity buffers that the format does not have are 0."""
-    rows, headers = len(columns), len(inner)
-
-    def binary(array: pa.Array, count: int) -> list[int]:
-        offsets = array.buffers()[1]
-        data = int(np.frombuffer(offsets, dtype=np.int32, count=count + 1)[-1]) if offsets is not None and count else 0
-        return [4 * (count + 1), data]
-
-    return [
-        *(0, 8 * rows, 0, 8 * rows),
-        *((rows + 7) // 8, *binary(columns.column("key"), rows)),
-        *((rows + 7) // 8, *binary(columns.column("value"), rows)),
-        *(0, 4 * (rows + 1), 0),
-        *(0, *binary(inner.field("key"), headers)),
-        *((headers + 7) // 8, *binary(inner.field("value"), headers)),
-    ]

@@ -1,0 +1,100 @@
+"""Which sealed segments compaction cleans, and which become one: pure decisions, with no file and no clock.
+
+Kafka's rules (`LogCleanerManager`): the log splits into what was compacted before, up to the first dirty offset, what can be
+compacted, and what cannot yet, from the first segment on that reaches beyond the last stable offset or holds a record
+younger than `min.compaction.lag.ms`. It is worth it when the dirty share of the bytes is above `min.cleanable.dirty.ratio`,
+or when a dirty record is older than `max.compaction.lag.ms`. Then everything up to the uncleanable offset is cleaned, the
+part that was compacted before too: that is where the older records of a key are. Segments that stand together and have room in one
+of `segment.bytes` become one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+OFFSETS_MAX = (1 << 31) - 1
+"""Offsets that a segment may span: indexes hold them relative to its base."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionRule:
+    """What a topic asks for; times in ms."""
+
+    dirty_ratio_min: float
+    lag_ms_min: int
+    lag_ms_max: int
+    delete_retention_ms: int
+    segment_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class CleanableSegment:
+    """A sealed segment: offsets [base_offset, next_offset), bytes, its timestamps (ms; -1: no records)."""
+
+    base_offset: int
+    next_offset: int
+    bytes: int
+    min_timestamp_ms: int
+    max_timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """What to do to a partition. groups: segments, by number, that become one each. why: None where it is not worth it."""
+
+    groups: tuple[tuple[int, ...], ...]
+    clean_bytes: int
+    dirty_bytes: int
+    why: str | None
+
+    @property
+    def dirty_ratio(self) -> float:
+        """The dirty share of the bytes that can be compacted."""
+        total = self.clean_bytes + self.dirty_bytes
+        return self.dirty_bytes / total if total else 0.0
+
+
+def decide_compaction(
+    segments: Sequence[CleanableSegment], rule: CompactionRule, *, cleaned_offset: int, end_offset: int, now_ms: int
+) -> Compaction:
+    """segments: ascending, from the log start on. cleaned_offset: below it all is compacted. end_offset: last stable offset."""
+    cleanable = segments[: _cleanable(segments, rule, end_offset, now_ms)]
+    dirty = [segment for segment in cleanable if segment.next_offset > cleaned_offset]
+    dirty_bytes = sum(segment.bytes for segment in dirty)
+    clean_bytes = sum(segment.bytes for segment in cleanable) - dirty_bytes
+    found = Compaction(_groups(cleanable, rule.segment_bytes), clean_bytes, dirty_bytes, None)
+    if not dirty:
+        return found
+    oldest_ms = min((each.min_timestamp_ms for each in dirty if each.min_timestamp_ms >= 0), default=now_ms)
+    why = None
+    if found.dirty_ratio > rule.dirty_ratio_min:
+        why = f"dirty ratio {found.dirty_ratio:.2f} is above min.cleanable.dirty.ratio={rule.dirty_ratio_min:g}"
+    elif now_ms - oldest_ms > rule.lag_ms_max:
+        why = f"the oldest dirty record is older than max.compaction.lag.ms={rule.lag_ms_max}"
+    return Compaction(found.groups, clean_bytes, dirty_bytes, why)
+
+
+def _cleanable(segments: Sequence[CleanableSegment], rule: CompactionRule, end_offset: int, now_ms: int) -> int:
+    """How many segments, from the first on, can be compacted."""
+    for number, segment in enumerate(segments):
+        young = rule.lag_ms_min > 0 and segment.max_timestamp_ms > now_ms - rule.lag_ms_min
+        if segment.next_offset > end_offset or young:
+            return number
+    return len(segments)
+
+
+def _groups(segments: Sequence[CleanableSegment], bytes_max: int) -> tuple[tuple[int, ...], ...]:
+    groups: list[list[int]] = []
+    size = 0
+    for number, segment in enumerate(segments):
+        first = segments[groups[-1][0]] if groups else segment
+        fits = size + segment.bytes <= bytes_max and segment.next_offset - first.base_offset <= OFFSETS_MAX
+        adjoins = number > 0 and segments[number - 1].next_offset == segment.base_offset
+        if groups and fits and adjoins:
+            groups[-1].append(number)
+            size += segment.bytes
+        else:
+            groups.append([number])
+            size = segment.bytes
+    return tuple(map(tuple, groups))
