@@ -2,6 +2,9 @@ package io.kafkalake.spark;
 
 import java.util.HashMap;
 import java.util.Map;
+import org.apache.spark.sql.connector.read.Batch;
+import org.apache.spark.sql.connector.read.InputPartition;
+import org.apache.spark.sql.connector.read.PartitionReaderFactory;
 import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonScan;
@@ -9,7 +12,7 @@ import org.apache.spark.sql.sources.Filter;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
-/** Spark's scan of a Python source, which as a stream is told where its checkpoint is: Python sources are not told. */
+/** Spark's scan of a Python source, read in columns; as a stream it is told where its checkpoint is, which Python sources are not. */
 final class KafkaLakeScan extends PythonScan {
   private final StructType columns;
   private final Map<String, String> notes;
@@ -18,6 +21,22 @@ final class KafkaLakeScan extends PythonScan {
     super(source, KafkaLakeProvider.NAME, columns, new CaseInsensitiveStringMap(notes), pushed);
     this.columns = columns;
     this.notes = notes;
+  }
+
+  @Override
+  public Batch toBatch() {
+    Batch ofPython = super.toBatch();
+    return new Batch() {
+      @Override
+      public InputPartition[] planInputPartitions() {
+        return ofPython.planInputPartitions();
+      }
+
+      @Override
+      public PartitionReaderFactory createReaderFactory() {
+        return ColumnarReaderFactory.of(ofPython.createReaderFactory());
+      }
+    };
   }
 
   @Override
