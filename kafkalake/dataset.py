@@ -28,6 +28,7 @@ from kafkalake.spark.plan import SegmentSlice
 from kafkalake.spark.selection import Selection
 from kafkalake.spark.slice_reader import SliceReader
 from kafkalake.spark.topic_read import plan_read
+from kafkalake.topic_scanner import TopicScanner
 
 _PRUNED_PIECES = 256
 """With a filter, a topic is cut into about this many pieces, to be ruled out one by one."""
@@ -96,15 +97,17 @@ class TopicDataset(ds.FileSystemDataset):  # type: ignore[misc]
 
     def scanner(
         self, columns: Sequence[str] | None = None, filter: ds.Expression | None = None, **settings: Any
-    ) -> ds.Scanner:
-        """A scanner of a new snapshot: pyarrow applies `filter` to what cannot be ruled out before it is read."""
+    ) -> TopicScanner:
+        """A scanner of a new snapshot: pyarrow applies `filter` to what cannot be ruled out before it is read.
+
+        `settings` (batch sizes, threads) are taken and change nothing: batches are as they lie in the segments.
+        """
         needed = self._topic_schema if isinstance(columns, Mapping) else self._columns(columns, also=filter)
         groups = plan_read(self._options, Selection(), cores=1 if filter is None else _PRUNED_PIECES)
         pieces = [piece for group in groups for piece in group]
         if filter is not None:
             pieces = self._possible(pieces, filter)
-        accepted = {name: settings[name] for name in ("batch_size", "use_threads", "memory_pool") if name in settings}
-        return ds.Scanner.from_batches(self._stream(needed, pieces), columns=columns, filter=filter, **accepted)
+        return TopicScanner(self._stream(needed, pieces), columns, filter)
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
         """Arrow's PyCapsule interface: `polars.DataFrame(dataset)`, `pyarrow.table(dataset)`."""

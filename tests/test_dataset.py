@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,8 +16,13 @@ import pytest
 from written_lake import WrittenLake
 
 from kafkalake.dataset import topic_dataset, topic_reader
-from kafkalake.errors import ConfigurationError, CorruptSegmentError, UnknownTopicOrPartitionError
+from kafkalake.errors import ConfigurationError, CorruptSegmentError, LakeError, UnknownTopicOrPartitionError
+from kafkalake.metadata.delta import DeltaMetadataStore
+from kafkalake.metadata.paths import GROUP_OFFSETS, table_path
+from kafkalake.metadata.store import GroupOffsets
 from kafkalake.spark import segment_scan
+from kafkalake.spark.options import parse_options
+from kafkalake.spark.snapshot import take_snapshot
 
 ROWS = 3000
 
@@ -186,3 +194,49 @@ def test_a_flipped_bit_is_an_error_with_file_and_position(lake: WrittenLake) -> 
     assert topic_reader(lake.path, "clicks", ["offset"]).read_all().num_rows == 2 * ROWS
     with pytest.raises(CorruptSegmentError, match=rf"{segment}: at byte \d+: the checksum"):
         topic_reader(lake.path, "clicks", ["value"]).read_all()
+
+
+ENDS_EARLY = """
+import sys, duckdb
+from kafkalake.dataset import topic_dataset
+connection = duckdb.connect()
+connection.register("many", topic_dataset(sys.argv[1], "many"))
+print(len(connection.sql("SELECT value FROM many LIMIT 3").fetchall()))
+"""
+
+
+def test_a_process_whose_query_had_enough_ends_cleanly(tmp_path: Path) -> None:
+    lake = WrittenLake(tmp_path / "lake")
+    lake.create("many")
+    for _ in range(100):
+        lake.append_values("many", 0, [b"v" * 100] * 1000)
+        lake.roll("many")
+    lake.close()
+    ended = subprocess.run(
+        [sys.executable, "-c", ENDS_EARLY, str(lake.path)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "3\n", "")
+
+
+def test_head_reads_no_further_than_it_must(lake: WrittenLake, bytes_read: list[int]) -> None:
+    head = topic_dataset(lake.path, "clicks").head(120, columns=["offset"])
+    assert head.column("offset").to_pylist() == list(range(120))
+    assert len(bytes_read) == 1
+
+
+def test_an_internal_topic_is_there_for_who_names_it(lake: WrittenLake) -> None:
+    lake.create("__consumer_offsets")
+    lake.append_values("__consumer_offsets", 0, [b"journal"])
+    assert topic_dataset(lake.path, "__consumer_offsets").to_table(columns=["value"]).to_pydict() == {
+        "value": [b"journal"]
+    }
+    pattern = parse_options({"lake": str(lake.path), "subscribePattern": ".*"})
+    assert {snapshot.topic for snapshot in take_snapshot(pattern)} == {"clicks"}
+
+
+def test_a_lake_that_is_older_than_a_table_is_read_all_the_same(lake: WrittenLake) -> None:
+    shutil.rmtree(table_path(lake.path, GROUP_OFFSETS))
+    assert topic_dataset(lake.path, "clicks").count_rows() == 2 * ROWS
+    assert DeltaMetadataStore(lake.path, create=False).load_group_offsets() == GroupOffsets([], {})
+    with pytest.raises(LakeError, match="group_offsets"):
+        DeltaMetadataStore(lake.path, create=False).load_group_offsets(version=3)

@@ -17,10 +17,11 @@ LEAVES = {
     "config_setting",
     "config_groups",
     "config_topics",
+    "internal_topics",
     "__init__",
     "__version__",
 }
-ROOT = {"node", "publishing", "journal_publishing", "logs", "memory", "warm", "dataset", "__main__"}
+ROOT = {"node", "publishing", "journal_publishing", "logs", "memory", "warm", "dataset", "topic_scanner", "__main__"}
 MAY_IMPORT = {
     "record": {"errors"},
     "storage": {"record", "errors", "clock"},

@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar
 
 from kafkalake.broker.log_directory import LogDirectory, log_config
 from kafkalake.broker.partition import Partition
-from kafkalake.broker.topic_names import INTERNAL, check_topic_name, find_collision
+from kafkalake.broker.topic_names import check_topic_name, find_collision
 from kafkalake.broker.topics import Topic, Topics
 from kafkalake.broker.wire_cache import WireCache
 from kafkalake.clock import Clock
@@ -35,6 +35,7 @@ from kafkalake.errors import (
     RequestTimedOutError,
     TopicAlreadyExistsError,
 )
+from kafkalake.internal_topics import INTERNAL
 from kafkalake.metadata.schemas import TopicRow
 from kafkalake.metadata.store import MetadataStore
 from kafkalake.storage.log import Log

@@ -13,11 +13,6 @@ from kafkalake.errors import InvalidTopicError
 
 NAME_LENGTH_MAX = 249
 
-GROUP_JOURNAL = "__consumer_offsets"
-TRANSACTION_JOURNAL = "__transaction_state"
-INTERNAL = frozenset({GROUP_JOURNAL, TRANSACTION_JOURNAL})
-"""Topics that the broker writes itself; clients may read them."""
-
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 
 

@@ -71,14 +71,7 @@ app.add_typer(jobs.app, name="jobs", rich_help_panel=INSPECT)
 
 def main() -> None:
     """Entry point of the command: run with `sys.argv` and exit."""
-    code = run(sys.argv[1:])
-    if "duckdb" in sys.modules:
-        # A query that has all its rows (LIMIT) leaves threads that still read ahead: they must not meet an interpreter that
-        # is being taken apart.
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
-    sys.exit(code)
+    sys.exit(run(sys.argv[1:]))
 
 
 def run(arguments: Sequence[str]) -> int:

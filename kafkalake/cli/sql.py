@@ -19,6 +19,7 @@ import typer
 
 from kafkalake.cli.options import Json, Lake
 from kafkalake.cli.output import Failure, UsageProblem, close_names, note, write
+from kafkalake.internal_topics import INTERNAL
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -124,7 +125,8 @@ def _connect(lake: Path, topics: Sequence[str], query: str) -> DuckDBPyConnectio
     for macro in MACROS:
         connection.execute(macro)
     lowered = query.lower()
-    meant = [topic for topic in topics if topic.lower() in lowered] if not ALL_TABLES.search(query) else list(topics)
+    shown = ALL_TABLES.search(query) is not None
+    meant = [topic for topic in topics if topic.lower() in lowered or (shown and topic not in INTERNAL)]
     # DuckDB's names have no case: of topics that differ only in it, the one that is written so in the query is meant.
     for topic in sorted(meant, key=lambda name: name in query):
         connection.register(topic, topic_dataset(lake, topic))
@@ -236,6 +238,7 @@ def _explained(error: Exception, query: str, topics: Sequence[str]) -> Failure:
     first = re.sub(r"^\w+ Error: ", "", said.splitlines()[0].strip())
     missing = re.search(r"Table with name (\S+) does not exist", said)
     if missing:
+        topics = [topic for topic in topics if topic not in INTERNAL]
         close = close_names(missing[1].strip('"'), topics)
         known = f"The topics are: {', '.join(topics[:20])}" if topics else "The lake has no topics."
         return Failure(f"there is no topic '{missing[1]}'", (close or known) + _quoting(query, topics))

@@ -17,6 +17,7 @@ import random
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
@@ -70,16 +71,15 @@ TABLE_DEFINITIONS = {
     paths.TOPICS: TableDefinition(TOPICS_SCHEMA, history="interval 30 days"),
 }
 
-_OPTIONAL = (paths.CLEANING,)
-"""Tables that lakes of earlier versions lack until a broker or a job writes to them."""
-
 _Row = TypeVar("_Row", TopicRow, BrokerRow, CleaningRow)
 
 
 class DeltaMetadataStore:
     """The metadata of the lake at `lake_path`.
 
-    With `create` (a broker) missing tables are made; without (a reader) a path that is no lake raises `LakeError`.
+    With `create` (a broker) missing tables are made; without (a reader) a path that is no lake raises `LakeError`, and
+    tables are opened when they are asked for: a reader does not miss a table that came with a later version and that it
+    does not need.
     """
 
     def __init__(self, lake_path: str | Path, *, create: bool = True, randomness: random.Random | None = None) -> None:
@@ -90,18 +90,23 @@ class DeltaMetadataStore:
             paths.require_lake(self.lake)
         self._randomness = randomness or random.Random()
         self._locks = {name: threading.Lock() for name in paths.TABLES}
-        self._tables = {
-            name: OpenDeltaTable(paths.table_path(self.lake, name), TABLE_DEFINITIONS[name], create=create)
-            for name in paths.TABLES
-            if create or name not in _OPTIONAL or paths.table_path(self.lake, name).is_dir()
-        }
+        self._tables = _Tables(self.lake, create=create)
         # For the broker of this store: what other writers say about where its partitions begin.
         self._published_version = -1
         self._log_starts: dict[PartitionId, int] = {}
         self._log_starts_changed = False
-        self._segment_files = SegmentFiles(self._tables[paths.SEGMENTS])
-        self._group_offset_files = GroupOffsetFiles(self._tables[paths.GROUP_OFFSETS])
-        self._transaction_files = TransactionFiles(self._tables[paths.TRANSACTIONS])
+
+    @cached_property
+    def _segment_files(self) -> SegmentFiles:
+        return SegmentFiles(self._tables[paths.SEGMENTS])
+
+    @cached_property
+    def _group_offset_files(self) -> GroupOffsetFiles:
+        return GroupOffsetFiles(self._tables[paths.GROUP_OFFSETS])
+
+    @cached_property
+    def _transaction_files(self) -> TransactionFiles:
+        return TransactionFiles(self._tables[paths.TRANSACTIONS])
 
     # Topics.
 
@@ -231,7 +236,7 @@ class DeltaMetadataStore:
         return self._tables[paths.CLEANING].version
 
     def load_cleaning(self) -> list[CleaningRow]:
-        return self._load(paths.CLEANING, CleaningRow) if paths.CLEANING in self._tables else []
+        return self._load(paths.CLEANING, CleaningRow) if self._tables.exists(paths.CLEANING) else []
 
     def stamp_partitions(self, leader: int) -> None:
         partitions = self._tables[paths.PARTITIONS]
@@ -264,6 +269,8 @@ class DeltaMetadataStore:
     def load_group_offsets(self, version: int | None = None, timestamp_ms: int | None = None) -> GroupOffsets:
         if version is not None and timestamp_ms is not None:
             raise ValueError("a version and a time cannot both be asked for")
+        if version is None and timestamp_ms is None and not self._tables.exists(paths.GROUP_OFFSETS):
+            return GroupOffsets([], {})  # a lake from before groups: nothing was ever committed
         with self._locks[paths.GROUP_OFFSETS]:
             table = self._tables[paths.GROUP_OFFSETS]
             table.refresh()
@@ -283,6 +290,8 @@ class DeltaMetadataStore:
             return table.version
 
     def load_transactions(self) -> Transactions:
+        if not self._tables.exists(paths.TRANSACTIONS):
+            return Transactions([], {})
         with self._locks[paths.TRANSACTIONS]:
             table = self._tables[paths.TRANSACTIONS]
             table.refresh()
@@ -290,9 +299,9 @@ class DeltaMetadataStore:
             return Transactions(rows, self._transaction_files.journal.all())
 
     def maintain(self) -> None:
-        for name, table in self._tables.items():
+        for name in filter(self._tables.exists, paths.TABLES):
             with self._locks[name]:
-                table.maintain()
+                self._tables[name].maintain()
 
     def close(self) -> None:
         self._tables.clear()
@@ -357,6 +366,23 @@ class DeltaMetadataStore:
 
     def _commit(self, table: OpenDeltaTable, decide: Callable[[], Change | None], *, durable: bool = False) -> None:
         table.commit_decided(decide, durable=durable, randomness=self._randomness)
+
+
+class _Tables(dict[str, OpenDeltaTable]):
+    """The lake's tables by name: all of them made and opened at once for a broker, each on first use for a reader."""
+
+    def __init__(self, lake: Path, *, create: bool) -> None:
+        self._lake = lake
+        super().__init__({name: self._open(name, create=True) for name in paths.TABLES} if create else {})
+
+    def __missing__(self, name: str) -> OpenDeltaTable:
+        return self.setdefault(name, self._open(name, create=False))
+
+    def exists(self, name: str) -> bool:
+        return name in self or paths.table_path(self._lake, name).exists()
+
+    def _open(self, name: str, *, create: bool) -> OpenDeltaTable:
+        return OpenDeltaTable(paths.table_path(self._lake, name), TABLE_DEFINITIONS[name], create=create)
 
 
 def _is_published(partitions: OpenDeltaTable, state: PublishedState) -> bool:

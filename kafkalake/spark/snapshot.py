@@ -22,6 +22,7 @@ from itertools import takewhile
 from pathlib import Path
 
 from kafkalake.errors import LakeError, UnknownTopicOrPartitionError
+from kafkalake.internal_topics import INTERNAL
 from kafkalake.metadata import paths
 from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.metadata.schemas import PartitionRow, SegmentRow, TopicRow
@@ -120,10 +121,14 @@ def take_snapshot(options: ReadOptions) -> list[PartitionSnapshot]:
 
 
 def wanted_partitions(options: ReadOptions, topics: Iterable[TopicRow]) -> list[tuple[TopicRow, Iterable[int]]]:
-    """The topics and partitions that were named, in order."""
+    """The topics and partitions that were named, in order; a pattern means no internal topic, as in Kafka's consumers."""
     by_name = {topic.topic: topic for topic in topics}
     if options.pattern is not None:
-        matching = [topic for name, topic in sorted(by_name.items()) if re.fullmatch(options.pattern, name)]
+        matching = [
+            topic
+            for name, topic in sorted(by_name.items())
+            if name not in INTERNAL and re.fullmatch(options.pattern, name)
+        ]
         if not matching:
             raise UnknownTopicOrPartitionError(
                 f"no topic of {options.lake} matches subscribePattern {options.pattern!r}"

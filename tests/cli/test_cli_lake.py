@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 from command_line import Run
 from kafka_reference import Kafkalake, free_port
+from written_lake import WrittenLake
 
 from kafkalake.client import admin
 from kafkalake.client.cluster import Cluster
@@ -165,6 +166,21 @@ def test_queries_that_cannot_run_are_explained(kafkalake: Run, lake: str, text: 
     assert ended.stderr.startswith("error: ")
     assert said in ended.stderr
     assert len(ended.stderr.splitlines()) <= 2
+
+
+def test_internal_topics_are_there_for_who_names_them(kafkalake: Run, tmp_path: Path) -> None:
+    lake = WrittenLake(tmp_path / "lake")
+    for topic in ("clicks", "__consumer_offsets"):
+        lake.create(topic)
+        lake.append_values(topic, 0, [topic.encode()])
+    lake.close()
+    shown = kafkalake("sql", "SHOW TABLES", "--csv", "--lake", str(lake.path))
+    assert shown.stdout.split() == ["name", "clicks"]
+    named = kafkalake("sql", "SELECT value FROM __consumer_offsets", "--csv", "--lake", str(lake.path))
+    assert named.stdout.split() == ["value", "__consumer_offsets"]
+    missing = kafkalake("sql", "SELECT * FROM none", "--lake", str(lake.path))
+    assert "The topics are: clicks" in missing.stderr
+    assert "__consumer_offsets" not in missing.stderr
 
 
 def test_a_query_that_ends_early_ends_cleanly(process: Run, lake: str) -> None:

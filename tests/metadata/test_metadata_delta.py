@@ -196,7 +196,7 @@ def test_a_log_entry_cut_by_a_loss_of_power_is_set_aside_by_the_next_broker(
     entry.write_bytes(entry.read_bytes()[:kept])
     if kept:
         with pytest.raises(LakeError, match=f"{table}.*starting a broker on the lake mends it"):
-            DeltaMetadataStore(tmp_path, create=False)
+            DeltaMetadataStore(tmp_path, create=False).load_snapshot()
     restarted = DeltaMetadataStore(tmp_path)
     version = restarted.last_published_version("kafkalake-broker-0") + 1
     restarted.publish(published(version, [partition_row(end=9)], [segment_row(base=base) for base in (0, 100, 200)]))

@@ -219,7 +219,7 @@ def test_the_jar_is_made_of_the_sources_beside_it(tmp_path: Path) -> None:
 
     directory = PROJECT / "kafkalake" / "spark" / "jvm"
     with zipfile.ZipFile(directory / "kafkalake-spark.jar") as jar:
-        classes = {Path(name).stem for name in jar.namelist() if name.endswith(".class")}
+        classes = {Path(name).stem.split("$")[0] for name in jar.namelist() if name.endswith(".class")}
         register = jar.read("META-INF/services/org.apache.spark.sql.sources.DataSourceRegister").decode().strip()
     assert classes == {source.stem for source in directory.rglob("*.java")}
     assert register == "io.kafkalake.spark.KafkaLakeProvider"

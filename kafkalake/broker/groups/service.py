@@ -27,9 +27,9 @@ from kafkalake.broker.groups.journal_format import encode, is_offset
 from kafkalake.broker.groups.offset_requests import RECORDS_PER_BATCH, OffsetRequests
 from kafkalake.broker.groups.records import NO_TIMESTAMP, CommittedOffset, GroupTombstone
 from kafkalake.broker.groups.table import ChangedOffset, Changes
-from kafkalake.broker.topic_names import GROUP_JOURNAL
 from kafkalake.config import BrokerConfig
 from kafkalake.errors import CoordinatorNotAvailableError
+from kafkalake.internal_topics import GROUP_JOURNAL
 from kafkalake.metadata.schemas import GroupOffsetRow
 from kafkalake.record.build import ReadBatch
 

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from kafkalake.broker.coordination.decisions import ErrorClass
 from kafkalake.broker.partition import Partition, PendingAppend
-from kafkalake.broker.topic_names import GROUP_JOURNAL
 from kafkalake.broker.transactions.decisions import Marker
 from kafkalake.broker.transactions.records import PartitionKey
 from kafkalake.errors import (
@@ -25,6 +24,7 @@ from kafkalake.errors import (
     TransactionCoordinatorFencedError,
     UnknownTopicOrPartitionError,
 )
+from kafkalake.internal_topics import GROUP_JOURNAL
 from kafkalake.storage.producer_state import ABORT, COMMIT, EndMarker
 
 if TYPE_CHECKING:

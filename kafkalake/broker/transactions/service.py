@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 
 from kafkalake.broker.coordination.journal import JournalRecord
 from kafkalake.broker.coordination.journal_topic import JournalTopic
-from kafkalake.broker.topic_names import TRANSACTION_JOURNAL
 from kafkalake.broker.transactions.admission import Admission
 from kafkalake.broker.transactions.config import TransactionConfig
 from kafkalake.broker.transactions.coordinator import TransactionCoordinator
@@ -26,6 +25,7 @@ from kafkalake.broker.transactions.published import record_of
 from kafkalake.broker.transactions.records import TransactionRecord, TransactionTombstone, encode
 from kafkalake.broker.transactions.table import Changes
 from kafkalake.config import BrokerConfig
+from kafkalake.internal_topics import TRANSACTION_JOURNAL
 from kafkalake.metadata.schemas import TransactionRow
 from kafkalake.record.build import ReadBatch
 

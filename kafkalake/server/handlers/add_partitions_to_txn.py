@@ -13,7 +13,6 @@ from typing import Any
 
 from kafkalake.broker.coordination.decisions import ErrorClass
 from kafkalake.broker.coordination.journal import Producer
-from kafkalake.broker.topic_names import INTERNAL
 from kafkalake.broker.transactions.records import PartitionKey
 from kafkalake.broker.transactions.requests import PartitionResults
 from kafkalake.errors import (
@@ -24,6 +23,7 @@ from kafkalake.errors import (
     TransactionAbortableError,
     UnknownTopicOrPartitionError,
 )
+from kafkalake.internal_topics import INTERNAL
 from kafkalake.server.authorizer import Operation
 from kafkalake.server.request import Request
 from kafkalake.server.topic_lookup import find_topic

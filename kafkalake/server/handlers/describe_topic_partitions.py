@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from kafkalake.broker.topic_names import INTERNAL
 from kafkalake.errors import KafkaError
+from kafkalake.internal_topics import INTERNAL
 from kafkalake.server.authorizer import Operation, Resource
 from kafkalake.server.handlers.metadata import TOPIC_OPERATIONS, operation_bits
 from kafkalake.server.request import Request

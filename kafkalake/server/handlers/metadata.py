@@ -12,9 +12,9 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from kafkalake.broker.topic_names import GROUP_JOURNAL, INTERNAL
 from kafkalake.broker.topics import Topic
 from kafkalake.errors import KafkaError, TopicAlreadyExistsError
+from kafkalake.internal_topics import GROUP_JOURNAL, INTERNAL
 from kafkalake.server.authorizer import CLUSTER_NAME, Operation, Resource
 from kafkalake.server.request import Request
 from kafkalake.server.topic_lookup import allows_topic, find_described_topic, find_topic_by_id

@@ -20,7 +20,6 @@ from weakref import WeakKeyDictionary
 
 from kafkalake.broker.partition import Partition, PendingAppend
 from kafkalake.broker.produce import ProduceRequest
-from kafkalake.broker.topic_names import INTERNAL
 from kafkalake.broker.topics import Topic
 from kafkalake.config import TopicConfig
 from kafkalake.errors import (
@@ -31,6 +30,7 @@ from kafkalake.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedCompressionTypeError,
 )
+from kafkalake.internal_topics import INTERNAL
 from kafkalake.record import layout as at
 from kafkalake.record.batch import RecordBatch
 from kafkalake.server.authorizer import Operation
