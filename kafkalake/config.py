@@ -111,6 +111,7 @@ class BrokerConfig:
     shutdown_timeout_ms: int
     socket_listen_backlog_size: int
     socket_request_max_bytes: int
+    staged_append_max_bytes: int
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int
     transaction_max_timeout_ms: int
     transaction_remove_expired_transaction_cleanup_interval_ms: int

@@ -222,6 +222,13 @@ _OWN_BROKER_SETTINGS = (
     ),
     _broker("socket.request.max.bytes", Kind.INT, 104_857_600, "The largest request that is taken.", minimum=1),
     _broker(
+        "staged.append.max.bytes",
+        Kind.LONG,
+        64 << 30,
+        "The most bytes that one job of Spark's may have appended at once. kafkalake's own.",
+        minimum=1024,
+    ),
+    _broker(
         "open.files.max",
         Kind.INT,
         1_000,

@@ -36,6 +36,7 @@ from kafkalake.broker.broker_settings import BrokerSettings
 from kafkalake.broker.log_directory import LogDirectory, log_config
 from kafkalake.broker.producer_ids import FILE_NAME as PRODUCER_IDS_FILE
 from kafkalake.broker.producer_ids import ProducerIds
+from kafkalake.broker.staged.service import StagedAppends
 from kafkalake.clock import Clock, SystemClock
 from kafkalake.config import advertised_address
 from kafkalake.errors import KafkaLakeError, LeaseHeldError
@@ -178,6 +179,8 @@ class Node:
         broker.transactions.start(transactions.rows, transactions.positions)
         self._at_stop("last publish of groups", group_publishing.finish, stop_s / 4)
         self._at_stop("last publish of transactions", transaction_publishing.finish, stop_s / 4)
+        broker.staged = StagedAppends(broker, self.lake)
+        broker.staged.start()
         context = ServerContext(broker, self._clock, loop, advertised())
         listener = self.listener = Listener(context)
         self.port = await listener.start(self.host, self.port)

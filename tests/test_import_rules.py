@@ -30,7 +30,7 @@ MAY_IMPORT = {
     "wire": {"record", "errors"},
     "server": {"broker", "wire", "record", *LEAVES},
     "client": {"wire", "record", *LEAVES},
-    "spark": {"client", "record", "storage", "metadata", *LEAVES},
+    "spark": {"record", "storage", "metadata", "client", "wire", *LEAVES},
     "cli": {"client", "wire", "record", "storage", "metadata", "spark", *LEAVES, *ROOT},
 }
 """Package -> what of kafkalake it may import besides itself. `broker` and `wire` meet only in `server`."""

@@ -19,6 +19,7 @@ from kafkalake.broker.partition import Partition
 from kafkalake.broker.produce import AppendQueue, CallSoon
 from kafkalake.broker.producer_ids import ProducerIds
 from kafkalake.broker.purgatory import Purgatory, Timers
+from kafkalake.broker.staged.service import StagedAppends
 from kafkalake.broker.topic_admin import TopicAdmin, TopicObserver
 from kafkalake.broker.topics import Topics
 from kafkalake.broker.transactions.service import TransactionService
@@ -96,6 +97,8 @@ class Broker:
         )
         self.groups = GroupService(self)
         self.transactions = TransactionService(self)
+        self.staged: StagedAppends | None = None
+        """The door for what jobs have staged; there once the node knows the lake."""
         self.topic_admin.on_deleted = self.groups.topic_deleted
         self.topic_admin.on_changed = self.groups.topic_changed
         settings.on_change(self._settings_changed)
@@ -112,6 +115,8 @@ class Broker:
 
     def finish_waiting(self) -> None:
         """Answer everything that waits with what there is: the broker stops."""
+        if self.staged is not None:
+            self.staged.stop()
         self.append_queue.flush()
         self.transactions.stop()
         self.groups.stop()

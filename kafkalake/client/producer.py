@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 from kafkalake.client.cluster import Cluster
 from kafkalake.client.connection import Connection, ConnectionLostError
 from kafkalake.client.partitioner import partitions_of_keys, sticky_partitions
+from kafkalake.client.record_sizes import cut, record_bytes
 from kafkalake.client.requests import INIT_PRODUCER_ID, PRODUCE
 from kafkalake.errors import (
     BrokerUnavailableError,
@@ -38,7 +39,6 @@ from kafkalake.wire.arrow_batch import batch_from_arrow
 from kafkalake.wire.compression import CODECS
 from kafkalake.wire.record_batch import encode_batch
 
-RECORD_OVERHEAD_BYTES = 24
 REQUEST_BYTES = 8 * 1024 * 1024
 TOPIC_WAIT_MS = 5_000
 """How long a topic that is not there may take to be created by the broker."""
@@ -135,9 +135,9 @@ class Producer:
 
     def _spread(self, records: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
         """The records in pieces: one partition, at most `batch_bytes` (or one record) each."""
-        sizes = _record_bytes(records)
+        sizes = record_bytes(records)
         if self._partition is not None or self._partitions == 1:
-            yield from ((self._partition or 0, part) for part in _cut(records, sizes, self._batch_bytes))
+            yield from ((self._partition or 0, part) for part in cut(records, sizes, self._batch_bytes))
             return
         partitions = self._assign(records.column("key"), sizes)
         order = np.argsort(partitions, kind="stable")
@@ -147,7 +147,7 @@ class Producer:
         start = 0
         for partition in np.flatnonzero(counts).tolist():
             end = start + int(counts[partition])
-            for part in _cut(records.slice(start, end - start), sizes[start:end], self._batch_bytes):
+            for part in cut(records.slice(start, end - start), sizes[start:end], self._batch_bytes):
                 yield partition, part
             start = end
 
@@ -313,31 +313,3 @@ def _complete(records: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(
         list(columns.values()), schema=pa.schema([SCHEMA.field(name) for name in columns])
     )
-
-
-def _record_bytes(records: pa.RecordBatch) -> npt.NDArray[np.int64]:
-    """int64[N]: roughly the bytes of each record on the wire."""
-    total = np.full(records.num_rows, RECORD_OVERHEAD_BYTES, dtype=np.int64)
-    for name in ("key", "value"):
-        total += pc.fill_null(pc.binary_length(records.column(name)), 0).to_numpy(zero_copy_only=False)
-    headers = records.column("headers")
-    inner = headers.flatten()
-    if len(inner):
-        of_each = pc.add(
-            pc.binary_length(inner.field("key")), pc.fill_null(pc.binary_length(inner.field("value")), 0)
-        ).to_numpy(zero_copy_only=False)
-        ends = np.concatenate(([0], np.cumsum(of_each + 4)))
-        counts = np.concatenate(([0], np.cumsum(pc.list_value_length(headers).to_numpy(zero_copy_only=False))))
-        total += np.diff(ends[counts])
-    return total
-
-
-def _cut(records: pa.RecordBatch, sizes: npt.NDArray[np.int64], batch_bytes: int) -> Iterator[pa.RecordBatch]:
-    """Slices of at most `batch_bytes`; a record larger than that stands alone."""
-    ends = np.cumsum(sizes)
-    start = 0
-    while start < records.num_rows:
-        before = int(ends[start - 1]) if start else 0
-        end = max(int(np.searchsorted(ends, before + batch_bytes, side="right")), start + 1)
-        yield records.slice(start, end - start)
-        start = end

@@ -168,6 +168,24 @@ def acquire(
     return Lease(row=row, lease_ms=lease_ms, _store=store, _clock=clock, _descriptor=descriptor)
 
 
+def holders(lake: Path) -> list[BrokerRow]:
+    """Who holds a lease by the lock files, which are fresher than the table and cheaper to read; the newest first.
+
+    A process that was killed is still named. Files that cannot be read are passed over.
+    """
+    found = []
+    for path in sorted((lake / paths.LOG_DIRECTORY).glob(f"*/{paths.LOCK_FILE}")):
+        with contextlib.suppress(OSError):
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                row = _read_holder(descriptor)
+            finally:
+                os.close(descriptor)
+            if row is not None:
+                found.append(row)
+    return sorted(found, key=lambda row: -row.lease_expires_at_ms)
+
+
 def _refusal(broker_id: int, current: BrokerRow | None, holder: BrokerRow | None) -> str:
     """The lock file is fresher than the row when somebody has just started."""
     known = holder or current

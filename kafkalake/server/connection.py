@@ -31,6 +31,8 @@ from kafkalake.server.registry import API_VERSIONS_KEY, APIS, PRODUCE_KEY
 from kafkalake.server.request import Buffer, Request
 from kafkalake.wire.produce_request import read_produce
 from kafkalake.wire.requests import decode_request, read_fixed_header, read_header
+from kafkalake.wire.staged_append import API_KEY as APPEND_STAGED_KEY
+from kafkalake.wire.staged_append import body_of_request
 
 if TYPE_CHECKING:
     from kafkalake.server.context import ServerContext
@@ -230,9 +232,8 @@ class Connection(asyncio.BufferedProtocol):
             self._requests.append(request)
             request.reply(api_versions.unsupported_version(request))
             return
-        header = read_header(frame)
-        body = read_produce(frame, header.body, version) if api_key == PRODUCE_KEY else decode_request(header, frame)
-        request = Request(self, context, api_key, version, correlation_id, header.client_id, body, body_is_kept=kept)
+        client_id, body = _read(frame, api_key, version)
+        request = Request(self, context, api_key, version, correlation_id, client_id, body, body_is_kept=kept)
         if api_key != PRODUCE_KEY:
             context.broker.append_queue.flush()  # what this connection produced before is there for what it asks now
         request.size = len(frame)
@@ -324,3 +325,12 @@ class Connection(asyncio.BufferedProtocol):
         self._closing = True
         if self._transport is not None:
             self._transport.abort()
+
+
+def _read(frame: memoryview, api_key: int, version: int) -> tuple[str | None, Any]:
+    """Client id and body of a request. Raises `InvalidRequestError`."""
+    if api_key == APPEND_STAGED_KEY:
+        return None, body_of_request(frame)
+    header = read_header(frame)
+    body = read_produce(frame, header.body, version) if api_key == PRODUCE_KEY else decode_request(header, frame)
+    return header.client_id, body

@@ -14,6 +14,7 @@ from kafkalake.server.handlers import (
     add_partitions_to_txn,
     alter_configs,
     api_versions,
+    append_staged,
     consumer_group_describe,
     consumer_group_heartbeat,
     create_partitions,
@@ -50,6 +51,7 @@ from kafkalake.server.handlers import (
     write_txn_markers,
 )
 from kafkalake.server.request import Request
+from kafkalake.wire.staged_append import API_KEY as APPEND_STAGED_KEY
 
 Values = Mapping[str, Any]
 Answer = Values | Coroutine[Any, Any, Values] | None
@@ -118,7 +120,10 @@ _ALL = (
     _api(75, "DescribeTopicPartitions", 0, 0, describe_topic_partitions.handle),
 )
 
-APIS: dict[int, Api] = {api.key: api for api in _ALL}
+_OWN = (_api(APPEND_STAGED_KEY, "AppendStaged", 0, 0, append_staged.handle),)
+"""Not Kafka's, so ApiVersions does not name it."""
+
+APIS: dict[int, Api] = {api.key: api for api in _ALL + _OWN}
 """The APIs by their key."""
 
 

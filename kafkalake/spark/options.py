@@ -51,7 +51,9 @@ OPTIONS = (
 )
 _ONLY_STREAMING = ("maxOffsetsPerTrigger",)
 _ONLY_BATCH = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "versionAsOf", "timestampAsOf")
-_NAMES = {name.lower(): name for name in OPTIONS}
+_WRITE_OPTIONS = ("topic", "txnAppId", "txnVersion", "commitTimeout", "checkpointLocation", "queryName")
+"""What `write_options` knows beside them: a table in a catalogue has both."""
+_NAMES = {name.lower(): name for name in (*OPTIONS, *_WRITE_OPTIONS)}
 _FROM_CATALOGUE = (
     "serialization.format",
     "owner",
@@ -119,7 +121,7 @@ def parse_options(given: Mapping[str, str], use: Use = Use.BATCH) -> ReadOptions
 
     A stream starts at the latest offsets where nothing is said, a batch query at the earliest, as in Spark's Kafka source.
     """
-    options = _known(given)
+    options = known_options(given)
     for misplaced in {Use.BATCH: _ONLY_STREAMING, Use.STREAM: _ONLY_BATCH}.get(use, ()):
         if misplaced in options:
             raise ConfigurationError(f"{misplaced} is no option of {use.value}")
@@ -132,7 +134,7 @@ def parse_options(given: Mapping[str, str], use: Use = Use.BATCH) -> ReadOptions
     if version is not None and as_of is not None:
         raise ConfigurationError("versionAsOf and timestampAsOf are two answers to one question: give one of them")
     return ReadOptions(
-        lake=_lake(options),
+        lake=lake_option(options),
         topics=topics,
         pattern=pattern,
         assigned=assigned,
@@ -167,8 +169,8 @@ def parse_time(option: str, text: str) -> int:
     return (parsed - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
 
 
-def _known(given: Mapping[str, str]) -> dict[str, str]:
-    """The options under their right names, less those that are for somebody else."""
+def known_options(given: Mapping[str, str]) -> dict[str, str]:
+    """The options under their right names, less those that are for somebody else. Raises `ConfigurationError`."""
     options: dict[str, str] = {}
     for key, value in given.items():
         name = key.lower()
@@ -183,7 +185,8 @@ def _known(given: Mapping[str, str]) -> dict[str, str]:
     return options
 
 
-def _lake(options: Mapping[str, str]) -> str:
+def lake_option(options: Mapping[str, str]) -> str:
+    """The lake that was named, or that of the environment. Raises `ConfigurationError`."""
     lake = options.get("lake") or os.environ.get(LAKE_VARIABLE)
     if not lake:
         raise ConfigurationError(

@@ -11,7 +11,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    Filter,
+    InputPartition,
+)
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from kafkalake.spark.columns import kafka_ddl, project
@@ -42,6 +50,19 @@ class KafkaLakeSource(DataSource):
         """A reader of the columns of `schema`, which the user may have given. Raises `ConfigurationError`."""
         pushing = self.options.get("__pushFilters") == "true"
         return (PushdownReader if pushing else KafkaLakeReader)(dict(self.options), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """One write of rows of `schema`. Raises `ConfigurationError`, `BrokerUnavailableError`, `KafkaError`."""
+        # Only here, as below: a query does without it.
+        from kafkalake.spark.sink import KafkaLakeWriter
+
+        return KafkaLakeWriter(dict(self.options), schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """One batch of a stream. Raises as `writer`."""
+        from kafkalake.spark.sink import KafkaLakeStreamWriter
+
+        return KafkaLakeStreamWriter(dict(self.options), schema, overwrite)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A stream of the columns of `schema`. Raises `ConfigurationError`."""

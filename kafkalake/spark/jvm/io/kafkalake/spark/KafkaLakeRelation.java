@@ -5,6 +5,7 @@ import org.apache.spark.rdd.RDD;
 import org.apache.spark.sql.Column;
 import org.apache.spark.sql.Row;
 import org.apache.spark.sql.SQLContext;
+import org.apache.spark.sql.SaveMode;
 import org.apache.spark.sql.classic.Dataset;
 import org.apache.spark.sql.functions;
 import org.apache.spark.sql.sources.BaseRelation;
@@ -13,6 +14,7 @@ import org.apache.spark.sql.sources.Filter;
 import org.apache.spark.sql.sources.GreaterThan;
 import org.apache.spark.sql.sources.GreaterThanOrEqual;
 import org.apache.spark.sql.sources.In;
+import org.apache.spark.sql.sources.InsertableRelation;
 import org.apache.spark.sql.sources.LessThan;
 import org.apache.spark.sql.sources.LessThanOrEqual;
 import org.apache.spark.sql.sources.PrunedFilteredScan;
@@ -22,9 +24,9 @@ import org.apache.spark.sql.types.StructType;
  * A topic as a table of a session catalogue that is not Spark's own, such as Delta's: Spark reads those by its first data source API.
  *
  * The rows are those of a data frame over the topic with the columns and filters of the query. Spark applies all filters again, so
- * those that are not translated are only read for nothing.
+ * those that are not translated are only read for nothing. What is inserted goes the way of a data frame that is written.
  */
-final class KafkaLakeRelation extends BaseRelation implements PrunedFilteredScan {
+final class KafkaLakeRelation extends BaseRelation implements PrunedFilteredScan, InsertableRelation {
   private final SQLContext context;
   private final Map<String, String> options;
   private final StructType schema;
@@ -67,6 +69,12 @@ final class KafkaLakeRelation extends BaseRelation implements PrunedFilteredScan
       wanted[i] = functions.col("`" + columns[i].replace("`", "``") + "`");
     }
     return (RDD) ((Dataset<Row>) frame.select(wanted)).queryExecution().toRdd();
+  }
+
+  @Override
+  public void insert(org.apache.spark.sql.Dataset<Row> rows, boolean overwrite) {
+    SaveMode mode = overwrite ? SaveMode.Overwrite : SaveMode.Append;
+    rows.write().format(KafkaLakeProvider.NAME).options(options).mode(mode).save();
   }
 
   private static Column condition(Filter filter) {

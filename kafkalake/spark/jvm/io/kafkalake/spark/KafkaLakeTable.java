@@ -42,14 +42,35 @@ final class KafkaLakeTable implements Table, SupportsRead, SupportsWrite {
 
   @Override
   public ScanBuilder newScanBuilder(CaseInsensitiveStringMap options) {
+    return new KafkaLakeScanBuilder(schema, merged(options));
+  }
+
+  private CaseInsensitiveStringMap merged(CaseInsensitiveStringMap options) {
     Map<String, String> merged = new HashMap<>(new CaseInsensitiveStringMap(properties));
     merged.putAll(options);
-    return new KafkaLakeScanBuilder(schema, new CaseInsensitiveStringMap(merged));
+    return new CaseInsensitiveStringMap(merged);
   }
 
   @Override
   public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
-    return pythonTable().newWriteBuilder(info);
+    CaseInsensitiveStringMap options = merged(info.options());
+    return pythonTable().newWriteBuilder(
+        new LogicalWriteInfo() {
+          @Override
+          public CaseInsensitiveStringMap options() {
+            return options;
+          }
+
+          @Override
+          public String queryId() {
+            return info.queryId();
+          }
+
+          @Override
+          public StructType schema() {
+            return info.schema();
+          }
+        });
   }
 
   private PythonTable pythonTable() {

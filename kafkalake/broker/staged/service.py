@@ -1,0 +1,248 @@
+"""Staged files become records of topics: all of a request's or none, and once, whatever dies in between.
+
+    not committed yet?  (commits.py; nothing is appended twice)
+    a producer for the application's transactional id       an older transaction that was left open is aborted
+    "under way" is made durable, with that producer
+    partitions are added, files are appended                (appending.py) read_committed readers see nothing of it
+    the coordinator commits: durable, from here on it will be seen, also if this process ends now
+    its markers are written                                 every reader sees all of it
+    "committed" is made durable, the job is answered
+
+Asked again, at whatever step the first time ended: what the coordinator says of the producer that is under way decides. One
+request at a time runs for an application; the same request again waits for the one that runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kafkalake.broker.coordination.journal import Producer
+from kafkalake.broker.partition import Partition
+from kafkalake.broker.staged.appending import Appending
+from kafkalake.broker.staged.commits import CommitFiles, Committed, UnderWay
+from kafkalake.broker.staged.request import AppendRequest
+from kafkalake.broker.staged.transaction import ApplicationTransaction, Outcome
+from kafkalake.broker.topic_names import INTERNAL
+from kafkalake.errors import (
+    ConcurrentTransactionsError,
+    CoordinatorNotAvailableError,
+    InvalidRequestError,
+    InvalidTopicError,
+    KafkaError,
+    KafkaLakeError,
+    MessageTooLargeError,
+    UnknownTopicOrPartitionError,
+)
+from kafkalake.storage.files import REAL_FILES
+from kafkalake.storage.staging import commits_path, staging_path
+
+if TYPE_CHECKING:
+    from kafkalake.broker.broker import Broker
+
+logger = logging.getLogger(__name__)
+
+TRANSACTIONAL_ID_PREFIX = "kafkalake-staged-"
+RUNS_MAX = 2
+"""Requests that append at the same time; others wait for their turn."""
+TIMEOUT_MS = 900_000
+
+
+class FaultPoint(Enum):
+    """Where a crash is worth a test, beside those of the transaction coordinator."""
+
+    BEGUN = "staged-append-begun"
+    APPENDED_SOME = "staged-append-some"
+    APPENDED_ALL = "staged-append-all"
+    COMMITTED = "staged-append-committed"
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """The answer: how many records; `again`: they were appended by an earlier request."""
+
+    records: int
+    again: bool
+
+
+KILL_AT = "KAFKALAKE_KILL_AT_STAGED"
+"""Environment variable for tests, the name of a fault point: the broker kills itself when it gets there."""
+
+
+def _kill_at(point: FaultPoint) -> None:
+    if os.environ.get(KILL_AT) == point.value:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class StagedAppends:
+    """The door for staged files. On the event loop's thread."""
+
+    def __init__(self, broker: Broker, lake: Path, reached: Callable[[FaultPoint], None] = _kill_at) -> None:
+        self._broker = broker
+        self._staging = staging_path(lake)
+        self._files = CommitFiles(commits_path(lake), REAL_FILES)
+        self._reached = reached
+        self._runs: dict[str, tuple[int, asyncio.Task[Appended]]] = {}
+        self._turns = asyncio.Semaphore(RUNS_MAX)
+        self._recovery: asyncio.Task[None] | None = None
+        self._stopped = False
+
+    @property
+    def bytes_max(self) -> int:
+        """The most that one request may append."""
+        return self._broker.config.staged_append_max_bytes
+
+    def start(self) -> None:
+        """Finish in the background what an earlier process left under way: no transaction stays open that nobody will end."""
+        self._recovery = asyncio.ensure_future(self._recover())
+
+    def stop(self) -> None:
+        """The broker stops: what runs is left where it is, its job is told to ask again."""
+        self._stopped = True
+        for task in [self._recovery, *(task for _, task in self._runs.values())]:
+            if task is not None:
+                task.cancel()
+
+    async def append(self, request: AppendRequest) -> Appended:
+        """See the module. Raises `KafkaError` (retriable ones: ask again), `CorruptSegmentError`; then nothing of it is seen.
+
+        Whoever waits may go away: what was begun is finished.
+        """
+        running = self._runs.get(request.application)
+        if running is None:
+            if self._stopped:
+                raise CoordinatorNotAvailableError("the broker is stopping")
+            task = asyncio.ensure_future(self._run(request))
+            self._runs[request.application] = (request.version, task)
+            task.add_done_callback(lambda done: self._runs.pop(request.application, None))
+        elif running[0] == request.version:
+            task = running[1]
+        else:
+            raise ConcurrentTransactionsError(
+                f"version {running[0]} of {request.application} is being appended just now"
+            )
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if task.cancelled():
+                raise CoordinatorNotAvailableError("the broker is stopping") from None
+            raise
+
+    async def _run(self, request: AppendRequest) -> Appended:
+        if self._recovery is not None:
+            await asyncio.wait([self._recovery])
+        async with self._turns:
+            committed = await self._broker.run_blocking(lambda: self._files.load(request.application))
+            if request.version > committed.version:
+                committed = await self._settle(committed)
+            if request.version <= committed.version:
+                return Appended(committed.records if request.version == committed.version else 0, again=True)
+            partitions = self._check(request)
+            if not request.files:
+                await self._save(Committed(request.application, request.version))
+                return Appended(0, again=False)
+            return await self._append(request, committed, partitions)
+
+    async def _append(
+        self, request: AppendRequest, committed: Committed, partitions: dict[tuple[int, int], Partition]
+    ) -> Appended:
+        transaction = await self._transaction(request.application)
+        producer = await transaction.begin(min(TIMEOUT_MS, self._broker.config.transaction_max_timeout_ms))
+        under_way = UnderWay(request.version, producer.producer_id, producer.epoch, request.records)
+        await self._save(replace(committed, under_way=under_way))
+        names = [(partition.topic.name, partition.index) for partition in partitions.values()]
+        await transaction.add(producer, names)
+        self._reached(FaultPoint.BEGUN)
+        appending = Appending(
+            self._broker.append_queue,
+            self._broker.run_blocking,
+            producer,
+            partitions,
+            lambda: self._reached(FaultPoint.APPENDED_SOME),
+        )
+        directory = self._staging / request.directory
+        try:
+            for file in request.files:
+                await appending.append_file(directory, file)
+        except KafkaLakeError as error:
+            logger.error("staged append aborted application=%s error=%s", request.application, error)
+            with contextlib.suppress(KafkaError):  # the coordinator aborts it by itself then
+                await transaction.end(producer, committed=False)
+                await self._save(replace(committed, under_way=None))
+            raise
+        self._reached(FaultPoint.APPENDED_ALL)
+        await transaction.end(producer, committed=True)
+        outcome = await transaction.settled(producer)
+        if outcome is not Outcome.COMMITTED:
+            raise ConcurrentTransactionsError(f"the transaction of {request.application} is {outcome.value}")
+        self._reached(FaultPoint.COMMITTED)
+        await self._save(Committed(request.application, request.version, request.records))
+        logger.info(
+            "staged append committed application=%s version=%d records=%d bytes=%d",
+            request.application,
+            request.version,
+            request.records,
+            request.bytes,
+        )
+        return Appended(request.records, again=False)
+
+    async def _settle(self, committed: Committed) -> Committed:
+        """What an earlier request, or an earlier process, left under way: whether it was committed. Raises `KafkaError`."""
+        under_way = committed.under_way
+        if under_way is None:
+            return committed
+        transaction = await self._transaction(committed.application)
+        outcome = await transaction.settled(Producer(under_way.producer_id, under_way.epoch))
+        settled = replace(committed, under_way=None)
+        if outcome is Outcome.COMMITTED:
+            settled = Committed(committed.application, under_way.version, under_way.records)
+        elif outcome is Outcome.OPEN:
+            await transaction.begin(self._broker.config.transaction_max_timeout_ms)  # aborts it
+        await self._save(settled)
+        return settled
+
+    async def _recover(self) -> None:
+        for committed in await self._broker.run_blocking(self._files.unfinished):
+            try:
+                await self._settle(committed)
+            except KafkaLakeError as error:
+                logger.error("staged append not settled application=%s error=%s", committed.application, error)
+
+    async def _transaction(self, application: str) -> ApplicationTransaction:
+        await self._broker.transactions.make_ready()
+        return ApplicationTransaction(self._broker.transactions.coordinator, TRANSACTIONAL_ID_PREFIX + application)
+
+    async def _save(self, committed: Committed) -> None:
+        await self._broker.run_blocking(lambda: self._files.save(committed))
+
+    def _check(self, request: AppendRequest) -> dict[tuple[int, int], Partition]:
+        """The partitions to write to. Raises `KafkaError` where one is not what the job took it for."""
+        if request.bytes > self.bytes_max:
+            raise MessageTooLargeError(
+                f"{request.bytes} staged bytes in one request, staged.append.max.bytes is {self.bytes_max}"
+            )
+        if bool(request.partitions) != bool(request.files):
+            raise InvalidRequestError("malformed AppendStaged request: files without partitions")
+        found: dict[tuple[int, int], Partition] = {}
+        for number, index in request.partitions:
+            name, topic_id = request.topics[number]
+            if name in INTERNAL:
+                raise InvalidTopicError(f"Cannot append to internal topic {name}")
+            topic = self._broker.topics.find(name)
+            if topic is None or str(topic.topic_id) != topic_id or index >= len(topic.partitions):
+                what = "is not there" if topic is None or index < len(topic.partitions) else "lacks that partition"
+                error: KafkaError = UnknownTopicOrPartitionError(
+                    f"topic {name} {what} any more (partition {index}): it was deleted while the job ran"
+                )
+                error.retriable = False
+                raise error
+            found[number, index] = topic.partitions[index]
+        return found

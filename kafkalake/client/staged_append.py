@@ -1,0 +1,102 @@
+"""The client's side of AppendStaged: what topics take, and "append what I have staged", asked until there is an answer.
+
+Standard library only, because a driver of Spark starts a fresh interpreter to ask this. Where the broker is comes from the lake:
+a broker that was restarted at another port is found again.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from kafkalake.errors import BrokerUnavailableError, KafkaLakeError, error_for_code
+from kafkalake.wire.staged_append import BODY_BYTES_MAX, decode_response, encode_request
+
+CONNECT_TIMEOUT_S = 5.0
+DESCRIBE_TIMEOUT_S = 30.0
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 1.0
+
+Addresses = Callable[[], Sequence[tuple[str, int]]]
+"""Where a broker may be, (host, port), asked anew before each attempt."""
+
+
+class OutcomeUnknownError(KafkaLakeError):
+    """The broker may have appended everything, or will have, or nothing: to ask again tells."""
+
+
+class _NoAnswerError(Exception):
+    """Nobody there, or the connection broke; asking again is right."""
+
+
+def ask_once(addresses: Sequence[tuple[str, int]], body: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
+    """The answer of the first broker that gives one. Raises `BrokerUnavailableError`, `KafkaError`, `KafkaLakeError`."""
+    failures = []
+    for host, port in addresses:
+        try:
+            return _checked(_exchange(host, port, body, timeout_s))
+        except _NoAnswerError as error:
+            failures.append(f"{host}:{port}: {error}")
+    raise BrokerUnavailableError("; ".join(failures) or "no broker of this lake is running")
+
+
+def ask_until(addresses: Addresses, body: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
+    """The answer, asked for again after every failure that may pass, until `timeout_s`.
+
+    Raises what the broker refused the request with; `OutcomeUnknownError` where the time is up without an answer.
+    """
+    deadline = time.monotonic() + timeout_s
+    pause = FIRST_PAUSE_S
+    while True:
+        try:
+            return ask_once(addresses(), body, max(deadline - time.monotonic(), 1.0))
+        except KafkaLakeError as error:
+            may_pass = isinstance(error, BrokerUnavailableError) or bool(getattr(error, "retriable", False))
+            if not may_pass:
+                raise
+            if time.monotonic() + pause > deadline:
+                raise OutcomeUnknownError(f"no answer in {timeout_s:g} s; the last failure: {error}") from error
+        time.sleep(pause)
+        pause = min(2 * pause, LONGEST_PAUSE_S)
+
+
+def _checked(answer: dict[str, Any]) -> dict[str, Any]:
+    code = answer.get("error")
+    if code == 0:
+        return answer
+    message = str(answer.get("message", "the broker gave no reason"))
+    if not isinstance(code, int) or code < 0:
+        raise KafkaLakeError(message)
+    error = error_for_code(code, message)
+    error.retriable = bool(answer.get("retriable"))
+    raise error
+
+
+def _exchange(host: str, port: int, body: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
+    try:
+        with socket.create_connection((host, port), min(CONNECT_TIMEOUT_S, timeout_s)) as connection:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            connection.settimeout(timeout_s)
+            connection.sendall(encode_request(0, "kafkalake-spark", body))
+            size = int.from_bytes(_read(connection, 4), "big", signed=True)
+            if not 4 <= size <= BODY_BYTES_MAX:
+                raise _NoAnswerError("what answers there is no kafkalake broker")
+            return decode_response(0, _read(connection, size))
+    except (OSError, UnicodeError) as error:
+        reason = (
+            "no answer in time" if isinstance(error, TimeoutError) else getattr(error, "strerror", None) or str(error)
+        )
+        raise _NoAnswerError(reason) from error
+    except ValueError as error:
+        raise _NoAnswerError(f"what answers there is no kafkalake broker: {error}") from error
+
+
+def _read(connection: socket.socket, size: int) -> bytes:
+    data = bytearray()
+    while len(data) < size:
+        part = connection.recv(min(size - len(data), 1 << 20))
+        if not part:
+            raise ConnectionResetError("connection closed by the broker")
+        data += part
+    return bytes(data)

@@ -1,0 +1,233 @@
+"""Staged files: records that a job has written and that are not in a log yet, as the segments hold them.
+
+A file is `PREAMBLE`, then messages of one batch each, written by the writer of the segments: pyarrow reads it as a stream from
+byte 8, and every byte is under a checksum. Two fields of a batch header that a producer cannot know say where the
+batch is to go: `LEADER_EPOCH` is the partition, `BASE_SEQUENCE` the topic (its number in a list that is kept elsewhere).
+
+Reading believes nothing: beyond the checksums, each batch is checked to be what the wire codec would have made of a producer's,
+because compiled code that follows does not look again.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from kafkalake.errors import CorruptSegmentError
+from kafkalake.record import layout as at
+from kafkalake.record.batch import RecordBatch
+from kafkalake.record.compiled import compiled
+from kafkalake.record.memory import load_i32, load_i64
+from kafkalake.record.message import OK, REASONS, TORN, check_frame
+from kafkalake.record.message_set import scan
+from kafkalake.record.schema import PREAMBLE
+from kafkalake.storage.files import REAL_FILES, Files, write_all
+from kafkalake.storage.message_writer import write_message
+
+CHUNK_BYTES = 2 << 20
+
+
+class StagedWriter:
+    """Writes one staged file, which must not be there yet. Use it in a `with` block."""
+
+    def __init__(self, path: str, files: Files = REAL_FILES) -> None:
+        """Raises `OSError`."""
+        self.bytes = len(PREAMBLE)
+        self.batches = 0
+        self.records = 0
+        self._files = files
+        self._descriptor = os.open(path, os.O_CLOEXEC | os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
+        write_all(files, self._descriptor, PREAMBLE, 0)
+
+    def append(self, batch: RecordBatch, topic: int, partition: int) -> None:
+        """Write one batch. Raises `OSError`."""
+        batch.header[at.BASE_OFFSET] = 0
+        batch.header[at.LEADER_EPOCH], batch.header[at.BASE_SEQUENCE] = partition, topic
+        message, _ = write_message([batch], at.NO_CODEC)
+        write_all(self._files, self._descriptor, message, self.bytes)
+        self.bytes += len(message)
+        self.batches += 1
+        self.records += batch.rows
+
+    def close(self) -> None:
+        """Close the file. Repeating it does nothing."""
+        if self._descriptor >= 0:
+            self._files.close(self._descriptor)
+            self._descriptor = -1
+
+    def __enter__(self) -> StagedWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+@dataclass(frozen=True, slots=True)
+class StagedBatch:
+    """A batch and where it goes; its memory is the reader's chunk."""
+
+    topic: int
+    partition: int
+    batch: RecordBatch
+
+
+class StagedReader:
+    """Reads one staged file of `size_bytes`, a few MiB at a time. Not thread-safe, but any thread may call it in turn.
+
+    message_bytes_max: no message may be longer; bounds the memory.
+    """
+
+    def __init__(self, path: str, size_bytes: int, message_bytes_max: int, files: Files = REAL_FILES) -> None:
+        self._path = path
+        self._size = size_bytes
+        self._message_bytes_max = message_bytes_max
+        self._files = files
+        self._descriptor = -1
+        self._position = 0
+
+    def read(self, chunk_bytes: int = CHUNK_BYTES) -> list[StagedBatch]:
+        """The next whole batches, at least one; empty at the end. Raises `CorruptSegmentError`, `OSError`."""
+        if self._descriptor < 0:
+            self._open()
+        left = self._size - self._position
+        if left <= 0:
+            return []
+        data = self._bytes(min(chunk_bytes, left))
+        found = scan(data, 0, len(data))
+        if not len(found.messages) and found.status == TORN and len(data) < left:
+            data = self._bytes(self._length_of(data, left))
+            found = scan(data, 0, len(data))
+        if not len(found.messages) or found.status not in (OK, TORN):
+            raise self._corrupt(found.end, REASONS.get(found.status, "no batch"))
+        if found.status == TORN and self._position + len(data) >= self._size:
+            raise self._corrupt(found.end, REASONS[TORN])
+        messages = found.messages
+        batches = []
+        for m in range(len(messages)):
+            begin, end = int(messages.starts[m]), int(messages.positions[m + 1])
+            body, layout = messages.data[begin:end], messages.layouts[m]
+            header = messages.headers[int(messages.first_batch[m])]
+            if messages.first_batch[m + 1] - messages.first_batch[m] != 1 or batch_fault(body, layout, header):
+                raise self._corrupt(int(messages.positions[m]), "no batch that a producer could have sent")
+            batches.append(
+                StagedBatch(
+                    int(header[at.BASE_SEQUENCE]), int(header[at.LEADER_EPOCH]), RecordBatch(body, layout, header)
+                )
+            )
+        self._position += int(messages.positions[-1])
+        return batches
+
+    def close(self) -> None:
+        """Close the file. Repeating it does nothing."""
+        if self._descriptor >= 0:
+            self._files.close(self._descriptor)
+            self._descriptor = -1
+
+    def _open(self) -> None:
+        self._descriptor = os.open(self._path, os.O_CLOEXEC | os.O_RDONLY | os.O_NOFOLLOW)
+        size = self._files.size(self._descriptor)
+        if size != self._size:
+            raise self._corrupt(min(size, self._size), f"the file has {size} bytes, its job wrote {self._size}")
+        if self._files.read(self._descriptor, len(PREAMBLE), 0) != PREAMBLE:
+            raise self._corrupt(0, "no staged file starts like this")
+        self._position = len(PREAMBLE)
+
+    def _bytes(self, length: int) -> Any:
+        data = self._files.read(self._descriptor, length, self._position)
+        if len(data) != length:
+            raise self._corrupt(self._position + len(data), "the file ends early")
+        return np.frombuffer(data, dtype=np.uint8)
+
+    def _length_of(self, data: Any, left: int) -> int:
+        """Bytes of the message at the start of `data`, which is longer than that."""
+        lengths = np.zeros(3, dtype=np.int64)
+        status = check_frame(data, 0, len(data), lengths)
+        length = int(lengths[0] + lengths[1])
+        if status != OK or length > left or length > self._message_bytes_max:
+            raise self._corrupt(0, REASONS.get(status, f"a message of {length} bytes"))
+        return length
+
+    def _corrupt(self, position: int, reason: str) -> CorruptSegmentError:
+        return CorruptSegmentError(self._path, self._position + position, reason)
+
+
+def data_bytes(batch: RecordBatch) -> int:
+    """Bytes of keys, values and headers: a lower bound of what the batch is on the wire."""
+    buffers = (at.KEY_DATA, at.VALUE_DATA, at.HEADER_KEY_DATA, at.HEADER_VALUE_DATA)
+    return sum(int(batch.layout[at.FIRST_BUFFER + 2 * buffer + 1]) for buffer in buffers)
+
+
+@compiled()
+def _length(layout: Any, buffer: Any) -> Any:
+    return layout[at.FIRST_BUFFER + 2 * buffer + 1]
+
+
+@compiled()
+def _offsets_fault(body: Any, layout: Any, buffer: Any, count: Any, end: Any) -> Any:
+    """Whether int32 offsets are not `count + 1` growing numbers from 0 to `end`."""
+    if _length(layout, buffer) != 4 * (count + 1):
+        return True
+    start = layout[at.FIRST_BUFFER + 2 * buffer]
+    previous = 0
+    bad = load_i32(body, start) != 0
+    for i in range(1, count + 1):
+        offset = load_i32(body, start + 4 * i)
+        bad |= offset < previous
+        previous = offset
+    return bad or previous != end
+
+
+@compiled()
+def _binary_fault(body: Any, layout: Any, first: Any, count: Any, nulls: Any) -> Any:
+    validity = _length(layout, first)
+    if nulls:
+        if validity != (count + 7) // 8:
+            return True
+        start = layout[at.FIRST_BUFFER + 2 * first]
+        valid = 0
+        for i in range(count):
+            valid += (body[start + (i >> 3)] >> (i & 7)) & 1
+        if valid != count - nulls:
+            return True
+    elif validity:
+        return True
+    return _offsets_fault(body, layout, first + 1, count, _length(layout, first + 2))
+
+
+@compiled("int64(view, int64[::1], int64[::1])")
+def batch_fault(body: Any, layout: Any, header: Any) -> Any:
+    """0 where a batch (`RecordBatch`'s arrays) has records, offsets from 0 on, and buffers that fit each other; else 1 to 5."""
+    rows = layout[at.ROWS]
+    inner = layout[at.HEADER_ROWS]
+    if rows < 1 or header[at.RECORDS] != rows or header[at.LAST_OFFSET_DELTA] != rows - 1:
+        return 1
+    if header[at.ATTRIBUTES] & ~at.ATTRIBUTE_COMPRESSION_MASK or header[at.CONTROL_TYPE] != -1:
+        return 1
+    if _length(layout, at.OFFSET_DATA) != 8 * rows or _length(layout, at.TIMESTAMP_DATA) != 8 * rows:
+        return 2
+    offsets = layout[at.FIRST_BUFFER + 2 * at.OFFSET_DATA]
+    timestamps = layout[at.FIRST_BUFFER + 2 * at.TIMESTAMP_DATA]
+    newest = load_i64(body, timestamps)
+    for i in range(rows):
+        if load_i64(body, offsets + 8 * i) != i:
+            return 2
+        newest = max(newest, load_i64(body, timestamps + 8 * i))
+    if newest != header[at.MAX_TIMESTAMP]:
+        return 2
+    if _binary_fault(body, layout, at.KEY_VALIDITY, rows, layout[at.KEY_NULLS]):
+        return 3
+    if _binary_fault(body, layout, at.VALUE_VALIDITY, rows, layout[at.VALUE_NULLS]):
+        return 4
+    if _offsets_fault(body, layout, at.HEADERS_OFFSETS, rows, inner):
+        return 5
+    if _binary_fault(body, layout, at.HEADER_KEY_OFFSETS - 1, inner, 0):
+        return 5
+    if _binary_fault(body, layout, at.HEADER_VALUE_VALIDITY, inner, layout[at.HEADER_VALUE_NULLS]):
+        return 5
+    return 0

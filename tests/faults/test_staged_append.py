@@ -1,0 +1,99 @@
+"""Staged files and a broker that is killed: all of a job's records or none, and once, wherever the kill falls."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from kafka_reference import Kafkalake, create_topic
+from staged_jobs import append, consumed, describe, numbered, stage
+
+from kafkalake.broker.staged.service import KILL_AT, FaultPoint
+from kafkalake.broker.transactions.service import KILL_AT as TRANSACTION_KILL_AT
+from kafkalake.client.staged_append import OutcomeUnknownError, ask_until
+from kafkalake.dataset import topic_dataset
+from kafkalake.errors import BrokerUnavailableError
+from kafkalake.storage.staging import commits_path
+
+RECORDS = 40_000
+POINTS = [
+    *((KILL_AT, point.value) for point in FaultPoint),
+    (TRANSACTION_KILL_AT, "transaction-prepared"),
+    (TRANSACTION_KILL_AT, "transaction-before-marker:2"),
+]
+
+
+@pytest.mark.parametrize(("variable", "point"), POINTS, ids=[point for _, point in POINTS])
+def test_a_broker_killed_in_the_middle_has_appended_all_or_nothing_and_asking_again_appends_once(
+    variable: str, point: str, kafkalake_broker: Callable[..., Kafkalake], tmp_path: Path
+) -> None:
+    lake = tmp_path / "lake"
+    broker = kafkalake_broker(lake, environment={variable: point})
+    create_topic(broker, "clicks", partitions=2)
+    tasks = [[numbered(0, RECORDS // 2)], [numbered(RECORDS // 2, RECORDS // 2)]]
+    request = stage(lake, describe(broker, "clicks"), "job", tasks)
+    with pytest.raises(BrokerUnavailableError):
+        append(broker, request)
+    broker.kill()
+    committed = topic_dataset(str(lake), "clicks").count_rows()
+    assert committed in (0, RECORDS)
+
+    broker = kafkalake_broker(lake)
+    # What was decided is finished, what was not is aborted, before anybody asks again.
+    known = wait_for_settled(lake)
+    seen = len(consumed(broker.bootstrap_servers, "clicks", "read_committed"))
+    assert seen == (RECORDS if known == 0 else 0)
+    assert committed <= seen
+    answer = append(broker, request)
+    assert (answer["records"], answer["again"]) == (RECORDS, seen == RECORDS)
+    assert append(broker, request)["again"]
+    for isolation in ("read_committed", "read_uncommitted"):
+        found = [key for _, _, key in consumed(broker.bootstrap_servers, "clicks", isolation)]
+        if isolation == "read_committed":
+            assert sorted(found) == sorted(b"%d" % number for number in range(RECORDS))
+        else:
+            assert {b"%d" % number for number in range(RECORDS)} == set(found)
+    assert topic_dataset(str(lake), "clicks").count_rows() == RECORDS
+
+
+def wait_for_settled(lake: Path, timeout_s: float = 30.0) -> int:
+    """Until no commit is under way in the broker's notes; the version that is committed, -1 for none."""
+    event = threading.Event()
+    for _ in range(int(timeout_s / 0.02)):
+        notes = [json.loads(path.read_text()) for path in commits_path(lake).glob("*.json")]
+        if notes and all(note["under_way"] is None for note in notes):
+            return int(notes[0]["version"])
+        event.wait(0.02)
+    raise AssertionError("a commit stays under way")
+
+
+def test_a_job_that_asks_on_finds_the_broker_that_came_back_elsewhere(
+    kafkalake_broker: Callable[..., Kafkalake], tmp_path: Path
+) -> None:
+    lake = tmp_path / "lake"
+    broker = kafkalake_broker(lake, environment={KILL_AT: FaultPoint.APPENDED_SOME.value})
+    create_topic(broker, "clicks", partitions=2)
+    request = stage(lake, describe(broker, "clicks"), "job", [[numbered(0, 1000)]])
+    ports = [broker.port]
+    answers: list[object] = []
+    asking = threading.Thread(
+        target=lambda: answers.append(ask_until(lambda: [("127.0.0.1", port) for port in ports], request, 60))
+    )
+    asking.start()
+    event = threading.Event()
+    while broker.is_running():
+        assert not event.wait(0.01)
+    broker.kill()
+    broker = kafkalake_broker(lake)
+    ports[:] = [broker.port]
+    asking.join(60)
+    assert answers == [{"error": 0, "records": 1000, "again": False}]
+    assert len(consumed(broker.bootstrap_servers, "clicks", "read_committed")) == 1000
+
+
+def test_without_an_answer_in_time_the_outcome_is_unknown_and_said_so(tmp_path: Path) -> None:
+    with pytest.raises(OutcomeUnknownError, match="no broker of this lake is running"):
+        ask_until(list, {"ask": "append"}, 0.2)
