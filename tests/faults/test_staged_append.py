@@ -11,27 +11,23 @@ import pytest
 from kafka_reference import Kafkalake, create_topic
 from staged_jobs import append, consumed, describe, numbered, stage
 
-from kafkalake.broker.staged.service import KILL_AT, FaultPoint
-from kafkalake.broker.transactions.service import KILL_AT as TRANSACTION_KILL_AT
+from kafkalake.broker.staged.service import FaultPoint
+from kafkalake.broker.transactions.fault_points import KILL_AT
 from kafkalake.client.staged_append import OutcomeUnknownError, ask_until
 from kafkalake.dataset import topic_dataset
 from kafkalake.errors import BrokerUnavailableError
 from kafkalake.storage.staging import commits_path
 
 RECORDS = 40_000
-POINTS = [
-    *((KILL_AT, point.value) for point in FaultPoint),
-    (TRANSACTION_KILL_AT, "transaction-prepared"),
-    (TRANSACTION_KILL_AT, "transaction-before-marker:2"),
-]
+POINTS = [*(point.value for point in FaultPoint), "transaction-prepared", "transaction-before-marker:2"]
 
 
-@pytest.mark.parametrize(("variable", "point"), POINTS, ids=[point for _, point in POINTS])
+@pytest.mark.parametrize("point", POINTS)
 def test_a_broker_killed_in_the_middle_has_appended_all_or_nothing_and_asking_again_appends_once(
-    variable: str, point: str, kafkalake_broker: Callable[..., Kafkalake], tmp_path: Path
+    point: str, kafkalake_broker: Callable[..., Kafkalake], tmp_path: Path
 ) -> None:
     lake = tmp_path / "lake"
-    broker = kafkalake_broker(lake, environment={variable: point})
+    broker = kafkalake_broker(lake, environment=killed_at(tmp_path, point))
     create_topic(broker, "clicks", partitions=2)
     tasks = [[numbered(0, RECORDS // 2)], [numbered(RECORDS // 2, RECORDS // 2)]]
     request = stage(lake, describe(broker, "clicks"), "job", tasks)
@@ -59,6 +55,13 @@ def test_a_broker_killed_in_the_middle_has_appended_all_or_nothing_and_asking_ag
     assert topic_dataset(str(lake), "clicks").count_rows() == RECORDS
 
 
+def killed_at(directory: Path, point: str) -> dict[str, str]:
+    """The environment of a broker that kills itself there."""
+    path = directory / "kill-at"
+    path.write_text(point)
+    return {KILL_AT: str(path)}
+
+
 def wait_for_settled(lake: Path, timeout_s: float = 30.0) -> int:
     """Until no commit is under way in the broker's notes; the version that is committed, -1 for none."""
     event = threading.Event()
@@ -74,7 +77,7 @@ def test_a_job_that_asks_on_finds_the_broker_that_came_back_elsewhere(
     kafkalake_broker: Callable[..., Kafkalake], tmp_path: Path
 ) -> None:
     lake = tmp_path / "lake"
-    broker = kafkalake_broker(lake, environment={KILL_AT: FaultPoint.APPENDED_SOME.value})
+    broker = kafkalake_broker(lake, environment=killed_at(tmp_path, FaultPoint.APPENDED_SOME.value))
     create_topic(broker, "clicks", partitions=2)
     request = stage(lake, describe(broker, "clicks"), "job", [[numbered(0, 1000)]])
     ports = [broker.port]

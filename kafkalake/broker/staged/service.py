@@ -18,8 +18,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import signal
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
@@ -31,7 +29,7 @@ from kafkalake.broker.staged.appending import Appending
 from kafkalake.broker.staged.commits import CommitFiles, Committed, UnderWay
 from kafkalake.broker.staged.request import AppendRequest
 from kafkalake.broker.staged.transaction import ApplicationTransaction, Outcome
-from kafkalake.broker.topic_names import INTERNAL
+from kafkalake.broker.transactions.fault_points import kill_as_asked
 from kafkalake.errors import (
     ConcurrentTransactionsError,
     CoordinatorNotAvailableError,
@@ -42,6 +40,7 @@ from kafkalake.errors import (
     MessageTooLargeError,
     UnknownTopicOrPartitionError,
 )
+from kafkalake.internal_topics import INTERNAL
 from kafkalake.storage.files import REAL_FILES
 from kafkalake.storage.staging import commits_path, staging_path
 
@@ -73,23 +72,14 @@ class Appended:
     again: bool
 
 
-KILL_AT = "KAFKALAKE_KILL_AT_STAGED"
-"""Environment variable for tests, the name of a fault point: the broker kills itself when it gets there."""
-
-
-def _kill_at(point: FaultPoint) -> None:
-    if os.environ.get(KILL_AT) == point.value:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-
 class StagedAppends:
     """The door for staged files. On the event loop's thread."""
 
-    def __init__(self, broker: Broker, lake: Path, reached: Callable[[FaultPoint], None] = _kill_at) -> None:
+    def __init__(self, broker: Broker, lake: Path) -> None:
         self._broker = broker
         self._staging = staging_path(lake)
         self._files = CommitFiles(commits_path(lake), REAL_FILES)
-        self._reached = reached
+        self._reached = kill_as_asked(os.environ)
         self._runs: dict[str, tuple[int, asyncio.Task[Appended]]] = {}
         self._turns = asyncio.Semaphore(RUNS_MAX)
         self._recovery: asyncio.Task[None] | None = None

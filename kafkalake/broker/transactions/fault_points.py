@@ -1,7 +1,7 @@
 """Has the broker kill itself at a named point, so that tests need no luck to crash it between two steps.
 
 `KAFKALAKE_KILL_AT` names a file, whose content is asked for at each point: `NAME` or `NAME:COUNT` (the how-many-th time since
-the content changed) of a `FaultPoint`. Without the variable a point costs a call of an empty function.
+the content changed) of a `FaultPoint`, here or in `staged`. Without the variable a point costs a call of an empty function.
 """
 
 from __future__ import annotations
@@ -9,14 +9,13 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Mapping
+from enum import Enum
 from pathlib import Path
-
-from kafkalake.broker.transactions.decisions import FaultPoint
 
 KILL_AT = "KAFKALAKE_KILL_AT"
 
 
-def kill_as_asked(environment: Mapping[str, str]) -> Callable[[FaultPoint], None]:
+def kill_as_asked(environment: Mapping[str, str]) -> Callable[[Enum], None]:
     """What is to be told of each point that is reached."""
     path = environment.get(KILL_AT)
     return _KillAt(Path(path)) if path else lambda point: None
@@ -28,7 +27,7 @@ class _KillAt:
         self._wanted = ""
         self._reached = 0
 
-    def __call__(self, point: FaultPoint) -> None:
+    def __call__(self, point: Enum) -> None:
         wanted = self._path.read_text()
         if wanted != self._wanted:
             self._wanted, self._reached = wanted, 0

@@ -12,7 +12,6 @@ from typing import Any
 
 from kafkalake.broker.staged.request import AppendRequest
 from kafkalake.broker.staged.service import TRANSACTIONAL_ID_PREFIX
-from kafkalake.broker.topic_names import INTERNAL
 from kafkalake.broker.topics import Topic
 from kafkalake.errors import (
     CoordinatorNotAvailableError,
@@ -23,6 +22,7 @@ from kafkalake.errors import (
     TransactionalIdAuthorizationError,
     UnknownTopicOrPartitionError,
 )
+from kafkalake.internal_topics import INTERNAL
 from kafkalake.server.authorizer import Operation, Resource
 from kafkalake.server.request import Request
 from kafkalake.server.topic_lookup import allows_topic
