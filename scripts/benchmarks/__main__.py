@@ -22,6 +22,8 @@ MEASURES = {
     "spark": "spark_scan",
     "produce": "produce",
     "consume": "consume",
+    "transactions": "transactions",
+    "groups": "groups",
     "start": "start",
     "random-fetch": "random_fetch",
     "memory": "memory",
