@@ -77,7 +77,7 @@ class Fire:
             until = time.monotonic() + duration_s
             while time.monotonic() < until:
                 self._hurt()
-                pause_until = min(time.monotonic() + self._randomness.uniform(0.2, 2.0), until)
+                pause_until = min(time.monotonic() + self._randomness.uniform(0.3, 2.5), until)
                 while time.monotonic() < pause_until:
                     time.sleep(0.05)
                     self._revive()
@@ -104,11 +104,11 @@ class Fire:
     def _hurt(self) -> None:
         choice = self._randomness.random()
         number = self._randomness.randrange(COPIERS)
-        if choice < 0.25:
+        if choice < 0.2:
             self.counts["broker killed"] += 1
             self.broker.kill()
             self.broker.start()
-        elif choice < 0.4 and number not in self._frozen:
+        elif choice < 0.35 and number not in self._frozen:
             # Longer than its session: it wakes as a zombie whose partitions others read.
             self.counts["copier frozen"] += 1
             self._copiers[number].process.send_signal(signal.SIGSTOP)

@@ -1,0 +1,47 @@
+"""Exactly-once under fire: every input is once in the output, in order, for a Kafka consumer and for Spark.
+
+`FIRE_S` and `FIRE_SEED` lengthen and replay it (`scripts/soak`).
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from exactly_once import BROKER_SETTINGS, PARTITIONS, Fire, check_exactly_once, read_committed
+
+from kafkalake.dataset import topic_reader
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FIRE_S = float(os.environ.get("FIRE_S", "30"))
+SEED = int(os.environ.get("FIRE_SEED") or random.randrange(1_000_000))
+
+
+def test_each_input_is_copied_exactly_once_while_copiers_and_broker_are_killed(
+    kafkalake_broker: Callable[..., Any], topic: str, spark: SparkSession
+) -> None:
+    print(f"FIRE_SEED={SEED} FIRE_S={FIRE_S:g}", flush=True)
+    broker = kafkalake_broker(settings=BROKER_SETTINGS)
+    fire = Fire(broker, topic, SEED)
+    fire.burn(FIRE_S)
+    print(dict(fire.counts), flush=True)
+    expected = fire.expected()
+    assert all(len(partition) > 100 for partition in expected)
+    assert fire.counts["broker killed"] and fire.counts["copier killed"]
+    check_exactly_once(read_committed(broker.bootstrap_servers, fire.output, PARTITIONS), expected, "read_committed")
+
+    through_spark: list[list[bytes]] = [[] for _ in range(PARTITIONS)]
+    reader = spark.read.format("kafkalake").option("lake", str(broker.lake)).load(fire.output)
+    for row in reader.orderBy("partition", "offset").select("partition", "value").collect():
+        through_spark[row.partition].append(bytes(row.value))
+    check_exactly_once(through_spark, expected, "Spark")
+    broker.kill()
+    through_arrow: list[list[bytes]] = [[] for _ in range(PARTITIONS)]
+    for batch in topic_reader(str(broker.lake), fire.output, columns=["partition", "value"]):
+        for partition, value in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            through_arrow[partition].append(value)
+    check_exactly_once(through_arrow, expected, "topic_reader after SIGKILL")
