@@ -72,7 +72,7 @@ def test_a_kill_at_any_step_leaves_all_of_a_transaction_or_nothing(
         find_coordinator(client, GROUP, 0)
     expected: list[bytes] = []
     offset = -1
-    for number, step in enumerate(STEPS):
+    for number, step in enumerate(STEPS if version_2 else STEPS[1:5]):
         committed = number % 2 == (0 if version_2 else 1)
         with WireClient(broker.bootstrap_servers) as client:
             producer = TransactionalClient(client, "copier", version_2=version_2)

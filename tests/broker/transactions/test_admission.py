@@ -1,0 +1,107 @@
+"""Requests that meet a step under way wait for its end, in order, and not for ever."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from broker.transactions.our_world import ID, Cluster
+
+from kafkalake.broker.coordination.journal import Producer
+from kafkalake.broker.transactions.admission import Admission
+from kafkalake.errors import ConcurrentTransactionsError, ProducerFencedError, TransactionAbortableError
+
+A, B, C = ("clicks", 0), ("clicks", 1), ("clicks", 2)
+
+
+class World:
+    """A coordinator whose journal answers when it is told to, and what was answered, in order."""
+
+    def __init__(self) -> None:
+        self.cluster = Cluster()
+        (made,) = self.cluster.init()
+        self.producer = Producer(made.producer_id, made.epoch)
+        self.admission = Admission(self.cluster.coordinator, self.cluster.timers)
+        self.answers: list[Any] = []
+
+    def admit(self, *partitions: tuple[str, int], add: bool = True, producer: Producer | None = None) -> None:
+        self.admission.admit(
+            ID,
+            producer or self.producer,
+            partitions,
+            lambda results: self.answers.append(tuple(results.values())),
+            add=add,
+        )
+
+
+@pytest.fixture
+def w() -> World:
+    return World()
+
+
+def journal_batches(w: World) -> int:
+    return sum(len(batches) for batches in w.cluster.journal.batches.values())
+
+
+def test_partitions_are_added_once_and_then_known(w: World) -> None:
+    w.admit(A)
+    batches = journal_batches(w)
+    w.admit(A)
+    assert w.answers == [(None,), (None,)]
+    assert journal_batches(w) == batches
+
+
+def test_requests_wait_for_the_step_before_them_and_keep_their_order(w: World) -> None:
+    w.cluster.journal.hold = True
+    w.admit(A)
+    w.admit(B)
+    w.admit(B, C)
+    assert w.answers == []
+    for _ in range(3):
+        w.cluster.journal.release()
+    assert w.answers == [(None,), (None,), (None, None)]
+    assert w.cluster.coordinator.describe(ID).partitions == (A, B, C)
+
+
+def test_the_next_transaction_begins_when_the_last_marker_is_written(w: World) -> None:
+    w.admit(A)
+    w.cluster.logs.hold = True
+    (ended,) = w.cluster.end(w.producer, committed=True, v2=True)
+    w.admit(B, producer=Producer(ended.producer_id, ended.epoch))
+    assert w.answers == [(None,)]
+    w.cluster.logs.release()
+    assert w.answers == [(None,), (None,)]
+    assert w.cluster.coordinator.describe(ID).partitions == (B,)
+
+
+def test_nobody_waits_for_ever(w: World) -> None:
+    w.admit(A)
+    w.cluster.logs.hold = True
+    (ended,) = w.cluster.end(w.producer, committed=True, v2=True)
+    w.admit(B, producer=Producer(ended.producer_id, ended.epoch))
+    w.cluster.advance(200)
+    assert w.answers == [(None,), (ConcurrentTransactionsError,)]
+    w.cluster.logs.release()
+    assert len(w.answers) == 2
+    assert w.cluster.coordinator.describe(ID).partitions == ()
+
+
+def test_an_ending_transaction_takes_no_more(w: World) -> None:
+    w.admit(A)
+    w.cluster.journal.hold = True
+    w.cluster.end(w.producer, committed=True)
+    w.admit(A)
+    assert len(w.answers) == 1
+    w.cluster.journal.hold = False
+    w.cluster.journal.release()
+    w.cluster.advance(200)
+    assert w.answers[1:] in ([(ProducerFencedError,)], [(None,)])
+
+
+def test_older_clients_add_their_partitions_themselves(w: World) -> None:
+    w.admit(A, add=False)
+    assert w.answers == [(TransactionAbortableError,)]
+    w.cluster.add(w.producer, A)
+    w.admit(A, add=False)
+    w.admit(A, B, add=False)
+    assert w.answers[1:] == [(None,), (None, TransactionAbortableError)]

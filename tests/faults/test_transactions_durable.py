@@ -1,0 +1,134 @@
+"""Transactional ids: in Delta soon and not torn, the journal behind them short, and expired ones gone for good."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from contract.wire_client import WireClient, code, create_topic
+from deltalake import DeltaTable
+from kafka_reference import Kafkalake
+from transactional_client import NONE, TransactionalClient, end_offsets, state_of
+
+from kafkalake.metadata.delta import DeltaMetadataStore
+from kafkalake.storage.state import read_state
+
+TRANSACTIONAL_ID_NOT_FOUND = "105"
+ONE_JOURNAL = {"transaction.state.log.num.partitions": "1"}
+PARTITIONS = 4
+
+
+def wait_for(condition: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def rows(lake: Path) -> list[dict[str, Any]]:
+    return DeltaTable(lake / "metadata" / "transactions").to_pyarrow_table().to_pylist()
+
+
+def journal_start(broker: Kafkalake) -> int:
+    state = read_state(broker.lake / "logs" / "0" / "__transaction_state-0" / "state")
+    return 0 if state is None else state.log_start_offset
+
+
+def test_delta_has_the_newest_state_of_each_id(kafkalake_broker: Any) -> None:
+    broker = kafkalake_broker(settings={"metadata.publish.interval.ms": "50"})
+    with WireClient(broker.bootstrap_servers) as client:
+        create_topic(client, "clicks", 2)
+        for number in range(3):
+            producer = TransactionalClient(client, f"id-{number}", version_2=True)
+            assert producer.init(40_000) == NONE
+            producer.write("clicks", {0: [b"x"], 1: [b"y"]})
+            if number:
+                assert producer.end(committed=number == 1) == NONE
+        wait_for(lambda: [row["state"] for row in rows(broker.lake)] == ["Ongoing", "CompleteCommit", "CompleteAbort"])
+    first = rows(broker.lake)[0]
+    assert first["partitions"] == [{"topic": "clicks", "partition": 0}, {"topic": "clicks", "partition": 1}]
+    assert (first["timeout"], first["producer_epoch"], first["client_version"]) == (40_000, 0, 2)
+    assert abs(first["started_at"].timestamp() - time.time()) < 60
+
+
+@pytest.mark.parametrize("flush_messages", [2**63 - 1, 1], ids=["page cache", "forced to the disk"])
+def test_no_version_of_partitions_shows_a_part_of_a_transaction(kafkalake_broker: Any, flush_messages: int) -> None:
+    """Each transaction writes as much to each partition, so in each version all last stable offsets are the same."""
+    settings = {"metadata.publish.interval.ms": "1", "log.flush.interval.messages": str(flush_messages)}
+    broker = kafkalake_broker(settings=settings)
+    with WireClient(broker.bootstrap_servers) as client:
+        create_topic(client, "clicks", PARTITIONS)
+        producer = TransactionalClient(client, "copier", version_2=True)
+        assert producer.init() == NONE
+        deadline, transactions = time.monotonic() + 2, 0
+        while time.monotonic() < deadline or transactions < 10:
+            producer.write("clicks", {partition: [b"x"] for partition in range(PARTITIONS)})
+            assert producer.end(committed=transactions % 3 > 0) == NONE
+            transactions += 1
+        wait_for(lambda: set(end_offsets(client, "clicks", PARTITIONS, read_committed=True)) == {2 * transactions})
+    broker.stop()
+    store = DeltaMetadataStore(broker.lake, create=False)
+    last = store.load_snapshot().version
+    seen = set()
+    for version in range(last + 1):
+        found = [row for row in store.load_partitions(version) if row.topic == "clicks"]
+        stable = {row.last_stable_offset for row in found}
+        assert len(stable) <= 1, found
+        seen |= stable
+    assert max(seen) == 2 * transactions
+    assert len(seen) > 3
+
+
+def test_the_journal_is_trimmed_and_no_id_is_forgotten(kafkalake_broker: Any) -> None:
+    broker = kafkalake_broker(settings={"metadata.publish.interval.ms": "100", **ONE_JOURNAL})
+    with WireClient(broker.bootstrap_servers) as client:
+        create_topic(client, "clicks", 1)
+        quiet = TransactionalClient(client, "quiet", version_2=True)
+        open_one = TransactionalClient(client, "open", version_2=True)
+        assert (quiet.init(), open_one.init()) == (NONE, NONE)
+        open_one.write("clicks", {0: [b"x"]})
+        values = {"transaction_timeout": 60_000, "producer_id": -1, "producer_epoch": -1}
+        for _ in range(52):
+            sent = [client.send("InitProducerId", 5, transactional_id=f"id-{n}", **values) for n in range(100)]
+            assert all(code(client.receive("InitProducerId", 5, each).error_code) == NONE for each in sent)
+        wait_for(lambda: journal_start(broker) >= 5_000)
+    broker.kill()
+    broker.start()
+    with WireClient(broker.bootstrap_servers) as client:
+        for each in (quiet, open_one):
+            each.client = client
+        assert (state_of(client, "quiet"), state_of(client, "open")) == ("Empty", "Ongoing")
+        assert open_one.end(committed=True) == NONE
+        assert quiet.init() == NONE and quiet.epoch == 1
+        other = TransactionalClient(client, "id-7", version_2=True)
+        assert other.init() == NONE and other.epoch == 52
+        wait_for(lambda: end_offsets(client, "clicks", 1, read_committed=True) == [2])
+
+
+def test_ids_that_nobody_uses_expire_and_stay_away(kafkalake_broker: Any) -> None:
+    settings = {
+        "metadata.publish.interval.ms": "50",
+        "transactional.id.expiration.ms": "1000",
+        "transaction.remove.expired.transaction.cleanup.interval.ms": "100",
+    }
+    broker = kafkalake_broker(settings=settings)
+    with WireClient(broker.bootstrap_servers) as client:
+        create_topic(client, "clicks", 1)
+        ended, still_open = (TransactionalClient(client, name, version_2=True) for name in ("ended", "open"))
+        for each in (ended, still_open):
+            assert each.init() == NONE
+            each.write("clicks", {0: [b"x"]})
+        assert ended.end(committed=True) == NONE
+        wait_for(lambda: state_of(client, "ended") == TRANSACTIONAL_ID_NOT_FOUND)
+        wait_for(lambda: [row["transactional_id"] for row in rows(broker.lake)] == ["open"])
+        assert state_of(client, "open") == "Ongoing"
+    broker.kill()
+    broker.start()
+    with WireClient(broker.bootstrap_servers) as client:
+        assert state_of(client, "ended") == TRANSACTIONAL_ID_NOT_FOUND
+        again = TransactionalClient(client, "ended", version_2=True)
+        assert again.init() == NONE
+        assert again.producer_id != ended.producer_id
