@@ -98,7 +98,9 @@ class BrokerConfig:
     max_connections_per_ip: int
     max_incremental_fetch_session_cache_slots: int
     max_request_partition_size_limit: int
+    metadata_maintenance_interval_ms: int
     metadata_publish_interval_ms: int
+    metadata_retention_ms: int
     num_partitions: int
     offset_metadata_max_bytes: int
     offsets_retention_check_interval_ms: int

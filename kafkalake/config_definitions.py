@@ -143,6 +143,22 @@ _OWN_BROKER_SETTINGS = (
         minimum=1,
     ),
     _broker(
+        "metadata.maintenance.interval.ms",
+        Kind.LONG,
+        3_600_000,
+        "The broker removes old log entries and files of the metadata tables so often. kafkalake's own.",
+        minimum=100,
+    ),
+    _broker(
+        "metadata.retention.ms",
+        Kind.LONG,
+        86_400_000,
+        "How long the state of topics in the past can be read (time travel): old versions of the table partitions stay so long, "
+        "those of segments a day longer. kafkalake's own.",
+        Update.CLUSTER_WIDE,
+        minimum=1_000,
+    ),
+    _broker(
         "metadata.publish.interval.ms",
         Kind.LONG,
         1000,

@@ -193,6 +193,7 @@ class Node:
             loop.create_task(transaction_publishing.run()),
             loop.create_task(self._keep_lease(lease)),
             loop.create_task(self._upkeep(broker)),
+            loop.create_task(self._maintain_metadata(broker, store)),
         ]
         memory.settle_collector()
         await listener.serve()
@@ -312,6 +313,15 @@ class Node:
                     partition.log.remove_deleted_files()
                     partition.log.expire_producers()
                     await self._force_sealed(partition)
+
+    async def _maintain_metadata(self, broker: Broker, store: DeltaMetadataStore) -> None:
+        """Every hour: keep the metadata tables small. One table at a time, so that a publish waits for one listing at most."""
+        while True:
+            await asyncio.sleep(broker.config.metadata_maintenance_interval_ms / 1000)
+            try:
+                await self._blocking(lambda: store.maintain(broker.config.metadata_retention_ms))
+            except KafkaLakeError as error:
+                logger.warning("metadata tables not cleaned up error=%s", error)
 
     async def _force_sealed(self, partition: Any) -> None:
         """Have the disk keep sealed segments, so that after a power failure only the active one has to be looked at."""

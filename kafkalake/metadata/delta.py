@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafkalake.metadata import changes, paths
-from kafkalake.metadata.delta_table import Change, OpenDeltaTable, TableDefinition
+from kafkalake.metadata.delta_table import Change, OpenDeltaTable, TableDefinition, TableSize
 from kafkalake.metadata.group_offset_files import GroupOffsetFiles, newest_offsets
 from kafkalake.metadata.schemas import (
     BROKERS_SCHEMA,
@@ -70,6 +70,8 @@ TABLE_DEFINITIONS = {
     paths.TRANSACTIONS: TableDefinition(TRANSACTIONS_SCHEMA, history="interval 1 days"),
     paths.TOPICS: TableDefinition(TOPICS_SCHEMA, history="interval 30 days"),
 }
+
+_DAY_S = 86_400
 
 _Row = TypeVar("_Row", TopicRow, BrokerRow, CleaningRow)
 
@@ -298,10 +300,16 @@ class DeltaMetadataStore:
             rows = from_table(TransactionRow, table.read().sort_by("transactional_id"))
             return Transactions(rows, self._transaction_files.journal.all())
 
-    def maintain(self) -> None:
+    def maintain(self, retention_ms: int | None = None) -> None:
         for name in filter(self._tables.exists, paths.TABLES):
-            with self._locks[name]:
-                self._tables[name].maintain()
+            self.maintain_table(name, retention_ms)
+
+    def maintain_table(self, name: str, retention_ms: int | None = None) -> tuple[TableSize, TableSize]:
+        """`maintain` for one table; its sizes before and after. Raises `KafkaStorageError`."""
+        with self._locks[name]:
+            before = self._tables[name].size()
+            self._tables[name].maintain(_history(name, retention_ms))
+            return before, self._tables[name].size()
 
     def close(self) -> None:
         self._tables.clear()
@@ -383,6 +391,14 @@ class _Tables(dict[str, OpenDeltaTable]):
 
     def _open(self, name: str, *, create: bool) -> OpenDeltaTable:
         return OpenDeltaTable(paths.table_path(self._lake, name), TABLE_DEFINITIONS[name], create=create)
+
+
+def _history(name: str, retention_ms: int | None) -> str | None:
+    """How long versions of a table stay: `partitions` as long as was asked for, `segments` a day longer, others as defined."""
+    if retention_ms is None or name not in (paths.PARTITIONS, paths.SEGMENTS):
+        return None
+    seconds = max(retention_ms // 1000, 1) + (_DAY_S if name == paths.SEGMENTS else 0)
+    return f"interval {seconds // _DAY_S} days" if seconds % _DAY_S == 0 else f"interval {seconds} seconds"
 
 
 def _is_published(partitions: OpenDeltaTable, state: PublishedState) -> bool:

@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -71,6 +72,14 @@ class DataFile:
     size: int
     records: int
     partition: Mapping[str, str]
+
+
+class TableSize(NamedTuple):
+    """Files of the current version, entries of the log, and bytes of everything."""
+
+    files: int
+    log_entries: int
+    bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,15 +221,38 @@ class OpenDeltaTable:
                 time.sleep(uniform(0, 0.002 * (attempt + 1)))
         raise KafkaStorageError(f"{self.path}: other writers were faster {ATTEMPTS_MAX} times in a row; try again.")
 
-    def maintain(self) -> None:
-        """Remove log entries and files that only versions past their retention need."""
+    def maintain(self, history: str | None = None) -> None:
+        """Remove log entries and files that only versions past their retention need.
+
+        history: how long old versions stay readable from now on, as Delta writes intervals; None: as the table has it. Raises
+        `KafkaStorageError`.
+        """
         try:
             self.refresh()
+            self._keep_history(history)
+            self._table.create_checkpoint()  # entries go only where a checkpoint stands for them
             self._table.cleanup_metadata()
             self._table.vacuum(dry_run=False, full=True)
             self.refresh()
         except (DeltaError, OSError) as error:
             raise KafkaStorageError(f"cannot clean up {self.path}: {_first_line(error)}") from error
+
+    def size(self) -> TableSize:
+        """What the table takes on the disk, old versions included. Raises `KafkaStorageError`."""
+        try:
+            self.refresh()
+            entries = len(os.listdir(self.path / "_delta_log"))
+            total = sum(file.stat().st_size for file in self.path.rglob("*") if file.is_file())
+        except OSError as error:
+            raise KafkaStorageError(f"cannot list {self.path}: {error}") from error
+        return TableSize(len(self.files()), entries, total)
+
+    def _keep_history(self, history: str | None) -> None:
+        wanted = {"delta.logRetentionDuration": history, "delta.deletedFileRetentionDuration": history}
+        configuration = self._table.metadata().configuration
+        if history is not None and any(configuration.get(name) != value for name, value in wanted.items()):
+            self._table.alter.set_table_properties(dict.fromkeys(wanted, history))
+            self.refresh()
 
     def _clean_log(self) -> None:
         """Remove expired log entries; the commit stands when that fails, and the next time may do better."""

@@ -16,7 +16,7 @@ import pyarrow.dataset as pads
 
 from kafkalake.errors import KafkaStorageError
 from kafkalake.metadata import paths
-from kafkalake.metadata.delta_table import Change, DataFile, OpenDeltaTable, TableDefinition
+from kafkalake.metadata.delta_table import Change, DataFile, OpenDeltaTable, TableDefinition, TableSize
 from kafkalake.metadata.schemas import TIMESTAMP
 
 FILES_MAX = 32
@@ -134,6 +134,10 @@ class JobTable:
     def maintain(self) -> None:
         """Remove log entries and files that only versions past their retention need. Raises `KafkaStorageError`."""
         self._table.maintain()
+
+    def size(self) -> TableSize:
+        """Files, log entries and bytes. Raises `KafkaStorageError`."""
+        return self._table.size()
 
     def _appending(self, rows: pa.Table) -> Change:
         joined = self._joined()

@@ -20,7 +20,8 @@ import logging
 import os
 import socket
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from pathlib import Path
@@ -71,6 +72,19 @@ def running_brokers(rows: Iterable[BrokerRow], now_ms: int) -> frozenset[int]:
         for row in rows
         if row.lease_expires_at_ms > now_ms and (row.machine != machine or Path(f"/proc/{row.pid}").exists())
     )
+
+
+@contextmanager
+def holding_logs(lake: Path, broker_id: int) -> Iterator[bool]:
+    """Keep a broker of this machine from starting meanwhile, for work on its logs; whether its lock was free.
+
+    Says nothing of brokers on other machines: see `running_brokers`. Raises `LakeError`.
+    """
+    descriptor = _open_lock_file(paths.lock_path(lake, broker_id))
+    try:
+        yield _try_flock(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 @dataclass

@@ -236,7 +236,7 @@ class MemoryMetadataStore:
         with self._lock:
             return Transactions(self._transaction_rows[-1], dict(self._transaction_positions))
 
-    def maintain(self) -> None:
+    def maintain(self, retention_ms: int | None = None) -> None:
         """Nothing to do: this store keeps every version."""
 
     def close(self) -> None:

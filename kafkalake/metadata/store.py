@@ -234,8 +234,11 @@ class MetadataStore(Protocol):
         """The transactional ids now, by name."""
         ...
 
-    def maintain(self) -> None:
-        """Drop what only versions past their retention still need. Safe at any time; costs about a listing."""
+    def maintain(self, retention_ms: int | None = None) -> None:
+        """Drop what only versions past their retention still need. Safe at any time; costs about a listing.
+
+        retention_ms: how long versions of `partitions` stay readable from now on (None: as they do).
+        """
         ...
 
     def close(self) -> None:

@@ -1,0 +1,15 @@
+"""Keep a lake's metadata tables small, and remove files that nothing needs any more.
+
+    spark-submit --properties-file spark-conf/spark-defaults.conf jobs/maintenance.py --lake LAKE
+
+`--help` shows the options; what they do is in `kafkalake.spark.maintenance`.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from kafkalake.spark.maintenance import main
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
