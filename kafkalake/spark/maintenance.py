@@ -2,6 +2,7 @@
 
     tables      old log entries and files go after `metadata.retention.ms`; old rows of `lag` and `job_runs` after --keep-days
     segments    of a broker that is down: files that retention or compaction took out of the log, `file.delete.delay.ms` ago
+    staged      what a write from Spark that was killed has left
     orphans     files and directories that nothing accounts for are listed, and left alone
 
 A running broker unlinks the files of removed segments itself. For one that is down the job holds its lock, opens each such log
@@ -34,9 +35,10 @@ from kafkalake.storage.leader_epochs import LEADER_EPOCHS_FILE
 from kafkalake.storage.log import Log
 from kafkalake.storage.segment import DATA_SUFFIX, SUFFIXES, parse_name
 from kafkalake.storage.snapshot import SNAPSHOT_SUFFIX
+from kafkalake.storage.staging import StagedJob, remove_staged, stale_staging
 from kafkalake.storage.state import STATE_FILE, read_state
 
-TABLE, UNLINK, ORPHAN = "clean table", "unlink segments", "orphan"
+TABLE, UNLINK, STAGED, ORPHAN = "clean table", "unlink segments", "remove staged files", "orphan"
 KEEP_DAYS = 30
 
 _DAY_MS = 86_400_000
@@ -64,9 +66,16 @@ class Maintenance(Job):
             "--keep-days", metavar="DAYS", type=float, default=KEEP_DAYS, help=f"of lag and job_runs ({KEEP_DAYS})"
         )
 
+        parser.add_argument(
+            "--staged-hours", metavar="HOURS", type=float, default=24.0, help="how old staged files are left-overs (24)"
+        )
+
     def check(self, arguments: argparse.Namespace) -> None:
-        if arguments.keep_days < 0:
-            raise ConfigurationError(f"--keep-days {arguments.keep_days:g}: it cannot be negative")
+        for name in ("keep_days", "staged_hours"):
+            if getattr(arguments, name) < 0:
+                raise ConfigurationError(
+                    f"--{name.replace('_', '-')} {getattr(arguments, name):g}: it cannot be negative"
+                )
 
     def plan(self, run: Run) -> Sequence[Step]:
         steps = [Step(TABLE, None, None, name, {}, name) for name in (*paths.TABLES, *paths.JOB_TABLES)]
@@ -75,6 +84,11 @@ class Maintenance(Job):
         segments = _by_partition(run.store.load_segments())
         running = running_brokers(run.store.load_brokers(), run.clock.now_ms())
         steps += _removed(run, rows, segments, running)
+        older_ms = int(run.arguments.staged_hours * 3_600_000)
+        for job in stale_staging(run.lake, run.clock.now_ms(), older_than_ms=older_ms):
+            hours = (run.clock.now_ms() - job.newest_ms) / 3_600_000
+            before = {"files": job.files, "bytes": job.bytes, "path": str(job.path.relative_to(run.lake))}
+            steps.append(Step(STAGED, None, None, f"nothing was written there for {hours:.1f} h", before, job))
         for path, why in orphans(run.lake, rows, segments):
             steps.append(Step(ORPHAN, None, None, why, {"path": str(path.relative_to(run.lake))}))
         return steps
@@ -84,6 +98,10 @@ class Maintenance(Job):
             return self._clean_table(run, step.detail)
         if step.action == UNLINK:
             return _unlink(run, step.detail)
+        if step.action == STAGED:
+            job: StagedJob = step.detail
+            remove_staged(job)
+            return Done({"files": 0})
         return Done({}, outcome="reported")
 
     def finish(self, run: Run) -> int:

@@ -22,6 +22,7 @@ from kafkalake.metadata.lease import holding_logs
 from kafkalake.spark.job import main
 from kafkalake.spark.maintenance import Maintenance
 from kafkalake.spark.retention import Retention
+from kafkalake.storage.staging import staging_path
 from kafkalake.storage.state import read_state
 
 DEADLINE_S = 30
@@ -140,6 +141,19 @@ def test_what_nothing_accounts_for_is_listed_and_left_alone(
         assert path.exists()
     assert outcomes(lake.path, "orphan") == ["reported"] * 4
     assert values(lake.path) == list(range(30, 40))
+
+
+def test_what_a_killed_write_has_staged_goes_when_it_is_old(lake: WrittenLake) -> None:
+    old, young = (staging_path(lake.path) / name for name in ("old-job", "young-job"))
+    for directory in (old, young):
+        directory.mkdir(parents=True)
+        (directory / "task-0-0.arrow").write_bytes(b"staged")
+    for path in (old / "task-0-0.arrow", old):
+        os.utime(path, (time.time() - 3 * 3_600,) * 2)
+    assert run(lake.path, "--staged-hours", "2") == 0
+    assert not old.exists()
+    assert (young / "task-0-0.arrow").exists()
+    assert outcomes(lake.path, "remove staged files") == ["done"]
 
 
 def test_tables_stay_small_and_old_rows_of_jobs_are_forgotten(tmp_path: Path) -> None:
