@@ -1,9 +1,10 @@
 """Copies records exactly once, in a process of its own: `python transactional_copier.py OPTIONS`, a JSON object.
 
-{"client", "servers", "group", "input", "output", "transactional_id", "seed", "abort_rate"}. Reads the topic `input` as a member of
-`group`, writes each value as `copied:VALUE` to the same partition of `output`, and commits the offsets in the same transaction
-(KIP-98, KIP-447). Some transactions are aborted on purpose, then it goes back to what is committed. Prints a JSON line per event:
-{"assigned": [partitions]}, {"copied": n}, {"aborted": why}. Ends in order at SIGTERM, with code 3 when it cannot go on (fenced).
+{"client", "servers", "group", "input", "output", "transactional_id", "seed", "abort_rate", "protocol"}. Reads the topic `input` as
+a member of `group`, writes each value as `copied:VALUE` to the same partition of `output`, and commits the offsets in the same
+transaction (KIP-98, KIP-447). Some transactions are aborted on purpose, then it goes back to what is committed. Prints a JSON line
+per event: {"assigned": [partitions]}, {"copied": n}, {"aborted": why}. Ends in order at SIGTERM, with code 3 when it cannot go on
+(fenced).
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ class ConfluentCopier:
         self._kafka = confluent_kafka
         self._options = options
         self._randomness = random.Random(options["seed"])
+        self._is_of_consumer_protocol = options.get("protocol") == "consumer"
         common = {
             "bootstrap.servers": options["servers"],
             "reconnect.backoff.max.ms": 200,
@@ -65,18 +67,25 @@ class ConfluentCopier:
             common
             | {
                 "group.id": options["group"],
-                "session.timeout.ms": options.get("session_timeout_ms", SESSION_TIMEOUT_MS),
-                "heartbeat.interval.ms": 300,
                 "enable.auto.commit": False,
                 "auto.offset.reset": "earliest",
                 "isolation.level": "read_committed",
-                "partition.assignment.strategy": "range",
                 "topic.metadata.refresh.interval.ms": 1_000,
             }
+            | (
+                {"group.protocol": "consumer"}
+                if self._is_of_consumer_protocol
+                else {
+                    "session.timeout.ms": options.get("session_timeout_ms", SESSION_TIMEOUT_MS),
+                    "heartbeat.interval.ms": 300,
+                    "partition.assignment.strategy": "range",
+                }
+            )
         )
         self._batch: list[Any] = []
         self._metadata: Any = None
         """Who this member was when it was given its partitions: a later generation must not commit for this one."""
+        self._held: set[int] = set()
 
     def run(self) -> None:
         self._persist(lambda: self._producer.init_transactions(TIMEOUT_S))
@@ -92,16 +101,21 @@ class ConfluentCopier:
             self._consumer.close()
 
     def _assigned(self, consumer: Any, partitions: list[Any]) -> None:
-        self._batch = []
+        self._held |= {each.partition for each in partitions}
         self._metadata = consumer.consumer_group_metadata()
-        say(assigned=sorted(each.partition for each in partitions))
+        say(assigned=sorted(self._held))
 
     def _revoked(self, consumer: Any, partitions: list[Any]) -> None:
-        self._batch = []
-        say(assigned=[])
+        self._held -= {each.partition for each in partitions}
+        self._batch = [message for message in self._batch if message.partition() in self._held]
+        say(assigned=sorted(self._held))
 
     def _collect(self) -> None:
-        """Poll one by one: a callback between two of them throws away what was read before it."""
+        """Poll one by one: a callback between two of them throws away what others will read."""
+        if (
+            self._is_of_consumer_protocol
+        ):  # an epoch may begin without a callback, where the member keeps its partitions
+            self._metadata = self._consumer.consumer_group_metadata()
         while len(self._batch) < RECORDS_PER_TRANSACTION:
             message = self._consumer.poll(0.1)
             if message is None:

@@ -153,8 +153,18 @@ def test_offsets_are_committed_and_aborted_with_the_records(
     assert [each.value for each in CLIENTS[0].read(servers, topic, 0, 0, 4, COMMITTED)] == [b"3", b"3", b"5", b"5"]
 
 
-@pytest.mark.parametrize("client", ["confluent-kafka", "kafka-python", "aiokafka"])
-def test_members_of_a_group_copy_each_record_once(any_broker: Any, group: str, topic: str, client: str) -> None:
+@pytest.mark.parametrize(
+    ("client", "protocol"),
+    [
+        ("confluent-kafka", "classic"),
+        ("confluent-kafka", "consumer"),
+        ("kafka-python", "classic"),
+        ("aiokafka", "classic"),
+    ],
+)
+def test_members_of_a_group_copy_each_record_once(
+    any_broker: Any, group: str, topic: str, client: str, protocol: str
+) -> None:
     servers = any_broker.bootstrap_servers
     create_topic(servers, topic, partitions=4)
     create_topic(servers, topic + "-copy", partitions=4)
@@ -162,6 +172,7 @@ def test_members_of_a_group_copy_each_record_once(any_broker: Any, group: str, t
     copiers = [
         Copier(
             client=client,
+            protocol=protocol,
             servers=servers,
             group=group,
             input=topic,
