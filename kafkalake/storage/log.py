@@ -262,7 +262,7 @@ class Log:
         if aborted is not None:
             active.count_aborted()
         self._log_end_offset = group.next_offset
-        self._durability.appended(group.records)
+        self._durability.appended(max(group.records, 1))  # a marker is worth as much as a record
         if group.max_timestamp > self._max_timestamp:
             self._max_timestamp, self._max_timestamp_offset = group.max_timestamp, group.max_timestamp_offset
         if group.leader_epoch > self._epochs.latest:

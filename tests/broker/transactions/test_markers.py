@@ -1,0 +1,132 @@
+"""Markers go through the queue of their partition, and Delta is told of a transaction's end only when all of them are there.
+
+Real logs on a disk that fails when it is told to; the event loop's turns are taken by hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from record_batches import simple_batch
+
+from kafkalake.broker.coordination.decisions import ErrorClass
+from kafkalake.broker.partition import Partition, PendingAppend
+from kafkalake.broker.produce import AppendQueue
+from kafkalake.broker.purgatory import Purgatory, Timers
+from kafkalake.broker.topics import Topic, Topics
+from kafkalake.broker.transactions.decisions import Marker
+from kafkalake.broker.transactions.markers import MarkerWriter
+from kafkalake.broker.wire_cache import WireCache
+from kafkalake.clock import ManualClock
+from kafkalake.config import Settings
+from kafkalake.errors import InvalidProducerEpochError, KafkaStorageError, UnknownTopicOrPartitionError
+from kafkalake.storage.config import LogConfig
+from kafkalake.storage.faulty_files import FaultyFiles
+from kafkalake.storage.log import Log
+from kafkalake.storage.open_files import OpenFiles
+
+PRODUCER_ID = 7
+COMMIT = Marker(PRODUCER_ID, 0, committed=True)
+
+
+class World:
+    """Two partitions of `clicks`, each on a disk of its own."""
+
+    def __init__(self, directory: Path) -> None:
+        clock = ManualClock()
+        self.turns: list[Callable[[], object]] = []
+        self.moved: list[str] = []
+        self.disks = [FaultyFiles(), FaultyFiles()]
+        self.queue = AppendQueue(Purgatory(Timers(clock)), self.turns.append, self._no_threads, lambda partition: None)
+        topic = Topic("clicks", uuid4(), {}, Settings({}, {}, {}).topic({}), 0)
+        for index, files in enumerate(self.disks):
+            log = Log.open(directory / str(index), LogConfig(), clock, files, OpenFiles(files, 16))
+            topic.partitions.append(Partition(topic, index, log, WireCache(1 << 20).tail()))
+        self.partitions = topic.partitions
+        topics = Topics()
+        topics.add(topic)
+        broker: Any = SimpleNamespace(
+            topics=topics, append_queue=self.queue, moved=lambda partition: self.moved.append(partition.name)
+        )
+        self.markers = MarkerWriter(broker)
+        self.answers: dict[int, list[ErrorClass | None]] = {0: [], 1: []}
+
+    async def _no_threads(self, work: Callable[[], None]) -> None:
+        raise AssertionError("no partition is forced to the disk here")
+
+    def write(self, index: int, value: bytes = b"x", sequence: int = 0) -> None:
+        batch = simple_batch([value], producer_id=PRODUCER_ID, epoch=0, sequence=sequence, transactional=True)
+        self.queue.add(PendingAppend(self.partitions[index], batch, None))
+
+    def mark(self, index: int, marker: Marker = COMMIT) -> None:
+        self.markers(("clicks", index), marker, 0, self.answers[index].append)
+
+    def turn(self) -> None:
+        while self.turns:
+            self.turns.pop(0)()
+
+    def stable(self) -> list[int]:
+        """What Delta is told."""
+        return [self.markers.stable_offset(partition) for partition in self.partitions]
+
+
+@pytest.fixture
+def w(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def test_a_marker_comes_after_the_batches_before_it(w: World) -> None:
+    w.write(0)
+    w.mark(0)
+    w.turn()
+    log = w.partitions[0].log
+    assert (log.log_end_offset, log.last_stable_offset, w.answers[0]) == (2, 2, [None])
+    w.write(0, sequence=1)
+    w.turn()
+    assert (log.log_end_offset, log.last_stable_offset) == (3, 2), "the next transaction"
+
+
+def test_delta_is_told_when_all_markers_are_written(w: World) -> None:
+    for index in (0, 1):
+        w.write(index)
+    w.turn()
+    assert w.stable() == [0, 0]
+    w.disks[1].capacity_bytes = 0
+    for index in (0, 1):
+        w.mark(index)
+    w.turn()
+    assert (w.answers[0], w.answers[1]) == ([None], [KafkaStorageError])
+    assert [partition.log.last_stable_offset for partition in w.partitions] == [2, 0]
+    assert w.stable() == [0, 0], "Delta sees nothing of it yet"
+    w.disks[1].capacity_bytes = None
+    w.mark(1)
+    w.turn()
+    assert w.answers[1] == [KafkaStorageError, None]
+    assert w.stable() == [2, 2]
+    assert sorted(set(w.moved)) == ["clicks-0", "clicks-1"], "the publisher looks at both again"
+
+
+def test_a_partition_that_is_gone_holds_nothing_back(w: World) -> None:
+    w.write(0)
+    w.turn()
+    w.mark(0)
+    w.markers(("clicks", 9), COMMIT, 0, w.answers[1].append)
+    assert w.answers[1] == [UnknownTopicOrPartitionError]
+    w.turn()
+    assert w.stable() == [2, 0]
+
+
+def test_what_another_coordinator_refuses_holds_nothing_back(w: World) -> None:
+    w.write(0)
+    w.turn()
+    w.mark(0, Marker(PRODUCER_ID, 5, committed=False))
+    w.turn()
+    w.mark(0)
+    w.turn()
+    assert w.answers[0] == [None, InvalidProducerEpochError]
+    assert w.stable() == [2, 0]
