@@ -39,12 +39,15 @@ def targets(described: dict[str, Any]) -> dict[str, Target]:
 def stage(
     lake: Path, described: dict[str, Any], job: str, tasks: Sequence[Sequence[pa.RecordBatch]], *, version: int = 0
 ) -> dict[str, Any]:
-    """Stage the rows of each task in a file of its own, to the one topic that was described; the request to append them."""
+    """Stage the rows of each task in a file of its own; the request to append them.
+
+    They go to the one topic that was described, or to that of their column `topic`.
+    """
     directory = staging_path(lake) / f"{job}-{version}"
     directory.mkdir(parents=True, exist_ok=True)
     used: set[tuple[int, int]] = set()
     files = []
-    topic = described["topics"][0]["name"]
+    topic = described["topics"][0]["name"] if len(described["topics"]) == 1 else None
     for number, batches in enumerate(tasks):
         path = directory / f"task-{number}.arrow"
         path.unlink(missing_ok=True)

@@ -74,11 +74,12 @@ def _checked(answer: dict[str, Any]) -> dict[str, Any]:
 
 
 def _exchange(host: str, port: int, body: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
+    request = encode_request(0, "kafkalake-spark", body)
     try:
         with socket.create_connection((host, port), min(CONNECT_TIMEOUT_S, timeout_s)) as connection:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             connection.settimeout(timeout_s)
-            connection.sendall(encode_request(0, "kafkalake-spark", body))
+            connection.sendall(request)
             size = int.from_bytes(_read(connection, 4), "big", signed=True)
             if not 4 <= size <= BODY_BYTES_MAX:
                 raise _NoAnswerError("what answers there is no kafkalake broker")

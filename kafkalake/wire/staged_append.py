@@ -23,9 +23,11 @@ _HEADER = struct.Struct(">hhih")
 
 
 def encode_request(correlation_id: int, client_id: str, body: Mapping[str, Any]) -> bytes:
-    """A whole frame, its size in front."""
-    client = client_id.encode()
-    frame = _HEADER.pack(API_KEY, VERSION, correlation_id, len(client)) + client + json.dumps(body).encode()
+    """A whole frame, its size in front. Raises `InvalidRequestError` for a body that no broker takes."""
+    client, text = client_id.encode(), json.dumps(body).encode()
+    if len(text) > BODY_BYTES_MAX:
+        raise InvalidRequestError(f"too many staged files: naming them takes {len(text)} bytes; use fewer tasks")
+    frame = _HEADER.pack(API_KEY, VERSION, correlation_id, len(client)) + client + text
     return len(frame).to_bytes(4, "big") + frame
 
 

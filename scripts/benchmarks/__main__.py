@@ -20,6 +20,7 @@ from benchmarks.rows import Row
 
 MEASURES = {
     "spark": "spark_scan",
+    "spark-write": "spark_write",
     "produce": "produce",
     "consume": "consume",
     "transactions": "transactions",

@@ -1,0 +1,204 @@
+"""AppendStaged at a running broker: all or nothing for every reason to refuse, once for every way to ask twice."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import json
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from kafka_reference import Kafkalake, create_topic, topic_name
+from staged_jobs import addresses, append, consumed, describe, numbered, stage
+
+from kafkalake.client.staged_append import ask_once
+from kafkalake.dataset import topic_dataset
+from kafkalake.errors import (
+    BrokerUnavailableError,
+    InvalidRecordError,
+    InvalidRequestError,
+    KafkaLakeError,
+    MessageTooLargeError,
+    UnknownTopicOrPartitionError,
+)
+from kafkalake.storage.staging import staging_path
+from kafkalake.wire.staged_append import API_KEY, body_of_request, decode_response, encode_request
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Kafkalake]:
+    with Kafkalake(settings={"staged.append.max.bytes": "1000000"}) as broker:
+        yield broker
+
+
+@pytest.fixture
+def clicks(broker: Kafkalake) -> str:
+    name = topic_name("clicks")
+    create_topic(broker, name, partitions=2)
+    return name
+
+
+def count(broker: Kafkalake, topic: str) -> int:
+    return int(topic_dataset(str(broker.lake), topic).count_rows())
+
+
+def test_one_request_writes_to_several_topics_or_to_none(broker: Kafkalake, clicks: str) -> None:
+    views = topic_name("views")
+    create_topic(broker, views)
+    described = describe(broker, clicks, views)
+    assert [(topic["name"], topic["partitions"]) for topic in described["topics"]] == [(clicks, 2), (views, 1)]
+    rows = numbered(0, 100)
+    topics = pa.array([clicks if number % 2 else views for number in range(100)])
+    request = stage(broker.lake, described, clicks, [[rows.append_column("topic", topics)]])
+    assert request["partitions"] == [(0, 0), (0, 1), (1, 0)]
+    with pytest.raises(InvalidRecordError, match="which its job did not name"):
+        append(broker, {**request, "partitions": [(0, 0), (0, 1)]})
+    assert (count(broker, clicks), count(broker, views)) == (0, 0)
+    assert append(broker, request)["records"] == 100
+    assert (count(broker, clicks), count(broker, views)) == (50, 50)
+
+
+def test_the_same_request_twice_at_once_is_one_append(broker: Kafkalake, clicks: str) -> None:
+    request = stage(broker.lake, describe(broker, clicks), clicks, [[numbered(0, 3_000)]])
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(lambda _: append(broker, request), range(4)))
+    assert all(answer["records"] == 3_000 for answer in answers)
+    assert count(broker, clicks) == 3_000
+    assert append(broker, {**request, "version": 0, "files": []})["again"]
+
+
+def test_a_client_that_goes_away_does_not_stop_what_it_asked_for(broker: Kafkalake, clicks: str) -> None:
+    request = stage(broker.lake, describe(broker, clicks), clicks, [[numbered(0, 3_000)]])
+    with socket.create_connection(addresses(broker)[0]) as connection:
+        connection.sendall(encode_request(1, "gone", request))
+    assert append(broker, request)["records"] == 3_000
+    assert count(broker, clicks) == 3_000
+
+
+def damaged(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def test_whatever_is_wrong_with_the_files_nothing_is_seen_and_a_right_request_follows(
+    broker: Kafkalake, clicks: str
+) -> None:
+    described = describe(broker, clicks)
+    tasks = [[numbered(0, 500)], [numbered(500, 500)]]
+    request = stage(broker.lake, described, clicks, tasks)
+    directory = staging_path(broker.lake) / request["directory"]
+    name, size, batches, records = request["files"][1]
+
+    def refused(message: str, **changes: Any) -> None:
+        with pytest.raises(KafkaLakeError, match=message):
+            append(broker, request | changes)
+        assert count(broker, clicks) == 0
+
+    refused("its job wrote 999", files=[request["files"][0], (name, size, batches, 999)])
+    refused("bytes, its job wrote", files=[request["files"][0], (name, size - 1, batches, records)])
+    refused("No such file", files=[request["files"][0], ("other", size, batches, records)])
+    refused("which its job did not name", partitions=request["partitions"][:1])
+    damaged(directory / name)
+    refused("checksum")
+    stage(broker.lake, described, clicks, tasks)
+    assert append(broker, request) == {"error": 0, "records": 1_000, "again": False}
+    assert sorted(
+        int(key or b"") for _, _, key in consumed(broker.bootstrap_servers, clicks, "read_committed")
+    ) == list(range(1_000))
+
+
+def test_what_the_topic_does_not_take_is_refused(broker: Kafkalake, clicks: str) -> None:
+    request = stage(broker.lake, describe(broker, clicks), clicks, [[numbered(0, 10)]])
+    ((name, topic_id),) = request["topics"]
+    with pytest.raises(UnknownTopicOrPartitionError, match="is not there any more"):
+        append(broker, {**request, "topics": [(name, "0" * 8 + topic_id[8:])]})
+    with pytest.raises(UnknownTopicOrPartitionError, match="lacks that partition"):
+        append(broker, {**request, "partitions": [(0, 7)]})
+    with pytest.raises(KafkaLakeError, match="internal topic"):
+        append(broker, {**request, "topics": [("__consumer_offsets", topic_id)]})
+    with pytest.raises(UnknownTopicOrPartitionError, match="there is no topic 'clikcs'"):
+        describe(broker, "clikcs")
+    with pytest.raises(MessageTooLargeError, match=r"staged.append.max.bytes is 1000000"):
+        append(broker, {**request, "files": [(file, 2_000_000, 1, 1) for file, *_ in request["files"]]})
+
+    small, compacted = topic_name("small"), topic_name("compacted")
+    create_topic(broker, small, config={"max.message.bytes": "2000"})
+    create_topic(broker, compacted, config={"cleanup.policy": "compact"})
+    careless = describe(broker, small)
+    careless["topics"][0]["message_bytes_max"] = 100_000
+    with pytest.raises(MessageTooLargeError, match=r"max.message.bytes is 2000"):
+        append(broker, stage(broker.lake, careless, small, [[numbered(0, 100)]]))
+    careless = describe(broker, compacted)
+    careless["topics"][0]["key_required"] = False
+    rows = pa.RecordBatch.from_pydict({"value": pa.array([b"1"], pa.binary())})
+    with pytest.raises(InvalidRecordError, match="no record without a key"):
+        append(broker, stage(broker.lake, careless, compacted, [[rows]]))
+    assert (count(broker, small), count(broker, compacted), count(broker, clicks)) == (0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"ask": "destroy"},
+        {"application": ""},
+        {"application": "x" * 201},
+        {"version": -1},
+        {"version": True},
+        {"directory": ".."},
+        {"directory": "../logs"},
+        {"directory": ".commits"},
+        {"files": [("../state", 1, 1, 1)]},
+        {"files": [("a", 1, 1)]},
+        {"files": "many"},
+        {"topics": [("t",)]},
+        {"partitions": [(5, 0)]},
+        {"partitions": []},
+    ],
+)
+def test_malformed_requests_are_refused(broker: Kafkalake, changes: dict[str, Any]) -> None:
+    request = {
+        "ask": "append",
+        "application": "a",
+        "version": 0,
+        "directory": "d",
+        "topics": [("t", "i")],
+        "partitions": [(0, 0)],
+        "files": [("f", 1, 1, 1)],
+    }
+    with pytest.raises(InvalidRequestError, match="malformed AppendStaged request"):
+        ask_once(addresses(broker), request | changes, 10)
+
+
+def test_bytes_that_are_no_request_close_their_connection_only(broker: Kafkalake, clicks: str) -> None:
+    for body in (
+        b"\x27\x11\x00\x00" + b"\x00" * 3,
+        b"\x27\x11\x00\x00\x00\x00\x00\x00\x7f\xff",
+        b"\x27\x11\x00\x01" + b"\x00" * 6,
+    ):
+        with socket.create_connection(addresses(broker)[0], 10) as connection:
+            connection.sendall(len(body).to_bytes(4, "big") + body)
+            assert connection.recv(100) == b""
+    for text in (b"{", b"[]", b"[" * 100_000, b"\xff"):
+        frame = encode_request(3, "x", {})[4:-2] + text
+        assert body_of_request(frame) == text
+        with socket.create_connection(addresses(broker)[0], 10) as connection:
+            connection.sendall(len(frame).to_bytes(4, "big") + frame)
+            answer = connection.recv(1_000)
+        assert decode_response(3, answer[4:])["error"] == InvalidRequestError.code
+    assert API_KEY == 0x2711
+    assert describe(broker, clicks)["error"] == 0
+
+
+def test_ports_without_a_broker_are_no_broker() -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as silent,
+        pytest.raises(BrokerUnavailableError, match="no answer in time"),
+    ):
+        ask_once([silent.getsockname()], {"ask": "describe", "topics": None}, 0.2)
+    with pytest.raises(InvalidRequestError, match="too many staged files"):
+        ask_once([("127.0.0.1", 1)], {"files": ["x" * (33 << 20)]}, 1)
+    assert json.loads(encode_request(0, "c", {"a": 1})[4 + 11 :]) == {"a": 1}
