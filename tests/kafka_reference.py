@@ -39,6 +39,7 @@ QUICK_GROUPS = {
     "group.consumer.session.timeout.ms": "6000",
     "group.consumer.min.heartbeat.interval.ms": "200",
     "group.consumer.heartbeat.interval.ms": "200",
+    "group.consumer.max.size": "40",
 }
 """Groups of both kinds of broker do not wait for more members, and soon notice what has changed."""
 

@@ -42,8 +42,8 @@ def read_produce(frame: Any, position: int, version: int) -> ProduceBody:
         body, end = _read_flexible(frame, position, version) if version >= 9 else _read_plain(frame, position)
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise InvalidRequestError(f"malformed request (api 0, version {version}): {error}") from None
-    if end != len(frame):
-        raise InvalidRequestError(f"malformed request (api 0, version {version}): {len(frame) - end} bytes too many")
+    if end > len(frame):
+        raise InvalidRequestError(f"malformed request (api 0, version {version}): {end - len(frame)} bytes are missing")
     return body
 
 

@@ -88,7 +88,10 @@ def read_header(frame: Any) -> RequestHeader:
 
 
 def decode_request(header: RequestHeader, frame: Any) -> Any:
-    """The body, a `Message`. `bytes` fields are views of `frame`. Raises `InvalidRequestError`, also for bytes left over."""
+    """The body, a `Message`. `bytes` fields are views of `frame`. Raises `InvalidRequestError`.
+
+    Bytes after its end are passed over, as Kafka does: librdkafka sends three when it asks for all topics.
+    """
     read = _schema(header.api_key, header.version)[0]
     try:
         body, end = read(frame, header.body, [ELEMENTS_MAX])
@@ -96,9 +99,9 @@ def decode_request(header: RequestHeader, frame: Any) -> Any:
         raise InvalidRequestError(
             f"malformed request (api {header.api_key}, version {header.version}): {error}"
         ) from None
-    if end != len(frame):
+    if end > len(frame):
         raise InvalidRequestError(
-            f"malformed request (api {header.api_key}, version {header.version}): {len(frame) - end} bytes too many"
+            f"malformed request (api {header.api_key}, version {header.version}): {end - len(frame)} bytes are missing"
         )
     return body
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from contract.test_groups_contract import enter, group, join, sync
 from contract.wire_client import WireClient, code, create_topic
+from kafka_reference import QUICK_GROUPS
 
 __all__ = ["group"]
 
@@ -16,7 +17,7 @@ TIMEOUT_S = 20
 NONE, INVALID_REQUEST, UNKNOWN_MEMBER, REBALANCE, GROUP_NOT_FOUND, NON_EMPTY = 0, 42, 25, 27, 69, 68
 INCONSISTENT_PROTOCOL, UNSUPPORTED_VERSION, FENCED_INSTANCE, MEMBER_ID_REQUIRED = 23, 35, 82, 79
 FENCED_EPOCH, UNRELEASED_INSTANCE, UNSUPPORTED_ASSIGNOR, STALE_EPOCH, INVALID_REGEX = 110, 111, 112, 113, 128
-SUBSCRIBED, UNKNOWN_TOPIC, INVALID_GROUP_ID = 86, 3, 24
+SUBSCRIBED, UNKNOWN_TOPIC, INVALID_GROUP_ID, GROUP_MAX_SIZE = 86, 3, 24, 81
 
 
 def beat(client: WireClient, group: str, member: str, epoch: int, *, version: int = 1, **values: Any) -> Any:
@@ -212,6 +213,19 @@ def test_a_regular_expression_finds_topics_that_come_later(client: WireClient, g
     assert describe(client, group).members[0].subscribed_topic_regex == f"{topic}-[ab]"
     second = create_topic(client, f"{topic}-b", 1)
     await_topics(epoch, {first, second})
+
+
+def test_a_group_has_no_more_members_than_the_setting_says(client: WireClient, group: str, topic: str) -> None:
+    create_topic(client, topic)
+    size = int(QUICK_GROUPS["group.consumer.max.size"])
+    for number in range(size):
+        enter_consumer(client, group, topic, f"member-{number}")
+    values: dict[str, Any] = {"rebalance_timeout": 1000, "topic_partitions": [], "subscribed_topic_names": [topic]}
+    refused = beat(client, group, "one too many", 0, **values)
+    assert code(refused.error_code) == GROUP_MAX_SIZE
+    assert refused.error_message == f"The consumer group has reached its maximum capacity of {size} members."
+    assert len(describe(client, group).members) == size
+    assert code(beat(client, group, "member-0", 1).error_code) == NONE
 
 
 def test_offsets_are_committed_and_fetched_by_members_in_their_epoch(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import struct
 import time
 from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
 import pytest
-from contract.wire_client import WireClient, batch, code, create_topic, fetch, produce
+from contract.wire_client import WireClient, batch, code, create_topic, encode, fetch, produce
 
 DEFAULT = -1
 
@@ -265,3 +266,17 @@ class TestMetadata:
             sizes = {each.partition_index: each.partition_size for each in directory.topics[0].partitions}
             assert sizes.keys() == {0, 1}
             assert sizes[0] >= 1000
+
+
+@pytest.mark.parametrize("version", [1, 12])
+def test_bytes_after_a_request_are_passed_over(client: WireClient, topic: str, version: int) -> None:
+    """librdkafka sends three of them when it asks for all topics in version 13 of Metadata."""
+    create_topic(client, topic)
+    values: dict[str, Any] = {"topics": None}
+    if version >= 4:
+        values["allow_auto_topic_creation"] = False
+    if version >= 8:
+        values["include_topic_authorized_operations"] = False
+    frame = encode("Metadata", version, 1, values) + bytes(3)
+    client.socket.sendall(struct.pack(">i", len(frame) - 4) + frame[4:])
+    assert topic in [each.name for each in client.receive("Metadata", version, 1).topics]

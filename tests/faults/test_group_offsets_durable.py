@@ -129,6 +129,24 @@ def test_the_journal_is_trimmed_and_groups_are_not_lost(kafkalake_broker: Any, f
         assert code(beat(client, "moved", "one", 1).error_code) == 0
 
 
+def test_a_hundred_thousand_offsets_are_there_seconds_after_a_start(kafkalake_broker: Any) -> None:
+    """Some of them from Delta, the rest from the journal."""
+    groups, offsets = [f"group-{number}" for number in range(1_000)], dict.fromkeys(range(PARTITIONS), 7)
+    broker = kafkalake_broker()
+    with coordinator(broker, "etl") as client:
+        create_topic(client, "clicks", PARTITIONS)
+        for group in groups:
+            commit(client, group, offsets)
+        wait_for(lambda: rows(broker.lake))
+    broker.kill()
+    began = time.monotonic()
+    broker.start()
+    with coordinator(broker, "etl") as client:
+        assert all(committed(client, group) == offsets for group in (groups[0], groups[499], groups[-1]))
+        assert len(client.call("ListGroups", 4, states_filter=[]).groups) == len(groups)
+    assert time.monotonic() - began < 20  # about 4 s, and what a busy machine adds
+
+
 def test_offsets_of_a_deleted_topic_go(kafkalake_broker: Any) -> None:
     broker = kafkalake_broker(settings={"metadata.publish.interval.ms": "50"})
     with coordinator(broker, "etl") as client:

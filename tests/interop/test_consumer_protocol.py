@@ -80,14 +80,15 @@ def test_a_static_member_that_comes_back_finds_its_partitions_and_the_others_not
     assert first.events[changes:] == []
 
 
+@pytest.mark.parametrize("protocol", ["consumer", "classic"])
 def test_a_regular_expression_reads_topics_that_come_later(
-    kafkalake_broker: Any, member: Start, group: str, topic: str
+    _shared_kafkalake: Any, member: Start, group: str, topic: str, protocol: str
 ) -> None:
-    """Apache Kafka looks only every ten seconds; the contract tests compare the two."""
-    servers = kafkalake_broker().bootstrap_servers
+    """Apache Kafka's broker looks only every ten seconds; the contract tests compare the two."""
+    servers = _shared_kafkalake.bootstrap_servers
     create_topic(servers, f"{topic}-a", 2)
     create_topic(servers, f"{topic}-xa", 1)
-    reader = member("confluent-kafka", servers, group, f"^{topic}-[ab]", **PROTOCOL)
+    reader = member("confluent-kafka", servers, group, f"^{topic}-[ab]", protocol=protocol)
     wait_for(lambda: reader.assigned == [0, 1], lambda: reader.events)
     create_topic(servers, f"{topic}-b", 3)
     wait_for(lambda: reader.assigned == [0, 0, 1, 1, 2], lambda: reader.events)
