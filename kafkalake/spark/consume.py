@@ -1,7 +1,8 @@
-"""Copying topics into a Delta table: one bounded batch, from the lake's files, with no broker needed.
+"""Copying topics into a table, from the lake's files, with no broker needed: the command line of `jobs/consume.py`.
 
-What is copied is fixed before the first record is read, and printed as offsets. The ending offsets of one run are the starting
-offsets of the next, which goes on from there with `--mode append`.
+With `--group`, as a consumer group (`consumption`): each run goes on where the output ends, every record once; `--stream` waits for
+more. Without, one bounded batch: what is copied is fixed before the first record is read, and printed as offsets, which are
+the starting offsets of the next run with `--mode append`.
 """
 
 from __future__ import annotations
@@ -83,9 +84,14 @@ def main(arguments: Sequence[str]) -> int:
     parsed = _parser().parse_args(arguments)
     try:
         options = _options(parsed)
-        parse_options(options)  # before a JVM is started for nothing
+        known = parse_options(options)  # before a JVM is started for nothing
+        _check(parsed)
         spark = session(app_name=f"consume {parsed.topic or parsed.pattern}")
         columns = [name.strip() for name in parsed.columns.split(",")] if parsed.columns else []
+        if known.group is not None:
+            from kafkalake.spark.consume_group import consume_as_group
+
+            return consume_as_group(spark, parsed, known, options, columns)
         copied = copy_topics(spark, parsed.output, options, columns=columns, mode=parsed.mode)
     except (KafkaLakeError, PySparkException, Py4JError) as error:
         print(f"consume: {sentence(error)}", file=sys.stderr)
@@ -106,6 +112,20 @@ def _report(copied: Copied, output: str) -> None:
     print(f"go on with: --mode append --starting-offsets '{json.dumps(copied.ending_offsets)}'")
 
 
+def _check(parsed: argparse.Namespace) -> None:
+    """Refuse arguments that do not go together. Raises `ConfigurationError`."""
+    if parsed.group is None:
+        for name in ("stream", "max_offsets", "dry_run"):
+            if getattr(parsed, name):
+                raise ConfigurationError(f"--{name.replace('_', '-')} goes with --group")
+        if parsed.format != "delta":
+            raise ConfigurationError("--format parquet goes with --group")
+    elif parsed.mode not in ("error", "append"):
+        raise ConfigurationError("a group appends: --mode overwrite would lose what it has consumed")
+    elif parsed.ending_offsets or parsed.ending_timestamp:
+        raise ConfigurationError("a group reads to the end; --max-offsets bounds a batch")
+
+
 _ARGUMENTS = {
     "lake": "lake",
     "topic": "subscribe",
@@ -117,6 +137,7 @@ _ARGUMENTS = {
     "value_schema": "valueSchema",
     "isolation": "isolation",
     "min_partitions": "minPartitions",
+    "group": "group",
 }
 """Arguments of the command and the options of the data source that they are."""
 
@@ -133,15 +154,36 @@ def _options(parsed: argparse.Namespace) -> dict[str, str]:
     return options
 
 
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise ValueError(text)
+    return number
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="consume.py", description="Copy a topic into a Delta table.", formatter_class=argparse.RawTextHelpFormatter
+        prog="consume.py",
+        description="Copy a topic into a Delta table, or Parquet files.",
+        formatter_class=argparse.RawTextHelpFormatter,
     )
     parser.add_argument("--lake", metavar="DIR", help="the lake; default: the environment variable KAFKALAKE_LAKE")
     topics = parser.add_mutually_exclusive_group(required=True)
     topics.add_argument("--topic", metavar="NAMES", help="the topic, or several: clicks,orders")
     topics.add_argument("--pattern", metavar="REGEX", help="all topics whose whole name matches")
-    parser.add_argument("--output", metavar="PATH", required=True, help="directory of the Delta table")
+    parser.add_argument("--output", metavar="PATH", required=True, help="directory of the table")
+    parser.add_argument("--group", metavar="NAME", help="go on where this consumer group is, every record once")
+    parser.add_argument(
+        "--format", choices=("delta", "parquet"), default="delta", help="of the output (default: delta)"
+    )
+    parser.add_argument("--stream", action="store_true", help="as a group: wait for more, until SIGTERM or Ctrl-C")
+    parser.add_argument(
+        "--interval-seconds", type=float, default=1.0, metavar="S", help="how long to wait (default: 1)"
+    )
+    parser.add_argument(
+        "--max-offsets", type=_positive, metavar="N", help="as a group: at most so many records a batch"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="as a group: say what would be copied, and copy nothing")
     parser.add_argument("--mode", choices=MODES, default="error", help="when the table is there (default: error)")
     parser.add_argument("--columns", metavar="NAMES", help="columns to write, comma separated (default: all)")
     parser.add_argument("--starting-offsets", metavar="OFFSETS", help='earliest, or {"clicks": {"0": 23, "1": -2}}')

@@ -90,10 +90,13 @@ def shared_out(begins: Mapping[Partition, int], ends: Mapping[Partition, int], o
     total = sum(sizes.values())
     if total <= offsets_max:
         return dict(ends)
-    return {
-        partition: begins[partition] + max(1, size * offsets_max // total) if size else ends[partition]
-        for partition, size in sizes.items()
-    }
+    found, before = {}, 0
+    for partition, size in sizes.items():
+        # Shares of the running sum: what rounding takes from one partition the next one gets.
+        share = (before + size) * offsets_max // total - before * offsets_max // total
+        found[partition] = begins[partition] + min(size, max(1, share)) if size else ends[partition]
+        before += size
+    return found
 
 
 def _lost(partition: Partition, what: str, fail: bool) -> None:

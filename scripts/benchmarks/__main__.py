@@ -21,6 +21,7 @@ from benchmarks.rows import Row
 MEASURES = {
     "spark": "spark_scan",
     "spark-write": "spark_write",
+    "spark-stream": "spark_stream",
     "produce": "produce",
     "consume": "consume",
     "transactions": "transactions",

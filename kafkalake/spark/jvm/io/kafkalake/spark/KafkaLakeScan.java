@@ -43,12 +43,6 @@ final class KafkaLakeScan extends PythonScan {
   public MicroBatchStream toMicroBatchStream(String checkpointLocation) {
     Map<String, String> told = new HashMap<>(notes);
     told.put("__checkpoint", checkpointLocation);
-    return new PythonScan(
-            KafkaLakeProvider.pythonSource(),
-            KafkaLakeProvider.NAME,
-            columns,
-            new CaseInsensitiveStringMap(told),
-            new Filter[0])
-        .toMicroBatchStream(checkpointLocation);
+    return KafkaLakeStream.of(columns, new CaseInsensitiveStringMap(told));
   }
 }

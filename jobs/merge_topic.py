@@ -1,0 +1,39 @@
+"""An example: a topic into a Delta table with MERGE, each record once, whatever dies and whatever is run again.
+
+    spark-submit --properties-file spark-conf/spark-defaults.conf jobs/merge_topic.py LAKE clicks DELTA_TABLE CHECKPOINT
+
+It copies what is there and ends; run it again for what has come since. Delete the checkpoint, and it reads everything again, and
+adds nothing twice. `kafkalake.spark.exactly_once` is all there is to it.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from kafkalake.spark import session
+from kafkalake.spark.exactly_once import merge_into
+
+
+def main(lake: str, topic: str, table: str, checkpoint: str) -> int:
+    spark = session(app_name=f"merge {topic}")
+    stream = (
+        spark.readStream.format("kafkalake")
+        .option("lake", lake)
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", 1_000_000)
+        .load(topic)
+    )
+    query = (
+        stream.writeStream.foreachBatch(merge_into(table))
+        .option("checkpointLocation", checkpoint)
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    return 0
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 5:
+        sys.exit("usage: merge_topic.py LAKE TOPIC DELTA_TABLE CHECKPOINT")
+    sys.exit(main(*sys.argv[1:]))

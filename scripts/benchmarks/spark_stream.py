@@ -1,0 +1,75 @@
+"""Spark: a stream over 8 M records in micro-batches of 1 M, kafkalake's source against Spark's Kafka source.
+
+One session runs both, in turns, each with a checkpoint of its own: the time from `start` to the end of `Trigger.AvailableNow`,
+eight batches later. Nothing is written; the number of records and the sum of their lengths prove that each was read once.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from pathlib import Path
+
+from kafka_reference import BrokerProcess, Kafkalake, create_topic
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from benchmarks import kafka_tools
+from benchmarks.plan import Plan, progress, take_turns
+from benchmarks.produce import LARGE_BATCHES
+from benchmarks.rows import Row, compare_times
+from benchmarks.spark_scan import PARTITIONS, RECORD_BYTES, spark_session
+
+TOPIC = "stream"
+BATCHES = 8
+
+
+def measure(plan: Plan) -> list[Row]:
+    records = plan.size(8_000_000, 800_000)
+    with plan.brokers() as brokers, spark_session(plan.directory) as spark:
+        for broker in brokers:
+            create_topic(broker, TOPIC, partitions=PARTITIONS)
+            progress(f"spark-stream: writing {records:,} records to {broker.name}")
+            kafka_tools.produce(
+                broker.bootstrap_servers, TOPIC, records=records, record_bytes=RECORD_BYTES, settings=LARGE_BATCHES
+            )
+
+        def work(broker: BrokerProcess) -> float:
+            return _stream(spark, broker, records, plan.directory)
+
+        for broker in brokers:
+            progress(f"spark-stream: warming {broker.name}: {work(broker):.2f} s")
+        ours, theirs = take_turns("spark-stream", plan.rounds, brokers, work, "s")
+    title = f"Spark stream, {records:,} records of 100 bytes, `AvailableNow`, {records // BATCHES:,} a batch"
+    return [compare_times("spark-stream", title, ours, theirs, at_least=4, unit="s", partitions=PARTITIONS)]
+
+
+def _stream(spark: SparkSession, broker: BrokerProcess, records: int, directory: Path) -> float:
+    """Seconds of a whole run. Raises `ToolFailed` where not every record was read once."""
+    with tempfile.TemporaryDirectory(prefix="kafkalake-checkpoint-", dir=directory) as checkpoint:
+        started = time.perf_counter()
+        frame = _load(spark, broker, records // BATCHES).selectExpr("length(value) AS bytes")
+        frame = frame.observe("read", f.count("*").alias("records"), f.sum("bytes").alias("bytes"))
+        writer = frame.writeStream.format("noop").option("checkpointLocation", checkpoint)
+        query = writer.trigger(availableNow=True).start()
+        query.awaitTermination()
+        elapsed = time.perf_counter() - started
+    read = [batch["observedMetrics"]["read"] for batch in query.recentProgress if batch["numInputRows"]]
+    found = sum(row.records for row in read), sum(row.bytes for row in read)
+    if found != (records, records * RECORD_BYTES):
+        raise kafka_tools.ToolFailed(f"spark-stream: {broker.name} read {found[0]} records of {records}")
+    spent = query.recentProgress[BATCHES // 2]["durationMs"]
+    progress(f"spark-stream: {broker.name}: {len(read)} batches, one of them (ms): {dict(spent)}")
+    return elapsed
+
+
+def _load(spark: SparkSession, broker: BrokerProcess, batch: int) -> DataFrame:
+    reader = spark.readStream.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", str(batch))
+    if isinstance(broker, Kafkalake):
+        return reader.format("kafkalake").option("lake", str(broker.lake)).load(TOPIC)
+    return (
+        reader.format("kafka")
+        .option("kafka.bootstrap.servers", broker.bootstrap_servers)
+        .option("subscribe", TOPIC)
+        .load()
+    )

@@ -1,0 +1,118 @@
+"""A Spark standalone cluster: a master and two workers, each a process of its own, started here."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyspark
+import pytest
+from kafka_reference import PROJECT, die_with_parent
+from written_lake import WrittenLake
+
+START_TIMEOUT_S = 90
+CLASSES = "org.apache.spark.deploy"
+
+
+@contextlib.contextmanager
+def standalone_cluster(directory: Path) -> Iterator[str]:
+    """The master's URL. Two workers with one core each have registered."""
+    processes: list[subprocess.Popen[bytes]] = []
+    environment = {
+        **os.environ,
+        "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYSPARK_PYTHON": sys.executable,
+    }
+
+    def launch(name: str, *arguments: str) -> Path:
+        log = directory / f"{name}.log"
+        home = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent)
+        with log.open("wb") as file:
+            processes.append(
+                subprocess.Popen(
+                    [str(home / "bin" / "spark-class"), *arguments],
+                    env={**environment, "SPARK_HOME": str(home)},
+                    stdout=file,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                    preexec_fn=die_with_parent,
+                )
+            )
+        return log
+
+    def said(log: Path, pattern: str, times: int = 1) -> str:
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while len(found := re.findall(pattern, log.read_text())) < times:
+            assert time.monotonic() < deadline, log.read_text()[-3000:]
+            time.sleep(0.1)
+        return str(found[0])
+
+    ports = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
+    try:
+        log = launch("master", f"{CLASSES}.master.Master", *ports)
+        master = said(log, r"Starting Spark master at (spark://\S+)")
+        for number in range(2):
+            work = ("--cores", "1", "--memory", "1g", "--work-dir", str(directory / f"work-{number}"))
+            launch(f"worker-{number}", f"{CLASSES}.worker.Worker", *ports, *work, master)
+        said(log, "Registering worker", times=2)
+        yield master
+    finally:
+        for process in processes:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait(20)
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Iterator[WrittenLake]:
+    lake = WrittenLake(tmp_path / "lake")
+    lake.create("clicks", 4)
+    for partition in range(4):
+        lake.append_values("clicks", partition, [b"value"] * 50)
+    yield lake
+    lake.close()
+
+
+def test_a_stream_runs_on_a_standalone_cluster(lake: WrittenLake, tmp_path: Path) -> None:
+    script = """
+        import os, sys
+        from pathlib import Path
+        import local_spark
+
+        lake, scratch, master = sys.argv[1:]
+        of = local_spark.settings(Path(scratch), driver_memory="1g") | {"spark.executor.memory": "600m"}
+        spark = local_spark.session(master=master, name="cluster", of=of)
+        reader = spark.readStream.format("kafkalake").option("lake", lake).option("startingOffsets", "earliest")
+        rows = []
+
+        def keep(frame, batch_id):
+            read = frame.select("partition", "offset").rdd.map(lambda row: (row[0], row[1], os.getppid()))
+            rows.extend(read.collect())
+
+        stream = reader.option("minPartitions", "8").option("maxOffsetsPerTrigger", 100).load("clicks").writeStream
+        query = stream.foreachBatch(keep).option("checkpointLocation", f"{scratch}/checkpoint")
+        assert query.trigger(availableNow=True).start().awaitTermination(150)
+        print(sorted(row[:2] for row in rows) == [(p, o) for p in range(4) for o in range(50)])
+        print(len({row[2] for row in rows}))
+        local_spark.end(spark)
+    """
+    path = f"{PROJECT}:{PROJECT / 'scripts'}:{PROJECT / 'tests'}"
+    with standalone_cluster(tmp_path) as master:
+        finished = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(script), str(lake.path), str(tmp_path / "spark"), master],
+            env={**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": path, "SPARK_LOCAL_IP": "127.0.0.1"},
+            capture_output=True,
+            text=True,
+            timeout=250,
+        )
+    assert finished.returncode == 0, finished.stderr[-4000:]
+    assert finished.stdout.split() == ["True", "2"]

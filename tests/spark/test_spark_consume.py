@@ -1,0 +1,238 @@
+"""Consumption as a group, and merging by offset: every record once, wherever a run dies and however often it is run."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from kafka_reference import PROJECT
+from pyspark.sql import SparkSession
+from written_lake import WrittenLake
+
+from kafkalake.errors import ConfigurationError, LakeError
+from kafkalake.spark import job
+from kafkalake.spark.consume import main
+from kafkalake.spark.consumption import Consumption
+from kafkalake.spark.exactly_once import merge_into, merge_records
+
+GROUP = "etl"
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Iterator[WrittenLake]:
+    """`clicks` with 2 partitions of 10 and 5 records."""
+    lake = WrittenLake(tmp_path / "lake")
+    lake.create("clicks", 2)
+    append(lake, 0, 10)
+    append(lake, 1, 5)
+    yield lake
+    lake.close()
+
+
+def append(lake: WrittenLake, partition: int, count: int) -> None:
+    lake.append_values("clicks", partition, [b'{"clicked": %d}' % number for number in range(count)])
+
+
+class Died(Exception):
+    """Instead of a SIGKILL, where the process has to live on."""
+
+
+def consume(
+    spark: SparkSession, lake: WrittenLake, output: Path, output_format: str = "delta", **more: int
+) -> list[int]:
+    """Records of each batch of a run."""
+    options = {"lake": str(lake.path), "subscribe": "clicks", "group": GROUP, "valueSchema": "clicked int"}
+    columns = ["partition", "offset", "clicked"]
+    with Consumption(spark, str(output), options, output_format=output_format, columns=columns, **more) as consumption:
+        return [batch.records for batch in consumption.batches()]
+
+
+def written(spark: SparkSession, output: Path, output_format: str = "delta") -> list[tuple[int, int]]:
+    rows = spark.read.format(output_format).load(str(output)).select("partition", "offset").collect()
+    return sorted((row.partition, row.offset) for row in rows)
+
+
+def whole(first: int, second: int) -> list[tuple[int, int]]:
+    return [*((0, offset) for offset in range(first)), *((1, offset) for offset in range(second))]
+
+
+@pytest.mark.parametrize("output_format", ["delta", "parquet"])
+def test_a_run_that_dies_anywhere_repeats_nothing(
+    spark: SparkSession,
+    lake: WrittenLake,
+    tmp_path: Path,
+    output_format: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    output = tmp_path / "out"
+
+    def die_at(point: str) -> None:
+        def at(name: str) -> None:
+            if name == point:
+                raise Died(point)
+
+        monkeypatch.setattr(job, "at_point", at)
+
+    for point, held in (("planned", None), ("written", whole(10, 5))):
+        die_at(point)
+        with pytest.raises(Died):
+            consume(spark, lake, output, output_format)
+        assert held is None or written(spark, output, output_format) == held
+    die_at("nowhere")
+    assert consume(spark, lake, output, output_format) == []
+    append(lake, 1, 3)
+    assert consume(spark, lake, output, output_format) == [3]
+    assert written(spark, output, output_format) == whole(10, 8)
+    frame = spark.read.format(output_format).load(str(output))
+    assert frame.agg({"clicked": "sum"}).first()[0] == 45 + 10 + 3
+
+
+def test_a_batch_has_at_most_so_many_offsets_and_a_new_partition_joins(
+    spark: SparkSession, lake: WrittenLake, tmp_path: Path
+) -> None:
+    output = tmp_path / "out"
+    assert sum(consume(spark, lake, output, "parquet", offsets_max=6)) == 15
+    lake.add_partition("clicks")
+    append(lake, 2, 2)
+    assert consume(spark, lake, output, "parquet") == [2]
+    assert written(spark, output, "parquet") == [*whole(10, 5), (2, 0), (2, 1)]
+
+
+def test_an_output_is_one_writers_at_a_time(spark: SparkSession, lake: WrittenLake, tmp_path: Path) -> None:
+    options = {"lake": str(lake.path), "subscribe": "clicks", "group": GROUP}
+    first = Consumption(spark, str(tmp_path / "delta"), options)
+    planned = first.plan()
+    assert consume(spark, lake, tmp_path / "delta") == [15]
+    with pytest.raises(LakeError, match="another run of group etl is writing"):
+        first._write(planned)
+    assert written(spark, tmp_path / "delta") == whole(10, 5)
+    with (
+        Consumption(spark, str(tmp_path / "parquet"), options, output_format="parquet"),
+        pytest.raises(LakeError, match="another run is writing to"),
+    ):
+        consume(spark, lake, tmp_path / "parquet", "parquet")
+
+
+def test_the_command_consumes_as_a_group(
+    spark: SparkSession, lake: WrittenLake, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = str(tmp_path / "out")
+    arguments = ["--lake", str(lake.path), "--topic", "clicks", "--output", output, "--group", GROUP]
+    assert main([*arguments, "--dry-run"]) == 0
+    assert "clicks          0     0  10       10" in capsys.readouterr().out
+    assert not Path(output).exists()
+    assert main(arguments) == 0
+    assert f"15 records written to {output} as group etl, in 1 batches" in capsys.readouterr().out
+    assert main(arguments) == 0
+    assert "0 records written" in capsys.readouterr().out
+    runs = spark.read.format("delta").load(str(lake.path / "metadata" / "job_runs"))
+    assert runs.filter("job = 'consume' AND action = 'copy' AND outcome = 'done'").count() == 1
+    for wrong, message in (
+        (["--mode", "overwrite"], "consume: a group appends"),
+        (["--ending-offsets", "latest"], "consume: a group reads to the end"),
+    ):
+        assert main([*arguments, *wrong]) == 1
+        assert message in capsys.readouterr().err
+    assert main([*arguments[:-2], "--stream"]) == 1
+    assert "consume: --stream goes with --group" in capsys.readouterr().err
+
+
+def test_merged_records_are_there_once_however_often_a_batch_is_repeated(
+    spark: SparkSession, lake: WrittenLake, tmp_path: Path
+) -> None:
+    output = tmp_path / "merged"
+    frame = spark.read.format("kafkalake").option("lake", str(lake.path)).load("clicks")
+    merge_records(frame.filter("offset < 4"), str(output))
+    merge = merge_into(str(output))
+    merge(frame.union(frame), 0)
+    merge(frame.filter("offset < 0"), 1)
+    assert written(spark, output) == whole(10, 5)
+    with pytest.raises(ConfigurationError, match="the key of a record is topic, partition, offset"):
+        merge_records(frame.select("offset"), str(output))
+
+
+KILLED = """
+    import os, signal, sys
+    from pathlib import Path
+    import local_spark
+    from kafkalake.spark import job
+    from kafkalake.spark.consume import main
+    from kafkalake.spark.exactly_once import merge_into
+
+    lake, output, checkpoint, scratch = sys.argv[1:]
+    spark = local_spark.session(master="local[2]", name="killed", of=local_spark.settings(Path(scratch), driver_memory="1g"))
+
+    def die(*point):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    if checkpoint:
+        def merge_and_die(frame, batch_id):
+            merge_into(output)(frame, batch_id)
+            if batch_id == 1:
+                die()
+
+        reader = spark.readStream.format("kafkalake").option("lake", lake).option("startingOffsets", "earliest")
+        frame = reader.option("maxOffsetsPerTrigger", "6").load("clicks")
+        writer = frame.writeStream.foreachBatch(merge_and_die).option("checkpointLocation", checkpoint)
+        writer.trigger(availableNow=True).start().awaitTermination()
+    else:
+        job.at_point = lambda name: die() if name == "written" else None
+        main(["--lake", lake, "--topic", "clicks", "--output", output, "--group", "etl", "--max-offsets", "6"])
+"""
+
+
+def killed(directory: Path, *arguments: str) -> None:
+    """A driver that kills itself with SIGKILL; what it started ends with it, at the latest here."""
+    path = f"{PROJECT}:{PROJECT / 'scripts'}:{PROJECT / 'tests'}"
+    said = directory / "killed.log"
+    with said.open("wb") as log:
+        driver = subprocess.Popen(
+            [sys.executable, "-c", textwrap.dedent(KILLED), *arguments, str(directory / "spark")],
+            env={**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": path},
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            status = driver.wait(200)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(driver.pid, signal.SIGKILL)
+    assert status == -signal.SIGKILL, said.read_text()[-4000:]
+
+
+def test_a_stream_whose_driver_was_killed_goes_on_from_its_checkpoint(
+    spark: SparkSession, lake: WrittenLake, tmp_path: Path
+) -> None:
+    output, checkpoint = tmp_path / "out", tmp_path / "checkpoint"
+    killed(tmp_path, str(lake.path), str(output), str(checkpoint))
+    assert len(written(spark, output)) == 12
+    append(lake, 0, 1)
+    batches: list[int] = []
+
+    def merge(frame: object, batch_id: int) -> None:
+        batches.append(batch_id)
+        merge_into(str(output))(frame, batch_id)  # type: ignore[arg-type]
+
+    reader = spark.readStream.format("kafkalake").option("lake", str(lake.path)).option("startingOffsets", "earliest")
+    writer = reader.load("clicks").writeStream.foreachBatch(merge).option("checkpointLocation", str(checkpoint))
+    assert writer.trigger(availableNow=True).start().awaitTermination(90)
+    assert batches == [1, 2]  # the batch that was written and not noted comes again
+    assert written(spark, output) == whole(11, 5)
+
+
+def test_a_consuming_job_that_was_killed_goes_on_where_its_output_ends(
+    spark: SparkSession, lake: WrittenLake, tmp_path: Path
+) -> None:
+    output = tmp_path / "out"
+    killed(tmp_path, str(lake.path), str(output), "")
+    assert len(written(spark, output)) == 6
+    assert main(["--lake", str(lake.path), "--topic", "clicks", "--output", str(output), "--group", GROUP]) == 0
+    assert written(spark, output) == whole(10, 5)
