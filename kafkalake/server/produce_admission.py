@@ -36,20 +36,21 @@ _UNAVAILABLE = (CoordinatorLoadInProgressError, CoordinatorNotAvailableError, No
 
 def admit(request: Request, transactional_id: str, produce: ProduceRequest) -> None:
     """Start `produce` when it is known which of its batches may be written."""
-    waiting: dict[PartitionKey, PendingAppend] = {}
+    waiting: dict[PartitionKey, list[PendingAppend]] = {}
     producers: set[Producer] = set()
     for each in produce.batches:
         if each.result is None and each.batch is not None and each.partition is not None:
             header = each.batch.header
             if header[at.ATTRIBUTES] & at.ATTRIBUTE_TRANSACTIONAL:
-                waiting[each.partition.topic.name, each.partition.index] = each
+                waiting.setdefault((each.partition.topic.name, each.partition.index), []).append(each)
                 producers.add(Producer(int(header[at.PRODUCER_ID]), int(header[at.PRODUCER_EPOCH])))
     broker = request.context.broker
 
     def admitted(results: PartitionResults) -> None:
         for key, error in results.items():
             if error is not None:
-                waiting[key].result = _refusal(request.version, error)
+                for refused in waiting[key]:
+                    refused.result = _refusal(request.version, error)
         produce.start(broker.append_queue)
 
     if not waiting:

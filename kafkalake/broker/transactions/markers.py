@@ -88,8 +88,9 @@ class MarkerWriter:
     def stable_offset(self, partition: Partition) -> int:
         """The last stable offset that Delta may be told."""
         held = self._held.get(partition)
-        stable = partition.log.last_stable_offset
-        return stable if held is None else min(stable, *held.values())
+        log = partition.log
+        stable = log.last_stable_offset
+        return stable if held is None else max(min(stable, *held.values()), log.log_start_offset)
 
     def _hold(self, key: PartitionKey, partition: Partition, producer_id: int) -> None:
         self._unwritten.setdefault(producer_id, set()).add(key)
