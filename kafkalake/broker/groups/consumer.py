@@ -42,7 +42,7 @@ from kafkalake.broker.groups.consumer_standing import Change, Session, Standing,
 from kafkalake.broker.groups.consumer_state import (
     compute_targets,
     is_away,
-    topics_read,
+    names_read,
 )
 from kafkalake.broker.groups.consumer_topics import metadata_hash
 from kafkalake.broker.groups.records import GroupTombstone
@@ -218,8 +218,7 @@ class ConsumerGroup(Standing):
         changed = not self.exists or read_before != (subscription.topics, subscription.regex)
         epoch, topics = state.epoch, self._topics()
         if changed or self._metadata_is_stale:
-            read = {name for one in subscriptions.values() for name in topics_read(one, topics)}
-            digest = metadata_hash(read, topics)
+            digest = metadata_hash(names_read(subscriptions.values(), topics), topics)
             if changed or digest != state.metadata_hash:
                 epoch += 1
                 records.append(EpochRecord(self.group_id, GroupEpoch(epoch, digest)))
@@ -257,7 +256,7 @@ class ConsumerGroup(Standing):
         """The records of a member's end; those who stay get the next epoch."""
         topics = self._topics()
         left = [one for other, one in self.state.subscriptions.items() if other != member_id]
-        digest = metadata_hash({name for one in left for name in topics_read(one, topics)}, topics)
+        digest = metadata_hash(names_read(left, topics), topics)
         epoch = EpochRecord(self.group_id, GroupEpoch(self.state.epoch + 1, digest))
         return (*self.state.tombstones_of(member_id), epoch)
 
@@ -308,10 +307,7 @@ class ConsumerGroup(Standing):
                     self._expect_revocation(record.member_id)
 
     def _follow_topics(self) -> None:
-        topics = self._topics()
-        self.subscribed_topics = frozenset(
-            name for one in self.state.subscriptions.values() for name in topics_read(one, topics)
-        )
+        self.subscribed_topics = names_read(self.state.subscriptions.values(), self._topics())
 
     def topics_changed(self) -> None:
         """Topics came, went or have more partitions: the next heartbeat looks whether that concerns the group."""

@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
+import uuid
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from kafkalake.broker.groups.assignors import ASSIGNORS, NOTHING, Assignment, Subscriber, TopicPartition
 from kafkalake.broker.groups.consumer_records import (
@@ -130,18 +131,26 @@ def topics_read(subscription: Subscription, topics: Topics) -> frozenset[str]:
     return names | matching(subscription.regex, topics) if subscription.regex else names
 
 
+def names_read(subscriptions: Iterable[Subscription], topics: Topics) -> frozenset[str]:
+    """The names that any of them reads. Members of a group say the same, mostly: each different subscription is looked at once."""
+    different = {(one.topics, one.regex): one for one in subscriptions}
+    return frozenset[str]().union(*(topics_read(one, topics) for one in different.values()))
+
+
 def compute_targets(
     targets: Mapping[str, Assignment], subscriptions: Mapping[str, Subscription], topics: Topics, default_assignor: str
 ) -> dict[str, Assignment]:
     """The new target of each member; `targets` are the old ones."""
     members = {}
-    read: set[str] = set()
+    partitions: dict[uuid.UUID, int] = {}
+    ids_of: dict[tuple[tuple[str, ...], str | None], frozenset[uuid.UUID]] = {}
     for member_id, one in subscriptions.items():
-        names = topics_read(one, topics)
-        read |= names
-        ids = frozenset(topics[name].topic_id for name in names if name in topics)
+        ids = ids_of.get((one.topics, one.regex))
+        if ids is None:
+            known = [topics[name] for name in topics_read(one, topics) if name in topics]
+            partitions.update((topic.topic_id, topic.partitions) for topic in known)
+            ids = ids_of[one.topics, one.regex] = frozenset(topic.topic_id for topic in known)
         members[member_id] = Subscriber(ids, targets.get(member_id, NOTHING), one.group_instance_id)
-    partitions = {topics[name].topic_id: topics[name].partitions for name in read if name in topics}
     return ASSIGNORS[preferred_assignor(subscriptions, default_assignor)](members, partitions)
 
 
