@@ -26,7 +26,14 @@ PARTITIONS = 4
 COPIERS = 3
 SESSION_TIMEOUT_MS = 3_000
 RECOVERY_TIMEOUT_S = 120
-BROKER_SETTINGS = {"group.min.session.timeout.ms": "1000"}
+BROKER_SETTINGS = {
+    "group.min.session.timeout.ms": "1000",
+    "group.consumer.min.session.timeout.ms": "1000",
+    "group.consumer.session.timeout.ms": str(SESSION_TIMEOUT_MS),
+    "group.consumer.min.heartbeat.interval.ms": "100",
+    "group.consumer.heartbeat.interval.ms": "300",
+}
+PROTOCOLS = ("classic", "consumer")
 
 
 class Copier(Speaker):
@@ -52,14 +59,16 @@ class Copier(Speaker):
 class Fire:
     """An input that is written all the time, copiers that are always started again, and what hits them.
 
+    The copiers' group is of the classic or of the consumer protocol (KIP-848), as the seed says where `protocol` does not.
     `counts` says what was done to them and what they said.
     """
 
-    def __init__(self, broker: BrokerProcess, topic: str, seed: int) -> None:
+    def __init__(self, broker: BrokerProcess, topic: str, seed: int, protocol: str | None = None) -> None:
         self.broker = broker
         self.input, self.output, self.group = f"{topic}-input", f"{topic}-output", f"{topic}-copiers"
         self.counts: Counter[str] = Counter()
         self._randomness = random.Random(seed)
+        self.protocol = protocol or self._randomness.choice(PROTOCOLS)
         self._seed = seed
         for name in (self.input, self.output):
             create_topic(broker.bootstrap_servers, name, PARTITIONS)
@@ -92,6 +101,7 @@ class Fire:
         self.counts["copiers started"] += 1
         return Copier(
             client="confluent-kafka",
+            protocol=self.protocol,
             servers=self.broker.bootstrap_servers,
             group=self.group,
             input=self.input,

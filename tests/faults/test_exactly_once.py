@@ -1,6 +1,6 @@
 """Exactly-once under fire: every input is once in the output, in order, for a Kafka consumer and for Spark.
 
-`FIRE_S` and `FIRE_SEED` lengthen and replay it (`scripts/soak`).
+`FIRE_S`, `FIRE_SEED` and `FIRE_PROTOCOL` (classic, consumer) lengthen and replay it (`scripts/soak`).
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ SEED = int(os.environ.get("FIRE_SEED") or random.randrange(1_000_000))
 def test_each_input_is_copied_exactly_once_while_copiers_and_broker_are_killed(
     kafkalake_broker: Callable[..., Any], topic: str, spark: SparkSession
 ) -> None:
-    print(f"FIRE_SEED={SEED} FIRE_S={FIRE_S:g}", flush=True)
     broker = kafkalake_broker(settings=BROKER_SETTINGS)
-    fire = Fire(broker, topic, SEED)
+    fire = Fire(broker, topic, SEED, os.environ.get("FIRE_PROTOCOL"))
+    print(f"FIRE_SEED={SEED} FIRE_S={FIRE_S:g} FIRE_PROTOCOL={fire.protocol}", flush=True)
     fire.burn(FIRE_S)
     print(dict(fire.counts), flush=True)
     expected = fire.expected()
