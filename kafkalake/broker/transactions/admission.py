@@ -2,12 +2,18 @@
 
 Kafka answers ConcurrentTransactions while a step of the transaction is being written, and clients come again after a pause of
 20 to 100 ms. Here such a request waits for the end of the step, which takes much less: so a transaction that begins just after
-the one before, or with several partitions at once, loses no time. Requests go on in the order in which they came.
+the one before, or with several partitions at once, loses no time.
+
+Writes of one transactional id go on in the order in which they came: a producer has several requests under way, and a later one whose
+partitions are all in the transaction must not overtake one that waits for another partition (its batches carry sequence numbers).
+Apache Kafka looks at a connection's next request only when the one before it is answered.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from kafkalake.broker.coordination.decisions import ErrorClass
@@ -21,12 +27,23 @@ from kafkalake.errors import ConcurrentTransactionsError, KafkaError
 T = TypeVar("T")
 
 
+@dataclass(slots=True)
+class _Line:
+    """Writes of one transactional id that wait for their turn; `is_taken` while one has it."""
+
+    turns: deque[Callable[[], None]] = field(default_factory=deque)
+    is_taken: bool = False
+    is_moving: bool = False
+
+
 class Admission:
     """In front of the coordinator. On the event loop's thread."""
 
     def __init__(self, coordinator: TransactionCoordinator, timers: Timers) -> None:
         self._coordinator = coordinator
         self._timers = timers
+        self._lines: dict[str, _Line] = {}
+        """By transactional id, as long as somebody waits."""
 
     def admit(
         self,
@@ -42,10 +59,13 @@ class Admission:
         `add`: partitions that are not in it yet are added (transactions version 2); else `TransactionAbortableError` for them.
         Where a step is under way, it is waited for, at most `wait_ms`.
         """
-        entry = self._coordinator.table.find(transactional_id)
-        if entry is not None and entry.transaction.accepts(producer, partitions):
-            reply(dict.fromkeys(partitions))
-            return
+        line = self._lines.get(transactional_id)
+        if line is None:
+            entry = self._coordinator.table.find(transactional_id)
+            if entry is not None and entry.transaction.accepts(producer, partitions):
+                reply(dict.fromkeys(partitions))
+                return
+            line = self._lines[transactional_id] = _Line()
 
         def ask(answer: Callable[[PartitionResults], None]) -> None:
             if add:
@@ -71,9 +91,32 @@ class Admission:
             else:
                 ask(answer)
 
-        self._in_turn(
-            transactional_id, ask_in_turn, lambda results: ConcurrentTransactionsError in results.values(), reply
-        )
+        def admitted(results: PartitionResults) -> None:
+            line.is_taken = False
+            reply(results)
+            self._move(transactional_id, line)
+
+        def turn() -> None:
+            self._in_turn(
+                transactional_id, ask_in_turn, lambda results: ConcurrentTransactionsError in results.values(), admitted
+            )
+
+        line.turns.append(turn)
+        self._move(transactional_id, line)
+
+    def _move(self, transactional_id: str, line: _Line) -> None:
+        """Let who comes next have its turn, and whoever follows where that one did not have to wait."""
+        if line.is_moving:
+            return  # called from within: the loop below goes on
+        line.is_moving = True
+        try:
+            while line.turns and not line.is_taken:
+                line.is_taken = True
+                line.turns.popleft()()
+        finally:
+            line.is_moving = False
+        if not line.turns and not line.is_taken:
+            self._lines.pop(transactional_id, None)
 
     def add(
         self,

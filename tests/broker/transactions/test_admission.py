@@ -105,3 +105,27 @@ def test_older_clients_add_their_partitions_themselves(w: World) -> None:
     w.admit(A, add=False)
     w.admit(A, B, add=False)
     assert w.answers[1:] == [(None,), (None, TransactionAbortableError)]
+
+
+def test_a_later_request_does_not_overtake_one_that_adds_another_partition(w: World) -> None:
+    """Both have batches for partition A, numbered in the order in which they came."""
+    w.admit(A)
+    w.cluster.journal.hold = True
+    w.admit(A, B)
+    w.admit(A)
+    assert w.answers == [(None,)]
+    w.cluster.journal.release()
+    assert w.answers == [(None,), (None, None), (None,)]
+    w.admit(A)
+    assert len(w.answers) == 4, "nobody waits any more"
+
+
+def test_many_requests_wait_for_one_step(w: World) -> None:
+    w.cluster.journal.hold = True
+    for _ in range(5_000):
+        w.admit(A)
+    w.admit(B)
+    assert w.answers == []
+    w.cluster.journal.release()
+    w.cluster.journal.release()
+    assert w.answers == [(None,)] * 5_001
