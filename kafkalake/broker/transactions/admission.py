@@ -4,9 +4,9 @@ Kafka answers ConcurrentTransactions while a step of the transaction is being wr
 20 to 100 ms. Here such a request waits for the end of the step, which takes much less: so a transaction that begins just after
 the one before, or with several partitions at once, loses no time.
 
-Writes of one transactional id go on in the order in which they came: a producer has several requests under way, and a later one whose
-partitions are all in the transaction must not overtake one that waits for another partition (its batches carry sequence numbers).
-Apache Kafka looks at a connection's next request only when the one before it is answered.
+Writes of one transactional id go on in the order in which they came: a producer has several requests under way, and a later one
+whose partitions are all in the transaction must not overtake one that waits for another partition (its batches carry sequence
+numbers). Apache Kafka looks at a connection's next request only when the one before it is answered.
 """
 
 from __future__ import annotations
