@@ -7,11 +7,12 @@ import uuid
 from typing import Any
 
 import pytest
+from contract.test_bad_commits_contract import ILLEGAL_GENERATION, Transaction, offsets_after, transaction
 from contract.test_groups_contract import enter, group, join, sync
 from contract.wire_client import WireClient, code, create_topic
 from kafka_reference import QUICK_GROUPS
 
-__all__ = ["group"]
+__all__ = ["group", "transaction"]
 
 TIMEOUT_S = 20
 NONE, INVALID_REQUEST, UNKNOWN_MEMBER, REBALANCE, GROUP_NOT_FOUND, NON_EMPTY = 0, 42, 25, 27, 69, 68
@@ -255,6 +256,19 @@ def test_offsets_of_a_group_that_is_not_there(client: WireClient, group: str, to
     create_topic(client, topic)
     assert committed(client, group, topic, "one", 1) == -1
     assert commit(client, group, topic, "one", 1) == GROUP_NOT_FOUND
+
+
+def test_members_commit_in_transactions_in_their_epoch(transaction: Transaction) -> None:
+    """A zombie of an older epoch of the group is refused as one of the classic protocol is."""
+    client, group = transaction.client, transaction.group
+    enter_consumer(client, group, transaction.topic)
+    assert transaction.add_group() == NONE
+    assert transaction.commit_offset(generation_id=2, member_id="one") == ILLEGAL_GENERATION
+    assert transaction.commit_offset(generation_id=0, member_id="one") == ILLEGAL_GENERATION
+    assert transaction.commit_offset(generation_id=1, member_id="two") == UNKNOWN_MEMBER
+    assert transaction.commit_offset(generation_id=1, member_id="one") == NONE
+    assert offsets_after(transaction, committed=True)[0] == (99, "other")
+    assert committed(client, group, transaction.topic, "one", 1) == 99
 
 
 def test_offsets_of_topics_that_are_read_stay_and_groups_with_members_too(

@@ -33,6 +33,7 @@ from kafkalake.clock import Clock
 from kafkalake.errors import (
     CoordinatorNotAvailableError,
     GroupIdNotFoundError,
+    IllegalGenerationError,
     NonEmptyGroupError,
     StaleMemberEpochError,
     UnknownMemberIdError,
@@ -135,7 +136,8 @@ class Standing:
         """Whether this member may commit offsets now.
 
         Without member and epoch (an admin client) only to an empty group, or in a transaction of an old client. Raises
-        `UnknownMemberIdError`, `StaleMemberEpochError`, `CoordinatorNotAvailableError`.
+        `UnknownMemberIdError`, `StaleMemberEpochError` (in a transaction `IllegalGenerationError`: producers know no epochs of
+        members), `CoordinatorNotAvailableError`.
         """
         if self.dead:
             raise CoordinatorNotAvailableError
@@ -143,7 +145,10 @@ class Standing:
             return
         if transactional and member_epoch == -1 and not member_id and group_instance_id is None:
             return
-        self._check_member(member_id, member_epoch)
+        try:
+            self._check_member(member_id, member_epoch)
+        except StaleMemberEpochError:
+            raise (IllegalGenerationError if transactional else StaleMemberEpochError) from None
 
     def check_not_member(self, member_id: str) -> None:
         """A client that does not know member epochs is no member. Raises `UnsupportedVersionError`."""
