@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from contract.wire_client import WireClient, code, create_topic, fetch, values_of
-from transactional_client import (
+from contract.wire_transactions import (
     NONE,
     TransactionalClient,
     committed_offset,
     end_offsets,
     find_coordinator,
     state_of,
+    wait_for,
 )
 
 UNKNOWN_TOPIC_OR_PARTITION = 3
@@ -34,13 +34,6 @@ INVALID_REQUEST = 42
 INVALID_REGULAR_EXPRESSION = 128
 
 FLOWS = pytest.mark.parametrize("version_2", [False, True], ids=["older clients", "transactions version 2"])
-
-
-def wait_for(condition: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def new(client: WireClient, topic: str, *, version_2: bool = True, **init: Any) -> TransactionalClient:

@@ -5,23 +5,22 @@ Whatever the step: once the end is decided it is the same in all partitions and 
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from contract.wire_client import WireClient, create_topic
-from deltalake import DeltaTable
-from kafka_reference import BrokerFailed, Kafkalake
-from transactional_client import (
+from contract.wire_transactions import (
     NONE,
     TransactionalClient,
     committed_offset,
     end_offsets,
     find_coordinator,
     state_of,
+    wait_for,
 )
+from deltalake import DeltaTable
+from kafka_reference import BrokerFailed, Kafkalake
 
 from kafkalake.broker.transactions.fault_points import KILL_AT
 from kafkalake.dataset import topic_dataset
@@ -39,13 +38,6 @@ STEPS = (
     "transaction-all-markers-written",
     "transaction-completed",
 )
-
-
-def wait_for(condition: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def wait_for_state(client: WireClient, state: str) -> None:

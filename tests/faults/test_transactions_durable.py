@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from contract.wire_client import WireClient, code, create_topic
+from contract.wire_transactions import NONE, TransactionalClient, end_offsets, state_of, wait_for
 from deltalake import DeltaTable
 from kafka_reference import Kafkalake
-from transactional_client import NONE, TransactionalClient, end_offsets, state_of
 
 from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.storage.state import read_state
@@ -20,13 +19,6 @@ TRANSACTIONAL_ID_NOT_FOUND = "105"
 ONE_JOURNAL = {"transaction.state.log.num.partitions": "1"}
 PARTITIONS = 4
 PUBLISHES = 6
-
-
-def wait_for(condition: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def rows(lake: Path) -> list[dict[str, Any]]:

@@ -17,7 +17,7 @@ UNSTABLE_OFFSET_COMMIT = 88
 TRANSACTIONAL = 0x10
 RETRIED = {14, 15, 16, 51, 19}
 """Coordinator loading, not available, not here; a transaction's step under way; and what older clients are told of that."""
-PATIENCE_S = 20.0
+PATIENCE_S = 30.0
 
 PRODUCE_VERSION = {False: 11, True: 12}
 OFFSETS_VERSION = {False: 4, True: 5}
@@ -30,6 +30,14 @@ def patiently(ask: Callable[[], Any], of: Callable[[Any], int]) -> Any:
     while of(answer := ask()) in RETRIED and time.monotonic() < deadline:
         time.sleep(0.02)
     return answer
+
+
+def wait_for(condition: Callable[[], Any]) -> None:
+    """Wait until `condition` holds."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 def find_coordinator(client: WireClient, key: str, key_type: int) -> None:
