@@ -1,0 +1,368 @@
+"""Writing topics from Spark: what arrives, and that it arrives once, whatever fails, is repeated or dies."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import confluent_kafka
+import pytest
+from kafka_reference import PROJECT, Kafkalake, create_topic, free_port, topic_name
+from pyspark.sql import DataFrame, SparkSession
+from staged_jobs import consumed
+
+from kafkalake.dataset import topic_dataset
+from kafkalake.spark.error_sentence import sentence
+from kafkalake.storage.staging import remove_staged, staging_path, stale_staging
+
+TIMEOUT_S = 120.0
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Kafkalake]:
+    with Kafkalake() as broker:
+        yield broker
+
+
+@pytest.fixture
+def clicks(broker: Kafkalake) -> str:
+    """A topic with 4 partitions."""
+    name = topic_name("clicks")
+    create_topic(broker, name, partitions=4)
+    return name
+
+
+def write(rows: DataFrame, lake: Path, topic: str | None = None, **options: str) -> None:
+    writer = rows.write.format("kafkalake").option("lake", str(lake)).options(**options).mode("append")
+    writer.save(topic) if topic else writer.save()
+
+
+def count(lake: Path, topic: str) -> int:
+    return int(topic_dataset(str(lake), topic).count_rows())
+
+
+def staged(lake: Path) -> list[str]:
+    directory = staging_path(lake)
+    return sorted(path.name for path in directory.glob("[!.]*")) if directory.exists() else []
+
+
+def test_rows_are_there_for_kafka_clients_spark_and_arrow_in_javas_partitions(
+    spark: SparkSession, broker: Kafkalake, clicks: str
+) -> None:
+    rows = spark.range(0, 3_000, 1, 3).selectExpr("CAST(id AS STRING) AS key", "CONCAT('value ', id) AS value")
+    write(rows, broker.lake, clicks)
+    found = consumed(broker.bootstrap_servers, clicks, "read_committed")
+    assert sorted(int(key or b"") for _, _, key in found) == list(range(3_000))
+    assert len(consumed(broker.bootstrap_servers, clicks, "read_uncommitted")) == 3_000
+    read = spark.read.format("kafkalake").option("lake", str(broker.lake)).load(clicks)
+    assert {(row.partition, row.offset, bytes(row.key)) for row in read.collect()} == set(found)
+    assert read.filter("CAST(value AS STRING) = CONCAT('value ', CAST(key AS STRING))").count() == 3_000
+    assert count(broker.lake, clicks) == 3_000
+    assert staged(broker.lake) == []
+
+    other = topic_name("produced")
+    create_topic(broker, other, partitions=4)
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": broker.bootstrap_servers, "partitioner": "murmur2_random"}
+    )
+    for number in range(3_000):
+        producer.produce(other, key=b"%d" % number)
+    assert producer.flush(30) == 0
+    produced = consumed(broker.bootstrap_servers, other, "read_committed")
+    assert {(partition, key) for partition, _, key in produced} == {(partition, key) for partition, _, key in found}
+
+
+def test_columns_are_those_of_sparks_kafka_sink(spark: SparkSession, broker: Kafkalake, clicks: str) -> None:
+    rows = spark.sql(
+        f"""SELECT 'a' AS key, CAST('1' AS BINARY) AS value, '{clicks}' AS topic, 3 AS partition,
+                   TIMESTAMP '2024-05-01 12:00:00.123' AS timestamp,
+                   ARRAY(NAMED_STRUCT('key', 'h', 'value', CAST('x' AS BINARY))) AS headers
+            UNION ALL SELECT NULL, NULL, '{clicks}', 1, TIMESTAMP '2024-05-01 12:00:01', NULL"""
+    )
+    write(rows, broker.lake)
+    read = spark.read.format("kafkalake").option("lake", str(broker.lake)).load(clicks)
+    found = read.selectExpr(
+        "CAST(key AS STRING)", "CAST(value AS STRING)", "partition", "UNIX_MILLIS(timestamp)", "SIZE(headers)"
+    )
+    assert sorted(tuple(row) for row in found.collect() if row[0]) == [("a", "1", 3, 1_714_564_800_123, 1)]
+    assert [tuple(row) for row in found.collect() if not row[0]] == [(None, None, 1, 1_714_564_801_000, None)]
+
+
+def test_what_cannot_be_written_is_one_sentence_and_nothing_is(
+    spark: SparkSession, broker: Kafkalake, clicks: str, tmp_path: Path
+) -> None:
+    compacted = topic_name("compacted")
+    create_topic(broker, compacted, config={"cleanup.policy": "compact"})
+    good = spark.range(0, 100, 1, 2).selectExpr("CAST(id AS STRING) AS key", "'x' AS value")
+    cases: list[tuple[DataFrame, str | None, dict[str, str], str]] = [
+        (good, "cliks", {}, "there is no topic 'cliks' that could be written to"),
+        (good.select("key"), clicks, {}, "the data has no column `value`; it has key"),
+        (good, None, {}, 'no topic: name one with save("clicks")'),
+        (good, clicks, {"tpoic": "x"}, "unknown option 'tpoic'; did you mean topic?"),
+        (good.selectExpr("*", "IF(key = 77, 4, 0) AS partition"), clicks, {}, "a row is for partition 4 of topic"),
+        (good.selectExpr("key", "REPEAT('x', IF(key = 77, 2000000, 1)) AS value"), clicks, {}, "a record of 2000"),
+        (good.selectExpr("NULLIF(key, '77') AS key", "value"), compacted, {}, f"topic {compacted} is compacted"),
+    ]
+    for rows, topic, options, expected in cases:
+        with pytest.raises(Exception) as error:
+            write(rows, broker.lake, topic, **options)
+        assert sentence(error.value).startswith(expected)
+    with pytest.raises(Exception) as error:
+        good.write.format("kafkalake").option("lake", str(broker.lake)).mode("overwrite").save(clicks)
+    assert sentence(error.value).startswith("a topic cannot be overwritten, only added to")
+    assert (count(broker.lake, clicks), count(broker.lake, compacted)) == (0, 0)
+    assert staged(broker.lake) == []
+
+
+def test_without_a_broker_the_error_says_how_to_start_one(spark: SparkSession, tmp_path: Path) -> None:
+    with Kafkalake(tmp_path / "lake", directory=tmp_path / "broker") as broker:
+        lake = broker.lake
+    with pytest.raises(Exception) as error:
+        write(spark.range(1).selectExpr("'x' AS value"), lake, "clicks")
+    assert sentence(error.value).startswith("writing needs a running broker, and none answers for the lake")
+    assert f"kafkalake broker start --lake {lake}" in str(error.value)
+
+
+def test_the_same_version_of_an_application_is_written_once(
+    spark: SparkSession, broker: Kafkalake, clicks: str
+) -> None:
+    rows = spark.range(0, 50, 1, 2).selectExpr("CAST(id AS STRING) AS key", "'x' AS value")
+    application = f"etl-{clicks}"
+    for version in ("4", "4", "3", "5", "5"):
+        write(rows, broker.lake, clicks, txnAppId=application, txnVersion=version)
+    assert count(broker.lake, clicks) == 100
+    write(rows, broker.lake, clicks)
+    write(rows, broker.lake, clicks)
+    assert count(broker.lake, clicks) == 200
+
+
+def test_sql_inserts_into_a_table_over_a_topic(spark: SparkSession, broker: Kafkalake, clicks: str) -> None:
+    table = clicks.replace("-", "_")
+    options = f"USING kafkalake OPTIONS (lake '{broker.lake}', subscribe '{clicks}')"
+    spark.sql(f"CREATE TABLE {table} (key STRING, value STRING) {options}")
+    spark.sql(f"CREATE TABLE {table}_all {options}")
+    try:
+        spark.sql(f"INSERT INTO {table} SELECT CAST(id AS STRING), CONCAT('v', id) FROM RANGE(10)")
+        spark.sql(f"INSERT INTO {table}_all (key, value) SELECT CAST('k' AS BINARY), CAST('x' AS BINARY)")
+        spark.sql(f"INSERT INTO {table}_all SELECT * FROM {table}_all WHERE CAST(key AS STRING) = '7'")
+        assert sorted(tuple(row) for row in spark.table(table).collect()) == sorted(
+            [(str(number), f"v{number}") for number in range(10)] + [("k", "x"), ("7", "v7")]
+        )
+        with pytest.raises(Exception) as error:
+            spark.sql(f"INSERT OVERWRITE {table} SELECT 'a', 'b'")
+        assert sentence(error.value).startswith("a topic cannot be overwritten")
+    finally:
+        for name in (table, f"{table}_all"):
+            spark.sql(f"DROP TABLE {name}")
+
+
+def test_a_batch_that_a_stream_repeats_after_a_crash_is_not_written_again(
+    spark: SparkSession, broker: Kafkalake, clicks: str, tmp_path: Path
+) -> None:
+    source, checkpoint = tmp_path / "source", tmp_path / "checkpoint"
+
+    def add(first: int) -> None:
+        rows = spark.range(first, first + 100, 1, 1).selectExpr("CAST(id AS STRING) AS key", "'x' AS value")
+        rows.write.mode("append").parquet(str(source))
+
+    def run() -> None:
+        rows = spark.readStream.schema("key STRING, value STRING").option("maxFilesPerTrigger", 1).parquet(str(source))
+        sink = rows.writeStream.format("kafkalake").option("lake", str(broker.lake)).option("topic", clicks)
+        query = sink.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+        assert query.awaitTermination(int(TIMEOUT_S))
+
+    add(0)
+    add(100)
+    run()
+    assert count(broker.lake, clicks) == 200
+    # As after a crash between the sink's commit and the checkpoint's: batch 1 is run again.
+    for name in ("1", ".1.crc"):
+        (checkpoint / "commits" / name).unlink(missing_ok=True)
+    add(200)
+    run()
+    found = consumed(broker.bootstrap_servers, clicks, "read_committed")
+    assert sorted(int(key or b"") for _, _, key in found) == list(range(300))
+    assert staged(broker.lake) == []
+
+
+SESSION = """
+    import os, sys, time
+    from pathlib import Path
+    import local_spark
+    import pyarrow as pa
+    from pyspark import TaskContext
+
+    directory, lake, topic, servers = Path(sys.argv[1]), *sys.argv[2:5]
+    settings = local_spark.settings(directory, driver_memory="1g")
+    settings |= {"spark.speculation": "true", "spark.speculation.multiplier": "1.1", "spark.speculation.quantile": "0.1",
+                 "spark.speculation.minTaskRuntime": "1ms", "spark.speculation.interval": "50ms",
+                 "spark.sql.execution.arrow.maxRecordsPerBatch": "50"}
+    spark = local_spark.session(master="local[3,4]", name="writes", of=settings)
+    rows = spark.range(0, 400, 1, 4).selectExpr("CAST(id AS STRING) AS key", "'x' AS value")
+
+    def write(rows, **options):
+        writer = rows.write.format("kafkalake").option("lake", lake).options(**options).mode("append")
+        if servers:
+            writer = writer.option("kafka.bootstrap.servers", servers)
+        writer.save(topic)
+"""
+
+
+def python(script: str, directory: Path, broker: Kafkalake, topic: str, servers: str = "") -> subprocess.Popen[str]:
+    """A driver of its own, in a process group of its own."""
+    return subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            textwrap.dedent(SESSION) + textwrap.dedent(script),
+            str(directory),
+            str(broker.lake),
+            topic,
+            servers,
+        ],
+        env={**os.environ, "PYTHONPATH": f"{PROJECT}:{PROJECT / 'scripts'}:{PROJECT / 'tests'}"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def test_tasks_that_fail_are_retried_or_run_twice_leave_each_row_once(
+    broker: Kafkalake, clicks: str, tmp_path: Path
+) -> None:
+    driver = python(
+        """
+        def fail_first(batches):
+            context = TaskContext.get()
+            for batch in batches:
+                yield batch
+                if context.attemptNumber() < 2 and context.partitionId() % 2:
+                    raise RuntimeError("this attempt is meant to fail")
+                if context.attemptNumber() == 0 and context.partitionId() == 0:
+                    time.sleep(2)  # slow: another attempt is started beside it
+
+        def fail(batches):
+            for batch in batches:
+                yield batch
+                if TaskContext.get().partitionId() == 3:
+                    raise RuntimeError("this job is meant to fail")
+
+        try:
+            write(rows.mapInArrow(fail, rows.schema))
+            print("the job did not fail")
+        except Exception as error:
+            print("failed as meant:", "this job is meant to fail" in str(error))
+        write(rows.mapInArrow(fail_first, rows.schema))
+        local_spark.end(spark)
+        """,
+        tmp_path,
+        broker,
+        clicks,
+    )
+    try:
+        output, _ = driver.communicate(timeout=TIMEOUT_S * 2)
+    finally:
+        kill(driver)
+    assert driver.returncode == 0, output[-4000:]
+    assert "failed as meant: True" in output
+    found = consumed(broker.bootstrap_servers, clicks, "read_committed")
+    assert sorted(int(key or b"") for _, _, key in found) == list(range(400))
+
+
+@pytest.mark.parametrize("arrives", [False, True], ids=["before the commit call", "after the commit call"])
+def test_a_driver_that_is_killed_has_written_nothing_or_everything(
+    arrives: bool, spark: SparkSession, broker: Kafkalake, clicks: str, tmp_path: Path
+) -> None:
+    with Door(broker, forwards_append=arrives) as door:
+        driver = python("write(rows, txnAppId=topic, txnVersion='0')", tmp_path, broker, clicks, door.address)
+        try:
+            assert door.asked.wait(TIMEOUT_S), "the driver did not ask"
+        finally:
+            kill(driver)
+    expected = 400 if arrives else 0
+    wait_until(lambda: count(broker.lake, clicks) == expected)
+    (left,) = staged(broker.lake)
+    rows = spark.range(0, 400, 1, 4).selectExpr("CAST(id AS STRING) AS key", "'x' AS value")
+    write(rows, broker.lake, clicks, txnAppId=clicks, txnVersion="0")
+    found = consumed(broker.bootstrap_servers, clicks, "read_committed")
+    assert sorted(int(key or b"") for _, _, key in found) == list(range(400))
+    assert staged(broker.lake) == [left]
+    for job in stale_staging(broker.lake, time.time_ns() // 1_000_000, older_than_ms=0):
+        remove_staged(job)
+    assert staged(broker.lake) == []
+
+
+class Door:
+    """Stands before a broker: passes requests on, keeps the answer to an append to itself, and may keep the request too."""
+
+    def __init__(self, broker: Kafkalake, *, forwards_append: bool) -> None:
+        self.asked = threading.Event()
+        self._port = free_port()
+        self._broker = broker
+        self._forwards_append = forwards_append
+        self._listener = socket.create_server(("127.0.0.1", self._port))
+        self._kept: list[socket.socket] = []
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self._port}"
+
+    def __enter__(self) -> Door:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for each in (self._listener, *self._kept):
+            each.close()
+
+    def _serve(self) -> None:
+        with contextlib.suppress(OSError):  # closed
+            while True:
+                client, _ = self._listener.accept()
+                self._kept.append(client)
+                request = frame(client)
+                is_append = b'"ask": "append"' in request
+                if not is_append or self._forwards_append:
+                    server = socket.create_connection(("127.0.0.1", self._broker.port))
+                    self._kept.append(server)
+                    server.sendall(request)
+                    if not is_append:
+                        client.sendall(frame(server))
+                        client.close()
+                        continue
+                self.asked.set()
+
+
+def frame(connection: socket.socket) -> bytes:
+    data = b""
+    while len(data) < 4 or len(data) < 4 + int.from_bytes(data[:4], "big"):
+        part = connection.recv(1 << 20)
+        if not part:
+            raise ConnectionResetError
+        data += part
+    return data
+
+
+def kill(process: subprocess.Popen[str]) -> None:
+    """SIGKILL to the driver, its JVM and its Python workers."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait(30)
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    pause = threading.Event()
+    while not holds():
+        assert time.monotonic() < deadline
+        pause.wait(0.02)
