@@ -105,3 +105,33 @@ def test_every_address_is_told_as_the_machines_name() -> None:
 def test_a_listener_that_cannot_be_advertised(listener: str) -> None:
     with pytest.raises(ConfigurationError, match=r"advertised\.listeners"):
         Settings({"advertised.listeners": listener})
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        ({"group.consumer.session.timeout.ms": "44999"}, "must be greater than or equal to group.consumer.min.session"),
+        ({"group.consumer.session.timeout.ms": "60001"}, "must be less than or equal to group.consumer.max.session"),
+        ({"group.consumer.heartbeat.interval.ms": "4999"}, "must be greater than or equal to group.consumer.min.heart"),
+        ({"group.consumer.heartbeat.interval.ms": "15001"}, "must be less than or equal to group.consumer.max.heart"),
+        ({"group.consumer.max.session.timeout.ms": "1"}, "must be greater than or equal to group.consumer.min.session"),
+        (
+            {"group.consumer.max.heartbeat.interval.ms": "50000", "group.consumer.heartbeat.interval.ms": "45000"},
+            "must be less than group.consumer.session.timeout.ms",
+        ),
+        ({"group.consumer.assignors": "uniform,odd"}, "String must be one of: uniform, range"),
+        ({"group.consumer.assignors": ""}, "String must be one of: uniform, range"),
+        ({"group.consumer.migration.policy": "bidirectional"}, "String must be one of: disabled"),
+        ({"group.consumer.max.size": "0"}, "Value must be at least 1"),
+    ],
+)
+def test_settings_of_the_consumer_protocol_bound_each_other(settings: dict[str, str], complaint: str) -> None:
+    with pytest.raises(ConfigurationError, match=complaint):
+        Settings(settings)
+
+
+def test_the_consumer_protocol_has_kafkas_defaults() -> None:
+    config = Settings().broker
+    assert (config.group_consumer_session_timeout_ms, config.group_consumer_heartbeat_interval_ms) == (45_000, 5_000)
+    assert config.group_consumer_assignors == "uniform,range"
+    assert config.group_consumer_max_size == 2**31 - 1

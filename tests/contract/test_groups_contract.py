@@ -56,10 +56,10 @@ def sync(client: WireClient, group: str, joined: Any, assignment: bytes = b"mine
     return client.call("SyncGroup", version, **values)
 
 
-def enter(client: WireClient, group: str) -> Any:
+def enter(client: WireClient, group: str, **values: Any) -> Any:
     """The join of a lone member, synced."""
-    first = join(client, group)
-    joined = join(client, group, member_id=first.member_id)
+    first = join(client, group, **values)
+    joined = join(client, group, member_id=first.member_id, **values)
     assert code(joined.error_code) == 0
     assert code(sync(client, group, joined).error_code) == 0
     return joined

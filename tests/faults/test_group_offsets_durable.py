@@ -98,12 +98,16 @@ def test_what_was_acknowledged_survives_kills_and_is_published_once(kafkalake_br
 
 @pytest.mark.parametrize("flush_messages", [2**63 - 1, 1], ids=["page cache", "forced to the disk"])
 def test_the_journal_is_trimmed_and_groups_are_not_lost(kafkalake_broker: Any, flush_messages: int) -> None:
-    settings = {"metadata.publish.interval.ms": "100", "log.flush.interval.messages": str(flush_messages)}
+    settings = {
+        "metadata.publish.interval.ms": "100",
+        "log.flush.interval.messages": str(flush_messages),
+        "group.consumer.session.timeout.ms": "60000",
+    }
     broker = kafkalake_broker(settings=settings | ONE_JOURNAL)
     state = broker.lake / "logs" / "0" / "__consumer_offsets-0" / "state"
     with coordinator(broker, "stable") as client:
         create_topic(client, "clicks", PARTITIONS)
-        member = enter(client, "stable")
+        member = enter(client, "stable", session_timeout=60_000)
         for name in ("one", "two"):
             enter_consumer(client, "new", "clicks", name)
         commit(client, "moved", {0: 7})
