@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from kafkalake.broker.coordination.decisions import ErrorClass
 from kafkalake.broker.coordination.journal import JournalRecord, Producer, journal_partition
 from kafkalake.broker.coordination.journal_topic import JournalTopic
+from kafkalake.broker.coordination.unpublished import Unpublished
 from kafkalake.broker.groups.config import GroupConfig
 from kafkalake.broker.groups.consumer_coordinator import ConsumerGroups
 from kafkalake.broker.groups.consumer_topics import TopicOfGroup, Topics
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
 QUIET_WITHIN_MS = 5_000
 QUIET_POLL_S = 0.01
 """Before a trim nothing of groups may be on its way to the journal; how long that is waited for, looking how often."""
-
-_NO_CHANGES = Changes([], {})
 
 
 class GroupService:
@@ -64,7 +63,7 @@ class GroupService:
         self.consumers = ConsumerGroups(self.coordinator)
         self.offsets = OffsetRequests(self.coordinator, self._partitions_of)
         self._topics: Topics | None = None
-        self._final: Changes | None = None
+        self._unpublished = Unpublished(self.coordinator.table, Changes([], {}))
 
     @property
     def is_ready(self) -> bool:
@@ -90,11 +89,11 @@ class GroupService:
 
     def stop(self) -> None:
         """The broker stops: members that wait are sent to look for the coordinator; what Delta lacks is kept for `final`."""
-        if self._final is not None:
+        if self._unpublished.is_stopped:
             return
         self._broker.append_queue.flush()
         self.topic.closed = True
-        self._final = self.coordinator.table.take_changes()
+        self._unpublished.stop()
         for partition in self.coordinator.table.partitions:
             self.coordinator.unload(partition)
 
@@ -119,17 +118,11 @@ class GroupService:
 
     def take_changes(self) -> Changes:
         """What `group_offsets` lacks; after `stop`, the last of it, once."""
-        if self._final is not None:
-            final, self._final = self._final, _NO_CHANGES
-            return final
-        return self.coordinator.table.take_changes()
+        return self._unpublished.take()
 
     def put_back(self, changes: Changes) -> None:
         """`changes` were not published."""
-        if self._final is None:
-            self.coordinator.table.put_back(changes)
-        else:
-            self._final = _NO_CHANGES  # its positions would pass what is lacking: the next start finds all of it
+        self._unpublished.put_back(changes)
 
     async def trim(self, resume_at: Mapping[int, int]) -> None:
         """Take out of the journal what Delta has up to `resume_at`, where it is worth it; what fails is tried again."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from kafkalake.broker.coordination.journal import JournalRecord
 from kafkalake.broker.coordination.journal_topic import JournalTopic
+from kafkalake.broker.coordination.unpublished import Unpublished
 from kafkalake.broker.transactions.admission import Admission
 from kafkalake.broker.transactions.config import TransactionConfig
 from kafkalake.broker.transactions.coordinator import TransactionCoordinator
@@ -32,7 +33,6 @@ from kafkalake.record.build import ReadBatch
 if TYPE_CHECKING:
     from kafkalake.broker.broker import Broker
 
-_NO_CHANGES = Changes([], {})
 _FLUSHES_MAX = 10
 
 
@@ -59,7 +59,7 @@ class TransactionService:
             kill_as_asked(os.environ),
         )
         self.admission = Admission(self.coordinator, broker.timers)
-        self._final: Changes | None = None
+        self._unpublished = Unpublished(self.coordinator.table, Changes([], {}))
 
     @property
     def is_ready(self) -> bool:
@@ -82,12 +82,12 @@ class TransactionService:
 
     def stop(self) -> None:
         """The broker stops: who waits is sent to look for the coordinator; what Delta lacks is kept for `take_changes`."""
-        if self._final is not None:
+        if self._unpublished.is_stopped:
             return
         self._flush()
         self.topic.closed = True
         table = self.coordinator.table
-        self._final = table.take_changes()
+        self._unpublished.stop()
         for partition in table.partitions:
             self.coordinator.unload(partition)
 
@@ -101,17 +101,11 @@ class TransactionService:
 
     def take_changes(self) -> Changes:
         """What `transactions` lacks; after `stop`, the last of it, once."""
-        if self._final is not None:
-            final, self._final = self._final, _NO_CHANGES
-            return final
-        return self.coordinator.table.take_changes()
+        return self._unpublished.take()
 
     def put_back(self, changes: Changes) -> None:
         """`changes` were not published."""
-        if self._final is None:
-            self.coordinator.table.put_back(changes)
-        else:
-            self._final = _NO_CHANGES  # its positions would pass what is lacking: the next start finds all of it
+        self._unpublished.put_back(changes)
 
     async def trim(self, resume_at: Mapping[int, int]) -> None:
         """Take out of the journal what Delta has up to `resume_at`, where it is worth it; what fails is tried again."""
