@@ -102,6 +102,7 @@ class JavaMember(Speaker):
         instance: str | None = None,
         assignors: Sequence[str] = ("range",),
         protocol: str = "classic",
+        session_timeout_ms: int = JAVA_SESSION_TIMEOUT_MS,
     ) -> None:
         arguments = ["--bootstrap-server", servers, "--group-id", group, "--topic", topic, "--verbose"]
         arguments += ["--group-instance-id", instance] if instance else []
@@ -109,7 +110,7 @@ class JavaMember(Speaker):
             arguments += ["--group-protocol", protocol, "--group-remote-assignor", assignors[0]]
         else:
             classes = ",".join(f"org.apache.kafka.clients.consumer.{ASSIGNORS[name]}" for name in assignors)
-            arguments += ["--assignment-strategy", classes, "--session-timeout", str(JAVA_SESSION_TIMEOUT_MS)]
+            arguments += ["--assignment-strategy", classes, "--session-timeout", str(session_timeout_ms)]
         super().__init__(kafka_tools.tool_command("org.apache.kafka.tools.VerifiableConsumer", arguments, *QUICK_JVM))
 
     @property
