@@ -93,45 +93,53 @@ class WrittenLake:
     def publish(self) -> int:
         """Copy the state of all logs into Delta, as a broker's publisher does; returns the version of `partitions`."""
         sealed, states = [], []
-        for (topic, partition), log in self.logs.items():
-            row = self.topics[topic]
-            for segment in log.sealed_segments():
-                path = paths.relative_path(self.path, Path(segment.path))
-                described = SegmentRow(
-                    topic,
-                    row.topic_id,
-                    partition,
-                    segment.base_offset,
-                    segment.next_offset,
-                    segment.generation,
-                    path,
-                    segment.records,
-                    segment.bytes,
-                    segment.min_timestamp,
-                    segment.max_timestamp,
-                    segment.sealed_at_ms,
-                )
-                if described.key not in self._published:
-                    sealed.append(described)
-            states.append(
-                PartitionRow(
-                    topic,
-                    row.topic_id,
-                    partition,
-                    BROKER,
-                    0,
-                    (BROKER,),
-                    (BROKER,),
-                    log.log_start_offset,
-                    log.high_watermark,
-                    log.last_stable_offset,
-                    log.log_end_offset,
-                )
-            )
+        for topic, partition in self.logs:
+            segments, state = self.described(topic, partition)
+            sealed += [row for row in segments if row.key not in self._published]
+            states.append(state)
+        return self.publish_rows(sealed, states)
+
+    def publish_rows(self, sealed: Sequence[SegmentRow], states: Sequence[PartitionRow]) -> int:
+        """Commit these; returns the version of `partitions`."""
         self._published |= {row.key for row in sealed}
         self._versions += 1
         now_ms = time.time_ns() // 1_000_000
         return self.store.publish(PublishedState(BROKER, states, sealed, [], self._app, self._versions, now_ms))
+
+    def described(self, topic: str, partition: int) -> tuple[list[SegmentRow], PartitionRow]:
+        """What Delta is told of a log: its sealed segments and its state."""
+        log, row = self.logs[topic, partition], self.topics[topic]
+        sealed = [
+            SegmentRow(
+                topic,
+                row.topic_id,
+                partition,
+                segment.base_offset,
+                segment.next_offset,
+                segment.generation,
+                paths.relative_path(self.path, Path(segment.path)),
+                segment.records,
+                segment.bytes,
+                segment.min_timestamp,
+                segment.max_timestamp,
+                segment.sealed_at_ms,
+            )
+            for segment in log.sealed_segments()
+        ]
+        state = PartitionRow(
+            topic,
+            row.topic_id,
+            partition,
+            BROKER,
+            0,
+            (BROKER,),
+            (BROKER,),
+            log.log_start_offset,
+            log.high_watermark,
+            log.last_stable_offset,
+            log.log_end_offset,
+        )
+        return sealed, state
 
     def close(self) -> None:
         for log in self.logs.values():

@@ -53,8 +53,6 @@ from kafkalake.spark.snapshot import PartitionSnapshot, partition_now
 
 ALERT_EXIT_CODE = 3
 PAST_POINTS = 24
-SPARK_PLACES = 20_000
-"""From so many records to look at on, Spark's tasks share them."""
 
 _HOUR_MS = 3_600_000
 _WEBHOOK_TIMEOUT_S = 10
@@ -200,8 +198,7 @@ class LagJob(Job):
             at = None if edge is None else position(commit, edge)
             if at is not None:
                 places.setdefault((*where, commit.offset), place_of(snapshots[where], at))
-        spark = run.spark if len(places) >= SPARK_PLACES else None
-        return dict(zip(places, timestamps_of(list(places.values()), spark), strict=True))
+        return dict(zip(places, timestamps_of(list(places.values()), lambda: run.spark), strict=True))
 
     def _measure_past(self, run: Run, commits: CommitHistory, hours: float) -> pa.Table:
         """What the tables' history says of the last hours, without a lag in seconds: the records may be gone."""

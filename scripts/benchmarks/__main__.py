@@ -29,6 +29,7 @@ MEASURES = {
     "start": "start",
     "random-fetch": "random_fetch",
     "memory": "memory",
+    "lag-report": "lag_report",
 }
 
 

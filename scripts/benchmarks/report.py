@@ -33,6 +33,7 @@ ORDER = (
     "start-after-kill",
     "random-fetch",
     "memory",
+    "lag-report",
 )
 
 
