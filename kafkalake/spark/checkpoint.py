@@ -10,13 +10,17 @@ Source: Spark, `KafkaSourceInitialOffsetWriter`: a zero byte, "v1", the offsets 
 from __future__ import annotations
 
 import json
+import logging
 import uuid
 from collections.abc import Callable
 from typing import Any
 
+import pyarrow
 import pyarrow.fs
 
 from kafkalake.errors import LakeError
+
+_log = logging.getLogger(__name__)
 
 _FILE = "0"
 _HEADER = b"\0v1\n"
@@ -25,11 +29,16 @@ _HEADER = b"\0v1\n"
 def initial_offsets(location: str, first: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """The first offsets in the source's part of the checkpoint, at `location`; where none are, those of `first`, which are kept.
 
-    `location` is empty where Spark does not say it: without kafkalake's jar. Raises `LakeError` where the file is something else.
+    `location` is empty where Spark does not say it: without kafkalake's jar. Nothing is kept there, nor where pyarrow knows no such
+    file system (`s3a:`, say). Raises `LakeError` where the file is something else.
     """
     if not location:
         return first()
-    system, path = pyarrow.fs.FileSystem.from_uri(location)
+    try:
+        system, path = pyarrow.fs.FileSystem.from_uri(location)
+    except pyarrow.ArrowException as error:
+        _log.warning("the first offsets cannot be kept in the checkpoint, which is at %s: %s", location, error)
+        return first()
     file = f"{path}/{_FILE}"
     if system.get_file_info(file).type == pyarrow.fs.FileType.File:
         with system.open_input_file(file) as opened:

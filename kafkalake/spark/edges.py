@@ -22,17 +22,17 @@ class Edges:
         """Raises `LakeError`: there is no lake."""
         self._options = options
         self._lake = Path(options.lake).absolute()
-        self._store = DeltaMetadataStore(self._lake, create=False)
+        self.store = DeltaMetadataStore(self._lake, create=False)
 
     def look(self) -> dict[Partition, Edge]:
         """By topic and partition. Raises `UnknownTopicOrPartitionError` (a topic that was named), `LakeError`."""
         try:
-            wanted = wanted_partitions(self._options, self._store.load_topics())
+            wanted = wanted_partitions(self._options, self.store.load_topics())
         except UnknownTopicOrPartitionError:
             if self._options.pattern is None:
                 raise
             return {}  # one may come
-        leaders = {(row.topic_id, row.partition): row for row in self._store.load_partitions()}
+        leaders = {(row.topic_id, row.partition): row for row in self.store.load_partitions()}
         found = {}
         for topic, partitions in wanted:
             for partition in partitions:

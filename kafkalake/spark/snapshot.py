@@ -88,13 +88,13 @@ class PartitionSnapshot:
         return [entry for entry in aborted if entry.last_offset >= start_offset]
 
 
-def take_snapshot(options: ReadOptions) -> list[PartitionSnapshot]:
-    """The partitions that `options` name, by topic and partition.
+def take_snapshot(options: ReadOptions, store: DeltaMetadataStore | None = None) -> list[PartitionSnapshot]:
+    """The partitions that `options` name, by topic and partition. `store`: the lake's tables, where they are open already.
 
     Raises `LakeError` (no lake, or it lacks what it should have), `UnknownTopicOrPartitionError`, `CorruptSegmentError`.
     """
     lake = Path(options.lake).absolute()
-    store = DeltaMetadataStore(lake, create=False)
+    store = store or DeltaMetadataStore(lake, create=False)
     as_of = options.version is not None or options.as_of_ms is not None
     rows = store.load_partitions(options.version, options.as_of_ms)
     topics = store.load_topics()

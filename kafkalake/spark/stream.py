@@ -92,7 +92,8 @@ class KafkaLakeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         # Only here: the Delta library is large, and an executor does without it.
         from kafkalake.spark.stream_plan import plan_batch
 
-        return [Slices(group) for group in plan_batch(self._options, from_json(start), from_json(end))]
+        store = self._open_edges().store
+        return [Slices(group) for group in plan_batch(self._options, from_json(start), from_json(end), store)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The records of one task."""
@@ -124,8 +125,11 @@ class KafkaLakeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._group.commit(from_json(end))
 
     def _look(self) -> dict[Partition, Edge]:
+        return self._open_edges().look()
+
+    def _open_edges(self) -> Edges:
         if self._edges is None:
             from kafkalake.spark.edges import Edges
 
             self._edges = Edges(self._options)
-        return self._edges.look()
+        return self._edges

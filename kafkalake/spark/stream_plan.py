@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from kafkalake.errors import OffsetOutOfRangeError, UnknownTopicOrPartitionError
+from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.spark.offsets import bounded, committed_positions
 from kafkalake.spark.options import ReadOptions
 from kafkalake.spark.plan import SegmentSlice, plan_slices
@@ -29,7 +31,10 @@ def first_positions(options: ReadOptions) -> Positions:
 
 
 def plan_batch(
-    options: ReadOptions, start: Mapping[Partition, int], end: Mapping[Partition, int], cores: int | None = None
+    options: ReadOptions,
+    start: Mapping[Partition, int],
+    end: Mapping[Partition, int],
+    store: DeltaMetadataStore | None = None,
 ) -> list[list[SegmentSlice]]:
     """Groups of slices that hold the records from `start` to `end`, and no others.
 
@@ -40,7 +45,7 @@ def plan_batch(
     wanted = {partition: (first, stop) for partition, (first, stop) in wanted.items() if first != stop}
     if not wanted:
         return []
-    found = {(snapshot.topic, snapshot.partition): snapshot for snapshot in _snapshots(options, list(wanted))}
+    found = {(snapshot.topic, snapshot.partition): snapshot for snapshot in _snapshots(options, list(wanted), store)}
     pieces = []
     for partition, (first, stop) in sorted(wanted.items()):
         snapshot = found.get(partition)
@@ -48,23 +53,25 @@ def plan_batch(
             _lost(partition, "it is gone", options)
         else:
             pieces.append(_within(snapshot, first, stop, options))
-    return plan_slices(pieces, Selection(), options, cores)
+    return plan_slices(pieces, Selection(), options)
 
 
-def _snapshots(options: ReadOptions, partitions: Sequence[Partition]) -> list[PartitionSnapshot]:
+def _snapshots(
+    options: ReadOptions, partitions: Sequence[Partition], store: DeltaMetadataStore | None
+) -> list[PartitionSnapshot]:
     assigned: dict[str, tuple[int, ...]] = {}
     for topic, partition in partitions:
         assigned[topic] = (*assigned.get(topic, ()), partition)
     exact = replace(options, topics=None, pattern=None, assigned=assigned)
-    if options.fail_on_data_loss:
-        return take_snapshot(exact)
+    try:
+        return take_snapshot(exact, store)
+    except UnknownTopicOrPartitionError:
+        if options.fail_on_data_loss:
+            raise
     found = []
-    for topic, numbers in assigned.items():
-        for number in numbers:
-            try:
-                found += take_snapshot(replace(exact, assigned={topic: (number,)}))
-            except UnknownTopicOrPartitionError:
-                continue
+    for topic, partition in partitions:
+        with contextlib.suppress(UnknownTopicOrPartitionError):
+            found += take_snapshot(replace(exact, assigned={topic: (partition,)}), store)
     return found
 
 
