@@ -25,6 +25,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from kafkalake.errors import BrokerUnavailableError, ConfigurationError, KafkaLakeError
 from kafkalake.spark.tasks import load_compiled_code
 from kafkalake.spark.write_options import WriteOptions, parse_write_options
+from kafkalake.spark.write_target import Target, check_columns
 from kafkalake.storage.staging import ASKED_FILE, remove_directory, staging_path
 
 if TYPE_CHECKING:
@@ -53,8 +54,6 @@ class Sink:
 
     def __init__(self, given: dict[str, str], schema: StructType, overwrite: bool) -> None:
         """Raises `ConfigurationError`, `BrokerUnavailableError`, `KafkaError`; nothing is written then."""
-        from kafkalake.spark.staged_rows import Target, check_columns
-
         if overwrite:
             raise ConfigurationError('a topic cannot be overwritten, only added to: use mode("append") or INSERT INTO')
         self.options = parse_write_options(given)

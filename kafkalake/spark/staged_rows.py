@@ -25,6 +25,7 @@ from kafkalake.errors import (
     UnknownTopicOrPartitionError,
 )
 from kafkalake.record.schema import HEADERS_TYPE, SCHEMA
+from kafkalake.spark.write_target import Target
 from kafkalake.storage.staged_file import StagedWriter
 from kafkalake.wire.arrow_batch import batch_from_arrow
 
@@ -36,52 +37,6 @@ HELD_BYTES = 64 << 20
 
 Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
-
-_BINARY_LIKE = (pa.binary(), pa.string(), pa.large_binary(), pa.large_string())
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """A topic that may be written to, as the broker described it. number: how staged files name it."""
-
-    name: str
-    number: int
-    partitions: int
-    message_bytes_max: int
-    key_required: bool
-
-
-def check_columns(schema: pa.Schema, topic: str | None) -> None:
-    """Whether rows of `schema` are records. Raises `ConfigurationError` with one sentence."""
-    names = schema.names
-    if "value" not in names:
-        raise ConfigurationError(f"the data has no column `value`; it has {', '.join(names) or 'no column at all'}")
-    if topic is None and "topic" not in names:
-        raise ConfigurationError(
-            'no topic: name one with save("clicks") or option("topic", ...), or give a column `topic`'
-        )
-    for name in ("key", "value"):
-        if name in names and schema.field(name).type not in _BINARY_LIKE:
-            raise ConfigurationError(f"column {name} is {schema.field(name).type}: it must be a string or binary")
-    if topic is None and schema.field("topic").type not in (pa.string(), pa.large_string()):
-        raise ConfigurationError(f"column topic is {schema.field('topic').type}: it must be a string")
-    if "partition" in names and not pa.types.is_integer(schema.field("partition").type):
-        raise ConfigurationError(f"column partition is {schema.field('partition').type}: it must be an int")
-    if "timestamp" in names and not pa.types.is_timestamp(schema.field("timestamp").type):
-        raise ConfigurationError(f"column timestamp is {schema.field('timestamp').type}: it must be a timestamp")
-    if "headers" in names and not _are_headers(schema.field("headers").type):
-        raise ConfigurationError("column headers must be ARRAY<STRUCT<key: STRING, value: BINARY>>")
-
-
-def _are_headers(kind: pa.DataType) -> bool:
-    if not pa.types.is_list(kind) or not pa.types.is_struct(kind.value_type):
-        return False
-    inner = kind.value_type
-    return (
-        [inner.field(i).name for i in range(inner.num_fields)] == ["key", "value"]
-        and inner.field(0).type in (pa.string(), pa.large_string())
-        and inner.field(1).type in (pa.binary(), pa.large_binary())
-    )
 
 
 @dataclass(slots=True, eq=False)
