@@ -114,3 +114,28 @@ def hash_keys(
                 count += 1
             row += rows
     return count
+
+
+@compiled("int64(int64[:,::1], int64, int64, int64[:,::1], int64)")
+def keep_newest(keys: Any, begin: Any, end: Any, table: Any, room: Any) -> Any:
+    """Put columns [begin, end) of `hash_keys`' result into a hash table; a key that is there gets its later offset.
+
+    table: int64[slots, 3], slots a power of two: both halves and the offset, -1 where a slot is free. room: how many more keys
+    may come. Returns how many came; fewer columns than asked were taken where `room` ended: go on with another table from
+    the column that is in table[slots - 1, 0], a slot that no key is given.
+    """
+    last = len(table) - 1
+    added = 0
+    column = begin
+    while column < end and added < room:
+        first, second = keys[0, column], keys[1, column]
+        slot = (first ^ (second >> 7)) & last
+        while slot == last or (table[slot, 2] >= 0 and (table[slot, 0] != first or table[slot, 1] != second)):
+            slot = (slot + 1) & last
+        if table[slot, 2] < 0:
+            table[slot, 0], table[slot, 1] = first, second
+            added += 1
+        table[slot, 2] = max(table[slot, 2], keys[2, column])
+        column += 1
+    table[last, 0] = column
+    return added

@@ -1,6 +1,6 @@
 """Compaction's work in Spark: the newest offset of each key, then each group of segments written again.
 
-    segments, in pieces of about 64 MiB    each key becomes a 128-bit hash (record/key_hash.py), so that keys need not fit anywhere
+    segments, cut into tasks               each key becomes a 128-bit hash (record/key_hash.py), so that keys need not fit anywhere
     group by hash, largest offset          Spark's own aggregation: it spills to disk where memory ends
     by group of segments                   the offsets that stay, 8 bytes each, for one output segment at a time
     rewrite                                storage/rewrite.py, into a directory of the task's own
@@ -27,6 +27,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PIECE_BYTES = 64 << 20
+TASK_BYTES_MAX = 256 << 20
+_TASKS_PER_CORE = 3
+_SLOTS = 1 << 21
+_KEYS_MAX = _SLOTS * 5 // 8
+"""Keys that a task of the first step remembers before it hands them on: 48 MiB."""
 _OFFSET, _KEY = 1 << 0, 1 << 2
 _BATCH_ROWS = 1 << 16
 
@@ -123,7 +128,8 @@ def rewrite_segments(spark: SparkSession, work: Work, outputs: Sequence[Output])
 def _tasks(spark: SparkSession, pieces: Sequence[Source]) -> list[list[Source]]:
     """Pieces put together to tasks of about the same size, at least one for each core where there is enough."""
     total = sum(piece.bytes for piece in pieces)
-    target = max(4 << 20, min(PIECE_BYTES, total // max(1, spark.sparkContext.defaultParallelism)))
+    cores = max(1, spark.sparkContext.defaultParallelism)
+    target = max(4 << 20, min(TASK_BYTES_MAX, total // (_TASKS_PER_CORE * cores)))
     tasks: list[list[Source]] = []
     room = 0
     for piece in pieces:
@@ -185,9 +191,11 @@ def _hasher(
         from kafkalake.storage.txn_index import in_aborted
 
         load_compiled_code()
-        for piece in _of_task(batches, tasks):
+        pieces = list(_of_task(batches, tasks))
+        newest = _Newest([piece.base_offset for piece in pieces], [piece.group for piece in pieces])
+        for piece in pieces:
             # Every group has a row, also one of which no record stays.
-            yield _key_rows(np.array([[piece.group], [-1], [-1]], dtype=np.int64), piece.group)
+            yield _key_rows(np.array([[piece.group, -1, -1]], dtype=np.int64), np.array([piece.group]))
             here = [each for each in aborted if each[2] >= piece.base_offset and each[1] < piece.next_offset]
             with SegmentScan(piece.path) as opened:
                 for messages in opened.messages(piece.base_offset, piece.next_offset, _OFFSET | _KEY):
@@ -195,17 +203,50 @@ def _hasher(
                     out = np.empty((3, messages.rows), dtype=np.int64)
                     arrays = messages.starts, messages.layouts, messages.headers, messages.first_batch
                     count = hash_keys(messages.data, *arrays, skipped, first, second, out)
-                    for begin in range(0, count, _BATCH_ROWS):
-                        yield _key_rows(out[:, begin : min(begin + _BATCH_ROWS, count)], piece.group)
+                    yield from newest.add(out, count)
+        yield from newest.take()
 
     return read
 
 
-def _key_rows(columns: Any, group: int) -> pa.RecordBatch:
-    groups = pa.array(np.full(columns.shape[1], group, dtype=np.int32))
+class _Newest:
+    """The newest offset of each key of a task, as far as they fit: what Spark has to group is less by that.
+
+    bases, groups: where each piece of the task begins, ascending, and which group it belongs to.
+    """
+
+    def __init__(self, bases: Sequence[int], groups: Sequence[int]) -> None:
+        self._bases = np.array(bases, dtype=np.int64)
+        self._groups = np.array(groups, dtype=np.int64)
+        self._table = np.full((_SLOTS, 3), -1, dtype=np.int64)
+        self._room = _KEYS_MAX
+
+    def add(self, keys: Any, count: int) -> Iterator[pa.RecordBatch]:
+        """Take in the first `count` columns of keys; the rows of what there was no more room for."""
+        from kafkalake.record.key_hash import keep_newest
+
+        begin = 0
+        while begin < count:
+            self._room -= keep_newest(keys, begin, count, self._table, self._room)
+            begin = int(self._table[-1, 0])
+            if not self._room:
+                yield from self.take()
+
+    def take(self) -> Iterator[pa.RecordBatch]:
+        """All that is there, in rows; it is empty then."""
+        rows = self._table[:-1]
+        rows = rows[rows[:, 2] >= 0]
+        groups = self._groups[np.searchsorted(self._bases, rows[:, 2], side="right") - 1]
+        for begin in range(0, len(rows), _BATCH_ROWS):
+            yield _key_rows(rows[begin : begin + _BATCH_ROWS], groups[begin : begin + _BATCH_ROWS])
+        self._table.fill(-1)
+        self._room = _KEYS_MAX
+
+
+def _key_rows(rows: Any, groups: Any) -> pa.RecordBatch:
+    columns = [pa.array(np.ascontiguousarray(rows[:, column])) for column in range(3)]
     return pa.RecordBatch.from_arrays(
-        [*(pa.array(np.ascontiguousarray(column)) for column in columns), groups],
-        names=["first", "second", "offset", "group"],
+        [*columns, pa.array(groups.astype(np.int32))], names=["first", "second", "offset", "group"]
     )
 
 

@@ -30,6 +30,7 @@ MEASURES = {
     "random-fetch": "random_fetch",
     "memory": "memory",
     "lag-report": "lag_report",
+    "compaction": "compaction",
 }
 
 
