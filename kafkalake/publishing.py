@@ -194,6 +194,7 @@ class Publishing:
                 self._loop.call_soon_threadsafe(self.publisher.removed, key)
             if partition.log.generations != before:
                 logger.info("segments swapped partition=%s rewritten=%d", partition.name, len(segments))
+                self._loop.call_soon_threadsafe(partition.forget_tail)
                 self._loop.call_soon_threadsafe(self.publisher.republish)
 
     def reconcile(self, topics: Topics) -> None:

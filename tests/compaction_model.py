@@ -18,8 +18,11 @@ class Written:
     aborted: bool = False
 
 
-def compacted(records: Sequence[Written], cleaned_to: int, *, tombstones_gone: bool = False) -> list[Written]:
-    """What is left once offsets below `cleaned_to` are compacted; what is not is as it was, aborted records included."""
+def compacted(records: Sequence[Written], cleaned_to: int, *, expired_to: int = 0) -> list[Written]:
+    """What is left once offsets below `cleaned_to` are compacted; the others are as they were.
+
+    expired_to: tombstones below it were seen by an earlier compaction, long enough ago.
+    """
     newest: dict[bytes, int] = {}
     for record in records:
         if record.offset < cleaned_to and not record.aborted and record.key is not None:
@@ -29,7 +32,7 @@ def compacted(records: Sequence[Written], cleaned_to: int, *, tombstones_gone: b
         if record.offset < cleaned_to:
             if record.key is None or record.aborted or newest[record.key] != record.offset:
                 continue
-            if tombstones_gone and record.value is None:
+            if record.value is None and record.offset < expired_to:
                 continue
         kept.append(record)
     return kept

@@ -167,6 +167,10 @@ class Partition:
         """Cached original batches, see `PartitionTail.read`."""
         return self._tail.read(offset, end_offset, bytes_max, first_whole=first_whole)
 
+    def forget_tail(self) -> None:
+        """Segments were rewritten: consumers get what the log has now, not the batches that producers sent once."""
+        self._tail.clear()
+
     def fail(self, appended: list[PendingAppend], error: KafkaError) -> None:
         """What was appended is not in the log after all."""
         self._tail.clear()

@@ -36,12 +36,13 @@ from kafkalake.storage.recovery import Recovered, Recovery
 from kafkalake.storage.scanner import scan_segment
 from kafkalake.storage.sealed_segment import SealedSegment, describe
 from kafkalake.storage.segment import SUFFIXES, file_name
-from kafkalake.storage.segments import Segments, no_messages
+from kafkalake.storage.segments import Segments, is_empty, no_messages
 from kafkalake.storage.snapshot import Snapshot, Snapshots
 from kafkalake.storage.state import STATE_FILE, PartitionState, StateFile, boot_id
 from kafkalake.storage.timestamp_search import TimestampOffset, first_not_before, record_with, record_with_largest
 
 _log = logging.getLogger(__name__)
+_EMPTY_READS_MAX = 256
 _NOT_WRITTEN = KafkaStorageError("not written")
 
 
@@ -315,7 +316,8 @@ class Log:
         `end_offset`.
 
         `end_offset` (default: the high watermark) may be the last stable offset or the log end. All comes from one
-        segment; empty at the end. The first message may begin below `offset`, and after compaction above it.
+        segment; empty at the end. The first message may begin below `offset`, and after compaction above it: offsets that no
+        record is left of are passed over.
         Raises OffsetOutOfRangeError, CorruptSegmentError, KafkaStorageError.
         """
         end_offset = min(self._log_end_offset, self._high_watermark if end_offset is None else end_offset)
@@ -324,7 +326,14 @@ class Log:
         if offset >= end_offset:
             return no_messages()
         try:
-            return self._segments.read(offset, max_bytes, end_offset)
+            messages = self._segments.read(offset, max_bytes, end_offset)
+            # After compaction there may be nothing for a while. Consumers that get no record many times over give up
+            # (librdkafka takes it for a message that is too large), so what comes next is read for them.
+            for _ in range(_EMPTY_READS_MAX):
+                if messages.next_offset >= end_offset or not is_empty(messages):
+                    break
+                messages = self._segments.read(messages.next_offset, max_bytes, end_offset)
+            return messages
         except (OSError, CorruptSegmentError) as error:
             if offset < self._log_start_offset:  # deleted meanwhile
                 raise self._out_of_range(offset) from None

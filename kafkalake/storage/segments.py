@@ -42,6 +42,12 @@ def no_messages() -> MessageSet:
     )
 
 
+def is_empty(messages: MessageSet) -> bool:
+    """Whether there is neither a record nor a marker in these messages: compaction has left their offsets only."""
+    headers = messages.headers
+    return not (headers[:, at.RECORDS].any() or (headers[:, at.ATTRIBUTES] & at.ATTRIBUTE_CONTROL).any())
+
+
 class SegmentsInOrder:
     """The segments of a log at one moment, by number; looking at one does not touch the others."""
 

@@ -63,6 +63,14 @@ def test_a_wrong_batch_is_refused_and_nothing_is_written(client: WireClient, top
     assert produce(client, topic, batch([(None, b"right")])).base_offset == 0
 
 
+@pytest.mark.parametrize("policy", ["compact", "compact,delete", "delete"])
+def test_a_compacted_topic_takes_no_record_without_a_key(client: WireClient, topic: str, policy: str) -> None:
+    create_topic(client, topic, cleanup_policy=policy)
+    error = code(produce(client, topic, batch([(b"k", b"x"), (None, b"y")])).error_code)
+    assert error == (0 if policy == "delete" else 87)
+    assert code(produce(client, topic, batch([(b"", b"x"), (b"k", None)])).error_code) == 0
+
+
 def test_a_partition_that_is_not_there(client: WireClient, topic: str) -> None:
     create_topic(client, topic)
     assert code(produce(client, topic, batch([(None, b"x")]), partition=7).error_code) == 3

@@ -1,0 +1,90 @@
+"""A compacted topic in a lake without a broker: written, remembered, compacted, read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from compaction_model import Written
+from record_batches import rows_of
+from written_lake import ABORT, WrittenLake
+
+from kafkalake.clock import ManualClock
+from kafkalake.metadata.delta import DeltaMetadataStore
+from kafkalake.spark.compaction import CompactionJob
+from kafkalake.spark.job import main
+from kafkalake.storage.segment_reader import read_messages
+
+DAY_MS = 24 * 60 * 60 * 1000
+CONFIG = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
+Pair = tuple[bytes | None, bytes | None]
+
+
+class CompactedTopic:
+    """Writes to the topic `states` and remembers what."""
+
+    def __init__(self, path: Path, **config: str) -> None:
+        self.lake = WrittenLake(path)
+        self.lake.create("states")
+        row = self.lake.topics["states"]
+        self.lake.store.alter_topic(replace(row, config={**CONFIG, **config}))
+        self.log = self.lake.logs["states", 0]
+        self.records: list[Written] = []
+        self._sequences: dict[int, int] = {}
+        self._open: dict[int, list[int]] = {}
+
+    def write(self, pairs: Sequence[Pair], producer: int = -1, *, transactional: bool = False) -> None:
+        """One batch; of an idempotent producer unless its id is -1."""
+        rows = [(1_000 + len(self.records) + i, key, value, [("h", b"%d" % i)]) for i, (key, value) in enumerate(pairs)]
+        options: dict[str, Any] = {}
+        if producer >= 0:
+            sequence = self._sequences.get(producer, 0)
+            options = {"producer_id": producer, "epoch": 0, "sequence": sequence, "transactional": transactional}
+            self._sequences[producer] = sequence + len(pairs)
+        base = self.lake.append("states", 0, rows, **options)
+        for i, (timestamp, key, value, headers) in enumerate(rows):
+            if transactional:
+                self._open.setdefault(producer, []).append(len(self.records))
+            self.records.append(Written(base + i, key, value, timestamp, tuple(headers)))
+
+    def is_open(self, producer: int) -> bool:
+        """Whether the producer is in a transaction."""
+        return producer in self._open
+
+    def end(self, producer: int, kind: int) -> None:
+        """Commit or abort."""
+        self.lake.end_transaction("states", 0, producer, kind)
+        for number in self._open.pop(producer):
+            if kind == ABORT:
+                self.records[number] = replace(self.records[number], aborted=True)
+
+    def seal(self) -> None:
+        """Seal the active segment."""
+        self.lake.roll("states")
+
+    def publish(self) -> int:
+        """Tell Delta; the offset up to which the topic can be compacted."""
+        self.lake.publish()
+        rows = self.lake.store.load_segments("states")
+        return max((row.next_offset for row in rows if row.next_offset <= self.log.last_stable_offset), default=0)
+
+    def stored(self) -> list[Written]:
+        """Every record in the sealed segments that Delta names."""
+        found = []
+        for row in DeltaMetadataStore(self.lake.path, create=False).load_segments("states"):
+            for messages in read_messages(self.lake.path / row.path, row.base_offset, row.next_offset):
+                for offset, (timestamp, key, value, headers) in rows_of(messages):
+                    found.append(Written(offset, key, value, timestamp, tuple(headers)))
+        return found
+
+    def sealed(self, records: Sequence[Written]) -> list[Written]:
+        """Those of `records` in sealed segments, as `stored` would have them."""
+        end = self.lake.store.load_segments("states")[-1].next_offset
+        return [replace(record, aborted=False) for record in records if record.offset < end]
+
+
+def compact(lake: Path, spark: Any, now_ms: int = 10 * DAY_MS) -> None:
+    """Run the job."""
+    assert main(CompactionJob(), ["--lake", str(lake)], spark=spark, clock=ManualClock(now_ms)) == 0

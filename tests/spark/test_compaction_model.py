@@ -1,0 +1,211 @@
+"""Compaction against a plain model of Kafka's rules: topics that hypothesis writes, and a job killed at every point."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import local_compaction
+import pytest
+from compacted_lake import DAY_MS, CompactedTopic, compact
+from compaction_model import compacted
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from written_lake import ABORT, COMMIT
+
+from kafkalake.cli.log import problems_of
+from kafkalake.clock import SystemClock
+from kafkalake.record import layout as at
+from kafkalake.spark import compaction
+from kafkalake.spark.options import parse_options
+from kafkalake.spark.snapshot import take_snapshot
+from kafkalake.storage.config import LogConfig
+from kafkalake.storage.generations import SwappedSegment, stale_files
+from kafkalake.storage.log import Log
+
+HERE = Path(__file__).parent
+POINTS = ["leftovers removed", "segments written", "a segment moved", "segments moved", "committed", "remembered"]
+KILL_AT = """
+import os, signal, sys
+import local_compaction
+from compacted_lake import compact
+from kafkalake.spark import job
+
+def die(point):
+    if point == sys.argv[1]:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+job.at_point = die
+local_compaction.install()
+compact(sys.argv[2], "here")
+"""
+
+
+@pytest.fixture(autouse=True)
+def _here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compaction, "producer_events", local_compaction.producer_events)
+    monkeypatch.setattr(compaction, "rewrite_segments", local_compaction.rewrite_segments)
+
+
+_keys = st.one_of(st.sampled_from([b"a", b"b", b"c", b"longer key 4", b""]), st.none())
+_pairs = st.lists(st.tuples(_keys, st.sampled_from([b"1", b"22", None])), min_size=1, max_size=4)
+_operations = st.one_of(
+    st.tuples(st.just("write"), st.sampled_from([-1, 1, 2]), _pairs),
+    st.tuples(st.just("transaction"), st.sampled_from([1, 2]), _pairs),
+    st.tuples(st.just("end"), st.sampled_from([1, 2]), st.sampled_from([ABORT, COMMIT])),
+    st.tuples(st.just("seal"), st.none(), st.none()),
+)
+
+
+def act(topic: CompactedTopic, operations: list[tuple[str, int, object]]) -> None:
+    for what, producer, detail in operations:
+        if what == "seal":
+            topic.seal()
+        elif what == "end":
+            if topic.is_open(producer):
+                topic.end(producer, detail)
+        else:
+            inside = what == "transaction" or topic.is_open(producer)
+            topic.write(detail, producer, transactional=inside)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(first=st.lists(_operations, min_size=1, max_size=25), then=st.lists(_operations, max_size=15))
+def test_what_is_left_is_what_the_rules_keep(
+    first: list[tuple[str, int, object]], then: list[tuple[str, int, object]]
+) -> None:
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as directory:
+        topic = CompactedTopic(Path(directory) / "lake", **{"segment.bytes": "6000"})
+        act(topic, first)
+        topic.seal()
+        cleaned_to = topic.publish()
+        compact(topic.lake.path, "here")
+        if topic.records:
+            assert topic.stored() == topic.sealed(compacted(topic.records, cleaned_to))
+        follow(topic)
+        act(topic, then)
+        topic.seal()
+        again_to = max(topic.publish(), cleaned_to)
+        compact(topic.lake.path, "here", 12 * DAY_MS)
+        if topic.records:
+            expired_to = cleaned_to if again_to > cleaned_to else 0
+            assert topic.stored() == topic.sealed(compacted(topic.records, again_to, expired_to=expired_to))
+        assert list(problems_of(topic.lake.path)) == []
+        topic.lake.close()
+        reopened(topic)
+
+
+def follow(topic: CompactedTopic) -> None:
+    """Have the log read what the job has written, as its broker does; the sealed segments are known to Delta already."""
+    rows = topic.lake.store.load_segments("states")
+    topic.lake._published |= {row.key for row in rows}
+    swapped = [SwappedSegment(row.base_offset, row.next_offset, row.generation) for row in rows if row.generation]
+    assert topic.log.take_swapped(swapped) == []
+
+
+def reopened(topic: CompactedTopic) -> None:
+    """A log that starts with what Delta says reads every offset, and what it reads is what Delta names."""
+    rows = topic.lake.store.load_segments("states")
+    swapped = [SwappedSegment(row.base_offset, row.next_offset, row.generation) for row in rows if row.generation]
+    log = Log.open(str(topic.lake.directory("states")), LogConfig(), SystemClock(), swapped=swapped)
+    expected = [record.offset for record in topic.stored()]
+    (snapshot,) = take_snapshot(
+        parse_options({"lake": str(topic.lake.path), "path": "states", "isolation": "read_uncommitted"})
+    )
+    assert (snapshot.start_offset, snapshot.end_offset) == (log.log_start_offset, log.high_watermark)
+    for offset in range(log.log_start_offset, log.high_watermark):
+        messages = log.read(offset, 1, log.high_watermark)
+        assert offset < messages.next_offset
+        assert (
+            messages.rows
+            or not any(each >= offset for each in expected)
+            or (messages.headers[:, at.ATTRIBUTES] & at.ATTRIBUTE_CONTROL).any()
+        )
+    found = log.offset_for_timestamp(0)
+    assert (None if found is None else found.offset) == next(iter(expected), None)
+    log.close()
+
+
+def small_topic(path: Path) -> CompactedTopic:
+    topic = CompactedTopic(path, **{"segment.bytes": "9000"})
+    for number in range(8):
+        for batch in range(4):
+            topic.write([(b"k%d" % ((number * 5 + batch * 3 + i) % 9), b"v" * 40) for i in range(6)])
+        topic.seal()
+    topic.write([(b"k1", b"active")])
+    topic.publish()
+    return topic
+
+
+@pytest.fixture
+def topic(tmp_path: Path) -> Iterator[CompactedTopic]:
+    topic = small_topic(tmp_path / "lake")
+    yield topic
+    topic.lake.close()
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_job_that_is_killed_leaves_the_old_or_the_new_and_the_next_finishes(
+    topic: CompactedTopic, point: str
+) -> None:
+    lake, directory = topic.lake.path, topic.lake.directory("states")
+    before, after = topic.sealed(topic.records), topic.sealed(compacted(topic.records, topic.publish()))
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE.parent), *sys.path])}
+    killed = subprocess.run([sys.executable, "-c", KILL_AT, point, str(lake)], env=environment, timeout=120)
+    assert killed.returncode == -9
+    assert topic.stored() == (after if POINTS.index(point) >= POINTS.index("committed") else before)
+    assert list(problems_of(lake)) == []
+    compact(lake, "here")
+    assert topic.stored() == after
+    rows = topic.lake.store.load_segments("states")
+    current = [SwappedSegment(row.base_offset, row.next_offset, row.generation) for row in rows]
+    assert stale_files(os.listdir(directory), current, 0).uncommitted == []
+    assert not list(directory.glob(".compaction-*"))
+    assert list(problems_of(lake)) == []
+
+
+def test_running_it_twice_does_nothing_more(topic: CompactedTopic) -> None:
+    compact(topic.lake.path, "here")
+    rows = topic.lake.store.load_segments("states")
+    compact(topic.lake.path, "here")
+    assert topic.lake.store.load_segments("states") == rows
+
+
+def test_a_dry_run_says_why_and_changes_nothing(topic: CompactedTopic, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = topic.lake.store.load_segments("states")
+    assert compaction.main(["--lake", str(topic.lake.path), "--dry-run"]) == 0
+    out = capsys.readouterr().out
+    assert "dirty ratio 1.00 is above min.cleanable.dirty.ratio" in out and "states-0" in out
+    assert topic.lake.store.load_segments("states") == rows
+
+
+def test_files_that_were_replaced_go_with_the_next_run_when_no_broker_runs(topic: CompactedTopic) -> None:
+    old = topic.lake.store.load_segments("states")
+    compact(topic.lake.path, "here")
+    assert all((topic.lake.path / row.path).exists() for row in old)
+    compact(topic.lake.path, "here", 10 * DAY_MS + 60_000)
+    assert not any((topic.lake.path / row.path).exists() for row in old)
+
+
+@pytest.mark.parametrize(
+    ("config", "compacts"),
+    [
+        ({"min.cleanable.dirty.ratio": "1"}, False),
+        ({"min.cleanable.dirty.ratio": "1", "max.compaction.lag.ms": "1000"}, True),
+        ({"min.compaction.lag.ms": str(20 * DAY_MS)}, False),
+        ({"cleanup.policy": "delete"}, False),
+        ({"cleanup.policy": "compact,delete"}, True),
+    ],
+)
+def test_settings_say_when_a_topic_is_compacted(tmp_path: Path, config: dict[str, str], compacts: bool) -> None:
+    topic = CompactedTopic(tmp_path / "lake", **config)
+    topic.write([(b"a", b"1"), (b"a", b"2")])
+    topic.seal()
+    topic.publish()
+    compact(topic.lake.path, "here")
+    assert len(topic.stored()) == (1 if compacts else 2)
+    topic.lake.close()
