@@ -25,9 +25,13 @@ def settings(directory: Path, *, jar_sets: Iterable[str] = ("delta",), driver_me
     found = jars.spark_defaults()
     for resolved_here in ("spark.jars.packages", "spark.jars.excludes"):
         del found[resolved_here]
+    # This tree's jar, whatever other one is installed among Spark's own.
+    scans = str(jars.PROJECT / "kafkalake" / "spark" / "jvm" / "kafkalake-spark.jar")
     log4j = jars.PROJECT / "spark-conf" / "log4j2.properties"
     return found | {
         "spark.jars": ",".join(path for name in jar_sets for path in jars.jars(name)),
+        "spark.driver.extraClassPath": scans,
+        "spark.executor.extraClassPath": scans,
         "spark.driver.extraJavaOptions": f"{found['spark.driver.extraJavaOptions']}"
         f" -Dlog4j2.configurationFile=file:{log4j} -Dderby.system.home={directory}",
         "spark.driver.memory": driver_memory,

@@ -467,6 +467,11 @@ FRESH: list[tuple[str, Callable[[DataFrame], Any], Any]] = [
 ]
 
 
+def test_queries_get_batches_as_columns(spark: SparkSession, shared: WrittenLake) -> None:
+    plan = read(spark, shared, "clicks").selectExpr("max(offset)")._jdf.queryExecution().executedPlan().toString()
+    assert "ColumnarToRow" in plan
+
+
 @pytest.mark.parametrize(("query", "expected"), [case[1:] for case in FRESH], ids=[case[0] for case in FRESH])
 def test_one_frame_in_many_queries(
     spark: SparkSession, shared: WrittenLake, query: Callable[[DataFrame], Any], expected: Any

@@ -16,18 +16,11 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 final class KafkaLakeScan extends PythonScan {
   private final StructType columns;
   private final Map<String, String> notes;
-  private boolean streams = false;
 
   KafkaLakeScan(StructType columns, Map<String, String> notes, PythonDataSourceV2 source, Filter[] pushed) {
     super(source, KafkaLakeProvider.NAME, columns, new CaseInsensitiveStringMap(notes), pushed);
     this.columns = columns;
     this.notes = notes;
-  }
-
-  /** Spark reads a stream of a Python source in rows; it asks for the stream before it asks this. */
-  @Override
-  public ColumnarSupportMode columnarSupportMode() {
-    return streams ? ColumnarSupportMode.UNSUPPORTED : ColumnarSupportMode.SUPPORTED;
   }
 
   /** Every partition; Spark's own scan of a Python source says none, and its plan would then never ask the readers. */
@@ -54,7 +47,6 @@ final class KafkaLakeScan extends PythonScan {
 
   @Override
   public MicroBatchStream toMicroBatchStream(String checkpointLocation) {
-    streams = true;
     Map<String, String> told = new HashMap<>(notes);
     told.put("__checkpoint", checkpointLocation);
     return KafkaLakeStream.of(columns, new CaseInsensitiveStringMap(told));
