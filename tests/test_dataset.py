@@ -13,7 +13,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
-from written_lake import WrittenLake
+from written_lake import ABORT, COMMIT, WrittenLake
 
 from kafkalake.dataset import topic_dataset, topic_reader
 from kafkalake.errors import ConfigurationError, CorruptSegmentError, LakeError, UnknownTopicOrPartitionError
@@ -200,9 +200,46 @@ ENDS_EARLY = """
 import sys, duckdb
 from kafkalake.dataset import topic_dataset
 connection = duckdb.connect()
+connection.execute("SET enable_progress_bar = false")
 connection.register("many", topic_dataset(sys.argv[1], "many"))
 print(len(connection.sql("SELECT value FROM many LIMIT 3").fetchall()))
 """
+
+
+@pytest.mark.parametrize("sealed", [True, False], ids=["sealed", "active"])
+def test_aborted_and_open_records_and_control_batches_are_seen_by_nobody_who_reads_committed(
+    lake: WrittenLake, sealed: bool
+) -> None:
+    lake.create("orders")
+
+    def send(producer: int, sequence: int, value: bytes) -> None:
+        rows = [(1_000, None, value, [])] * 5
+        lake.append("orders", 0, rows, producer_id=producer, epoch=0, sequence=sequence, transactional=True)
+
+    send(1, 0, b"aborted")  # 0-4
+    send(2, 0, b"committed")  # 5-9
+    lake.append_values("orders", 0, [b"plain"] * 5)  # 10-14
+    if sealed:
+        lake.roll("orders")  # the markers of both are in the next segment
+    lake.end_transaction("orders", 0, 1, ABORT)  # 15
+    send(1, 5, b"committed")  # 16-20, of the same producer
+    lake.end_transaction("orders", 0, 2, COMMIT)  # 21
+    lake.end_transaction("orders", 0, 1, COMMIT)  # 22
+    send(3, 0, b"open")  # 23-27: the last stable offset stays here
+    lake.append_values("orders", 0, [b"plain behind it"])  # 28
+    if sealed:
+        lake.roll("orders")
+        lake.publish()
+    orders = topic_dataset(lake.path, "orders")
+    committed = [*range(5, 15), *range(16, 21)]
+    found = orders.to_table(columns=["offset", "value"])
+    assert found.column("offset").to_pylist() == committed
+    assert set(found.column("value").to_pylist()) == {b"committed", b"plain"}
+    assert [row[0] for row in duckdb.sql('SELECT "offset" FROM orders ORDER BY 1').fetchall()] == committed
+    everything = topic_dataset(lake.path, "orders", isolation="read_uncommitted").to_table(columns=["offset"])
+    assert everything.column("offset").to_pylist() == [*range(15), *range(16, 21), *range(23, 29)]
+    lake.end_transaction("orders", 0, 3, ABORT)  # 29
+    assert orders.to_table(columns=["offset"]).column("offset").to_pylist() == [*committed, 28]
 
 
 def test_a_process_whose_query_had_enough_ends_cleanly(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ MEASURES = {
     "consume": "consume",
     "transactions": "transactions",
     "groups": "groups",
+    "planning": "planning",
     "start": "start",
     "random-fetch": "random_fetch",
     "memory": "memory",

@@ -29,6 +29,7 @@ ORDER = (
     "commits",
     "group-start",
     "member-replaced",
+    "planning",
     "start",
     "start-after-kill",
     "random-fetch",
