@@ -19,7 +19,7 @@ from kafkalake.spark.selection import Selection
 from kafkalake.spark.snapshot import PartitionSnapshot, SegmentFile
 from kafkalake.storage.producer_state import AbortedTransaction
 
-PIECE_BYTES_MAX = 128 << 20
+PIECE_BYTES_MAX = 256 << 20
 PIECE_BYTES_MIN = 4 << 20
 OPEN_COST_BYTES = 256 << 10
 """What opening a segment counts as, so that thousands of tiny ones are not put into one task."""

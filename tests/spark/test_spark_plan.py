@@ -74,7 +74,7 @@ def test_every_offset_is_read_once(
 
 def test_large_segments_are_split_and_small_ones_put_together() -> None:
     large = plan_slices([snapshot(0, [1024 * MIB])], Selection(), OPTIONS, cores=2)
-    assert len(large) == 8
+    assert len(large) == 4
     assert {len(group) for group in large} == {1}
     small = plan_slices([snapshot(0, [4096] * 5000)], Selection(), OPTIONS, cores=2)
     assert len(small) <= 12

@@ -468,8 +468,9 @@ FRESH: list[tuple[str, Callable[[DataFrame], Any], Any]] = [
 
 
 def test_queries_get_batches_as_columns(spark: SparkSession, shared: WrittenLake) -> None:
-    plan = read(spark, shared, "clicks").selectExpr("max(offset)")._jdf.queryExecution().executedPlan().toString()
-    assert "ColumnarToRow" in plan
+    frame = read(spark, shared, "clicks").selectExpr("max(offset)")
+    frame.collect()
+    assert "ColumnarToRow" in frame._jdf.queryExecution().executedPlan().toString()
 
 
 @pytest.mark.parametrize(("query", "expected"), [case[1:] for case in FRESH], ids=[case[0] for case in FRESH])
