@@ -135,6 +135,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         tmp_path_factory.mktemp("spark"), jar_sets=("delta", "spark-kafka"), driver_memory="1g"
     )
     settings["spark.sql.shuffle.partitions"] = "4"
+    settings["spark.databricks.delta.snapshotPartitions"] = "2"  # 50 otherwise, for tables of a few rows
     session = local_spark.session(master="local[2]", name="kafkalake tests", of=settings)
     yield session
     local_spark.end(session)
