@@ -20,7 +20,7 @@ from benchmarks.rows import Row
 from benchmarks.spark_scan import spark_session
 
 TOPIC = "planning"
-PARTITIONS = 5
+PARTITIONS = 10
 NEEDED = 10
 LIMIT_S = 2.0
 
