@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 SPARK_SEGMENTS = 50_000
 """From so many segments to look into on, Spark's tasks share them."""
 
-_TASKS = 32
+_SEGMENTS_OF_TASK = 2_000
 _CHUNK_BYTES = 16 << 10
 
 
@@ -83,7 +83,8 @@ _Wanted = tuple[SegmentPart, list[int]]
 def _read_all(wanted: Sequence[_Wanted], spark: Callable[[], SparkSession]) -> dict[SegmentPart, dict[int, int]]:
     if len(wanted) < SPARK_SEGMENTS:
         return dict(_read(wanted))
-    return dict(spark().sparkContext.parallelize(wanted, _TASKS).mapPartitions(_read).collect())
+    tasks = -(-len(wanted) // _SEGMENTS_OF_TASK)
+    return dict(spark().sparkContext.parallelize(wanted, tasks).mapPartitions(_read).collect())
 
 
 def _read(wanted: Iterable[_Wanted]) -> Iterator[tuple[SegmentPart, dict[int, int]]]:
