@@ -272,7 +272,7 @@ def _rewritten(work: Work, group: int, output: Output, kept: Any) -> pa.RecordBa
     from kafkalake.storage.rewrite import RewriteRule, rewrite
 
     directory = os.path.join(work.directory, uuid.uuid4().hex)  # a task that runs twice must not write to one file
-    os.makedirs(directory)
+    os.mkdir(directory)  # not its parent: where that is gone the run was killed, and another has tidied up
     rule = RewriteRule(
         kept[kept >= 0],
         output.open_producers,

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -161,3 +165,25 @@ def wait_for(condition: Callable[[], bool], timeout_s: float = 60) -> None:
     while not condition():
         assert time.monotonic() < deadline, "it did not come true in time"
         time.sleep(0.05)
+
+
+def test_a_driver_that_is_killed_while_its_tasks_write(tmp_path: Path, spark: SparkSession) -> None:
+    topic = CompactedTopic(tmp_path / "lake", **{"segment.bytes": "40000"})
+    for number in range(40):
+        topic.write([(b"k%d" % ((number * 7 + i) % 90), b"v" * 200) for i in range(100)])
+        topic.seal()
+    cleaned_to = topic.publish()
+    directory = topic.lake.directory("states")
+    script = Path(__file__).parents[2] / "jobs" / "compaction.py"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    job = subprocess.Popen([sys.executable, str(script), "--lake", str(topic.lake.path)], env=environment)
+    wait_for(lambda: any(directory.glob(".compaction-*/*/*.arrow")) or job.poll() is not None, 150)
+    assert job.poll() is None, "it ended before it could be killed"
+    job.send_signal(signal.SIGKILL)
+    job.wait(30)
+    assert topic.stored() == topic.sealed(topic.records)
+    assert list(problems_of(topic.lake.path)) == []
+    compact(topic.lake.path, spark)
+    assert topic.stored() == topic.sealed(compacted(topic.records, cleaned_to))
+    assert not any(directory.glob(".compaction-*"))
+    topic.lake.close()
