@@ -10,7 +10,7 @@
     durability, deleted_files           what still has to be forced to the disk; what still has to be unlinked
     recovery, earlier_segments          what a crash left behind -> what is true
     timestamp_search                    time -> offset
-    generations, cleaning, rewrite      what jobs write in place of sealed segments: which files count, what is cleaned, what is left
+    generations, cleaning, rewrite      what jobs write in place of sealed segments: what counts, what is cleaned, what is left
     log, sealed_segment, config         a partition's log: append, read, roll, high watermark; what others are told
     segment_reader, verify, dump        read-only, for any process
 
