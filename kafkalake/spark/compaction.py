@@ -23,7 +23,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kafkalake.config import TopicConfig
 from kafkalake.errors import SegmentsChangedError
@@ -41,6 +41,9 @@ from kafkalake.storage.files import REAL_FILES
 from kafkalake.storage.generations import SwappedSegment, stale_files
 from kafkalake.storage.segment import SUFFIXES, file_name
 from kafkalake.storage.state import read_state
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 COMPACT = "compact"
 INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
@@ -122,10 +125,11 @@ class CompactionJob(Job):
 
     def perform(self, run: Run, step: Step) -> Done:
         partition: _Partition = step.detail
+        spark = run.spark  # its start is not this partition's time
         started = time.monotonic()
         own = partition.directory / f"{_RUN_PREFIX}{run.run_id}"
         try:
-            found = _rewrite(run, partition, own)
+            found = _rewrite(run, spark, partition, own)
             reached("segments written")
             old, new, unchanged = _move(run, partition, found)
             reached("segments moved")
@@ -217,7 +221,7 @@ def _cleanable(row: SegmentRow) -> CleanableSegment:
     )
 
 
-def _rewrite(run: Run, partition: _Partition, own: Path) -> list[Any]:
+def _rewrite(run: Run, spark: SparkSession, partition: _Partition, own: Path) -> list[Any]:
     """Write the new segments below `own`; what came out, a row for each group."""
     groups = partition.decision.groups
     group_of = {number: group for group, numbers in enumerate(groups) for number in numbers}
@@ -241,8 +245,8 @@ def _rewrite(run: Run, partition: _Partition, own: Path) -> list[Any]:
         partition.config.index_interval_bytes,
         partition.config.segment_compression,
     )
-    outputs = _outputs(sources, groups, producer_events(run.spark, sources))
-    return rewrite_segments(run.spark, work, outputs)
+    outputs = _outputs(sources, groups, producer_events(spark, sources))
+    return rewrite_segments(spark, work, outputs)
 
 
 def _outputs(
