@@ -117,12 +117,9 @@ class Schedule:
     def tick(self, now: datetime) -> None:
         """Start what is due, and see what has ended."""
         for number, running in list(self._running.items()):
-            code = running.process.poll()
-            if code is not None:
+            if running.process.poll() is not None:
                 del self._running[number]
-                seconds = (now - running.started).total_seconds()
-                level = logging.INFO if code == 0 else logging.ERROR
-                _log.log(level, "job ended job=%s code=%d seconds=%.1f", self.rules[number].job, code, seconds)
+                self._say_ended(self.rules[number], running, now)
         for number, rule in enumerate(self.rules):
             if self._due[number] > now:
                 continue
@@ -133,15 +130,21 @@ class Schedule:
             self._running[number] = _Running(subprocess.Popen(self.command(rule)), now)
             _log.info("job started job=%s pid=%d", rule.job, self._running[number].process.pid)
 
+    def _say_ended(self, rule: Rule, running: _Running, now: datetime) -> None:
+        code, seconds = running.process.returncode, (now - running.started).total_seconds()
+        level = logging.INFO if code == 0 else logging.ERROR
+        _log.log(level, "job ended job=%s code=%d seconds=%.1f", rule.job, code, seconds)
+
     def _end(self) -> None:
         for running in self._running.values():
             running.process.terminate()
-        for running in self._running.values():
+        for number, running in self._running.items():
             try:
                 running.process.wait(_STOP_TIMEOUT_S)
             except subprocess.TimeoutExpired:
                 running.process.kill()
                 running.process.wait()
+            self._say_ended(self.rules[number], running, datetime.now().astimezone())
 
 
 def run_schedule(lake: Path, rules: Sequence[Rule]) -> int:

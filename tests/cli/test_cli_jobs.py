@@ -127,7 +127,7 @@ def test_one_process_runs_jobs_by_rules_until_it_is_told_to_stop(lake: Path) -> 
                 rows = JobTable(lake, paths.JOB_RUNS).rows().to_pylist()
                 done = {row["job"] for row in rows if row["action"] == "run" and row["outcome"] == "done"}
             time.sleep(0.1)
+        assert process.stderr is not None
+        assert any("job ended job=retention code=0" in line for line in process.stderr)
         process.send_signal(signal.SIGTERM)
         assert process.wait(DEADLINE_S) == 0
-        assert process.stderr is not None
-        assert "job ended job=retention code=0" in process.stderr.read()

@@ -66,6 +66,7 @@ SAMPLES: dict[str, dict[str, Any]] = {
         ],
     },
     "DescribeCluster": {},
+    "ConsumerGroupDescribe": {"group_ids": ["etl", "billing"]},
     "FindCoordinator": {"key": "etl", "key_type": 0},
     "OffsetCommit": {
         "group_id": "etl",
