@@ -264,7 +264,8 @@ def test_partitions_are_verified_for_other_brokers(client: WireClient, topic: st
         }
         answer = client.call("AddPartitionsToTxn", version, transactions=[transaction])
         (results,) = answer.results_by_transaction[0].topic_results
-        return [code(each.partition_error_code) for each in results.results_by_partition]
+        by_partition = sorted(results.results_by_partition, key=lambda each: each.partition_index)
+        return [code(each.partition_error_code) for each in by_partition]
 
     assert verify(5, 0) == [NONE, TRANSACTION_ABORTABLE]
     assert verify(4, 0) in ([NONE, TRANSACTION_ABORTABLE], [NONE, INVALID_TXN_STATE])
