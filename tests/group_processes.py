@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 import uuid
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -39,12 +40,13 @@ ASSIGNORS = {
 
 
 class Speaker:
-    """A process that says a JSON object a line; `events` is what it has said, lines that are none are left out."""
+    """A process that says a JSON object a line: `events`. `others` are its last lines that are none, of stderr too."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self.events: list[dict[str, Any]] = []
+        self.others: deque[str] = deque(maxlen=20)
         self.process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, preexec_fn=die_with_parent
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, preexec_fn=die_with_parent
         )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -55,6 +57,8 @@ class Speaker:
             for line in self.process.stdout:
                 if line.startswith(b"{"):
                     self.events.append(json.loads(line))
+                else:
+                    self.others.append(line.decode(errors="replace").rstrip())
 
     def finish(self, timeout_s: float = TIMEOUT_S) -> int:
         """Wait until it has ended by itself and everything it said was read; its exit code."""
@@ -167,4 +171,4 @@ def wait_until_shared(members: Sequence[Any], partitions: int = PARTITIONS) -> N
             partitions // len(members) <= len(share) <= -(-partitions // len(members)) for share in shares
         )
 
-    wait_for(shared, lambda: [each.events[-5:] for each in members])
+    wait_for(shared, lambda: [(each.events[-5:], each.process.poll(), *each.others) for each in members])

@@ -61,7 +61,7 @@ def write_segments(
                         timestamp=first_ms + segment * APART_MS,
                         on_delivery=delivered,
                     )
-        left = producer.flush(120)
+        left = producer.flush(600)
         if left or failed:
             raise ToolFailed(f"{broker.name}: {left} records were not acknowledged, {len(failed)} failed: {failed[:3]}")
 
