@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +14,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from kafka_reference import Kafkalake
+from killed_job import run_killed_at
 from written_lake import WrittenLake
 
 from kafkalake.clock import ManualClock
@@ -28,18 +27,6 @@ from kafkalake.spark.lag import ALERT_EXIT_CODE, LagJob
 
 DEADLINE_S = 30
 NOW_MS = time.time_ns() // 1_000_000
-KILL_AT = """
-import os, signal, sys
-from kafkalake.spark import job
-from kafkalake.spark.lag import main
-
-def die(point):
-    if point == sys.argv[1]:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-job.at_point = die
-sys.exit(main(sys.argv[2:]))
-"""
 
 
 @pytest.fixture
@@ -165,8 +152,7 @@ def test_the_page_needs_nothing_from_elsewhere(lake: WrittenLake, tmp_path: Path
 @pytest.mark.parametrize("point", ["planned", "measured", "appended"])
 def test_a_killed_report_is_simply_run_again(lake: WrittenLake, point: str) -> None:
     commit(lake, 0, {("slow", 0): 30})
-    dead = subprocess.run([sys.executable, "-c", KILL_AT, point, "--lake", str(lake.path)], capture_output=True)
-    assert dead.returncode == -9, dead.stderr
+    run_killed_at(point, "kafkalake.spark.lag", lake.path)
     assert run(lake.path) == 0
     assert [row["lag"] for row in rows(lake.path)] == [70] * (2 if point == "appended" else 1)
 

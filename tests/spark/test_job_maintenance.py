@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 from kafka_reference import Kafkalake
+from killed_job import run_killed_at
 from written_lake import WrittenLake
 
 from kafkalake.dataset import topic_dataset
@@ -26,18 +27,6 @@ from kafkalake.storage.staging import staging_path
 from kafkalake.storage.state import read_state
 
 DEADLINE_S = 30
-KILL_AT = """
-import os, signal, sys
-from kafkalake.spark import job
-from kafkalake.spark.maintenance import main
-
-def die(point):
-    if point == sys.argv[1]:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-job.at_point = die
-sys.exit(main(sys.argv[2:]))
-"""
 
 
 @pytest.fixture
@@ -97,8 +86,7 @@ def test_files_of_removed_segments_go_after_the_delay(lake: WrittenLake) -> None
 @pytest.mark.parametrize("point", ["planned", "cleaned brokers", "log start moved", "unlinked", "performed"])
 def test_a_killed_run_is_simply_run_again(lake: WrittenLake, point: str) -> None:
     delay_passed(lake.path)
-    dead = subprocess.run([sys.executable, "-c", KILL_AT, point, "--lake", str(lake.path)], capture_output=True)
-    assert dead.returncode == -9, dead.stderr
+    run_killed_at(point, "kafkalake.spark.maintenance", lake.path)
     assert values(lake.path) == list(range(30, 40))
     delay_passed(lake.path)
     assert run(lake.path) == 0

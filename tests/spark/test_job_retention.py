@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 import time
 import uuid
@@ -14,6 +12,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka_reference import Kafkalake
+from killed_job import run_killed_at
 from written_lake import WrittenLake
 
 from kafkalake.dataset import topic_dataset
@@ -27,18 +26,6 @@ from kafkalake.spark.retention import Retention
 from kafkalake.storage.state import read_state
 
 DEADLINE_S = 30
-KILL_AT = """
-import os, signal, sys
-from kafkalake.spark import job
-from kafkalake.spark.retention import main
-
-def die(point):
-    if point == sys.argv[1]:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-job.at_point = die
-sys.exit(main(sys.argv[2:]))
-"""
 
 
 @pytest.fixture
@@ -139,8 +126,7 @@ def test_a_slow_group_is_warned_of_or_keeps_what_it_has_not_read(
 
 @pytest.mark.parametrize("point", ["planned", "log starts raised", "segments removed", "performed"])
 def test_a_killed_run_is_simply_run_again(lake: WrittenLake, point: str) -> None:
-    dead = subprocess.run([sys.executable, "-c", KILL_AT, point, "--lake", str(lake.path)], capture_output=True)
-    assert dead.returncode == -9, dead.stderr
+    run_killed_at(point, "kafkalake.spark.retention", lake.path)
     expected = list(range(52)) if point == "planned" else [50, 51]
     assert values(lake.path, "old") == expected  # all or nothing, and readers cope with either
     assert run(lake.path) == 0
