@@ -9,7 +9,8 @@ that a reader has the old segments or the new ones, whatever dies:
     4. one commit to `segments` names them in place of the old ones
     5. `cleaning` remembers how far the partition is compacted
 
-Before 4 nothing has happened; after it all has, and what is missing is done by the broker or the next run. The broker reads
+Before 4 nothing has happened; after it all has, and what is missing is done by the broker or the next run: a segment of a
+generation that `cleaning` does not know says that 5 is missing, and the same range is not compacted again. The broker reads
 the new files from its next look at Delta on, and removes the old ones after `file.delete.delay.ms`; while none runs, the next
 run or the next start does.
 """
@@ -30,6 +31,13 @@ from kafkalake.errors import SegmentsChangedError
 from kafkalake.metadata import cleaning, paths
 from kafkalake.metadata.lease import running_brokers
 from kafkalake.metadata.schemas import CleaningRow, SegmentRow, TopicRow
+from kafkalake.spark.cleaned_partitions import (
+    COMPACT_POLICY,
+    CleanedPartition,
+    cleaned_partitions,
+    cleaned_topics,
+    segments_by_partition,
+)
 from kafkalake.spark.job import Done, Job, Run, Step, reached
 from kafkalake.spark.job import main as run_job
 from kafkalake.spark.key_offsets import Output, ProducerEvents, Source, Work, producer_events, rewrite_segments
@@ -40,14 +48,11 @@ from kafkalake.storage.cleaning import CleanableSegment, Compaction, CompactionR
 from kafkalake.storage.files import REAL_FILES
 from kafkalake.storage.generations import SwappedSegment, stale_files
 from kafkalake.storage.segment import SUFFIXES, file_name
-from kafkalake.storage.state import read_state
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-COMPACT = "compact"
-INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
-"""The broker trims its journals itself."""
+COMPACT, REMEMBER = "compact", "remember"
 _RUN_PREFIX = ".compaction-"
 
 
@@ -68,52 +73,22 @@ class CompactionJob(Job):
     summary = "Keep the newest record of each key, in topics whose cleanup.policy says compact."
 
     def plan(self, run: Run) -> Sequence[Step]:
-        now_ms = run.clock.now_ms()
-        topics = [topic for topic in run.topics if _is_compacted(run, topic)]
-        segments = _by_partition(run.store.load_segments()) if topics else {}
-        leaders = {(row.topic_id, row.partition): row for row in run.store.load_partitions()}
         remembered = {row.key: row for row in run.store.load_cleaning()}
         steps = []
-        for topic in topics:
-            rule = _rule(run.topic_configs[topic.topic])
-            for number in range(topic.partitions):
-                key = (topic.topic_id, number)
-                leader, rows = leaders.get(key), segments.get(key, [])
-                if leader is None or not rows:
-                    continue
-                directory = paths.partition_path(run.lake, leader.leader, topic.topic, number)
-                state = read_state(directory)
-                start = max(state.log_start_offset, min(leader.log_start_offset, state.high_watermark))
-                rows = [row for row in rows if row.next_offset > start]
-                known = remembered.get(key, CleaningRow(topic.topic, topic.topic_id, number))
-                decision = decide_compaction(
-                    [_cleanable(row) for row in rows],
-                    rule,
-                    cleaned_offset=known.cleaned_offset,
-                    end_offset=state.last_stable_offset,
-                    now_ms=now_ms,
-                )
-                if decision.why is None:
-                    continue
-                rows = rows[: sum(len(group) for group in decision.groups)]
-                generation = 1 + max([known.generation, *(row.generation for row in rows)])
-                partition = _Partition(topic, directory, run.topic_configs[topic.topic], rows, decision, generation)
-                before = {
-                    "segments": len(rows),
-                    "records": sum(row.records for row in rows),
-                    "bytes": sum(row.bytes for row in rows),
-                    "cleaned_offset": known.cleaned_offset,
-                }
-                steps.append(Step(COMPACT, topic.topic, number, decision.why, before, partition))
+        for log in cleaned_partitions(run, cleaned_topics(run, COMPACT_POLICY)):
+            row = CleaningRow(log.topic.topic, log.topic.topic_id, log.number)
+            step = _step(log, run.topic_configs[log.topic.topic], remembered.get(row.key, row), run.clock.now_ms())
+            steps += [step] if step is not None else []
         return steps
 
     def begin(self, run: Run, steps: Sequence[Step]) -> None:
         """Remove what a job that was killed has left, in every topic that was named."""
-        segments = _by_partition(run.store.load_segments())
+        segments = segments_by_partition(run.store.load_segments())
         running = running_brokers(run.store.load_brokers(), run.clock.now_ms())
+        topics = {topic.topic_id: topic for topic in cleaned_topics(run, COMPACT_POLICY)}
         for row in run.store.load_partitions():
-            topic = next((topic for topic in run.topics if topic.topic_id == row.topic_id), None)
-            if topic is None or not _is_compacted(run, topic):
+            topic = topics.get(row.topic_id)
+            if topic is None:
                 continue
             directory = paths.partition_path(run.lake, row.leader, row.topic, row.partition)
             if directory.is_dir():
@@ -124,6 +99,12 @@ class CompactionJob(Job):
         reached("leftovers removed")
 
     def perform(self, run: Run, step: Step) -> Done:
+        if step.action == REMEMBER:
+            row = replace(step.detail, updated_at_ms=run.clock.now_ms())
+            return Done({"cleaned_offset": row.cleaned_offset}, paths.CLEANING, run.store.update_cleaning([row]))
+        return self._compact(run, step)
+
+    def _compact(self, run: Run, step: Step) -> Done:
         partition: _Partition = step.detail
         spark = run.spark  # its start is not this partition's time
         started = time.monotonic()
@@ -171,14 +152,15 @@ class CompactionJob(Job):
 
     def finish(self, run: Run) -> int:
         names = ("segments", "records", "bytes")
+        compacted = [(step, done) for step, done in run.performed if step.action == COMPACT]
         rows = [
             (step.subject, *(value for name in names for value in (step.before[name], done.after[name])), step.why)
-            for step, done in run.performed
+            for step, done in compacted
         ]
         if rows:
             columns = ["partition", "segments", "now", "records", "now", "bytes", "now", "why"]
             print_table(columns, rows, right=columns[1:7])
-        gone = sum(step.before["records"] - done.after["records"] for step, done in run.performed)
+        gone = sum(step.before["records"] - done.after["records"] for step, done in compacted)
         print(f"{len(rows)} partitions compacted, {gone:,} records removed")
         return 0
 
@@ -188,9 +170,30 @@ def main(arguments: Sequence[str]) -> int:
     return run_job(CompactionJob(), arguments)
 
 
-def _is_compacted(run: Run, topic: TopicRow) -> bool:
-    policies = run.topic_configs[topic.topic].cleanup_policy.split(",")
-    return topic.topic not in INTERNAL_TOPICS and "compact" in [policy.strip() for policy in policies]
+def _step(log: CleanedPartition, config: TopicConfig, said: CleaningRow, now_ms: int) -> Step | None:
+    """What is to be done in a partition, of which `cleaning` says `said`."""
+    rows = [row for row in log.rows if row.next_offset > log.state.log_start_offset]
+    known = _with_committed(said, rows)
+    decision = decide_compaction(
+        [_cleanable(row) for row in rows],
+        _rule(config),
+        cleaned_offset=known.cleaned_offset,
+        end_offset=log.state.last_stable_offset,
+        now_ms=now_ms,
+    )
+    before: dict[str, int] = {"cleaned_offset": said.cleaned_offset}
+    if decision.why is None:
+        why = f"a run that was killed has compacted it up to offset {known.cleaned_offset}"
+        return None if known == said else Step(REMEMBER, log.topic.topic, log.number, why, before, known)
+    rows = rows[: sum(len(group) for group in decision.groups)]
+    generation = 1 + max([known.generation, *(row.generation for row in rows)])
+    partition = _Partition(log.topic, log.directory, config, rows, decision, generation)
+    before |= {
+        "segments": len(rows),
+        "records": sum(row.records for row in rows),
+        "bytes": sum(row.bytes for row in rows),
+    }
+    return Step(COMPACT, log.topic.topic, log.number, decision.why, before, partition)
 
 
 def _rule(config: TopicConfig) -> CompactionRule:
@@ -203,11 +206,13 @@ def _rule(config: TopicConfig) -> CompactionRule:
     )
 
 
-def _by_partition(rows: Iterable[SegmentRow]) -> dict[tuple[str, int], list[SegmentRow]]:
-    found: dict[tuple[str, int], list[SegmentRow]] = {}
-    for row in sorted(rows, key=lambda row: (row.topic_id, row.partition, row.base_offset)):
-        found.setdefault((row.topic_id, row.partition), []).append(row)
-    return found
+def _with_committed(said: CleaningRow, rows: Sequence[SegmentRow]) -> CleaningRow:
+    """What `cleaning` says of a partition, and what a run has committed that was killed before it could say so."""
+    unsaid = [row for row in rows if row.generation > said.generation]
+    if not unsaid:
+        return said
+    cleaned_offset = max(said.cleaned_offset, *(row.next_offset for row in unsaid))
+    return replace(said, cleaned_offset=cleaned_offset, generation=max(row.generation for row in unsaid))
 
 
 def _cleanable(row: SegmentRow) -> CleanableSegment:

@@ -4,10 +4,10 @@ A job is two functions over a `Run`: `plan` says what is to be done and why, as 
 one step (`begin` what is common to all), and must be safe to repeat, because a job may die at any point and is then simply
 run again. The frame does the rest:
 
-    lock        one run of a kind on a lake at a time; the kernel drops the lock with the process
+    lock        one run of a kind on a lake at a time (`job_lock.py`); the kernel drops the lock with the process
     --dry-run   the table of steps, and nothing else
     steps       performed in order; one that fails does not keep the others from being done
-    job_runs    a row a step, and one for the run; written while it works, so that a job that is killed leaves what it did
+    job_runs    a row a step, and one for the run (`job_record.py`); for a run that was killed, the next one writes it
     exit code   0 done, 1 not (one sentence on stderr), 2 wrong usage
 
 `reached` names the points at which tests kill a job.
@@ -17,15 +17,13 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import fcntl
 import os
 import re
 import sys
 import traceback
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -37,6 +35,7 @@ from kafkalake.metadata import paths
 from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.metadata.schemas import TopicRow
 from kafkalake.spark.error_sentence import sentence
+from kafkalake.spark.job_lock import LockHolder, only_one
 from kafkalake.spark.job_record import FAILED, JobRecord
 from kafkalake.spark.options import LAKE_VARIABLE
 from kafkalake.spark.progress import Progress, print_table
@@ -178,8 +177,8 @@ def main(job: Job, arguments: Sequence[str], *, spark: SparkSession | None = Non
         run = Run(lake, parsed, clock or SystemClock(), spark)
         if parsed.dry_run:
             return _show_plan(job, run)
-        with only_one(lake, job.name):
-            return _perform(job, run)
+        with only_one(lake, job.name, run.run_id, run.clock.now_ms()) as killed:
+            return _perform(job, run, killed)
     except KeyboardInterrupt:
         return 130
     except Exception as error:
@@ -204,10 +203,12 @@ def _show_plan(job: Job, run: Run) -> int:
     return 0
 
 
-def _perform(job: Job, run: Run) -> int:
+def _perform(job: Job, run: Run, killed: LockHolder | None) -> int:
     record = JobRecord(run.lake, job.name, run.run_id, run.clock)
     failures: list[str] = []
     with record:
+        if killed is not None:
+            record.killed(killed)
         steps = job.plan(run)
         reached("planned")
         job.begin(run, steps)
@@ -253,24 +254,6 @@ def _is_expected(error: Exception) -> bool:
 
 def _pairs(values: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {value}" for name, value in values.items())
-
-
-@contextmanager
-def only_one(lake: Path, job: str) -> Iterator[None]:
-    """Hold the lock of a job on a lake. Raises `LakeError` while another process holds it."""
-    path = paths.job_lock_path(lake, job)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.seek(0)
-            holder = file.read().strip() or "another process"
-            raise LakeError(f"already running on {lake}: {holder}; let it end, or end it, and run this again") from None
-        file.truncate(0)
-        file.write(f"process {os.getpid()} of {os.uname().nodename}")
-        file.flush()
-        yield
 
 
 def select_topics(topics: Sequence[TopicRow], names: str | None, pattern: str | None) -> list[TopicRow]:

@@ -1,8 +1,9 @@
 """What a job did, as rows of the Delta table `job_runs`: one a step, one with the action `run` for the whole.
 
-Rows are written every few seconds and at the end, also when the job fails, so that thousands of steps are few commits and a
-job that is killed has left nearly all that it did. A step that is done and not recorded is safe: the next run finds nothing
-to do there.
+Rows are written every few seconds and at the end, also when the job fails, so that thousands of steps are few commits. A run
+that is killed has left the rows of its steps but for those of the last seconds; the next run writes that it was killed, and
+when it had begun. A step that is done and not recorded is safe: the next run finds nothing to do there, and what the step
+changed is a version of that table, with its time, in Delta's own history.
 """
 
 from __future__ import annotations
@@ -22,8 +23,10 @@ from kafkalake.spark.error_sentence import sentence
 
 if TYPE_CHECKING:
     from kafkalake.spark.job import Done, Step
+    from kafkalake.spark.job_lock import LockHolder
 
-DONE, FAILED = "done", "failed"
+RUN = "run"
+DONE, FAILED, KILLED = "done", "failed", "killed"
 FLUSH_INTERVAL_MS = 5_000
 _ROWS_MAX = 1_000
 
@@ -52,25 +55,38 @@ class JobRecord:
         """Raises `KafkaStorageError` where the rows cannot be written."""
         summary = dict(self.summary) if error is None else {"error": sentence(error)}
         outcome = FAILED if error is not None or self.failed else DONE
-        self._add("run", None, None, "", outcome, {}, summary, None, None, self._started_ms)
+        self._add(RUN, outcome, self._started_ms, after=summary)
         self.flush()
 
     def step(self, step: Step, done: Done, started_ms: int) -> None:
         """A step was performed, or failed."""
         self._add(
             step.action,
-            step.topic,
-            step.partition,
-            step.why,
             done.outcome,
-            step.before,
-            done.after,
-            done.table,
-            done.version,
             started_ms,
+            topic=step.topic,
+            partition=step.partition,
+            why=step.why,
+            before=step.before,
+            after=done.after,
+            changed_table=done.table,
+            changed_version=done.version,
         )
         if len(self._rows) >= _ROWS_MAX or self._clock.monotonic_ms() - self._flushed_ms >= FLUSH_INTERVAL_MS:
             self.flush()
+
+    def killed(self, holder: LockHolder) -> None:
+        """The run before this one was killed: its row, at once. Raises `KafkaStorageError`."""
+        self._add(
+            RUN,
+            KILLED,
+            holder.started_ms,
+            run_id=holder.run_id,
+            kafkalake_version=holder.kafkalake_version,
+            why=f"{holder.process} ended without a word",
+            after={"found_by": self._run_id},
+        )
+        self.flush()
 
     def flush(self) -> None:
         """Write what there is. Raises `KafkaStorageError`."""
@@ -82,31 +98,26 @@ class JobRecord:
     def _add(
         self,
         action: str,
-        topic: str | None,
-        partition: int | None,
-        why: str,
         outcome: str,
-        before: Mapping[str, Any],
-        after: Mapping[str, Any],
-        table: str | None,
-        version: int | None,
         started_ms: int,
+        *,
+        before: Mapping[str, Any] | None = None,
+        after: Mapping[str, Any] | None = None,
+        **others: Any,
     ) -> None:
+        """others: any columns of `JOB_RUNS_SCHEMA`."""
         self._rows.append(
             {
                 "run_id": self._run_id,
                 "job": self._job,
                 "kafkalake_version": __version__,
                 "action": action,
-                "topic": topic,
-                "partition": partition,
-                "why": why,
                 "outcome": outcome,
-                "before": [(name, str(value)) for name, value in before.items()],
-                "after": [(name, str(value)) for name, value in after.items()],
-                "changed_table": table,
-                "changed_version": version,
+                "why": "",
+                "before": [(name, str(value)) for name, value in (before or {}).items()],
+                "after": [(name, str(value)) for name, value in (after or {}).items()],
                 "started_at": started_ms * 1000,
                 "ended_at": self._clock.now_ms() * 1000,
+                **others,
             }
         )

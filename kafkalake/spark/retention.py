@@ -15,22 +15,26 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from kafkalake.config import TopicConfig
 from kafkalake.metadata import paths
 from kafkalake.metadata.lease import running_brokers
-from kafkalake.metadata.schemas import SegmentKey, SegmentRow, TopicRow
+from kafkalake.metadata.schemas import SegmentRow
+from kafkalake.spark.cleaned_partitions import (
+    DELETE_POLICY,
+    CleanedPartition,
+    cleaned_partitions,
+    cleaned_topics,
+    policies,
+)
 from kafkalake.spark.job import Done, Job, Run, Step, reached
 from kafkalake.spark.job import main as run_job
 from kafkalake.spark.progress import print_table
-from kafkalake.spark.snapshot import log_start
 from kafkalake.storage.retention import GUARDS, PartitionRetention, RetentionRule, SealedRange, decide_retention
-from kafkalake.storage.state import PartitionState, read_state
+from kafkalake.storage.state import read_state
 
-DELETE, KEEP = "delete segments", "keep segments"
-INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
-"""The broker trims its journals itself."""
+DELETE, KEEP, FINISH = "delete segments", "keep segments", "finish"
 
 _BROKER_TIMEOUT_S = 10.0
 _GROUPS_SHOWN = 3
@@ -40,11 +44,13 @@ _GROUPS_SHOWN = 3
 class _Partition:
     """A partition as the decision was made on it, and the decision."""
 
-    topic_id: str
-    leader: int
-    rows: Sequence[SegmentRow]
-    state: PartitionState
+    log: CleanedPartition
     decision: PartitionRetention
+
+    @property
+    def rows_before_start(self) -> list[SegmentRow]:
+        """Of segments that are gone once the log begins where the decision says."""
+        return [row for row in self.log.rows if row.next_offset <= self.decision.log_start_offset]
 
 
 class Retention(Job):
@@ -65,59 +71,46 @@ class Retention(Job):
     def plan(self, run: Run) -> Sequence[Step]:
         now_ms = run.clock.now_ms()
         rules = {topic: _rule(config, run.arguments.guard) for topic, config in run.topic_configs.items()}
-        wanted = [
-            topic for topic in run.topics if topic.topic not in INTERNAL_TOPICS and _has_limit(rules[topic.topic])
-        ]
-        segments = _segments_by_partition(run.store.load_segments()) if wanted else {}
-        leaders = {(row.topic_id, row.partition): row for row in run.store.load_partitions()}
+        wanted = [topic for topic in cleaned_topics(run, DELETE_POLICY) if _has_limit(rules[topic.topic])]
         committed = _committed(run) if wanted else {}
+        self._running = running_brokers(run.store.load_brokers(), now_ms)
         steps: list[Step] = []
-        for topic in wanted:
-            for number in range(topic.partitions):
-                row = leaders.get((topic.topic_id, number))
-                rows = segments.get((topic.topic_id, number), [])
-                if row is None or not rows:
-                    continue
-                state = read_state(paths.partition_path(run.lake, row.leader, topic.topic, number))
-                start = log_start(state, row)
-                decision = decide_retention(
-                    [_range(each) for each in rows],
-                    rules[topic.topic],
-                    committed.get((topic.topic, number), {}),
-                    now_ms=now_ms,
-                    log_start_offset=start,
-                    end_offset=state.high_watermark,
-                    active_bytes=state.active_position,
-                )
-                state = state._replace(log_start_offset=start)
-                partition = _Partition(topic.topic_id, row.leader, rows, state, decision)
-                steps += _steps(topic, number, rules[topic.topic], partition)
+        for log in cleaned_partitions(run, wanted):
+            rule = rules[log.topic.topic]
+            decision = decide_retention(
+                [_range(row) for row in log.rows],
+                rule,
+                committed.get((log.topic.topic, log.number), {}),
+                now_ms=now_ms,
+                log_start_offset=log.state.log_start_offset,
+                end_offset=log.state.high_watermark,
+                active_bytes=log.state.active_position,
+            )
+            steps += _steps(_Partition(log, decision), rule, broker_runs=log.leader in self._running)
         return steps
 
     def begin(self, run: Run, steps: Sequence[Step]) -> None:
-        going = [step for step in steps if step.action == DELETE]
+        going: list[_Partition] = [step.detail for step in steps if step.action != KEEP]
         if not going:
             return
-        starts = {(step.detail.topic_id, step.partition or 0): step.detail.decision.log_start_offset for step in going}
+        starts = {(each.log.topic.topic_id, each.log.number): each.decision.log_start_offset for each in going}
         self._partitions_version = run.store.raise_log_starts(starts)
         reached("log starts raised")
-        keys = [key for step in going for key in _removed_keys(step.detail)]
-        run.store.remove_segments(keys)
+        run.store.remove_segments([row.key for each in going for row in each.rows_before_start])
         reached("segments removed")
-        self._running = running_brokers(run.store.load_brokers(), run.clock.now_ms())
         self._deadline = time.monotonic() + _BROKER_TIMEOUT_S
 
     def perform(self, run: Run, step: Step) -> Done:
         partition: _Partition = step.detail
-        if step.action == KEEP:
-            return Done({"log_start_offset": partition.state.log_start_offset}, outcome="blocked")
         start = partition.decision.log_start_offset
-        left = [row for row in partition.rows if row.next_offset > start]
+        if step.action == KEEP:
+            return Done({"log_start_offset": start}, outcome="blocked")
+        left = [row for row in partition.log.rows if row.next_offset > start]
         after = {
             "log_start_offset": start,
             "sealed_segments": len(left),
             "sealed_bytes": sum(row.bytes for row in left),
-            "broker": self._broker_says(run, step, partition),
+            "broker": self._broker_says(partition),
         }
         return Done(after, paths.PARTITIONS, self._partitions_version)
 
@@ -125,7 +118,7 @@ class Retention(Job):
         rows = []
         for step, done in run.performed:
             decision: PartitionRetention = step.detail.decision
-            removed = (len(decision.segments), decision.bytes) if step.action == DELETE else (0, 0)
+            removed = (0, 0) if step.action == KEEP else (len(decision.segments), decision.bytes)
             rows.append(
                 (step.subject, *removed, step.before["log_start_offset"], done.after["log_start_offset"], step.why)
             )
@@ -135,12 +128,11 @@ class Retention(Job):
         print(f"{sum(row[1] for row in rows)} segments, {sum(row[2] for row in rows):,} bytes removed")
         return 0
 
-    def _broker_says(self, run: Run, step: Step, partition: _Partition) -> str:
+    def _broker_says(self, partition: _Partition) -> str:
         """Wait for a running broker to move its log start; what it did, for `job_runs`."""
-        if partition.leader not in self._running:
+        if partition.log.leader not in self._running:
             return "not running: its next start removes the files"
-        directory = paths.partition_path(run.lake, partition.leader, step.topic or "", step.partition or 0)
-        while read_state(directory).log_start_offset < partition.decision.log_start_offset:
+        while read_state(partition.log.directory).log_start_offset < partition.decision.log_start_offset:
             if time.monotonic() > self._deadline:
                 return "has not moved its log start yet"
             time.sleep(0.05)
@@ -153,27 +145,16 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _rule(config: TopicConfig, guard: str | None) -> RetentionRule:
-    policies = [policy.strip() for policy in config.cleanup_policy.split(",")]
     return RetentionRule(
-        "delete" in policies, config.retention_ms, config.retention_bytes, guard or config.retention_groups_guard
+        DELETE_POLICY in policies(config),
+        config.retention_ms,
+        config.retention_bytes,
+        guard or config.retention_groups_guard,
     )
 
 
 def _has_limit(rule: RetentionRule) -> bool:
     return rule.delete and (rule.retention_ms >= 0 or rule.retention_bytes >= 0)
-
-
-def _segments_by_partition(rows: Sequence[SegmentRow]) -> dict[tuple[str, int], list[SegmentRow]]:
-    """The newest generation of each segment, by topic id and partition, ascending."""
-    newest: dict[tuple[str, int, int], SegmentRow] = {}
-    for row in rows:
-        key = (row.topic_id, row.partition, row.base_offset)
-        if key not in newest or newest[key].generation < row.generation:
-            newest[key] = row
-    found: dict[tuple[str, int], list[SegmentRow]] = {}
-    for (topic_id, partition, _), row in sorted(newest.items()):
-        found.setdefault((topic_id, partition), []).append(row)
-    return found
 
 
 def _range(row: SegmentRow) -> SealedRange:
@@ -191,30 +172,29 @@ def _committed(run: Run) -> dict[tuple[str, int], dict[str, int]]:
     return found
 
 
-def _steps(topic: TopicRow, number: int, rule: RetentionRule, partition: _Partition) -> list[Step]:
-    decision, state, rows = partition.decision, partition.state, partition.rows
-    here = [row for row in rows if row.next_offset > state.log_start_offset]
+def _steps(partition: _Partition, rule: RetentionRule, *, broker_runs: bool) -> list[Step]:
+    """What is to be done in a partition. A broker that runs removes what a killed run has left itself."""
+    log, decision = partition.log, partition.decision
+    here = [row for row in log.rows if row.next_offset > log.state.log_start_offset]
     before = {
-        "log_start_offset": state.log_start_offset,
+        "log_start_offset": log.state.log_start_offset,
         "sealed_segments": len(here),
         "sealed_bytes": sum(row.bytes for row in here),
     }
-    name = f"{topic.topic}-{number}"
+    name = f"{log.topic.topic}-{log.number}"
     steps = []
+
+    def add(action: str, why: str, warning: str | None = None) -> None:
+        steps.append(Step(action, log.topic.topic, log.number, why, before, partition, warning))
+
     if decision.segments:
-        warning = None
-        if decision.unread:
-            warning = (
-                f"{name}: removing records that {_groups(decision.unread, decision.log_start_offset)} not read yet"
-            )
-        steps.append(Step(DELETE, topic.topic, number, _why(decision, rule), before, partition, warning))
+        unread = _groups(decision.unread, decision.log_start_offset) if decision.unread else None
+        add(DELETE, _why(decision, rule), unread and f"{name}: removing records that {unread} not read yet")
+    elif partition.rows_before_start and not broker_runs:
+        add(FINISH, "`segments` has rows of what was removed before")
     if decision.kept_for:
         why = f"retention.groups.guard=block: {_groups(decision.kept_for, None)} not read them yet"
-        # The log starts where the removed ones end, if any are.
-        kept = replace(partition, state=state._replace(log_start_offset=decision.log_start_offset))
-        steps.append(
-            Step(KEEP, topic.topic, number, why, before, kept, f"{name}: keeping {decision.kept_bytes:,} bytes, {why}")
-        )
+        add(KEEP, why, f"{name}: keeping {decision.kept_bytes:,} bytes, {why}")
     return steps
 
 
@@ -235,8 +215,3 @@ def _groups(behind: Mapping[str, int], end: int | None) -> str:
     ]
     more = f" and {len(behind) - _GROUPS_SHOWN} more" if len(behind) > _GROUPS_SHOWN else ""
     return f"group {shown[0]} has" if len(behind) == 1 else f"groups {', '.join(shown)}{more} have"
-
-
-def _removed_keys(partition: _Partition) -> list[SegmentKey]:
-    start = partition.decision.log_start_offset
-    return [row.key for row in partition.rows if row.next_offset <= start]

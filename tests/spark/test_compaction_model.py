@@ -19,6 +19,9 @@ from written_lake import ABORT, COMMIT
 
 from kafkalake.cli.log import problems_of
 from kafkalake.clock import SystemClock
+from kafkalake.metadata import paths
+from kafkalake.metadata.delta import DeltaMetadataStore
+from kafkalake.metadata.job_tables import JobTable
 from kafkalake.record import layout as at
 from kafkalake.spark import compaction
 from kafkalake.spark.options import parse_options
@@ -159,9 +162,18 @@ def test_a_job_that_is_killed_leaves_the_old_or_the_new_and_the_next_finishes(
     assert killed.returncode == -9
     assert topic.stored() == (after if POINTS.index(point) >= POINTS.index("committed") else before)
     assert list(problems_of(lake)) == []
+    committed = DeltaMetadataStore(lake, create=False).load_segments("states")
     compact(lake, "here")
     assert topic.stored() == after
     rows = topic.lake.store.load_segments("states")
+    if POINTS.index(point) >= POINTS.index("committed"):
+        assert rows == committed  # the same range is not compacted again
+    (cleaning,) = topic.lake.store.load_cleaning()
+    assert (cleaning.cleaned_offset, cleaning.generation) == (rows[-1].next_offset, 1)
+    runs = JobTable(lake, paths.JOB_RUNS).rows().to_pylist()
+    assert sorted(row["outcome"] for row in runs if row["action"] == "run") == ["done", "killed"]
+    actions = {"committed": ["remember"], "remembered": []}
+    assert [row["action"] for row in runs if row["action"] != "run"] == actions.get(point, ["compact"])
     current = [SwappedSegment(row.base_offset, row.next_offset, row.generation) for row in rows]
     assert stale_files(os.listdir(directory), current, 0).uncommitted == []
     assert not list(directory.glob(".compaction-*"))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ from written_lake import WrittenLake
 from kafkalake.errors import KafkaStorageError
 from kafkalake.metadata import paths
 from kafkalake.metadata.job_tables import JobTable, exists
-from kafkalake.spark.job import Done, Job, Run, Step, main, only_one
+from kafkalake.spark.job import Done, Job, Run, Step, main
 
 
 class Touch(Job):
@@ -102,9 +104,12 @@ def test_wrong_arguments_are_one_sentence(
         assert capsys.readouterr().err.strip().splitlines()[-1].startswith(message)
 
 
-def test_a_second_run_at_the_same_time_is_told_who_runs(lake: WrittenLake, capsys: pytest.CaptureFixture[str]) -> None:
-    holding = "import sys; from pathlib import Path; from kafkalake.spark.job import only_one\n"
-    holding += "with only_one(Path(sys.argv[1]), 'touch'):\n print('held', flush=True); sys.stdin.read()"
+def test_a_second_run_is_told_who_runs_and_one_after_a_kill_says_so_in_job_runs(
+    lake: WrittenLake, capsys: pytest.CaptureFixture[str]
+) -> None:
+    holding = "import sys; from pathlib import Path; from kafkalake.spark.job_lock import only_one\n"
+    holding += "with only_one(Path(sys.argv[1]), 'touch', 'the killed run', 1_000):\n"
+    holding += " print('held', flush=True); sys.stdin.read()"
     with subprocess.Popen(
         [sys.executable, "-c", holding, str(lake.path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as holder:
@@ -112,10 +117,46 @@ def test_a_second_run_at_the_same_time_is_told_who_runs(lake: WrittenLake, capsy
         assert holder.stdout.readline() == "held\n"
         assert main(Touch(), ["--lake", str(lake.path)]) == 1
         assert f"already running on {lake.path}: process {holder.pid} of " in capsys.readouterr().err
+        assert not exists(lake.path, paths.JOB_RUNS)
         holder.kill()
         holder.wait()
-    with only_one(lake.path, "touch"):
-        pass  # the lock of a killed process is free
+    for _ in range(2):
+        assert main(Touch(), ["--lake", str(lake.path), "--topic", "views"]) == 0
+    *_, killed, first, second = sorted(rows(lake), key=lambda row: (row["action"] == "run", row["outcome"] != "killed"))
+    assert (killed["run_id"], killed["outcome"]) == ("the killed run", "killed")
+    assert f"process {holder.pid} of " in str(killed["why"])
+    assert killed["started_at"] == datetime.fromtimestamp(1, UTC)
+    assert dict(killed["after"])["found_by"] in (first["run_id"], second["run_id"])  # type: ignore[call-overload]
+    assert first["outcome"] == second["outcome"] == "done"  # said once
+
+
+def test_a_run_that_is_killed_has_left_the_rows_of_its_steps(lake: WrittenLake) -> None:
+    """Those of the last seconds may be missing; here none are, for each is written at once."""
+    dying = """
+import os, signal, sys
+from kafkalake.spark import job_record
+from test_job_frame import Touch, main
+
+class Dying(Touch):
+    def perform(self, run, step):
+        if step.topic == "views":
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().perform(run, step)
+
+job_record.FLUSH_INTERVAL_MS = 0
+main(Dying(), ["--lake", sys.argv[1]])
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    dead = subprocess.run([sys.executable, "-c", dying, str(lake.path)], env=environment, capture_output=True)
+    assert dead.returncode == -9, dead.stderr
+    left = rows(lake)
+    assert [(row["topic"], row["outcome"], row["changed_version"]) for row in left] == [
+        ("clicks", "done", 3),
+        ("orders", "done", 3),
+    ]
+    assert main(Touch(), ["--lake", str(lake.path)]) == 0
+    (killed,) = [row for row in rows(lake) if row["outcome"] == "killed"]
+    assert killed["run_id"] == left[0]["run_id"]
 
 
 def test_many_runs_leave_few_files(lake: WrittenLake) -> None:

@@ -131,7 +131,13 @@ def test_a_killed_run_is_simply_run_again(lake: WrittenLake, point: str) -> None
     assert values(lake.path, "old") == expected  # all or nothing, and readers cope with either
     assert run(lake.path) == 0
     assert values(lake.path, "old") == [50, 51]
-    assert DeltaMetadataStore(lake.path, create=False).load_partitions()[0].log_start_offset == 50
+    store = DeltaMetadataStore(lake.path, create=False)
+    assert store.load_partitions()[0].log_start_offset == 50
+    assert store.load_segments("old") == []
+    rows = JobTable(lake.path, paths.JOB_RUNS).rows().to_pylist()
+    assert sorted(row["outcome"] for row in rows if row["action"] == "run") == ["done", "killed"]
+    actions = {"planned": ["delete segments"], "log starts raised": ["finish"]}
+    assert [row["action"] for row in rows if row["action"] != "run"] == actions.get(point, [])
 
 
 def wait_until(true: Callable[[], bool], what: str) -> None:

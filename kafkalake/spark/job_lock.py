@@ -1,0 +1,71 @@
+"""One run of a kind on a lake at a time, and what is known of a run that was killed.
+
+The lock is the kernel's (`flock`), which drops it with the process. The file says who holds it and is emptied when a run ends
+by itself: a lock that is free and names a run is that of a run that was killed, and the next one says so in `job_runs`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO
+
+from kafkalake import __version__
+from kafkalake.errors import LakeError
+from kafkalake.metadata import paths
+
+
+@dataclass(frozen=True, slots=True)
+class LockHolder:
+    """A run of a job, as the lock file names it."""
+
+    run_id: str
+    started_ms: int
+    process: str
+    kafkalake_version: str
+
+
+@contextmanager
+def only_one(lake: Path, job: str, run_id: str, started_ms: int) -> Iterator[LockHolder | None]:
+    """Hold the lock of a job on a lake; the run that held it last, if that was killed.
+
+    Raises `LakeError` while another process holds it.
+    """
+    path = paths.job_lock_path(lake, job)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+") as file:
+        free = True
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            free = False
+        last = _named(file)
+        if not free:
+            holder = last.process if last is not None else "another process"
+            raise LakeError(f"already running on {lake}: {holder}; let it end, or end it, and run this again")
+        own = LockHolder(run_id, started_ms, f"process {os.getpid()} of {os.uname().nodename}", __version__)
+        _write(file, json.dumps(asdict(own)))
+        try:
+            yield last
+        finally:
+            _write(file, "")
+
+
+def _named(file: IO[str]) -> LockHolder | None:
+    """Who the file names; None for nobody, and while it is being written."""
+    file.seek(0)
+    try:
+        return LockHolder(**json.loads(file.read()))
+    except (ValueError, TypeError):
+        return None
+
+
+def _write(file: IO[str], content: str) -> None:
+    file.truncate(0)
+    file.write(content)
+    file.flush()
