@@ -8,11 +8,14 @@ import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from kafka_reference import PROJECT
+from group_offsets import committed, described, produce
+from kafka_reference import PROJECT, Kafkalake, create_topic
 from pyspark.sql import SparkSession
 from written_lake import WrittenLake
 
@@ -159,14 +162,13 @@ def test_merged_records_are_there_once_however_often_a_batch_is_repeated(
 
 
 KILLED = """
-    import os, signal, sys
+    import os, runpy, signal, sys
     from pathlib import Path
     import local_spark
     from kafkalake.spark import job
-    from kafkalake.spark.consume import main
     from kafkalake.spark.exactly_once import merge_into
 
-    lake, output, checkpoint, scratch = sys.argv[1:]
+    lake, output, checkpoint, scratch, *more = sys.argv[1:]
     spark = local_spark.session(master="local[2]", name="killed", of=local_spark.settings(Path(scratch), driver_memory="1g"))
 
     def die(*point):
@@ -184,17 +186,19 @@ KILLED = """
         writer.trigger(availableNow=True).start().awaitTermination()
     else:
         job.at_point = lambda name: die() if name == "written" else None
-        main(["--lake", lake, "--topic", "clicks", "--output", output, "--group", "etl", "--max-offsets", "6"])
+        sys.argv[1:] = more
+        runpy.run_path("jobs/consume.py", run_name="__main__")
 """
 
 
-def killed(directory: Path, *arguments: str) -> None:
+def killed(directory: Path, lake: str, output: str, checkpoint: str, *, arguments: Sequence[str] = ()) -> None:
     """A driver that kills itself with SIGKILL; what it started ends with it, at the latest here."""
     path = f"{PROJECT}:{PROJECT / 'scripts'}:{PROJECT / 'tests'}"
     said = directory / "killed.log"
     with said.open("wb") as log:
         driver = subprocess.Popen(
-            [sys.executable, "-c", textwrap.dedent(KILLED), *arguments, str(directory / "spark")],
+            [sys.executable, "-c", textwrap.dedent(KILLED), lake, output, checkpoint, str(directory / "spark"), *arguments],
+            cwd=PROJECT,
             env={**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": path},
             stdout=log,
             stderr=subprocess.STDOUT,
@@ -228,11 +232,58 @@ def test_a_stream_whose_driver_was_killed_goes_on_from_its_checkpoint(
     assert written(spark, output) == whole(11, 5)
 
 
-def test_a_consuming_job_that_was_killed_goes_on_where_its_output_ends(
-    spark: SparkSession, lake: WrittenLake, tmp_path: Path
+@pytest.mark.parametrize("output_format", ["delta", "parquet"])
+def test_a_consuming_stream_killed_between_output_and_group_repeats_and_loses_nothing(
+    spark: SparkSession, kafkalake_broker: Callable[..., Kafkalake], tmp_path: Path, output_format: str
 ) -> None:
+    broker = kafkalake_broker()
+    create_topic(broker, "clicks", partitions=2)
     output = tmp_path / "out"
-    killed(tmp_path, str(lake.path), str(output), "")
-    assert len(written(spark, output)) == 6
-    assert main(["--lake", str(lake.path), "--topic", "clicks", "--output", str(output), "--group", GROUP]) == 0
-    assert written(spark, output) == whole(10, 5)
+    stream = ["--lake", str(broker.lake), "--topic", "clicks", "--output", str(output), "--group", GROUP, "--stream"]
+    stream += ["--format", output_format, "--max-offsets", "10", "--interval-seconds", "0.1"]
+    stream += ["--value-schema", "user STRING, ms BIGINT", "--columns", "partition,offset,user,ms"]
+
+    def click(partition: int, first: int, count: int) -> None:
+        values = [b'{"user": "u%d", "ms": %d}' % (number, number * 10) for number in range(first, first + count)]
+        produce(broker, "clicks", partition, values)
+
+    def told() -> list[int]:
+        return committed(broker, GROUP, "clicks", 2)
+
+    click(0, 0, 10)
+    click(1, 0, 5)
+    killed(tmp_path, str(broker.lake), str(output), "", arguments=stream)
+    assert max(told()) < 0
+    assert len(written(spark, output, output_format)) == 10
+
+    click(0, 10, 3)
+    failed: list[BaseException] = []
+
+    def click_and_end() -> None:
+        """What comes while it runs is copied too; then SIGTERM ends it in order."""
+        try:
+            wait_until(lambda: told() == [13, 5])
+            click(1, 5, 2)
+            wait_until(lambda: told() == [13, 7])
+        except BaseException as error:
+            failed.append(error)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    watching = threading.Thread(target=click_and_end)
+    watching.start()
+    assert main(stream) == 0
+    watching.join()
+    assert not failed
+    assert described(broker, GROUP) == {("clicks", 0): (13, 0), ("clicks", 1): (7, 0)}
+    rows = spark.read.format(output_format).load(str(output)).select("partition", "offset", "user", "ms")
+    assert dict(rows.dtypes)["ms"] == "bigint"
+    assert sorted(tuple(row) for row in rows.collect()) == [
+        (partition, offset, f"u{offset}", offset * 10) for partition, offset in whole(13, 7)
+    ]
+
+
+def wait_until(holds: Callable[[], bool], timeout_s: float = 60) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

@@ -2,35 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from confluent_kafka import Producer
+from group_offsets import described, produce
 from kafka_reference import Kafkalake, create_topic
 from pyspark.sql import SparkSession
 
 GROUP = "etl"
-
-
-def produce(broker: Kafkalake, topic: str, partition: int, count: int) -> None:
-    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
-    for number in range(count):
-        producer.produce(topic, value=b"%d" % number, partition=partition)
-    assert producer.flush(30) == 0
-
-
-def described(broker: Kafkalake) -> dict[tuple[str, int], tuple[int, int]]:
-    """(offset, lag) by partition, as the command says."""
-    command = [sys.executable, "-m", "kafkalake.cli.main", "groups", "describe", GROUP, "--json"]
-    finished = subprocess.run(
-        [*command, "--bootstrap-server", broker.bootstrap_servers], capture_output=True, text=True, timeout=60
-    )
-    assert finished.returncode == 0, finished.stderr
-    rows = json.loads(finished.stdout)
-    return {(row["topic"], row["partition"]): (row["currentOffset"], row["lag"]) for row in rows}
 
 
 def test_a_stream_is_a_group_among_groups(
@@ -38,8 +17,8 @@ def test_a_stream_is_a_group_among_groups(
 ) -> None:
     broker = kafkalake_broker()
     create_topic(broker, "clicks", partitions=2)
-    produce(broker, "clicks", 0, 30)
-    produce(broker, "clicks", 1, 10)
+    produce(broker, "clicks", 0, [b"x"] * 30)
+    produce(broker, "clicks", 1, [b"x"] * 10)
 
     def stream() -> int:
         """Records read by a run with `Trigger.AvailableNow`."""
@@ -57,15 +36,15 @@ def test_a_stream_is_a_group_among_groups(
         return sorted((row.partition, row.offset) for row in rows)
 
     assert stream() == 40
-    assert described(broker) == {("clicks", 0): (30, 0), ("clicks", 1): (10, 0)}
-    produce(broker, "clicks", 1, 2)
-    assert described(broker) == {("clicks", 0): (30, 0), ("clicks", 1): (10, 2)}
+    assert described(broker, GROUP) == {("clicks", 0): (30, 0), ("clicks", 1): (10, 0)}
+    produce(broker, "clicks", 1, [b"x"] * 2)
+    assert described(broker, GROUP) == {("clicks", 0): (30, 0), ("clicks", 1): (10, 2)}
     assert unread() == [(1, 10), (1, 11)]
     broker.stop()
     assert unread() == [(1, 10), (1, 11)]  # by what was published
     assert stream() == 2  # the group cannot be told
     broker.start()
-    assert described(broker) == {("clicks", 0): (30, 0), ("clicks", 1): (10, 2)}
+    assert described(broker, GROUP) == {("clicks", 0): (30, 0), ("clicks", 1): (10, 2)}
     assert stream() == 0  # nothing is new, and now it can
-    assert described(broker) == {("clicks", 0): (30, 0), ("clicks", 1): (12, 0)}
+    assert described(broker, GROUP) == {("clicks", 0): (30, 0), ("clicks", 1): (12, 0)}
     assert unread() == []
