@@ -14,7 +14,7 @@
     topic_read     the four steps of a read, shared by Spark and `kafkalake.dataset`
     source, stream, filters, tasks   the Python data source; all that knows pyspark
     job, job_record, job_registry, progress, topic_settings   what all jobs share
-    retention, lag (lag_report: pure; next_record, lag_page), maintenance   jobs on a lake
+    retention, lag (lag_report: pure; next_record, lag_page, lag_plot), maintenance   jobs on a lake
     spark_session, consume  a session with sensible settings; copying a topic into a Delta table
 
 Imports of kafkalake: `record`, `storage`, `metadata`, `client`, `errors`. Only `source`, `stream`, `filters`, `tasks`,

@@ -42,7 +42,7 @@ from kafkalake.spark.lag_report import (
     Lag,
     PartitionEdge,
     alerts,
-    duration,
+    catching_up,
     measure,
     position,
 )
@@ -304,7 +304,7 @@ def _print(rows: Sequence[Lag], lines: int) -> None:
                 _number(row.lag_seconds),
                 _number(row.rate_in),
                 _number(row.rate_out),
-                duration(row.catch_up_seconds),
+                catching_up(row),
             )
             for row in ordered
         ],

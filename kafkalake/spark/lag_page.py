@@ -1,14 +1,14 @@
 """The lag report as one HTML file: plots of lag over time, a table a group, nothing fetched from anywhere.
 
-Plots are SVG made by matplotlib, each in a data URI, so that ids inside them cannot meet. The groups that are furthest behind come
-first and get plots; the table below has them all, up to a bound.
+Plots (`lag_plot`) are SVG, each in a data URI, so that ids inside them cannot meet; what their lines are is text beside them. The
+groups that are furthest behind come first and get plots; the table below has them all, up to a bound. Wide things scroll
+sideways by themselves, so that the page fits a telephone; it is dark where the reader's screen is.
 """
 
 from __future__ import annotations
 
 import base64
 import html
-import io
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -20,28 +20,41 @@ import pyarrow.compute as pc
 
 from kafkalake.metadata import paths
 from kafkalake.metadata.job_tables import JobTable, exists
-from kafkalake.spark.lag_report import Alert, Lag, duration
+from kafkalake.spark.lag_plot import LINES_MAX, Line, plot, shown
+from kafkalake.spark.lag_report import Alert, Lag, catching_up, duration
 
 GROUPS_PLOTTED = 20
-LINES_MAX = 8
 ROWS_MAX = 2_000
+ALERTS_SHOWN = 10
+ALERTS_MAX = 1_000
 DAYS = 7
 
 _DAY_MS = 86_400_000
-_COLOURS = ("#0b6e99", "#d1495b", "#66a182", "#edae49", "#7b5ea7", "#8d6a4f", "#3f88c5", "#555555")
 _STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; color: #1b2733; max-width: 72rem; margin: 2rem auto; padding: 0 1rem; }
+:root { color-scheme: light dark; --text: #1b2733; --soft: #5c6b7a; --rule: #e3e8ed; --alert: #fdecee; --behind: #fffaf0; }
+body { font: 15px/1.5 system-ui, sans-serif; color: var(--text); max-width: 72rem; margin: 2rem auto; padding: 0 1rem; }
+h1, h2, p, li { overflow-wrap: anywhere; }
 h1 { font-size: 1.6rem; margin: 0 0 .2rem; } h2 { font-size: 1.15rem; margin: 2.2rem 0 .3rem; }
-p.when, p.more { color: #5c6b7a; margin: .2rem 0 1rem; }
-ul.alerts { background: #fdecee; border-left: 4px solid #d1495b; padding: .7rem 1rem .7rem 2rem; }
-figure { margin: .5rem 0; } figure img { width: 100%; height: auto; }
+h3 { font-size: .95rem; font-weight: 600; margin: .8rem 0 .2rem; }
+p.when, p.more { color: var(--soft); margin: .2rem 0 1rem; }
+.alerts { background: var(--alert); border-left: 4px solid #d1495b; padding: .5rem 1rem; }
+.alerts ul { margin: .2rem 0; padding-left: 1.2rem; } .alerts summary { cursor: pointer; }
+figure { margin: .3rem 0 .8rem; } .wide { overflow-x: auto; } figure img { width: 100%; min-width: 38rem; display: block; }
+figcaption { display: flex; flex-wrap: wrap; gap: .1rem 1.2rem; font-size: .85rem; }
+figcaption span { overflow-wrap: anywhere; }
+figcaption i { display: inline-block; width: 1rem; height: .25rem; margin-right: .4rem; vertical-align: middle; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
-th, td { padding: .25rem .6rem; text-align: right; border-bottom: 1px solid #e3e8ed; white-space: nowrap; }
-th { color: #5c6b7a; font-weight: 600; } .text { text-align: left; } tr.behind td { background: #fffaf0; }
+th, td { padding: .25rem .6rem; text-align: right; border-bottom: 1px solid var(--rule); white-space: nowrap; }
+th { color: var(--soft); font-weight: 600; } th.text, td.text { text-align: left; }
+td.text { white-space: normal; overflow-wrap: anywhere; min-width: 9rem; } tr.behind td { background: var(--behind); }
+@media (prefers-color-scheme: dark) {
+  :root { --text: #e4e9ee; --soft: #9fb0bf; --rule: #33404d; --alert: #43222a; --behind: #2c2a20; }
+  body { background: #161c22; } figure img, figcaption i { filter: invert(.92) hue-rotate(180deg); }
+}
 """
 
-Line = tuple[str, list[datetime], list[float]]
-"""A line of a plot: its name, times (UTC) and values."""
+History = Mapping[tuple[str, str], Line]
+"""The lag over time by group and topic."""
 
 
 def write_page(path: Path, lake: Path, now_ms: int, rows: Sequence[Lag], raised: Sequence[Alert]) -> None:
@@ -51,10 +64,8 @@ def write_page(path: Path, lake: Path, now_ms: int, rows: Sequence[Lag], raised:
     path.write_text(content, encoding="utf-8")
 
 
-def page(
-    lake: Path, now_ms: int, rows: Sequence[Lag], raised: Sequence[Alert], history: Mapping[tuple[str, str], Line]
-) -> str:
-    """The page as text. history: by group and topic, as `_history` makes it."""
+def page(lake: Path, now_ms: int, rows: Sequence[Lag], raised: Sequence[Alert], history: History) -> str:
+    """The page as text."""
     by_group: dict[str, list[Lag]] = defaultdict(list)
     for row in rows:
         by_group[row.group].append(row)
@@ -62,83 +73,68 @@ def page(
     order = sorted(behind, key=lambda group: (-behind[group], group))
     moment = datetime.fromtimestamp(now_ms / 1000, UTC)
     parts = [
-        "<!doctype html><html lang='en'><head><meta charset='utf-8'><title>Lag of consumer groups</title>",
+        "<!doctype html><html lang='en'><head><meta charset='utf-8'>",
+        "<meta name='viewport' content='width=device-width, initial-scale=1'><title>Lag of consumer groups</title>",
         f"<style>{_STYLE}</style></head><body><h1>Lag of consumer groups</h1>",
-        f"<p class='when'>{html.escape(str(lake))}, {moment:%Y-%m-%d %H:%M:%S} UTC: {len(order)} groups, "
-        f"{sum(1 for group in order if behind[group])} behind, by {sum(behind.values()):,} records in all</p>",
+        f"<p class='when'>{html.escape(str(lake))}, {moment:%Y-%m-%d %H:%M:%S} UTC: {_count(len(order), 'group')}, "
+        f"{sum(1 for group in order if behind[group])} behind, by {_count(sum(behind.values()), 'record')} in all</p>",
+        _alerts(raised),
     ]
-    if raised:
-        items = "".join(f"<li>{html.escape(alert.text)}</li>" for alert in raised)
-        parts.append(f"<ul class='alerts'>{items}</ul>")
+    if not order:
+        parts.append("<p>No group has committed offsets in these topics.</p>")
     overview = _overview(order, history)
-    if overview:
-        parts.append(_figure("The groups that are furthest behind", overview))
+    if len(overview) > 1:
+        parts.append(_figure("The groups that are furthest behind: records, UTC", overview))
     for group in order[:GROUPS_PLOTTED]:
         parts.append(f"<h2>{html.escape(group)}</h2>")
-        lines = [(topic, *line[1:]) for (name, topic), line in sorted(history.items()) if name == group]
-        if lines:
-            parts.append(_figure("Lag over time, records", lines))
+        parts.append(
+            _figure("Lag over time: records, UTC", [line for (name, _), line in history.items() if name == group])
+        )
         parts.append(_table(by_group[group][:ROWS_MAX], with_group=False))
+        parts.append(_more_rows(len(by_group[group])))
     rest = [row for group in order[GROUPS_PLOTTED:] for row in by_group[group]]
     if rest:
         parts.append("<h2>All other groups</h2>")
         parts.append(_table(rest[:ROWS_MAX], with_group=True))
-        if len(rest) > ROWS_MAX:
-            parts.append(f"<p class='more'>and {len(rest) - ROWS_MAX:,} more rows in the Delta table lag</p>")
+        parts.append(_more_rows(len(rest)))
     return "".join([*parts, "</body></html>\n"])
 
 
-def plot(title: str, lines: Sequence[Line], *, image_format: str = "svg") -> bytes:
-    """A plot of lag over time, one line each, at most `LINES_MAX` of them: those with the largest last value."""
-    from matplotlib import rc_context
-    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import EngFormatter
-
-    shown = sorted(lines, key=lambda line: (-line[2][-1], line[0]))[:LINES_MAX]
-    with rc_context({"svg.fonttype": "none", "font.family": "sans-serif", "font.size": 9}):
-        figure = Figure(figsize=(9, 2.6), layout="constrained")
-        axes = figure.subplots()
-        for (name, times, values), colour in zip(shown, _COLOURS, strict=False):
-            axes.plot(
-                times,  # type: ignore[arg-type]
-                values,
-                color=colour,
-                label=name,
-                linewidth=1.6,
-                marker="o",
-                markersize=3,
-            )
-        left = len(lines) - len(shown)
-        axes.set_title(title + (f" ({left} more not shown)" if left else ""), loc="left", fontsize=10)
-        axes.set_ylim(bottom=0)
-        axes.yaxis.set_major_formatter(EngFormatter(sep=""))
-        locator = AutoDateLocator(minticks=3, maxticks=8)  # type: ignore[no-untyped-call]
-        axes.xaxis.set_major_locator(locator)
-        axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
-        axes.grid(axis="y", color="#e3e8ed")
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
-        written = io.BytesIO()
-        figure.savefig(
-            written, format=image_format, dpi=110, metadata={"Date": None} if image_format == "svg" else None
-        )
-    return written.getvalue()
+def _alerts(raised: Sequence[Alert]) -> str:
+    if not raised:
+        return ""
+    items = [f"<li>{html.escape(alert.text)}</li>" for alert in raised[:ALERTS_MAX]]
+    text = f"<div class='alerts'><b>{_count(len(raised), 'alert')}</b><ul>{''.join(items[:ALERTS_SHOWN])}</ul>"
+    if len(items) > ALERTS_SHOWN:
+        hidden = f"<p>and {len(raised) - ALERTS_MAX:,} more in job_runs</p>" if len(raised) > ALERTS_MAX else ""
+        text += f"<details><summary>all others</summary><ul>{''.join(items[ALERTS_SHOWN:])}</ul>{hidden}</details>"
+    return text + "</div>"
 
 
 def _figure(title: str, lines: Sequence[Line]) -> str:
-    encoded = base64.b64encode(plot(title, lines)).decode()
-    return f"<figure><img alt='{html.escape(title)}' src='data:image/svg+xml;base64,{encoded}'></figure>"
+    """A plot under its title, and what its lines are; a sentence where there is nothing to draw a line between."""
+    if max((len(line.times) for line in lines), default=0) < 2:
+        return "<p class='more'>Measured once so far: a plot comes with the next run.</p>"
+    drawn = list(shown(lines))
+    encoded = base64.b64encode(plot(drawn)).decode()
+    names = [f"<span><i style='background:{colour}'></i>{html.escape(line.name)}</span>" for line, colour in drawn]
+    if len(lines) > len(drawn):
+        names.append(f"<span>{len(lines) - len(drawn)} more are not drawn</span>")
+    picture = f"<img alt='{html.escape(title)}' src='data:image/svg+xml;base64,{encoded}'>"
+    return (
+        f"<figure><h3>{html.escape(title)}</h3><div class='wide'>{picture}</div>"
+        f"<figcaption>{''.join(names)}</figcaption></figure>"
+    )
 
 
-def _overview(order: Sequence[str], history: Mapping[tuple[str, str], Line]) -> list[Line]:
+def _overview(order: Sequence[str], history: History) -> list[Line]:
     """The lag of each group over all its topics, of the groups that are furthest behind."""
     sums: dict[str, dict[datetime, float]] = defaultdict(lambda: defaultdict(float))
-    for (group, _), (_, times, values) in history.items():
-        for time, value in zip(times, values, strict=True):
+    for (group, _), line in history.items():
+        for time, value in zip(line.times, line.values, strict=True):
             sums[group][time] += value
     ordered = {group: sorted(sums[group].items()) for group in order[:LINES_MAX] if group in sums}
-    return [(group, [at for at, _ in points], [lag for _, lag in points]) for group, points in ordered.items()]
+    return [Line(group, [at for at, _ in points], [lag for _, lag in points]) for group, points in ordered.items()]
 
 
 def _history(lake: Path, now_ms: int) -> dict[tuple[str, str], Line]:
@@ -151,9 +147,9 @@ def _history(lake: Path, now_ms: int) -> dict[tuple[str, str], Line]:
     summed = summed.take(pc.sort_indices(summed, sort_keys=[("measured_at", "ascending")]))
     lines: dict[tuple[str, str], Line] = {}
     for row in summed.to_pylist():
-        _, times, values = lines.setdefault((row["group"], row["topic"]), (row["topic"], [], []))
-        times.append(row["measured_at"])
-        values.append(float(row["lag_sum"]))
+        line = lines.setdefault((row["group"], row["topic"]), Line(row["topic"], [], []))
+        line.times.append(row["measured_at"])
+        line.values.append(float(row["lag_sum"]))
     return lines
 
 
@@ -166,7 +162,7 @@ _COLUMNS: dict[str, Any] = {
     "age of next": lambda row: "" if row.lag_seconds is None else duration(row.lag_seconds),
     "in/s": lambda row: "" if row.rate_in is None else f"{row.rate_in:,.1f}",
     "out/s": lambda row: "" if row.rate_out is None else f"{row.rate_out:,.1f}",
-    "catches up in": lambda row: duration(row.catch_up_seconds),
+    "catches up in": catching_up,
     "lost": lambda row: f"{row.lost:,}" if row.lost else "",
 }
 
@@ -178,7 +174,17 @@ def _table(rows: Sequence[Lag], *, with_group: bool) -> str:
     for row in rows:
         cells = "".join(f"<td{_class(name)}>{html.escape(str(of(row)))}</td>" for name, of in columns.items())
         lines.append(f"<tr{' class=behind' if row.lag else ''}>{cells}</tr>")
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
+    return f"<div class='wide'><table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
+
+
+def _more_rows(rows: int) -> str:
+    if rows <= ROWS_MAX:
+        return ""
+    return f"<p class='more'>and {_count(rows - ROWS_MAX, 'more row')} in the Delta table lag</p>"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}" + ("" if number == 1 else "s")
 
 
 def _class(name: str) -> str:

@@ -222,3 +222,8 @@ def duration(seconds: float | None) -> str:
     if seconds < 36_000:
         return f"{seconds / 60:.0f} min"
     return f"{seconds / 3600:,.1f} h"
+
+
+def catching_up(row: Lag) -> str:
+    """How long a group needs to the end: a `duration`, `never` at these rates, and nothing where no rate is known."""
+    return "" if row.catch_up_seconds is None and row.rate_out is None else duration(row.catch_up_seconds)

@@ -197,7 +197,16 @@ def killed(directory: Path, lake: str, output: str, checkpoint: str, *, argument
     said = directory / "killed.log"
     with said.open("wb") as log:
         driver = subprocess.Popen(
-            [sys.executable, "-c", textwrap.dedent(KILLED), lake, output, checkpoint, str(directory / "spark"), *arguments],
+            [
+                sys.executable,
+                "-c",
+                textwrap.dedent(KILLED),
+                lake,
+                output,
+                checkpoint,
+                str(directory / "spark"),
+                *arguments,
+            ],
             cwd=PROJECT,
             env={**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": path},
             stdout=log,

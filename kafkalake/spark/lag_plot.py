@@ -1,0 +1,83 @@
+"""Lag over time as an SVG picture of lines, and how many points such a picture has.
+
+A picture has no names in it: the page writes them beside it as text, where long ones break, any script has its letters, and
+nothing in a name (`$`, a leading `_`) means something to matplotlib.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+
+LINES_MAX = 8
+POINTS_MAX = 400
+"""Of one line: a lake that is looked at every minute has 10,000 in a week."""
+COLOURS = ("#0b6e99", "#d1495b", "#4f8f6b", "#c98a12", "#7b5ea7", "#8d6a4f", "#3f88c5", "#555555")
+_DOTS_MAX = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of a plot: its name, times (UTC, ascending) and values, as many of them, at least one."""
+
+    name: str
+    times: list[datetime]
+    values: list[float]
+
+
+def thinned(line: Line, points_max: int = POINTS_MAX) -> Line:
+    """At most `points_max` of its points: the largest of each stretch, so that no peak is lost, and the last one.
+
+    >>> thinned(Line("clicks", [1, 2, 3, 4, 5, 6, 7], [0, 9, 0, 0, 4, 5, 1]), 3).values
+    [9, 5, 1]
+    """
+    count = len(line.times)
+    if count <= points_max:
+        return line
+    stretches = points_max - 1
+    bounds = [number * (count - 1) // stretches for number in range(stretches + 1)]
+    kept = [max(range(a, b), key=line.values.__getitem__) for a, b in pairwise(bounds)]
+    kept.append(count - 1)
+    return Line(line.name, [line.times[number] for number in kept], [line.values[number] for number in kept])
+
+
+def shown(lines: Sequence[Line]) -> Iterator[tuple[Line, str]]:
+    """The lines that a plot has room for, those with the largest last values, and their colours."""
+    largest = sorted(lines, key=lambda line: (-line.values[-1], line.name))
+    return zip(largest, COLOURS[:LINES_MAX], strict=False)
+
+
+def plot(lines: Sequence[tuple[Line, str]]) -> bytes:
+    """An SVG picture of lines in their colours; its background is whatever is behind it."""
+    from matplotlib import rc_context
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import EngFormatter, MaxNLocator
+
+    with rc_context({"svg.fonttype": "none", "font.family": "sans-serif", "font.size": 9}):
+        figure = Figure(figsize=(9, 2.4), layout="constrained")
+        axes = figure.subplots()
+        for whole, colour in lines:
+            line = thinned(whole)
+            axes.plot(
+                line.times,  # type: ignore[arg-type]
+                line.values,
+                color=colour,
+                linewidth=1.6,
+                marker="o" if len(line.times) <= _DOTS_MAX else None,
+                markersize=3,
+            )
+        axes.set_ylim(0, max(1.0, *(value for line, _ in lines for value in line.values)) * 1.05)
+        axes.yaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
+        axes.yaxis.set_major_formatter(EngFormatter(sep=""))
+        locator = AutoDateLocator(minticks=3, maxticks=8)  # type: ignore[no-untyped-call]
+        axes.xaxis.set_major_locator(locator)
+        axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
+        axes.grid(axis="y", color="#e3e8ed")
+        axes.spines[["top", "right"]].set_visible(False)
+        written = io.BytesIO()
+        figure.savefig(written, format="svg", transparent=True, metadata={"Date": None})
+    return written.getvalue()
