@@ -9,15 +9,17 @@ from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 from kafkalake.spark import compaction, key_offsets
 from kafkalake.spark.key_offsets import Output, ProducerEvents, Source, Work
 
 
-def install() -> None:
-    """Have the job run here; pass anything but None as its session."""
-    compaction.producer_events = producer_events
-    compaction.rewrite_segments = rewrite_segments
+def install(patch: pytest.MonkeyPatch | None = None) -> None:
+    """Have the job run here, until `patch` is undone; pass anything but None as its session."""
+    patch = patch or pytest.MonkeyPatch()
+    patch.setattr(compaction, "producer_events", producer_events)
+    patch.setattr(compaction, "rewrite_segments", rewrite_segments)
 
 
 def producer_events(spark: Any, sources: Sequence[Source]) -> dict[int, dict[int, ProducerEvents]]:

@@ -65,9 +65,9 @@ class ConfluentTransactions:
     def begin(self) -> None:
         self._producer.begin_transaction()
 
-    def send(self, topic: str, partition: int, value: bytes) -> None:
+    def send(self, topic: str, partition: int, value: bytes, key: bytes | None = None) -> None:
         # Without a callback: a fatal error, as of a fenced producer, is raised by `flush`, an abortable one by what comes next.
-        self._producer.produce(topic, value, partition=partition)
+        self._producer.produce(topic, value, key, partition=partition)
         with self._fencing():
             assert self._producer.flush(TIMEOUT_S) == 0
 

@@ -13,8 +13,6 @@ from kafka_clients import CLIENTS, COMMITTED, UNCOMMITTED, Client, Record
 from kafka_reference import Kafkalake
 from written_lake import ABORT, COMMIT
 
-from kafkalake.spark import compaction
-
 LAST = b"the last record"
 
 
@@ -39,8 +37,7 @@ def gaps(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Written],
     topic.write([(b"k1", b"in the active segment"), (b"end", LAST)])
     cleaned_to = topic.publish()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compaction, "producer_events", local_compaction.producer_events)
-        patch.setattr(compaction, "rewrite_segments", local_compaction.rewrite_segments)
+        local_compaction.install(patch)
         compact(path, "here")
     end = topic.log.log_end_offset
     topic.lake.close()

@@ -50,8 +50,7 @@ compact(sys.argv[2], "here")
 
 @pytest.fixture(autouse=True)
 def _here(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compaction, "producer_events", local_compaction.producer_events)
-    monkeypatch.setattr(compaction, "rewrite_segments", local_compaction.rewrite_segments)
+    local_compaction.install(monkeypatch)
 
 
 _keys = st.one_of(st.sampled_from([b"a", b"b", b"c", b"longer key 4", b""]), st.none())
