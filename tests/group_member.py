@@ -14,6 +14,8 @@ import signal
 import sys
 from typing import Any
 
+import kafka_python_group
+
 SESSION_TIMEOUT_MS = 6_000
 
 
@@ -95,7 +97,7 @@ def kafka_python(
     assigned = None
     try:
         while True:
-            batches = consumer.poll(100, max_records=1)
+            batches = kafka_python_group.poll(consumer, 1)
             now = sorted(each.partition for each in consumer.assignment())
             if now != assigned:
                 assigned = now

@@ -162,13 +162,27 @@ def wait_for(condition: Callable[[], Any], what: Callable[[], Any], timeout_s: f
         time.sleep(0.05)
 
 
+def said(members: Sequence[Any]) -> list[Any]:
+    """What each of them said last, and its exit code where it has ended."""
+    return [(each.events[-5:], each.process.poll(), *each.others) for each in members]
+
+
+def check_alive(members: Sequence[Any]) -> None:
+    """Fails where one of them has ended."""
+    ended = [each for each in members if each.process.poll() is not None]
+    for each in ended:
+        each.finish()  # so that its last words are known
+    assert not ended, said(members)
+
+
 def wait_until_shared(members: Sequence[Any], partitions: int = PARTITIONS) -> None:
     """Until each partition is read by one of `members`, and each of them reads as many as the others, or one more."""
 
     def shared() -> bool:
+        check_alive(members)
         shares = [each.assigned for each in members]
         return sorted(index for share in shares for index in share) == list(range(partitions)) and all(
             partitions // len(members) <= len(share) <= -(-partitions // len(members)) for share in shares
         )
 
-    wait_for(shared, lambda: [(each.events[-5:], each.process.poll(), *each.others) for each in members])
+    wait_for(shared, lambda: said(members))

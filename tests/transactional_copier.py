@@ -3,8 +3,8 @@
 {"client", "servers", "group", "input", "output", "transactional_id", "seed", "abort_rate", "protocol"}. Reads the topic `input` as
 a member of `group`, writes each value as `copied:VALUE` to the same partition of `output`, and commits the offsets in the same
 transaction (KIP-98, KIP-447). Some transactions are aborted on purpose, then it goes back to what is committed. Prints a JSON line
-per event: {"assigned": [partitions]}, {"copied": n}, {"aborted": why}. Ends in order at SIGTERM, with code 3 when it cannot go on
-(fenced).
+per event: {"assigned": [partitions]}, {"copied": n}, {"aborted": why}. Ends in order at SIGTERM; when it cannot go on (fenced),
+with {"ended": why} and code 3.
 """
 
 from __future__ import annotations
@@ -14,7 +14,10 @@ import json
 import random
 import signal
 import sys
+import traceback
 from typing import Any
+
+import kafka_python_group
 
 SESSION_TIMEOUT_MS = 6_000
 TRANSACTION_TIMEOUT_MS = 10_000
@@ -193,7 +196,7 @@ def kafka_python(options: dict[str, Any]) -> None:
     assigned = None
     try:
         while True:
-            batches = consumer.poll(100, max_records=RECORDS_PER_TRANSACTION)
+            batches = kafka_python_group.poll(consumer, RECORDS_PER_TRANSACTION)
             if consumer.assignment() != assigned:
                 assigned = set(consumer.assignment())
                 say(assigned=sorted(each.partition for each in assigned))
@@ -272,14 +275,8 @@ def aio(options: dict[str, Any]) -> None:
 
 
 def confluent(options: dict[str, Any]) -> None:
-    """librdkafka; says why it ends where it cannot go on."""
-    import confluent_kafka
-
-    try:
-        ConfluentCopier(options).run()
-    except (confluent_kafka.KafkaException, SystemError) as error:
-        say(ended=str(error))
-        sys.exit(CANNOT_GO_ON)
+    """librdkafka."""
+    ConfluentCopier(options).run()
 
 
 RUN = {"confluent-kafka": confluent, "kafka-python": kafka_python, "aiokafka": aio}
@@ -287,4 +284,11 @@ RUN = {"confluent-kafka": confluent, "kafka-python": kafka_python, "aiokafka": a
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, end)
     given = json.loads(sys.argv[1])
-    RUN[given["client"]](given)
+    try:
+        RUN[given["client"]](given)
+    except Ended:
+        pass  # before it had begun
+    except Exception as error:
+        traceback.print_exc()
+        say(ended=repr(error))
+        sys.exit(CANNOT_GO_ON)

@@ -10,7 +10,7 @@ import confluent_kafka
 import pytest
 from benchmarks import kafka_tools
 from exactly_once import Copier, check_exactly_once, read_committed
-from group_processes import QUICK_JVM, Speaker, wait_for, wait_until_shared
+from group_processes import QUICK_JVM, Speaker, check_alive, said, wait_for, wait_until_shared
 from kafka_clients import CLIENTS, COMMITTED, UNCOMMITTED, create_topic
 from transactional_clients import TIMEOUT_S, TRANSACTIONAL_CLIENTS, ConfluentTransactions, Fenced, TransactionalProducer
 
@@ -158,8 +158,7 @@ def test_offsets_are_committed_and_aborted_with_the_records(
     [
         ("confluent-kafka", "classic"),
         ("confluent-kafka", "consumer"),
-        # One of two kafka-python members sometimes stops joining on a busy machine; why is not known yet.
-        pytest.param("kafka-python", "classic", marks=pytest.mark.flaky(reruns=3)),
+        ("kafka-python", "classic"),
         ("aiokafka", "classic"),
     ],
 )
@@ -184,13 +183,18 @@ def test_members_of_a_group_copy_each_record_once(
         )
         for number in range(2)
     ]
+
+    def copied() -> bool:
+        check_alive(copiers)
+        return sum(each.copied for each in copiers) >= 2_000
+
     try:
         wait_until_shared(copiers, 4)
         producer = confluent_kafka.Producer({"bootstrap.servers": servers})
         for number in range(2_000):
             producer.produce(topic, b"%d" % (number // 4), partition=number % 4)
         assert producer.flush(TIMEOUT_S) == 0
-        wait_for(lambda: sum(each.copied for each in copiers) >= 2_000, lambda: [each.events[-3:] for each in copiers])
+        wait_for(copied, lambda: said(copiers))
     finally:
         for each in copiers:
             each.kill()
