@@ -40,13 +40,20 @@ ASSIGNORS = {
 
 
 class Speaker:
-    """A process that says a JSON object a line: `events`. `others` are its last lines that are none, of stderr too."""
+    """A process that says a JSON object a line: `events`. `others` are its last lines that are none, of stderr too.
+
+    `tell` gives it a line.
+    """
 
     def __init__(self, command: Sequence[str]) -> None:
         self.events: list[dict[str, Any]] = []
         self.others: deque[str] = deque(maxlen=20)
         self.process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, preexec_fn=die_with_parent
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            preexec_fn=die_with_parent,
         )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -59,6 +66,11 @@ class Speaker:
                     self.events.append(json.loads(line))
                 else:
                     self.others.append(line.decode(errors="replace").rstrip())
+
+    def tell(self, line: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(line.encode() + b"\n")
+        self.process.stdin.flush()
 
     def finish(self, timeout_s: float = TIMEOUT_S) -> int:
         """Wait until it has ended by itself and everything it said was read; its exit code."""

@@ -6,16 +6,16 @@ import os
 import signal
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import confluent_kafka
 import pytest
+from cleaning_clients import ONCE_EVERY, key_of, newest_offsets, value_of
+from cleaning_load import Load
 from compacted_lake import CompactedTopic, compact
 from compaction_model import compacted
+from group_processes import wait_for
 from kafka_clients import Confluent, create_topic
 from kafka_reference import Kafkalake
 
@@ -27,8 +27,6 @@ from kafkalake.spark.job import main
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-KEYS = 40
 
 
 def test_spark_keeps_the_newest_of_each_key(
@@ -54,117 +52,56 @@ def test_spark_keeps_the_newest_of_each_key(
     topic.lake.close()
 
 
-class Load:
-    """A producer and a consumer at full speed on threads of their own; what goes wrong is in `errors`."""
-
-    def __init__(self, broker: Kafkalake) -> None:
-        self.written: dict[bytes, bytes] = {}
-        self.seen: dict[bytes, bytes] = {}
-        self.errors: list[str] = []
-        self.stop_writing = threading.Event()
-        self.stop_reading = threading.Event()
-        self.position = 0
-        self._servers = broker.bootstrap_servers
-        self._threads = [threading.Thread(target=self._write), threading.Thread(target=self._read)]
-
-    def __enter__(self) -> Load:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop_writing.set()
-        self.stop_reading.set()
-        for thread in self._threads:
-            thread.join(60)
-
-    def drain(self) -> None:
-        """End the writing, and wait until the consumer has all."""
-        self.stop_writing.set()
-        self._threads[0].join(60)
-        end = Confluent().bounds(self._servers, "states", 0)[1]
-        deadline = time.monotonic() + 60
-        while self.position < end and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert self.position == end
-
-    def _write(self) -> None:
-        producer = confluent_kafka.Producer(
-            {"bootstrap.servers": self._servers, "enable.idempotence": True, "linger.ms": 2}
-        )
-
-        def report(error: Any, message: Any) -> None:
-            if error:
-                self.errors.append(str(error))
-
-        number = 0
-        while not self.stop_writing.is_set():
-            key, value = b"k%d" % (number * 7 % KEYS), b"%d" % number + bytes(100)
-            producer.produce("states", value, key, on_delivery=report)
-            self.written[key] = value
-            number += 1
-            if number % 200 == 0:
-                producer.poll(0)
-                self.stop_writing.wait(0.05)
-        assert producer.flush(60) == 0
-
-    def _read(self) -> None:
-        consumer = Confluent()._consumer(self._servers)
-        consumer.assign([confluent_kafka.TopicPartition("states", 0, 0)])
-        while not self.stop_reading.is_set():
-            for message in consumer.consume(1_000, 0.2):
-                if message.error() or message.offset() < self.position:
-                    self.errors.append(str(message.error() or f"{message.offset()} after {self.position}"))
-                self.position = message.offset() + 1
-                self.seen[message.key()] = message.value()
-        consumer.close()
-
-
 def test_beside_a_broker_whose_clients_write_and_read_at_full_speed(
     kafkalake_broker: Callable[..., Kafkalake], spark: SparkSession
 ) -> None:
     broker = kafkalake_broker()
     config = {
         "cleanup.policy": "compact",
-        "segment.bytes": "400000",
+        "segment.bytes": "4000000",
         "min.cleanable.dirty.ratio": "0.01",
         "file.delete.delay.ms": "500",
     }
     create_topic(broker.bootstrap_servers, "states", config=config)
     store = DeltaMetadataStore(broker.lake)
-    with Load(broker) as load:
-        for round_number in range(1, 3):
-            wait_for_segments(store, len(store.load_segments("states")) + 4)
-            assert main(CompactionJob(), ["--lake", str(broker.lake)], spark=spark) == 0
-            assert max(row.generation for row in store.load_segments("states")) == round_number
+
+    def compact_again(generation: int) -> None:
+        assert main(CompactionJob(), ["--lake", str(broker.lake)], spark=spark) == 0
+        assert max(row.generation for row in store.load_segments("states")) == generation
+
+    with Load(broker.bootstrap_servers, "states", records_max=800_000, compacted=True) as load:
+        load.wait_until(lambda: len(store.load_segments("states")) >= 3)
+        before = load.written
+        load.read_again()  # what the job is about to replace
+        compact_again(1)
+        assert load.written > before + 1_000  # they went on meanwhile
+        load.wait_until(lambda: [offset for offset, _, _ in read(broker, 2)] == [0, ONCE_EVERY])
+        load.read_again()  # what it has left
         load.drain()
-        assert load.errors == []
-        assert load.seen == load.written
-    wait_for(lambda: Confluent().read(broker.bootstrap_servers, "states", 0, 0, 1)[0].offset > 0)
+    end = load.written
+    compact_again(2)
+    cleaned_to = store.load_cleaning()[0].cleaned_offset
+    assert 0 < load.passed_to <= cleaned_to < end
+    left = [*newest_offsets(cleaned_to), *range(cleaned_to, end)]
+    expected = [(offset, key_of(offset), value_of(offset)) for offset in left]
+    wait_for(lambda: read(broker, len(left)) == expected, lambda: read(broker, 5))
     rows = spark.read.format("kafkalake").option("lake", str(broker.lake)).load("states").collect()
-    arrow = sorted((row["offset"], bytes(row["key"]), bytes(row["value"])) for row in rows)
-    read = Confluent().read(broker.bootstrap_servers, "states", 0, 0, len(arrow))
-    assert [(record.offset, record.key, record.value) for record in read] == arrow
-    assert {key: value for _, key, value in arrow} == load.written
+    assert sorted((row["offset"], bytes(row["key"]), bytes(row["value"])) for row in rows) == expected
     directory = broker.lake / "logs" / "0" / "states-0"
     named = {Path(row.path).name for row in store.load_segments("states")}
-    wait_for(lambda: len({path.name for path in directory.glob("*.arrow")} - named) <= 1)
+    wait_for(
+        lambda: len({path.name for path in directory.glob("*.arrow")} - named) <= 1, lambda: sorted(directory.iterdir())
+    )
     assert list(problems_of(broker.lake)) == []
     broker.kill()
     broker.start()
-    again = Confluent().read(broker.bootstrap_servers, "states", 0, 0, len(arrow))
-    assert [(record.offset, record.key, record.value) for record in again] == arrow
+    assert read(broker, len(left)) == expected
 
 
-def wait_for_segments(store: DeltaMetadataStore, count: int) -> None:
-    wait_for(lambda: len(store.load_segments("states")) >= count)
-
-
-def wait_for(condition: Callable[[], bool], timeout_s: float = 60) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come true in time"
-        time.sleep(0.05)
+def read(broker: Kafkalake, count: int) -> list[tuple[int, bytes | None, bytes | None]]:
+    """The first records that a client gets."""
+    records = Confluent().read(broker.bootstrap_servers, "states", 0, 0, count)
+    return [(record.offset, record.key, record.value) for record in records]
 
 
 def test_a_driver_that_is_killed_while_its_tasks_write(tmp_path: Path, spark: SparkSession) -> None:
@@ -177,7 +114,11 @@ def test_a_driver_that_is_killed_while_its_tasks_write(tmp_path: Path, spark: Sp
     script = Path(__file__).parents[2] / "jobs" / "compaction.py"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     job = subprocess.Popen([sys.executable, str(script), "--lake", str(topic.lake.path)], env=environment)
-    wait_for(lambda: any(directory.glob(".compaction-*/*/*.arrow")) or job.poll() is not None, 150)
+    wait_for(
+        lambda: any(directory.glob(".compaction-*/*/*.arrow")) or job.poll() is not None,
+        lambda: sorted(directory.iterdir()),
+        150,
+    )
     assert job.poll() is None, "it ended before it could be killed"
     job.send_signal(signal.SIGKILL)
     job.wait(30)

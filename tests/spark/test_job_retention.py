@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from cleaning_clients import value_of
+from cleaning_load import Load
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from group_processes import wait_for
 from kafka_reference import Kafkalake
 from killed_job import run_killed_at
 from written_lake import WrittenLake
@@ -140,13 +142,6 @@ def test_a_killed_run_is_simply_run_again(lake: WrittenLake, point: str) -> None
     assert [row["action"] for row in rows if row["action"] != "run"] == actions.get(point, [])
 
 
-def wait_until(true: Callable[[], bool], what: str) -> None:
-    end = time.monotonic() + DEADLINE_S
-    while not true():
-        assert time.monotonic() < end, f"not within {DEADLINE_S} s: {what}"
-        time.sleep(0.05)
-
-
 def produce(broker: Kafkalake, topic: str, first: int, count: int, **settings: int) -> None:
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "enable.idempotence": True})
     for number in range(first, first + count):
@@ -171,56 +166,40 @@ def first_offset(broker: Kafkalake, topic: str) -> int:
         consumer.close()
 
 
-def test_retention_while_producers_write_and_consumers_read(
+def test_beside_a_broker_whose_clients_write_and_read_at_full_speed(
     kafkalake_broker: Callable[..., Kafkalake], tmp_path: Path, topic: str
 ) -> None:
-    settings = {"log.segment.bytes": "20000", "log.segment.delete.delay.ms": "500", "log.retention.bytes": "60000"}
+    settings = {"log.segment.bytes": "1000000", "log.segment.delete.delay.ms": "500", "log.retention.bytes": "3000000"}
     broker = kafkalake_broker(settings=settings)
     create(broker, topic)
     lake = tmp_path / "lake"
     directory = paths.partition_path(lake, 0, topic, 0)
-    stop = threading.Event()
-    seen: list[tuple[int, int]] = []
-    failed: list[str] = []
-
-    def consume() -> None:
-        consumer = Consumer(
-            {"bootstrap.servers": broker.bootstrap_servers, "group.id": "tail", "auto.offset.reset": "earliest"}
-        )
-        consumer.assign([TopicPartition(topic, 0, 0)])
-        while not stop.is_set() or (seen and seen[-1][1] < 5_999):
-            message = consumer.poll(0.2)
-            if message is not None and message.error():
-                failed.append(str(message.error()))
-            elif message is not None:
-                seen.append((message.offset(), int(message.value() or b"")))
-        consumer.close()
-
-    reader = threading.Thread(target=consume)
-    reader.start()
-    removed = []
-    for start in range(0, 6_000, 1_500):
-        produce(broker, topic, start, 1_500)
-        assert run(lake) == 0  # settings of the broker's command line count
-        removed.append(read_state(directory).log_start_offset)
-    stop.set()
-    reader.join(DEADLINE_S)
-    assert not reader.is_alive()
-    assert not failed
-    # Every record that the consumer got is the one of its offset, in order; the last ones are all there.
-    assert all(offset == value for offset, value in seen)
-    assert [offset for offset, _ in seen] == sorted({offset for offset, _ in seen})
-    assert seen[-1][0] == 5_999
-    assert removed == sorted(removed)
-    assert removed[-1] > 0  # the running broker has moved its log start
+    store = DeltaMetadataStore(lake, create=False)
+    removed = [0]
+    with Load(broker.bootstrap_servers, topic, records_max=4_000_000, compacted=False) as load:
+        for _ in range(3):
+            load.wait_until(lambda: any(row.base_offset > removed[-1] + 100_000 for row in store.load_segments(topic)))
+            load.read_again()
+            assert run(lake) == 0  # settings of the broker's command line count
+            removed.append(read_state(directory).log_start_offset)
+        load.drain()
+    end = load.written
+    assert removed == sorted(set(removed))  # the running broker has moved its log start each time
+    assert load.passed_to <= removed[-1] < end
     assert first_offset(broker, topic) == removed[-1]
-    assert values(lake, topic) == list(range(removed[-1], 6_000))
-    wait_until(
+
+    def stored() -> list[tuple[int, bytes]]:
+        table = topic_dataset(str(lake), topic).to_table(columns=["offset", "value"])
+        return list(zip(table.column("offset").to_pylist(), table.column("value").to_pylist(), strict=True))
+
+    left = [(offset, value_of(offset)) for offset in range(removed[-1], end)]
+    assert stored() == left
+    wait_for(
         lambda: min(int(path.name[:20]) for path in directory.glob("*.arrow")) == removed[-1],
-        "files of removed segments are unlinked",
+        lambda: sorted(directory.iterdir()),
     )
     broker.kill()
-    assert values(lake, topic) == list(range(removed[-1], 6_000))
+    assert stored() == left
     broker.start()
     assert first_offset(broker, topic) == removed[-1]
 
