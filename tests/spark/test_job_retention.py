@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -11,8 +12,8 @@ import pytest
 from cleaning_clients import value_of
 from cleaning_load import Load
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
-from group_processes import wait_for
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
+from group_processes import Speaker, wait_for
 from kafka_reference import Kafkalake
 from killed_job import run_killed_at
 from written_lake import WrittenLake
@@ -28,6 +29,7 @@ from kafkalake.spark.retention import Retention
 from kafkalake.storage.state import read_state
 
 DEADLINE_S = 30
+CONSUMER = Path(__file__).parents[1] / "obedient_consumer.py"
 
 
 @pytest.fixture
@@ -142,11 +144,11 @@ def test_a_killed_run_is_simply_run_again(lake: WrittenLake, point: str) -> None
     assert [row["action"] for row in rows if row["action"] != "run"] == actions.get(point, [])
 
 
-def produce(broker: Kafkalake, topic: str, first: int, count: int, **settings: int) -> None:
+def produce(broker: Kafkalake, topic: str, first: int, count: int, batch: int = 100) -> None:
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "enable.idempotence": True})
     for number in range(first, first + count):
-        producer.produce(topic, b"%d" % number, partition=0, **settings)
-        if number % 100 == 99:
+        producer.produce(topic, b"%d" % number, partition=0)
+        if number % batch == batch - 1:
             producer.flush(DEADLINE_S)
     assert producer.flush(DEADLINE_S) == 0
 
@@ -222,3 +224,73 @@ def test_what_retention_says_while_the_broker_is_down_its_next_start_does(
     assert min(row.base_offset for row in rows) == first
     produce(broker, topic, 3_000, 10)
     assert values(lake, topic) == list(range(first, 3_010))
+
+
+def test_a_live_group_that_reads_slowly_keeps_what_it_needs_or_is_warned_of(
+    kafkalake_broker: Callable[..., Kafkalake], tmp_path: Path, topic: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broker = kafkalake_broker(settings={"metadata.publish.interval.ms": "100"})
+    lake = tmp_path / "lake"
+    store = DeltaMetadataStore(lake)
+    create(broker, topic, **{"segment.bytes": "2000", "retention.ms": "1", "retention.groups.guard": "block"})
+    group = Speaker([sys.executable, str(CONSUMER), broker.bootstrap_servers, "slow", topic])
+
+    def got() -> list[int]:
+        return [event["value"] for event in group.events]
+
+    def read_up_to(value: int, count: int) -> None:
+        """Until the group has read it, and Delta knows."""
+        group.tell(str(count))
+        wait_for(
+            lambda: [row.offset for row in store.load_group_offsets().rows if row.group == "slow"] == [value + 1],
+            lambda: (got()[-3:], *group.others),
+        )
+        assert got()[-1] == value
+
+    def sealed_ends() -> list[int]:
+        return [row.next_offset for row in store.load_segments(topic)]
+
+    def write(first: int) -> None:
+        produce(broker, topic, first, 100, batch=10)
+        active = read_state(paths.partition_path(lake, 0, topic, 0)).active_base_offset
+        wait_for(lambda: sealed_ends()[-1:] == [active], sealed_ends)
+
+    try:
+        write(0)
+        read_up_to(24, 25)
+        kept_from = max(end for end in sealed_ends() if end <= 25)
+        assert run(lake) == 0
+        assert "group 'slow' (at 25) has not read them yet" in capsys.readouterr().err
+        assert first_offset(broker, topic) == kept_from > 0
+        read_up_to(99, 75)
+        assert got() == list(range(100))
+
+        last_end = sealed_ends()[-1]
+        assert run(lake) == 0  # it has caught up
+        assert "slow" not in capsys.readouterr().err
+        assert first_offset(broker, topic) == last_end > kept_from
+
+        write(100)
+        read_up_to(109, 10)
+        last_end = sealed_ends()[-1]
+        set_guard(broker, topic, "warn")
+        assert run(lake) == 0
+        warning = f"removing records that group 'slow' (at 110, {last_end - 110} records) has not read yet"
+        assert warning in capsys.readouterr().err
+        assert first_offset(broker, topic) == last_end > 110
+        group.tell("1000")
+        wait_for(lambda: got()[-1] == 199, lambda: (got()[-3:], *group.others))
+        lost = set(range(200)) - set(got())
+        assert got() == sorted(set(got()))
+        assert lost and lost <= set(range(110, last_end))  # a batch may have been on its way to it
+    finally:
+        group.kill()
+
+
+def set_guard(broker: Kafkalake, topic: str, guard: str) -> None:
+    entry = ConfigEntry("retention.groups.guard", guard, incremental_operation=AlterConfigOpType.SET)
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    (done,) = admin.incremental_alter_configs(
+        [ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])]
+    ).values()
+    done.result(DEADLINE_S)
