@@ -15,7 +15,7 @@ from compacted_lake import DAY_MS, CompactedTopic, compact
 from compaction_model import compacted
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from written_lake import ABORT, COMMIT
+from topic_operations import Operation, act, operations
 
 from kafkalake.cli.log import problems_of
 from kafkalake.clock import SystemClock
@@ -53,33 +53,9 @@ def _here(monkeypatch: pytest.MonkeyPatch) -> None:
     local_compaction.install(monkeypatch)
 
 
-_keys = st.one_of(st.sampled_from([b"a", b"b", b"c", b"longer key 4", b""]), st.none())
-_pairs = st.lists(st.tuples(_keys, st.sampled_from([b"1", b"22", None])), min_size=1, max_size=4)
-_operations = st.one_of(
-    st.tuples(st.just("write"), st.sampled_from([-1, 1, 2]), _pairs),
-    st.tuples(st.just("transaction"), st.sampled_from([1, 2]), _pairs),
-    st.tuples(st.just("end"), st.sampled_from([1, 2]), st.sampled_from([ABORT, COMMIT])),
-    st.tuples(st.just("seal"), st.none(), st.none()),
-)
-
-
-def act(topic: CompactedTopic, operations: list[tuple[str, int, object]]) -> None:
-    for what, producer, detail in operations:
-        if what == "seal":
-            topic.seal()
-        elif what == "end":
-            if topic.is_open(producer):
-                topic.end(producer, detail)
-        else:
-            inside = what == "transaction" or topic.is_open(producer)
-            topic.write(detail, producer, transactional=inside)
-
-
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(first=st.lists(_operations, min_size=1, max_size=25), then=st.lists(_operations, max_size=15))
-def test_what_is_left_is_what_the_rules_keep(
-    first: list[tuple[str, int, object]], then: list[tuple[str, int, object]]
-) -> None:
+@given(first=st.lists(operations, min_size=1, max_size=25), then=st.lists(operations, max_size=15))
+def test_what_is_left_is_what_the_rules_keep(first: list[Operation], then: list[Operation]) -> None:
     with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as directory:
         topic = CompactedTopic(Path(directory) / "lake", **{"segment.bytes": "6000"})
         act(topic, first)
