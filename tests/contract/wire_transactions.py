@@ -88,9 +88,10 @@ class TransactionalClient:
                 v3_and_below_producer_epoch=self.epoch,
                 v3_and_below_topics=[{"name": topic, "partitions": list(partitions)}],
             ),
-            lambda answer: max(_codes(answer.results_by_topic_v3_and_below)),
+            lambda answer: max(_codes(answer.results_by_topic_v3_and_below).values()),
         )
-        return _codes(answer.results_by_topic_v3_and_below)
+        errors = _codes(answer.results_by_topic_v3_and_below)
+        return [errors[index] for index in partitions]
 
     def produce(self, topic: str, values: Sequence[bytes], *, partition: int = 0, version: int | None = None) -> int:
         """One transactional batch."""
@@ -187,8 +188,10 @@ class TransactionalClient:
         }
 
 
-def _codes(topics: Any) -> list[int]:
-    return [code(each.partition_error_code) for topic in topics for each in topic.results_by_partition]
+def _codes(topics: Any) -> dict[int, int]:
+    """Partition -> error of the one topic. Apache Kafka answers in an order that differs from one JVM to the next."""
+    (topic,) = topics
+    return {each.partition_index: code(each.partition_error_code) for each in topic.results_by_partition}
 
 
 def end_offsets(client: WireClient, topic: str, partitions: int, *, read_committed: bool) -> list[int]:
