@@ -8,15 +8,18 @@ import re
 import signal
 import subprocess
 import sys
-import textwrap
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pyspark
 import pytest
+from compacted_lake import CompactedTopic
+from compaction_model import compacted
 from kafka_reference import PROJECT, die_with_parent
 from written_lake import WrittenLake
+
+from kafkalake.cli.log import problems_of
 
 START_TIMEOUT_S = 90
 CLASSES = "org.apache.spark.deploy"
@@ -82,37 +85,68 @@ def lake(tmp_path: Path) -> Iterator[WrittenLake]:
     lake.close()
 
 
-def test_a_stream_runs_on_a_standalone_cluster(lake: WrittenLake, tmp_path: Path) -> None:
-    script = """
-        import os, sys
-        from pathlib import Path
-        import local_spark
+SCRIPT = """
+import os, signal, sys
+from pathlib import Path
+import local_spark
+from compacted_lake import compact
+from kafkalake.spark import key_offsets
 
-        lake, scratch, master = sys.argv[1:]
-        of = local_spark.settings(Path(scratch), driver_memory="1g") | {"spark.executor.memory": "600m"}
-        spark = local_spark.session(master=master, name="cluster", of=of)
-        reader = spark.readStream.format("kafkalake").option("lake", lake).option("startingOffsets", "earliest")
-        rows = []
+lake, scratch, master = sys.argv[1:]
+of = local_spark.settings(Path(scratch), driver_memory="1g") | {"spark.executor.memory": "600m"}
+spark = local_spark.session(master=master, name="cluster", of=of)
+reader = spark.readStream.format("kafkalake").option("lake", lake).option("startingOffsets", "earliest")
+rows = []
 
-        def keep(frame, batch_id):
-            read = frame.select("partition", "offset").rdd.map(lambda row: (row[0], row[1], os.getppid()))
-            rows.extend(read.collect())
+def keep(frame, batch_id):
+    read = frame.select("partition", "offset").rdd.map(lambda row: (row[0], row[1], os.getppid()))
+    rows.extend(read.collect())
 
-        stream = reader.option("minPartitions", "8").option("maxOffsetsPerTrigger", 100).load("clicks").writeStream
-        query = stream.foreachBatch(keep).option("checkpointLocation", f"{scratch}/checkpoint")
-        assert query.trigger(availableNow=True).start().awaitTermination(150)
-        print(sorted(row[:2] for row in rows) == [(p, o) for p in range(4) for o in range(50)])
-        print(len({row[2] for row in rows}))
-        local_spark.end(spark)
-    """
+stream = reader.option("minPartitions", "8").option("maxOffsetsPerTrigger", 100).load("clicks").writeStream
+query = stream.foreachBatch(keep).option("checkpointLocation", f"{scratch}/checkpoint")
+assert query.trigger(availableNow=True).start().awaitTermination(150)
+print("all read:", sorted(row[:2] for row in rows) == [(p, o) for p in range(4) for o in range(50)])
+print("executors:", len({row[2] for row in rows}))
+
+rewritten = key_offsets._rewritten
+
+def killed_once(work, group, output, kept):
+    row = rewritten(work, group, output, kept)
+    try:
+        os.close(os.open(f"{scratch}-killed", os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return row
+    daemon = Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()
+    os.kill(int(daemon[1]), signal.SIGKILL)  # the JVM whose daemon started this worker
+    return row
+
+key_offsets._rewritten = killed_once
+compact(Path(lake), spark)
+local_spark.end(spark)
+"""
+
+
+def test_a_stream_and_a_compaction_of_which_an_executor_is_killed_run_on_a_standalone_cluster(
+    lake: WrittenLake, tmp_path: Path
+) -> None:
+    topic = CompactedTopic(lake, **{"segment.bytes": "9000"})
+    for number in range(12):
+        topic.write([(b"k%d" % ((number * 7 + i) % 90), b"v" * 100) for i in range(60)])
+        topic.seal()
+    left = compacted(topic.records, topic.publish())
     path = f"{PROJECT}:{PROJECT / 'scripts'}:{PROJECT / 'tests'}"
     with standalone_cluster(tmp_path) as master:
         finished = subprocess.run(
-            [sys.executable, "-c", textwrap.dedent(script), str(lake.path), str(tmp_path / "spark"), master],
+            [sys.executable, "-c", SCRIPT, str(lake.path), str(tmp_path / "spark"), master],
             env={**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": path, "SPARK_LOCAL_IP": "127.0.0.1"},
             capture_output=True,
             text=True,
             timeout=250,
         )
     assert finished.returncode == 0, finished.stderr[-4000:]
-    assert finished.stdout.split() == ["True", "2"]
+    assert finished.stdout.splitlines()[:2] == ["all read: True", "executors: 2"]
+    assert "Lost executor" in finished.stderr
+    assert len(left) < len(topic.records)
+    assert topic.stored() == topic.sealed(left)
+    assert not list(lake.directory(topic.name).glob(".compaction-*"))
+    assert list(problems_of(lake.path)) == []
