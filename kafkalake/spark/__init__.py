@@ -13,6 +13,8 @@
     groups         a Spark job as a consumer group: the one module that speaks to a broker
     topic_read     the four steps of a read, shared by Spark and `kafkalake.dataset`
     source, stream, filters, tasks   the Python data source; all that knows pyspark
+    installed_pyspark, stream_process   the process of a stream, started sooner
+    jvm            the jar: scans that are planned anew, and segments read without Python
     job, job_record, job_registry, progress, topic_settings   what all jobs share
     retention, lag (lag_report: pure; next_record, lag_page, lag_plot), maintenance   jobs on a lake
     spark_session, consume  a session with sensible settings; copying a topic into a Delta table

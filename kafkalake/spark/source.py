@@ -27,7 +27,6 @@ from kafkalake.spark.filters import push
 from kafkalake.spark.json_values import JsonColumns
 from kafkalake.spark.options import Use, parse_options
 from kafkalake.spark.selection import Selection
-from kafkalake.spark.slice_reader import SliceReader
 from kafkalake.spark.tasks import Slices, load_compiled_code
 
 if TYPE_CHECKING:
@@ -94,10 +93,14 @@ class KafkaLakeReader(DataSourceReader):
         # Only here: the Delta library is large, and an executor does without it.
         from kafkalake.spark.topic_read import plan_read
 
-        return [Slices(group) for group in plan_read(self._options, self._selection, query=self._query)] or [Slices(())]
+        groups = plan_read(self._options, self._selection, query=self._query) or [[]]
+        return [Slices(group, in_jvm=not self._projection.json_fields) for group in groups]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The records of one task."""
+        # Only here: the process that plans does without it, and all of Python does where the JVM reads.
+        from kafkalake.spark.slice_reader import SliceReader
+
         assert isinstance(partition, Slices)
         load_compiled_code()
         return SliceReader(self._projection, self._selection).read(partition.slices)

@@ -25,7 +25,6 @@ from kafkalake.spark.columns import project
 from kafkalake.spark.json_values import JsonColumns
 from kafkalake.spark.options import ReadOptions, Use, parse_options
 from kafkalake.spark.selection import Selection
-from kafkalake.spark.slice_reader import SliceReader
 from kafkalake.spark.stream_offsets import Edge, Partition, Positions, from_json, next_end, to_json
 from kafkalake.spark.tasks import Slices, load_compiled_code
 
@@ -93,10 +92,14 @@ class KafkaLakeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         from kafkalake.spark.stream_plan import plan_batch
 
         store = self._open_edges().store
-        return [Slices(group) for group in plan_batch(self._options, from_json(start), from_json(end), store)]
+        groups = plan_batch(self._options, from_json(start), from_json(end), store)
+        return [Slices(group, in_jvm=not self._projection.json_fields) for group in groups]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The records of one task."""
+        # Only here: the process that plans does without it, and all of Python does where the JVM reads.
+        from kafkalake.spark.slice_reader import SliceReader
+
         assert isinstance(partition, Slices)
         load_compiled_code()
         return SliceReader(self._projection, Selection()).read(partition.slices)

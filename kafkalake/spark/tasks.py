@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -14,10 +16,27 @@ if TYPE_CHECKING:
 
 
 class Slices(InputPartition):
-    """What one task reads."""
+    """What one task reads. in_jvm: whether the scan's jar can do it alone, where a driver has it.
 
-    def __init__(self, slices: Sequence[SegmentSlice]) -> None:
+    It travels as JSON, which both Python workers and the jar (`jvm/.../SlicesPartition.java`) read.
+    """
+
+    def __init__(self, slices: Sequence[SegmentSlice], *, in_jvm: bool) -> None:
         self.slices = slices
+        self.in_jvm = in_jvm
+
+    def __reduce__(self) -> tuple[Callable[[str], Slices], tuple[str]]:
+        slices = [asdict(piece) for piece in self.slices]
+        return slices_from_json, (json.dumps({"in_jvm": self.in_jvm, "slices": slices}),)
+
+
+def slices_from_json(text: str) -> Slices:
+    """The task that pickled itself as this text."""
+    from kafkalake.spark.plan import SegmentSlice
+
+    task = json.loads(text)
+    slices = [SegmentSlice(**piece | {"aborted": tuple(map(tuple, piece["aborted"]))}) for piece in task["slices"]]
+    return Slices(slices, in_jvm=task["in_jvm"])
 
 
 @cache

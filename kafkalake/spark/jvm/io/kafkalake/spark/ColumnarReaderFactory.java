@@ -26,10 +26,11 @@ import scala.collection.immutable.Map;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * Spark's reader of a Python source, without its last step: Spark 4.2 copies every record of an Arrow batch into a row of its own before
- * the query sees it (65 ns a record, more than reading and verifying it). Here the query gets the batches, as from Parquet.
+ * Records in columns, as from Parquet: of segments that this JVM reads itself, or, where a query wants fields of JSON values, of Spark's
+ * reader of a Python source without its last step.
  *
- * What runs in Python is the same function in the same kind of worker.
+ * That step copies every record of an Arrow batch into a row of its own before the query sees it (65 ns a record, more than reading and
+ * verifying it). What runs in Python is the same function in the same kind of worker.
  */
 final class ColumnarReaderFactory implements PartitionReaderFactory {
   private static final long serialVersionUID = 1L;
@@ -62,10 +63,19 @@ final class ColumnarReaderFactory implements PartitionReaderFactory {
 
   @Override
   public PartitionReader<ColumnarBatch> createColumnarReader(InputPartition partition) {
+    if (partition instanceof SlicesPartition) {
+      StructType schema =
+          ofPython.org$apache$spark$sql$execution$datasources$v2$python$PythonPartitionReaderFactory$$outputSchema;
+      return new SegmentReader(schema, ((SlicesPartition) partition).slices());
+    }
+    return createPythonReader((PythonInputPartition) partition);
+  }
+
+  private PartitionReader<ColumnarBatch> createPythonReader(PythonInputPartition partition) {
     Map<String, SQLMetric> metrics = PythonCustomMetric.pythonMetrics();
     UserDefinedPythonDataSource source =
         ofPython.org$apache$spark$sql$execution$datasources$v2$python$PythonPartitionReaderFactory$$source;
-    scala.collection.Iterator<ColumnarBatch> batches = start((PythonInputPartition) partition, source, metrics);
+    scala.collection.Iterator<ColumnarBatch> batches = start(partition, source, metrics);
     return new PartitionReader<ColumnarBatch>() {
       @Override
       public boolean next() {

@@ -19,8 +19,8 @@ import scala.jdk.javaapi.CollectionConverters;
  *
  * Spark 4.2 keeps what it planned of a Python source (its partitions and its pushed filters) in one field per data frame, so a
  * second query on the frame reads with the filters, and the snapshot, of the first. This class gives every scan a source of its
- * own, and passes on which columns a query uses, which Spark's Python sources are not told. All else is Spark's and Python's;
- * executors do not need the jar. Spark prefers it to the Python source by itself, because it finds both under one name.
+ * own, and passes on which columns a query uses, which Spark's Python sources are not told. Python plans; the segments are read in the
+ * JVM (`SegmentReader`), on executors, which get the jar from the driver. Spark prefers it to the Python source by itself, because it finds both under one name.
  */
 public final class KafkaLakeProvider implements TableProvider, RelationProvider, SchemaRelationProvider, DataSourceRegister {
   static final String NAME = "kafkalake";

@@ -7,6 +7,7 @@ import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.PartitionReaderFactory;
 import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2;
+import org.apache.spark.sql.execution.datasources.v2.python.PythonInputPartition;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonScan;
 import org.apache.spark.sql.sources.Filter;
 import org.apache.spark.sql.types.StructType;
@@ -35,7 +36,12 @@ final class KafkaLakeScan extends PythonScan {
     return new Batch() {
       @Override
       public InputPartition[] planInputPartitions() {
-        return ofPython.planInputPartitions();
+        InputPartition[] planned = ofPython.planInputPartitions();
+        InputPartition[] partitions = new InputPartition[planned.length];
+        for (int i = 0; i < planned.length; i++) {
+          partitions[i] = SlicesPartition.of(i, ((PythonInputPartition) planned[i]).pickedPartition());
+        }
+        return partitions;
       }
 
       @Override

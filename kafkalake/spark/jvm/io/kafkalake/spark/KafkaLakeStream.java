@@ -1,11 +1,10 @@
 package io.kafkalake.spark;
 
+import org.apache.spark.api.python.PythonFunction;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.PartitionReaderFactory;
 import org.apache.spark.sql.connector.read.streaming.Offset;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2;
-import org.apache.spark.sql.execution.datasources.v2.python.PythonInputPartition;
-import org.apache.spark.sql.execution.datasources.v2.python.PythonMicroBatchStream;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonMicroBatchStreamWithTriggerAvailableNow;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonPartitionReaderFactory;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonStreamingInputPartition;
@@ -13,6 +12,7 @@ import org.apache.spark.sql.execution.datasources.v2.python.PythonStreamingParti
 import org.apache.spark.sql.execution.python.streaming.PythonStreamingSourceRunner;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import scala.Option;
 
 /** Spark's stream of a Python source, whose batches are read in columns, as those of a batch query are. */
 final class KafkaLakeStream extends PythonMicroBatchStreamWithTriggerAvailableNow {
@@ -24,10 +24,23 @@ final class KafkaLakeStream extends PythonMicroBatchStreamWithTriggerAvailableNo
   /** Starts the Python process that answers for the stream. */
   static KafkaLakeStream of(StructType columns, CaseInsensitiveStringMap options) {
     PythonDataSourceV2 source = KafkaLakeProvider.pythonSource();
-    PythonStreamingSourceRunner runner =
-        PythonMicroBatchStream.createPythonStreamingSourceRunner(source, KafkaLakeProvider.NAME, columns, options);
+    byte[] pickled =
+        source.getOrCreateDataSourceInPython(KafkaLakeProvider.NAME, options, Option.apply(columns)).dataSource();
+    PythonStreamingSourceRunner runner = new StreamProcess(source.source().createPythonFunction(pickled), columns);
     runner.init();
     return new KafkaLakeStream(source, columns, options, runner);
+  }
+
+  /** Spark's process of a Python source, which begins sooner: `kafkalake/spark/stream_process.py`. */
+  private static final class StreamProcess extends PythonStreamingSourceRunner {
+    StreamProcess(PythonFunction source, StructType columns) {
+      super(source, columns);
+    }
+
+    @Override
+    public String workerModule() {
+      return "kafkalake.spark.stream_process";
+    }
   }
 
   @Override
@@ -35,7 +48,7 @@ final class KafkaLakeStream extends PythonMicroBatchStreamWithTriggerAvailableNo
     InputPartition[] planned = super.planInputPartitions(start, end);
     InputPartition[] partitions = new InputPartition[planned.length];
     for (int i = 0; i < planned.length; i++) {
-      partitions[i] = new PythonInputPartition(i, ((PythonStreamingInputPartition) planned[i]).pickedPartition());
+      partitions[i] = SlicesPartition.of(i, ((PythonStreamingInputPartition) planned[i]).pickedPartition());
     }
     return partitions;
   }

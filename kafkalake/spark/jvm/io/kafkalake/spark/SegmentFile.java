@@ -1,0 +1,215 @@
+package io.kafkalake.spark;
+
+import java.io.Closeable;
+import java.io.IOException;
+import java.net.InetAddress;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.nio.channels.FileChannel;
+import java.nio.file.AccessDeniedException;
+import java.nio.file.NoSuchFileException;
+import java.nio.file.Path;
+import java.util.zip.CRC32C;
+
+/**
+ * A pass over a segment file, message by message, from an offset on.
+ *
+ * The offset index says where to start; it is a hint: what it points at is checked, and where it was wrong the pass begins with the file.
+ */
+final class SegmentFile implements Closeable {
+  private static final int CHUNK_BYTES = 4 << 20;
+  private static final int FIRST_CHUNK_BYTES = 128 << 10;
+  private static final int INDEX_ENTRY_BYTES = 16;
+  private static final int MAGIC_BYTES = 8;
+  private static final long END_OF_STREAM = 0xFFFFFFFFL;
+
+  private final String path;
+  private final long from;
+  private final long to;
+  private final FileChannel channel;
+  private final long size;
+  private final SegmentMessage message;
+  private final int preamble;
+  private ByteBuffer chunk;
+  private long chunkPosition;
+  private int next;
+  private int chunkBytes = FIRST_CHUNK_BYTES;
+  private boolean isFromIndex;
+
+  /**
+   * @param chunk memory to use, of a file before; null: none yet
+   */
+  SegmentFile(SegmentSlice slice, ByteBuffer chunk) throws IOException {
+    path = slice.path();
+    from = slice.from();
+    to = slice.to();
+    channel = open(path);
+    try {
+      size = slice.size() < 0 ? channel.size() : Math.min(slice.size(), channel.size());
+      message = new SegmentMessage(path);
+      this.chunk = chunk == null ? allocate(FIRST_CHUNK_BYTES) : chunk;
+      preamble = preamble();
+      long indexed = positionInIndex();
+      isFromIndex = preamble < indexed && indexed < size;
+      startAt(isFromIndex ? indexed : preamble);
+    } catch (IOException | RuntimeException error) {
+      channel.close();
+      throw error;
+    }
+  }
+
+  /** The next message that holds offsets from `from` on; null at the end of a sealed segment. Valid until the next call. */
+  SegmentMessage next() throws IOException {
+    while (true) {
+      boolean isHinted = isFromIndex;
+      isFromIndex = false;
+      boolean isTaken;
+      try {
+        isTaken = take();
+      } catch (CorruptSegmentError error) {
+        if (!isHinted) {
+          throw error;
+        }
+        isTaken = false;
+      }
+      if (isHinted && !(isTaken && message.baseOffset() <= from)) {
+        startAt(preamble);
+      } else if (!isTaken) {
+        return null;
+      } else if (message.nextOffset() > from) {
+        return message;
+      }
+    }
+  }
+
+  SegmentMessage message() {
+    return message;
+  }
+
+  /** The memory that it reads into, for the file after it. */
+  ByteBuffer memory() {
+    return chunk;
+  }
+
+  @Override
+  public void close() throws IOException {
+    channel.close();
+  }
+
+  /** Where the message at `next` begins. */
+  private long position() {
+    return chunkPosition + next;
+  }
+
+  private void startAt(long position) {
+    chunkPosition = position;
+    next = 0;
+    chunk.limit(0);
+  }
+
+  /** Take the message at `next`, reading more of the file where the chunk does not hold all of it; false: end of stream. */
+  private boolean take() throws IOException {
+    while (!isEndOfStream()) {
+      if (message.read(chunk, next, position())) {
+        next += (int) message.length();
+        return true;
+      }
+      long rest = size - position();
+      if (rest == 0) {
+        throw message.corrupt("the file ends before offset " + (to - 1) + ", which it should hold");
+      }
+      if (message.length() > rest || chunk.limit() - next == rest) {
+        throw message.corrupt("the message is cut short");
+      }
+      fill(Math.max(message.length(), chunkBytes));
+      chunkBytes = Math.min(2 * chunkBytes, CHUNK_BYTES);
+    }
+    return false;
+  }
+
+  private boolean isEndOfStream() {
+    return chunk.limit() - next >= 8 && chunk.getLong(next) == END_OF_STREAM;
+  }
+
+  /** Read from `next` on, so many bytes or up to the end of what counts. */
+  private void fill(long bytes) throws IOException {
+    chunkPosition += next;
+    next = 0;
+    int length = Math.toIntExact(Math.min(bytes, size - chunkPosition));
+    if (length > chunk.capacity()) {
+      chunk = allocate(length);
+    }
+    readAt(chunkPosition, length);
+  }
+
+  private void readAt(long position, int length) throws IOException {
+    chunk.clear().limit(length);
+    while (chunk.hasRemaining()) {
+      if (channel.read(chunk, position + chunk.position()) < 0) {
+        throw new CorruptSegmentError(path, position + chunk.position(), "the file became shorter while it was read");
+      }
+    }
+  }
+
+  private int preamble() throws IOException {
+    if (size < MAGIC_BYTES + 8) {
+      throw new CorruptSegmentError(path, 0, "the message is cut short");
+    }
+    readAt(0, MAGIC_BYTES + 8);
+    return MAGIC_BYTES + 8 + chunk.getInt(MAGIC_BYTES + 4);
+  }
+
+  /** Where the index says that the message with the first offset begins; -1 where it does not. */
+  private long positionInIndex() {
+    Path index = Path.of(path.substring(0, path.length() - ".arrow".length()) + ".index");
+    try (FileChannel entries = FileChannel.open(index)) {
+      ByteBuffer entry = ByteBuffer.allocate(INDEX_ENTRY_BYTES).order(ByteOrder.LITTLE_ENDIAN);
+      long low = 0;
+      long high = entries.size() / INDEX_ENTRY_BYTES;
+      while (low < high) {
+        long middle = (low + high) >>> 1;
+        entries.read(entry.clear(), middle * INDEX_ENTRY_BYTES);
+        if (entry.getLong(0) <= from) {
+          low = middle + 1;
+        } else {
+          high = middle;
+        }
+      }
+      if (low == 0) {
+        return -1;
+      }
+      entries.read(entry.clear(), (low - 1) * INDEX_ENTRY_BYTES);
+      CRC32C crc = new CRC32C();
+      crc.update(entry.array(), 0, 12);
+      return entry.getInt(12) == (int) crc.getValue() ? Integer.toUnsignedLong(entry.getInt(8)) : -1;
+    } catch (IOException error) {
+      return -1;
+    }
+  }
+
+  private static ByteBuffer allocate(int bytes) {
+    return ByteBuffer.allocateDirect(Math.max(bytes, FIRST_CHUNK_BYTES)).order(ByteOrder.LITTLE_ENDIAN);
+  }
+
+  private static FileChannel open(String path) throws IOException {
+    try {
+      return FileChannel.open(Path.of(path));
+    } catch (IOException error) {
+      String reason = error.getMessage();
+      if (error instanceof NoSuchFileException) {
+        reason = "No such file or directory";
+      } else if (error instanceof AccessDeniedException) {
+        reason = "Permission denied";
+      }
+      throw new IOException(
+          path
+              + " cannot be read on host "
+              + InetAddress.getLocalHost().getHostName()
+              + ": "
+              + reason
+              + ". Every executor must see the lake under the same path; where it does, retention or compaction has removed"
+              + " the segment since the query was planned",
+          error);
+    }
+  }
+}

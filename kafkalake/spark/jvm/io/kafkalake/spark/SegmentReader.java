@@ -1,0 +1,182 @@
+package io.kafkalake.spark;
+
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import org.apache.spark.sql.connector.read.PartitionReader;
+import org.apache.spark.sql.execution.vectorized.ConstantColumnVector;
+import org.apache.spark.sql.types.ArrayType;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.StructField;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.vectorized.ColumnVector;
+import org.apache.spark.sql.vectorized.ColumnarBatch;
+import org.apache.spark.unsafe.types.UTF8String;
+
+/**
+ * The records of slices of segments: each message is a batch of columns over the bytes as they were read, nothing is copied or joined.
+ *
+ * Rows that are not wanted (outside the slice's offsets, or of aborted transactions) are left out by cutting a message into runs. Within
+ * a run all timestamps are of one type, so that the column `timestampType` is a constant, as `topic` and `partition` are.
+ */
+final class SegmentReader implements PartitionReader<ColumnarBatch> {
+  private final StructType schema;
+  private final SegmentSlice[] slices;
+  private int sliceNumber = -1;
+  private SegmentSlice slice;
+  private SegmentFile file;
+  private SegmentMessage message;
+  private ByteBuffer memory;
+  private ColumnVector[] columns;
+  private MessageColumn.Offsets offsets;
+  private ConstantColumnVector timestampType;
+  private int batch;
+  private int row;
+  private int firstRow;
+  private int endRow;
+  private ColumnarBatch current;
+
+  SegmentReader(StructType schema, SegmentSlice[] slices) {
+    this.schema = schema;
+    this.slices = slices;
+  }
+
+  @Override
+  public boolean next() throws IOException {
+    while (message == null || !nextRun()) {
+      if (!nextMessage()) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  @Override
+  public ColumnarBatch get() {
+    return current;
+  }
+
+  @Override
+  public void close() throws IOException {
+    if (file != null) {
+      file.close();
+    }
+  }
+
+  /** Go to the next message with wanted offsets, in this slice or the next. */
+  private boolean nextMessage() throws IOException {
+    boolean isDone = message != null && message.nextOffset() >= slice.to();
+    while (true) {
+      message = file == null || isDone ? null : file.next();
+      if (message != null && message.baseOffset() < slice.to()) {
+        break;
+      }
+      if (++sliceNumber == slices.length) {
+        return false;
+      }
+      openSlice();
+      isDone = slice.from() >= slice.to();
+    }
+    batch = 0;
+    row = 0;
+    firstRow = 0;
+    endRow = message.rows();
+    if (message.baseOffset() < slice.from() || message.nextOffset() > slice.to()) {
+      firstRow = firstRowFrom(slice.from());
+      endRow = firstRowFrom(slice.to());
+    }
+    return true;
+  }
+
+  private void openSlice() throws IOException {
+    slice = slices[sliceNumber];
+    if (file != null) {
+      memory = file.memory();
+      file.close();
+    }
+    file = new SegmentFile(slice, memory);
+    columns = new ColumnVector[schema.size()];
+    offsets = new MessageColumn.Offsets(DataTypes.LongType, file.message());
+    for (int i = 0; i < columns.length; i++) {
+      columns[i] = column(schema.apply(i), file.message());
+    }
+  }
+
+  private ColumnVector column(StructField field, SegmentMessage message) {
+    DataType type = field.dataType();
+    switch (field.name()) {
+      case "topic":
+        ConstantColumnVector topic = new ConstantColumnVector(1, type);
+        topic.setUtf8String(UTF8String.fromString(slice.topic()));
+        return topic;
+      case "partition":
+        ConstantColumnVector partition = new ConstantColumnVector(1, type);
+        partition.setInt(slice.partition());
+        return partition;
+      case "timestampType":
+        timestampType = new ConstantColumnVector(1, type);
+        return timestampType;
+      case "offset":
+        return new MessageColumn.Offsets(type, message);
+      case "timestamp":
+        return new MessageColumn.Timestamps(type, message);
+      case "key":
+        return new MessageColumn.Bytes(type, message, SegmentMessage.KEY, SegmentMessage.KEY, 4);
+      case "value":
+        return new MessageColumn.Bytes(type, message, SegmentMessage.VALUE, SegmentMessage.VALUE, 7);
+      case "headers":
+        return new MessageColumn.Headers(type, ((ArrayType) type).elementType(), message);
+      default:
+        throw new IllegalArgumentException("a segment has no column " + field.name());
+    }
+  }
+
+  /** The number of rows before this offset. */
+  private int firstRowFrom(long offset) {
+    offsets.moveTo(0);
+    int low = 0;
+    int high = message.rows();
+    while (low < high) {
+      int middle = (low + high) >>> 1;
+      if (offsets.getLong(middle) < offset) {
+        low = middle + 1;
+      } else {
+        high = middle;
+      }
+    }
+    return low;
+  }
+
+  /** Make the next run of wanted rows the current batch. */
+  private boolean nextRun() {
+    while (batch < message.batches()) {
+      boolean isLogAppendTime = message.hasLogAppendTime(batch);
+      boolean isAborted = message.isAborted(batch, slice);
+      int begin = row;
+      do {
+        row += message.records(batch++);
+      } while (batch < message.batches()
+          && message.hasLogAppendTime(batch) == isLogAppendTime
+          && message.isAborted(batch, slice) == isAborted);
+      begin = Math.max(begin, firstRow);
+      int end = Math.min(row, endRow);
+      if (!isAborted && begin < end) {
+        makeCurrent(begin, end, isLogAppendTime);
+        return true;
+      }
+    }
+    return false;
+  }
+
+  private void makeCurrent(int begin, int end, boolean isLogAppendTime) {
+    for (ColumnVector column : columns) {
+      if (column instanceof MessageColumn) {
+        ((MessageColumn) column).moveTo(begin);
+      }
+    }
+    if (timestampType != null) {
+      timestampType.setInt(isLogAppendTime ? 1 : 0);
+    }
+    current = new ColumnarBatch(columns, end - begin);
+  }
+}

@@ -1,0 +1,47 @@
+package io.kafkalake.spark;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import java.io.IOException;
+import net.razorvine.pickle.Unpickler;
+import org.apache.spark.sql.execution.datasources.v2.python.PythonInputPartition;
+
+/** A task that the JVM can do alone: slices of segments, without the columns that only Python makes (fields of JSON values). */
+final class SlicesPartition extends PythonInputPartition {
+  private static final long serialVersionUID = 1L;
+  private static final ObjectMapper JSON = new ObjectMapper();
+
+  static {
+    // What `kafkalake.spark.tasks.Slices` pickles itself as: a function and its one argument, a text.
+    Unpickler.registerConstructor("kafkalake.spark.tasks", "slices_from_json", arguments -> arguments[0]);
+  }
+
+  private final SegmentSlice[] slices;
+
+  private SlicesPartition(int index, byte[] pickled, SegmentSlice[] slices) {
+    super(index, pickled);
+    this.slices = slices;
+  }
+
+  /** The task that Python planned, as one for the JVM where it can be. */
+  static PythonInputPartition of(int index, byte[] pickled) {
+    try {
+      JsonNode task = JSON.readTree((String) new Unpickler().loads(pickled));
+      if (!task.get("in_jvm").booleanValue()) {
+        return new PythonInputPartition(index, pickled);
+      }
+      JsonNode listed = task.get("slices");
+      SegmentSlice[] slices = new SegmentSlice[listed.size()];
+      for (int i = 0; i < slices.length; i++) {
+        slices[i] = SegmentSlice.of(listed.get(i));
+      }
+      return new SlicesPartition(index, pickled, slices);
+    } catch (IOException error) {
+      throw new IllegalStateException("kafkalake's jar and its Python package are not of one version", error);
+    }
+  }
+
+  SegmentSlice[] slices() {
+    return slices;
+  }
+}
