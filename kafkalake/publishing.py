@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from kafkalake.storage.sealed_segment import SealedSegment
 logger = logging.getLogger(__name__)
 
 _CHECK_INTERVAL_S = 0.05
-_LOG_STARTS_INTERVAL_MS = 500
+_JOBS_INTERVAL_MS = 500
 
 
 class Publishing:
@@ -104,34 +104,9 @@ class Publishing:
             await asyncio.sleep(_CHECK_INTERVAL_S)
             if self.publisher.due(self._clock.monotonic_ms()):
                 await self._publish()
-            if self._clock.monotonic_ms() - looked_ms >= _LOG_STARTS_INTERVAL_MS:
+            if self._clock.monotonic_ms() - looked_ms >= _JOBS_INTERVAL_MS:
                 looked_ms = self._clock.monotonic_ms()
-                await self._take_log_starts()
-                await self._look_for_swapped()
-
-    async def _take_log_starts(self) -> None:
-        """Where a job has said in Delta that partitions begin later (retention), take their older segments out of the logs."""
-        try:
-            starts = await self._run_blocking(lambda: self._store.raised_log_starts(self._broker_id))
-            for key, partition in list(self._partitions.items()):
-                start = starts.get((str(partition.topic.topic_id), partition.index), 0)
-                if start > partition.log.log_start_offset:
-                    await self._run_blocking(partial(_begin_at, partition, start))
-                    self._moved(key)
-        except KafkaLakeError as error:
-            logger.warning("log starts that a job has raised were not taken over error=%s", error)
-
-    def _moved(self, key: TopicPartition) -> None:
-        if key in self._partitions:
-            self.publisher.moved(key)
-
-    def take_log_starts(self) -> None:
-        """Blocking, at the start: what jobs have said in Delta while this broker did not run."""
-        starts = {(row.topic_id, row.partition): row.log_start_offset for row in self._store.load_partitions()}
-        for partition in list(self._partitions.values()):
-            start = starts.get((str(partition.topic.topic_id), partition.index), 0)
-            if start > partition.log.log_start_offset:
-                _begin_at(partition, start)
+                await self._look_for_jobs()
 
     async def finish(self) -> None:
         """Publish what is left, after what is under way. One failure is tried again; then the next start repairs it."""
@@ -159,7 +134,37 @@ class Publishing:
         publisher.succeeded(self._clock.monotonic_ms())
         return True
 
-    # What jobs have rewritten.
+    # What jobs have said.
+
+    async def _look_for_jobs(self) -> None:
+        """Where jobs have raised log starts (retention) or rewritten segments (compaction), have the logs follow."""
+        try:
+            await self._run_blocking(lambda: self._begin_at(self._store.raised_log_starts(self._broker_id)))
+        except KafkaLakeError as error:
+            logger.warning("log starts that a job has raised were not taken over error=%s", error)
+        partitions = list(self._partitions.values())
+        try:
+            await self._run_blocking(lambda: self._take_swapped(partitions))
+        except Exception as error:
+            self._swapped_read = None
+            logger.warning("segments that a job has rewritten were not taken over error=%s", error)
+
+    def take_log_starts(self) -> None:
+        """Blocking, at the start: where jobs have said that partitions begin while this broker did not run."""
+        rows = self._store.load_partitions()
+        self._begin_at({(row.topic_id, row.partition): row.log_start_offset for row in rows})
+
+    def _begin_at(self, starts: Mapping[PartitionId, int]) -> None:
+        """Blocking, any thread: take the segments before these offsets out of the logs."""
+        for key, partition in list(self._partitions.items()):
+            start = starts.get((str(partition.topic.topic_id), partition.index), 0)
+            if start > partition.log.log_start_offset:
+                _begin_at(partition, start)
+                self._loop.call_soon_threadsafe(self._moved, key)
+
+    def _moved(self, key: TopicPartition) -> None:
+        if key in self._partitions:
+            self.publisher.moved(key)
 
     def load_swapped(self) -> dict[PartitionId, list[SwappedSegment]]:
         """Blocking: the segments of this broker that jobs have rewritten, ever or since that was last looked at."""
@@ -172,15 +177,6 @@ class Publishing:
             swapped = SwappedSegment(row.base_offset, row.next_offset, row.generation)
             segments.setdefault((row.topic_id, row.partition), []).append(swapped)
         return segments
-
-    async def _look_for_swapped(self) -> None:
-        """Where a job has rewritten segments of this broker, read from the new ones."""
-        partitions = list(self._partitions.values())
-        try:
-            await self._run_blocking(lambda: self._take_swapped(partitions))
-        except Exception as error:
-            self._swapped_read = None
-            logger.warning("segments that a job has rewritten were not taken over error=%s", error)
 
     def _take_swapped(self, partitions: Iterable[Partition]) -> None:
         """Blocking, any thread."""
