@@ -47,7 +47,7 @@ def initial_offsets(location: str, first: Callable[[], dict[str, Any]]) -> dict[
     system.create_dir(path, recursive=True)
     partial = f"{path}/.{_FILE}.{uuid.uuid4()}.tmp"
     with system.open_output_stream(partial) as stream:
-        stream.write(_HEADER + json.dumps(found).encode())
+        stream.write(_HEADER + json.dumps(found, separators=(",", ":")).encode())
     system.move(partial, file)
     return found
 

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from kafkalake.errors import LakeError
 from kafkalake.spark.checkpoint import initial_offsets
+from kafkalake.spark.stream_offsets import from_json, to_json
+
+# From a checkpoint of Spark 4.2.0's Kafka source (spark-sql-kafka-0-10_2.13) on Apache Kafka 4.1.1: subscribe "clicks,Orders.v1",
+# 12 and 2 partitions, startingOffsets earliest, maxOffsetsPerTrigger 60. `sources/0/0`, and the last line of `offsets/0`.
+SPARK_SOURCES = (
+    b'\0v1\n{"clicks":{"0":0,"1":0,"2":0,"3":0,"4":0,"5":0,"6":0,"7":0,"8":0,"9":0,"10":0,"11":0},'
+    b'"Orders.v1":{"0":0,"1":0}}'
+)
+SPARK_OFFSETS = (
+    b'{"clicks":{"0":1,"1":2,"2":2,"3":3,"4":3,"5":4,"6":4,"7":5,"8":6,"9":6,"10":7,"11":7},"Orders.v1":{"0":1,"1":2}}'
+)
 
 
 def first(offset: int) -> dict[str, dict[str, int]]:
@@ -24,8 +36,20 @@ def test_the_first_offsets_are_those_of_the_first_time(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_of_sparks_kafka_source_is_gone_on_with(tmp_path: Path) -> None:
-    (tmp_path / "0").write_bytes(b'\0v1\n{"clicks":{"0":23}}')
-    assert initial_offsets(tmp_path.as_uri(), lambda: first(9)) == first(23)
+    (tmp_path / "0").write_bytes(SPARK_SOURCES)
+    found = initial_offsets(tmp_path.as_uri(), lambda: first(9))
+    assert found == {"clicks": {str(partition): 0 for partition in range(12)}, "Orders.v1": {"0": 0, "1": 0}}
+
+
+def test_the_files_are_those_of_sparks_kafka_source(tmp_path: Path) -> None:
+    initial_offsets(tmp_path.as_uri(), lambda: to_json({("clicks", partition): 0 for partition in range(12)}))
+    assert (tmp_path / "0").read_bytes() == SPARK_SOURCES.replace(b',"Orders.v1":{"0":0,"1":0}', b"")
+    theirs = json.loads(SPARK_OFFSETS)
+    positions = from_json(theirs)
+    assert positions[("clicks", 10)] == 7
+    assert to_json(positions) == theirs
+    # Partitions by number, not as text; topics in an order of their own, which says nothing.
+    assert list(to_json(positions)["clicks"]) == list(theirs["clicks"])
 
 
 @pytest.mark.parametrize("content", [b"", b"\0v2\n{}", b'\0v1\n{"clicks":'])
