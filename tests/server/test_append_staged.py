@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import concurrent.futures
 import json
+import os
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ import pytest
 from kafka_reference import Kafkalake, create_topic, topic_name
 from staged_jobs import addresses, append, consumed, describe, numbered, stage
 
+from kafkalake.broker.staged.service import RUNS_MAX
 from kafkalake.client.staged_append import ask_once
 from kafkalake.dataset import topic_dataset
 from kafkalake.errors import (
@@ -24,7 +27,7 @@ from kafkalake.errors import (
     MessageTooLargeError,
     UnknownTopicOrPartitionError,
 )
-from kafkalake.storage.staging import staging_path
+from kafkalake.storage.staging import commits_path, staging_path
 from kafkalake.wire.staged_append import API_KEY, body_of_request, decode_response, encode_request
 
 
@@ -76,6 +79,47 @@ def test_a_client_that_goes_away_does_not_stop_what_it_asked_for(broker: Kafkala
         connection.sendall(encode_request(1, "gone", request))
     assert append(broker, request)["records"] == 3_000
     assert count(broker, clicks) == 3_000
+
+
+def test_two_jobs_append_at_a_time_and_a_third_waits_for_its_turn(broker: Kafkalake, clicks: str) -> None:
+    described = describe(broker, clicks)
+    jobs = [f"{clicks}-{number}" for number in range(RUNS_MAX + 1)]
+    requests = [stage(broker.lake, described, job, [[numbered(100 * n, 100)]]) for n, job in enumerate(jobs)]
+    files = [staging_path(broker.lake) / request["directory"] / request["files"][0][0] for request in requests]
+    kept = [file.read_bytes() for file in files]
+    for file in files[:RUNS_MAX]:
+        # Reading waits until somebody opens it to write: a file system as slow as the test wants it.
+        file.unlink()
+        os.mkfifo(file)
+
+    def under_way() -> set[str]:
+        notes = [json.loads(path.read_text()) for path in commits_path(broker.lake).glob("*.json")]
+        return {note["application"] for note in notes if note["under_way"] is not None}
+
+    with concurrent.futures.ThreadPoolExecutor(RUNS_MAX) as pool:
+        slow = [pool.submit(append, broker, request) for request in requests[:RUNS_MAX]]
+        try:
+            deadline = time.monotonic() + 30
+            while under_way() != set(jobs[:RUNS_MAX]):
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+            with pytest.raises(BrokerUnavailableError, match="no answer in time"):
+                append(broker, requests[-1], 0.5)
+            assert under_way() == set(jobs[:RUNS_MAX])
+            assert describe(broker, clicks)["error"] == 0
+        finally:
+            for file in files[:RUNS_MAX]:
+                os.close(os.open(file, os.O_WRONLY))
+        for each in slow:
+            with pytest.raises(KafkaLakeError, match="the file has 0 bytes, its job wrote"):
+                each.result(30)
+    assert append(broker, requests[-1])["records"] == 100
+    for file, content, request in zip(files, kept, requests[:RUNS_MAX], strict=False):
+        file.unlink()
+        file.write_bytes(content)
+        assert append(broker, request) == {"error": 0, "records": 100, "again": False}
+    found = consumed(broker.bootstrap_servers, clicks, "read_committed")
+    assert sorted(int(key or b"") for _, _, key in found) == list(range(100 * len(jobs)))
 
 
 def damaged(path: Path) -> None:
