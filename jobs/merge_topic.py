@@ -10,7 +10,11 @@ from __future__ import annotations
 
 import sys
 
+from pyspark.errors import PySparkException
+
+from kafkalake.errors import KafkaLakeError
 from kafkalake.spark import session
+from kafkalake.spark.error_sentence import sentence
 from kafkalake.spark.exactly_once import merge_into
 
 
@@ -33,7 +37,16 @@ def main(lake: str, topic: str, table: str, checkpoint: str) -> int:
     return 0
 
 
+def reported(*arguments: str) -> int:
+    """As `main`, with one sentence where it fails. What Spark logs of the same is in its log."""
+    try:
+        return main(*arguments)
+    except (KafkaLakeError, PySparkException) as error:
+        print(f"merge_topic: {sentence(error)}", file=sys.stderr)
+        return 1
+
+
 if __name__ == "__main__":
     if len(sys.argv) != 5:
         sys.exit("usage: merge_topic.py LAKE TOPIC DELTA_TABLE CHECKPOINT")
-    sys.exit(main(*sys.argv[1:]))
+    sys.exit(reported(*sys.argv[1:]))

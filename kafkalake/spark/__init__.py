@@ -15,6 +15,7 @@
     source, stream, filters, tasks   the Python data source; all that knows pyspark
     installed_pyspark, stream_process   the process of a stream, started sooner
     jvm            the jar: scans that are planned anew, and segments read without Python
+    plain_errors, refused_stream, error_sentence     what a user is told of an error
     job, job_record, job_registry, progress, topic_settings   what all jobs share
     retention, lag (lag_report: pure; next_record, lag_page, lag_plot), maintenance   jobs on a lake
     spark_session, consume  a session with sensible settings; copying a topic into a Delta table

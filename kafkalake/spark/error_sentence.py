@@ -8,7 +8,7 @@ import re
 def sentence(error: BaseException) -> str:
     """What an error says, without the stack of Python and the JVM around it."""
     text = str(error).strip()
-    ours = re.findall(r"^kafkalake\.errors\.\w+: (.+)$", text, flags=re.MULTILINE)
+    ours = re.findall(r"\bkafkalake\.errors\.\w+: (.+)$", text, flags=re.MULTILINE)
     if ours:
         return str(ours[-1])
     if "DELTA_PATH_EXISTS" in text:

@@ -23,6 +23,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from kafkalake.errors import BrokerUnavailableError, ConfigurationError, KafkaLakeError
+from kafkalake.spark.plain_errors import plain_errors
 from kafkalake.spark.tasks import load_compiled_code
 from kafkalake.spark.write_options import WriteOptions, parse_write_options
 from kafkalake.spark.write_target import Target, check_columns
@@ -161,6 +162,7 @@ class Sink:
         return [(row.host, row.port) for row in holders(require_lake(self.options.lake))]
 
 
+@plain_errors
 class KafkaLakeWriter(DataSourceArrowWriter):
     """A batch write. Its application is the user's, or an id of its own: then it is written once however its tasks fail."""
 
@@ -179,6 +181,7 @@ class KafkaLakeWriter(DataSourceArrowWriter):
         self._sink.abort(self._directory)
 
 
+@plain_errors
 class KafkaLakeStreamWriter(DataSourceStreamArrowWriter):
     """The batches of a stream: written once each, by query id and batch id, however often Spark repeats one."""
 

@@ -22,10 +22,12 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from kafkalake.errors import KafkaLakeError
 from kafkalake.spark.columns import kafka_ddl, project
 from kafkalake.spark.filters import push
 from kafkalake.spark.json_values import JsonColumns
 from kafkalake.spark.options import Use, parse_options
+from kafkalake.spark.plain_errors import plain_errors
 from kafkalake.spark.selection import Selection
 from kafkalake.spark.tasks import Slices, load_compiled_code
 
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
+@plain_errors
 class KafkaLakeSource(DataSource):
     """Reads topics of a lake; see `options.OPTIONS` for what can be set."""
 
@@ -64,13 +67,18 @@ class KafkaLakeSource(DataSource):
         return KafkaLakeStreamWriter(dict(self.options), schema, overwrite)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """A stream of the columns of `schema`. Raises `ConfigurationError`."""
+        """A stream of the columns of `schema`; one that cannot be raises `ConfigurationError` when it is started."""
         # Only here: a batch query does without it.
+        from kafkalake.spark.refused_stream import RefusedStream
         from kafkalake.spark.stream import KafkaLakeStreamReader
 
-        return KafkaLakeStreamReader(dict(self.options), schema)
+        try:
+            return KafkaLakeStreamReader(dict(self.options), schema)
+        except KafkaLakeError as error:
+            return RefusedStream(error)
 
 
+@plain_errors
 class KafkaLakeReader(DataSourceReader):
     """One read: planned on the driver, then sent to the executors.
 

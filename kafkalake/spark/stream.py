@@ -24,6 +24,7 @@ from kafkalake.spark.checkpoint import initial_offsets
 from kafkalake.spark.columns import project
 from kafkalake.spark.json_values import JsonColumns
 from kafkalake.spark.options import ReadOptions, Use, parse_options
+from kafkalake.spark.plain_errors import plain_errors
 from kafkalake.spark.selection import Selection
 from kafkalake.spark.stream_offsets import Edge, Partition, Positions, from_json, next_end, to_json
 from kafkalake.spark.tasks import Slices, load_compiled_code
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 Offsets = dict[str, Any]
 
 
+@plain_errors
 class KafkaLakeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A stream over the topics of `given`. Raises `ConfigurationError` when it is made, and whatever reading raises later."""
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import os
+import runpy
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +19,7 @@ from pathlib import Path
 import pytest
 from group_offsets import committed, described, produce
 from kafka_reference import PROJECT, Kafkalake, create_topic
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from written_lake import WrittenLake
 
@@ -159,6 +163,47 @@ def test_merged_records_are_there_once_however_often_a_batch_is_repeated(
     assert written(spark, output) == whole(10, 5)
     with pytest.raises(ConfigurationError, match="the key of a record is topic, partition, offset"):
         merge_records(frame.select("offset"), str(output))
+
+
+def test_merged_batches_come_in_any_order_overlapping_and_from_two_queries_at_once(
+    spark: SparkSession, lake: WrittenLake, tmp_path: Path
+) -> None:
+    output = tmp_path / "merged"
+    frame = spark.read.format("kafkalake").option("lake", str(lake.path)).load("clicks")
+    # As a replay from an older checkpoint beside a query that went on: later offsets first, then ranges that overlap them.
+    for where in ("offset >= 6", "offset BETWEEN 4 AND 7", "partition = 0 AND offset < 2"):
+        merge_records(frame.filter(where), str(output))
+    merge = merge_into(str(output))
+
+    def whole_topic(batch_id: int) -> None:
+        while True:
+            try:
+                return merge(frame, batch_id)
+            except PySparkException as error:
+                if "CONCURRENT" not in (error.getCondition() or str(error)):  # what Delta says to the slower one
+                    raise
+
+    with concurrent.futures.ThreadPoolExecutor(2) as queries:
+        list(queries.map(whole_topic, range(2)))
+    assert written(spark, output) == whole(10, 5)
+    values = spark.read.format("delta").load(str(output)).selectExpr("CAST(value AS STRING)").collect()
+    assert sorted(row[0] for row in values) == sorted(f'{{"clicked": {number}}}' for number in [*range(10), *range(5)])
+
+
+def test_the_example_of_merging_is_run_again_without_its_checkpoint(
+    spark: SparkSession, lake: WrittenLake, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    example = runpy.run_path(str(PROJECT / "jobs" / "merge_topic.py"))
+    output, checkpoint = tmp_path / "merged", tmp_path / "checkpoint"
+    arguments = [str(lake.path), "clicks", str(output), str(checkpoint)]
+    assert example["reported"](*arguments) == 0
+    shutil.rmtree(checkpoint)
+    append(lake, 1, 2)
+    assert example["reported"](*arguments) == 0
+    assert written(spark, output) == whole(10, 7)
+    shutil.rmtree(checkpoint)
+    assert example["reported"](str(lake.path), "clikcs", *arguments[2:]) == 1
+    assert capsys.readouterr().err.startswith(f"merge_topic: topic 'clikcs' is not in {lake.path}; its topics: clicks")
 
 
 KILLED = """

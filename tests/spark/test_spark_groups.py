@@ -30,9 +30,9 @@ def test_a_stream_is_a_group_among_groups(
         assert query.awaitTermination(90)
         return sum(read)
 
-    def unread() -> list[tuple[int, int]]:
-        reader = spark.read.format("kafkalake").option("lake", str(broker.lake)).option("group", GROUP)
-        rows = reader.load("clicks").select("partition", "offset").collect()
+    def unread(group: str = GROUP, **options: str) -> list[tuple[int, int]]:
+        reader = spark.read.format("kafkalake").option("lake", str(broker.lake)).option("group", group)
+        rows = reader.options(**options).load("clicks").select("partition", "offset").collect()
         return sorted((row.partition, row.offset) for row in rows)
 
     assert stream() == 40
@@ -40,6 +40,10 @@ def test_a_stream_is_a_group_among_groups(
     produce(broker, "clicks", 1, [b"x"] * 2)
     assert described(broker, GROUP) == {("clicks", 0): (30, 0), ("clicks", 1): (10, 2)}
     assert unread() == [(1, 10), (1, 11)]
+    assert len(unread("nobody")) == 42
+    assert unread("nobody", startingOffsets="latest") == []
+    assert unread(endingOffsets='{"clicks": {"0": 30, "1": 11}}') == [(1, 10)]
+    assert described(broker, GROUP) == {("clicks", 0): (30, 0), ("clicks", 1): (10, 2)}  # a batch commits nothing
     broker.stop()
     assert unread() == [(1, 10), (1, 11)]  # by what was published
     assert stream() == 2  # the group cannot be told

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkalake.spark.options import ReadOptions
+from kafkalake.errors import OffsetOutOfRangeError
+from kafkalake.spark.offsets import bounded
+from kafkalake.spark.options import LATEST, OffsetRule, ReadOptions
 from kafkalake.spark.plan import PIECE_BYTES_MAX, SegmentSlice, plan_slices
 from kafkalake.spark.selection import Selection
 from kafkalake.spark.snapshot import PartitionSnapshot, SegmentFile
@@ -36,6 +40,20 @@ def snapshot(
         for k, size in enumerate(sizes)
     ]
     return PartitionSnapshot("clicks", partition, start, per_segment * len(sizes) - cut, segments)
+
+
+def test_what_a_group_has_committed_comes_before_the_starting_offsets_and_must_be_there() -> None:
+    options = replace(OPTIONS, group="etl", starting=OffsetRule(LATEST))
+    both = [snapshot(0, [1, 1], start=500), snapshot(1, [1, 1], start=500)]
+
+    def starts(committed: int, **changes: Any) -> list[int]:
+        return [each.start_offset for each in bounded(both, replace(options, **changes), {("clicks", 0): committed})]
+
+    assert starts(700) == [700, 2000]
+    for gone, nearest in ((499, 500), (2001, 2000)):
+        with pytest.raises(OffsetOutOfRangeError, match=f"group etl has committed: {gone} of clicks-0 is not there"):
+            starts(gone)
+        assert starts(gone, fail_on_data_loss=False) == [nearest, 2000]
 
 
 def covered(groups: list[list[SegmentSlice]]) -> list[tuple[int, int]]:

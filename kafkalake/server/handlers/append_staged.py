@@ -7,6 +7,7 @@ of it can be read, or with an error: then nothing of it will be. Asking again is
 
 from __future__ import annotations
 
+import difflib
 import json
 from typing import Any
 
@@ -66,16 +67,17 @@ def _parse(text: bytes) -> dict[str, Any]:
 
 
 def _describe(request: Request, names: list[str] | None) -> dict[str, Any]:
-    broker = request.context.broker
-    if names is None:
-        found = [
-            topic
-            for topic in broker.topics
-            if topic.name not in INTERNAL and allows_topic(request, Operation.WRITE, topic.name)
-        ]
-    else:
-        found = [_topic(request, name) for name in names]
+    found = _writable(request).values() if names is None else [_topic(request, name) for name in names]
     return {"error": 0, "bytes_max": _service(request).bytes_max, "topics": [_described(topic) for topic in found]}
+
+
+def _writable(request: Request) -> dict[str, Topic]:
+    """The topics that the client may write to, by name."""
+    return {
+        topic.name: topic
+        for topic in request.context.broker.topics
+        if topic.name not in INTERNAL and allows_topic(request, Operation.WRITE, topic.name)
+    }
 
 
 def _topic(request: Request, name: str) -> Topic:
@@ -83,7 +85,9 @@ def _topic(request: Request, name: str) -> Topic:
         raise TopicAuthorizationError(f"not allowed to write to topic {name!r}")
     topic = request.context.broker.topics.find(name)
     if topic is None or name in INTERNAL:
-        error = UnknownTopicOrPartitionError(f"there is no topic {name!r} that could be written to")
+        near = difflib.get_close_matches(name, _writable(request), n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        error = UnknownTopicOrPartitionError(f"there is no topic {name!r} that could be written to{hint}")
         error.retriable = False
         raise error
     return topic
