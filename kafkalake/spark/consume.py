@@ -93,7 +93,7 @@ def main(arguments: Sequence[str]) -> int:
 
             return consume_as_group(spark, parsed, known, options, columns)
         copied = copy_topics(spark, parsed.output, options, columns=columns, mode=parsed.mode)
-    except (KafkaLakeError, PySparkException, Py4JError) as error:
+    except (KafkaLakeError, PySparkException, Py4JError, OSError) as error:
         print(f"consume: {sentence(error)}", file=sys.stderr)
         return 1
     _report(copied, parsed.output)

@@ -144,6 +144,8 @@ def test_the_command_consumes_as_a_group(
     for wrong, message in (
         (["--mode", "overwrite"], "consume: a group appends"),
         (["--ending-offsets", "latest"], "consume: a group reads to the end"),
+        (["--format", "parquet", "--output", "/dev/null/out"], "consume: [Errno 20] Not a directory: '/dev/null/out'"),
+        (["--topic", "clikcs"], "consume: topic 'clikcs' is not in"),
     ):
         assert main([*arguments, *wrong]) == 1
         assert message in capsys.readouterr().err
