@@ -1,31 +1,37 @@
-"""Kafka's rules of retention in plain Python, a segment at a time: what the tests compare the job with."""
+"""Kafka's rules of retention in plain Python, a segment at a time: what the tests compare decision and job with."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+
+from kafkalake.storage.retention import BLOCK, RetentionRule, SealedRange
 
 
-@dataclass(frozen=True)
-class SealedFile:
-    """A sealed segment on the disk: its offsets [base_offset, next_offset), its size, the largest timestamp in it."""
+def taken(
+    segments: Sequence[SealedRange],
+    rule: RetentionRule,
+    committed: Mapping[str, int],
+    *,
+    now_ms: int,
+    log_start: int,
+    end_offset: int,
+    active_bytes: int,
+) -> list[SealedRange]:
+    """Is the oldest one to go? Then take it and ask again, first by time, then by size."""
+    left = [segment for segment in segments if segment.next_offset > log_start]
+    gone: list[SealedRange] = []
 
-    base_offset: int
-    next_offset: int
-    bytes: int
-    newest_ms: int
+    def may_go(segment: SealedRange) -> bool:
+        unread = any(offset < segment.next_offset for offset in committed.values())
+        return segment.next_offset <= end_offset and not (rule.guard == BLOCK and unread)
 
-
-def log_start_after(
-    sealed: Sequence[SealedFile], active_bytes: int, *, now_ms: int, retention_ms: int, retention_bytes: int
-) -> int:
-    """Where a log of these segments, oldest first, begins once time and then size have taken theirs; -1: no limit."""
-    left = list(sealed)
-    while left and retention_ms >= 0 and now_ms - left[0].newest_ms > retention_ms:
-        left.pop(0)
-    while left and retention_bytes >= 0:
-        without_oldest = active_bytes + sum(segment.bytes for segment in left[1:])
-        if without_oldest < retention_bytes:
+    while left and rule.delete and rule.retention_ms >= 0 and may_go(left[0]):
+        if now_ms - left[0].max_timestamp_ms <= rule.retention_ms:
             break
-        left.pop(0)
-    return left[0].base_offset if left else sealed[-1].next_offset if sealed else 0
+        gone.append(left.pop(0))
+    while left and rule.delete and rule.retention_bytes >= 0 and may_go(left[0]):
+        without_it = sum(segment.bytes for segment in left[1:]) + active_bytes
+        if without_it < rule.retention_bytes:
+            break
+        gone.append(left.pop(0))
+    return gone

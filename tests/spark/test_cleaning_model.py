@@ -14,7 +14,7 @@ from compacted_lake import HOUR_MS, CompactedTopic, compact
 from compaction_model import Written, compacted
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from retention_model import SealedFile, log_start_after
+from retention_model import taken
 from topic_operations import Operation, act, timed_operations
 from written_lake import WrittenLake
 
@@ -22,6 +22,7 @@ from kafkalake.cli.log import problems_of
 from kafkalake.clock import ManualClock
 from kafkalake.spark.job import main
 from kafkalake.spark.retention import Retention
+from kafkalake.storage.retention import RetentionRule, SealedRange
 from kafkalake.storage.state import read_state
 
 if TYPE_CHECKING:
@@ -29,7 +30,9 @@ if TYPE_CHECKING:
 
 NOW_MS = 10 * HOUR_MS
 POLICIES = ("compact", "delete", "compact,delete")
-LIMITS = st.tuples(st.sampled_from([-1, 3 * HOUR_MS]), st.sampled_from([-1, 3_000]))
+LIMITS = st.tuples(
+    st.just(-1) | st.integers(1, 9).map(lambda hours: hours * HOUR_MS), st.just(-1) | st.integers(0, 9_000)
+)
 """retention.ms and retention.bytes; a segment of a batch or two has about 1,500 bytes."""
 COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
 
@@ -62,9 +65,8 @@ def test_spark_reads_what_the_rules_of_compaction_and_retention_keep(
         lake.publish()
         compact(lake.path, spark, NOW_MS)
         for policy, (limits, _) in zip(POLICIES, topics, strict=True):
-            if "delete" in policy:
-                start = expected_start(written[policy], left[policy], limits)
-                left[policy] = [record for record in left[policy] if record.offset >= start]
+            start = expected_start(written[policy], left[policy], policy, limits)
+            left[policy] = [record for record in left[policy] if record.offset >= start]
         assert main(Retention(), ["--lake", str(lake.path)], clock=ManualClock(NOW_MS)) == 0
         for isolation in ("read_uncommitted", "read_committed"):
             rows = [
@@ -77,19 +79,25 @@ def test_spark_reads_what_the_rules_of_compaction_and_retention_keep(
         lake.close()
 
 
-def expected_start(topic: CompactedTopic, left: Sequence[Written], limits: tuple[int, int]) -> int:
+def expected_start(topic: CompactedTopic, left: Sequence[Written], policy: str, limits: tuple[int, int]) -> int:
     """Where the log begins after retention, by the model and what is on the disk after compaction."""
     sealed = []
     for row in topic.lake.store.load_segments(topic.name):
         inside = [record.timestamp for record in left if row.base_offset <= record.offset < row.next_offset]
         newest_ms = max(inside, default=row.sealed_at_ms)
         size = (topic.lake.path / row.path).stat().st_size
-        sealed.append(SealedFile(row.base_offset, row.next_offset, size, newest_ms))
-    active_bytes = read_state(topic.lake.directory(topic.name)).active_position
-    retention_ms, retention_bytes = limits
-    return log_start_after(
-        sealed, active_bytes, now_ms=NOW_MS, retention_ms=retention_ms, retention_bytes=retention_bytes
+        sealed.append(SealedRange(row.base_offset, row.next_offset, size, newest_ms))
+    state = read_state(topic.lake.directory(topic.name))
+    gone = taken(
+        sealed,
+        RetentionRule("delete" in policy, *limits),
+        {},
+        now_ms=NOW_MS,
+        log_start=0,
+        end_offset=state.high_watermark,
+        active_bytes=state.active_position,
     )
+    return gone[-1].next_offset if gone else 0
 
 
 def visible(topic: CompactedTopic, left: Sequence[Written], *, committed: bool) -> list[tuple[Any, ...]]:

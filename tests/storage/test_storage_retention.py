@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
+from retention_model import taken
 
 from kafkalake.storage.retention import (
     BLOCK,
@@ -28,34 +29,6 @@ def partitions(draw: st.DrawFn) -> list[SealedRange]:
         segments.append(SealedRange(offset, end, draw(st.integers(1, 200)), draw(st.integers(0, NOW_MS))))
         offset = end
     return segments
-
-
-def model(
-    segments: list[SealedRange],
-    rule: RetentionRule,
-    committed: dict[str, int],
-    log_start: int,
-    end_offset: int,
-    active_bytes: int,
-) -> list[SealedRange]:
-    """Kafka's rules, one segment at a time: is the oldest one to go? Then take it and ask again, first by time, then by size."""
-    left = [segment for segment in segments if segment.next_offset > log_start]
-    gone: list[SealedRange] = []
-
-    def may_go(segment: SealedRange) -> bool:
-        unread = any(offset < segment.next_offset for offset in committed.values())
-        return segment.next_offset <= end_offset and not (rule.guard == BLOCK and unread)
-
-    while left and rule.delete and rule.retention_ms >= 0 and may_go(left[0]):
-        if NOW_MS - left[0].max_timestamp_ms <= rule.retention_ms:
-            break
-        gone.append(left.pop(0))
-    while left and rule.delete and rule.retention_bytes >= 0 and may_go(left[0]):
-        without_it = sum(segment.bytes for segment in left[1:]) + active_bytes
-        if without_it < rule.retention_bytes:
-            break
-        gone.append(left.pop(0))
-    return gone
 
 
 @given(
@@ -89,7 +62,15 @@ def test_what_goes_is_what_kafka_would_take_one_by_one(
         end_offset=end_offset,
         active_bytes=active_bytes,
     )
-    gone = model(segments, rule, committed, log_start, end_offset, active_bytes)
+    gone = taken(
+        segments,
+        rule,
+        committed,
+        now_ms=NOW_MS,
+        log_start=log_start,
+        end_offset=end_offset,
+        active_bytes=active_bytes,
+    )
     assert list(decision.segments) == gone
     assert len(decision.reasons) == len(gone)
     assert decision.log_start_offset == (gone[-1].next_offset if gone else log_start)
