@@ -179,7 +179,7 @@ def test_beside_a_broker_whose_clients_write_and_read_at_full_speed(
     store = DeltaMetadataStore(lake, create=False)
     removed = [0]
     with Load(broker.bootstrap_servers, topic, records_max=4_000_000, compacted=False) as load:
-        for _ in range(3):
+        for _ in range(2):
             load.wait_until(lambda: any(row.base_offset > removed[-1] + 100_000 for row in store.load_segments(topic)))
             load.read_again()
             assert run(lake) == 0  # settings of the broker's command line count
