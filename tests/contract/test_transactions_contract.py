@@ -88,6 +88,8 @@ def test_offsets_count_when_the_transaction_commits(client: WireClient, topic: s
         producer.send_offsets(group, topic, {0: offset})
         assert committed_offset(client, group, topic, require_stable=True) == "unstable"
         assert committed_offset(client, group, topic, require_stable=False) == -1
+        everything = client.call("OffsetFetch", 7, group_id=group, topics=None, require_stable=True)
+        assert not everything.topics  # of all that the group has committed, this is none yet
         assert producer.end(committed=committed) == NONE
         settled(client, producer, "CompleteCommit" if committed else "CompleteAbort")
         wait_for(lambda: committed_offset(client, group, topic, require_stable=True) != "unstable")

@@ -174,7 +174,7 @@ class OffsetRequests:
         if isinstance(entry.group, ConsumerGroup):
             entry.group.check_fetch(*member)
         found: dict[PartitionKey, CommittedOffset | ErrorClass | None] = {}
-        for key in entry.offsets.keys(require_stable=require_stable) if partitions is None else partitions:
+        for key in entry.offsets.committed_keys() if partitions is None else partitions:
             try:
                 found[key] = entry.offsets.fetch(key, require_stable=require_stable)
             except KafkaError as error:
@@ -250,7 +250,7 @@ class OffsetRequests:
 
         entry.group.die(CoordinatorNotAvailableError)
         self._coordinator.carry_out(entry)
-        offsets = _tombstones(entry, entry.offsets.keys(require_stable=True))
+        offsets = _tombstones(entry, entry.offsets.keys())
         records: list[Record] = [*offsets, *entry.group.tombstones()]
         self._write_all(entry.partition, records, deleted)
 

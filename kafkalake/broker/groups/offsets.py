@@ -65,12 +65,13 @@ class GroupOffsets:
         positioned = self._committed.get(key)
         return None if positioned is None else positioned.committed
 
-    def keys(self, *, require_stable: bool) -> list[PartitionKey]:
-        """Partitions with an offset, and with `require_stable` those that may get one."""
-        keys = set(self._committed)
-        if require_stable:
-            keys.update(+self._pending_of)
-        return sorted(keys)
+    def committed_keys(self) -> list[PartitionKey]:
+        """Partitions with a committed offset."""
+        return sorted(self._committed)
+
+    def keys(self) -> list[PartitionKey]:
+        """Partitions with a committed offset, or with one that a transaction may commit."""
+        return sorted({*self._committed, *+self._pending_of})
 
     # Following the journal
 
