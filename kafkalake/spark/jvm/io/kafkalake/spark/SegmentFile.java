@@ -2,7 +2,6 @@ package io.kafkalake.spark;
 
 import java.io.Closeable;
 import java.io.IOException;
-import java.net.InetAddress;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.channels.FileChannel;
@@ -10,6 +9,7 @@ import java.nio.file.AccessDeniedException;
 import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
 import java.util.zip.CRC32C;
+import org.apache.spark.util.Utils;
 
 /**
  * A pass over a segment file, message by message, from an offset on.
@@ -204,7 +204,7 @@ final class SegmentFile implements Closeable {
       throw new IOException(
           path
               + " cannot be read on host "
-              + InetAddress.getLocalHost().getHostName()
+              + Utils.localHostName()
               + ": "
               + reason
               + ". Every executor must see the lake under the same path; where it does, retention or compaction has removed"
