@@ -280,12 +280,12 @@ def _edges(
 def _earlier_totals(run: Run, runs: int) -> list[dict[GroupTopic, int]]:
     """The lag of each group in each topic in the runs before this one, the oldest first; not of what history filled in."""
     table = JobTable(run.lake, paths.LAG).rows(columns=["run_id", "measured_at", "group", "topic", "lag"])
-    by_run: dict[tuple[object, str], dict[GroupTopic, int]] = defaultdict(lambda: defaultdict(int))
+    by_run: dict[tuple[datetime, str], dict[GroupTopic, int]] = defaultdict(lambda: defaultdict(int))
     summed = table.group_by(["run_id", "measured_at", "group", "topic"]).aggregate([("lag", "sum")])
     for row in summed.to_pylist():
         if row["run_id"] != run.run_id and not row["run_id"].startswith("history"):
             by_run[row["measured_at"], row["run_id"]][GroupTopic(row["group"], row["topic"])] += row["lag_sum"]
-    return [dict(by_run[key]) for key in sorted(by_run, key=str)][-runs:]
+    return [dict(by_run[key]) for key in sorted(by_run)][-runs:]
 
 
 def _print(rows: Sequence[Lag], lines: int) -> None:

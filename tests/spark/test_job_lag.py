@@ -53,8 +53,9 @@ def commit(lake: WrittenLake, number: int, offsets: dict[tuple[str, int], int], 
     lake.store.publish_group_offsets(GroupOffsets(rows, {0: number + 1}))
 
 
-def run(lake: Path, *arguments: str) -> int:
-    return main(LagJob(), ["--lake", str(lake), *arguments])
+def run(lake: Path, *arguments: str, at_ms: int | None = None) -> int:
+    clock = None if at_ms is None else ManualClock(at_ms)
+    return main(LagJob(), ["--lake", str(lake), *arguments], clock=clock)
 
 
 def rows(lake: Path) -> list[dict[str, object]]:
@@ -128,12 +129,13 @@ def test_alerts_set_the_exit_code_and_reach_the_webhook(lake: WrittenLake, capsy
 def test_a_lag_that_grows_run_after_run_is_an_alert(lake: WrittenLake) -> None:
     commit(lake, 0, {("slow", 0): 30})
     codes = []
-    for _ in range(3):
-        codes.append(run(lake.path, "--growing", "2"))
+    minute = NOW_MS // 60_000 * 60_000 + 60_000
+    for after_ms in (8_000, 9_000, 10_000):  # in the order of time, not of its digits
+        codes.append(run(lake.path, "--growing", "2", at_ms=minute + after_ms))
         lake.append_values("clicks", 0, [b"more"], timestamp=NOW_MS)
     assert codes == [0, 0, ALERT_EXIT_CODE]
     commit(lake, 1, {("slow", 0): 60})
-    assert run(lake.path, "--growing", "2") == 0
+    assert run(lake.path, "--growing", "2", at_ms=minute + 11_000) == 0
 
 
 def test_the_page_needs_nothing_from_elsewhere(lake: WrittenLake, tmp_path: Path) -> None:

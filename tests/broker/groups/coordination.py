@@ -184,9 +184,11 @@ class Cluster:
         self.offsets.delete_groups(group_ids, answers.append)
         return answers
 
-    def fetched(self, group_id: str, *, require_stable: bool = False) -> dict[tuple[str, int], object]:
-        """All offsets of a group: the number, or the error class."""
-        found = self.offsets.fetch(group_id, None, require_stable=require_stable)
+    def fetched(
+        self, group_id: str, *keys: tuple[str, int], require_stable: bool = False
+    ) -> dict[tuple[str, int], object]:
+        """The offsets of a group in these partitions (none: in all that have one): the number, or the error class."""
+        found = self.offsets.fetch(group_id, keys or None, require_stable=require_stable)
         return {
             key: value if value is None or isinstance(value, type) else value.offset for key, value in found.items()
         }

@@ -276,7 +276,7 @@ def test_an_open_transaction_survives_a_restart() -> None:
     producer = Producer(7, 0)
     c.commit("g", one(2), producer=producer)
     c.start()
-    assert c.fetched("g", require_stable=True) == {KEY: UnstableOffsetCommitError}
+    assert c.fetched("g", KEY, require_stable=True) == {KEY: UnstableOffsetCommitError}
     c.end_transaction("g", producer, committed=True)
     assert c.fetched("g", require_stable=True) == {KEY: 2}
     c.start()
