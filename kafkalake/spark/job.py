@@ -122,11 +122,14 @@ class Run:
 
     @property
     def spark(self) -> SparkSession:
-        """The session, started when it is first asked for: a job that only moves metadata does not wait for a JVM."""
+        """The session, started when it is first asked for: a job that only moves metadata does not wait for a JVM.
+
+        Without Delta's jar: jobs read and write Delta through delta-rs, and wait for no registry to find the jar.
+        """
         if self._spark is None:
             from kafkalake.spark.spark_session import session
 
-            self._spark = session(self.lake, app_name=f"kafkalake {self.arguments.job}")
+            self._spark = session(self.lake, app_name=f"kafkalake {self.arguments.job}", delta=False)
         return self._spark
 
 
