@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from kafkalake.spark.plan import SegmentSlice
 
 
+FORMAT = 1
+"""Of the JSON that a task travels as. A jar that knows another one refuses the task."""
+
+
 class Slices(InputPartition):
     """What one task reads. in_jvm: whether the scan's jar can do it alone, where a driver has it.
 
@@ -23,11 +27,12 @@ class Slices(InputPartition):
 
     def __init__(self, slices: Sequence[SegmentSlice], *, in_jvm: bool) -> None:
         self.slices = slices
-        self.in_jvm = in_jvm
+        # A JVM whose locale is not UTF-8 cannot name other files.
+        self.in_jvm = in_jvm and all(piece.path.isascii() for piece in slices)
 
     def __reduce__(self) -> tuple[Callable[[str], Slices], tuple[str]]:
         slices = [asdict(piece) for piece in self.slices]
-        return slices_from_json, (json.dumps({"in_jvm": self.in_jvm, "slices": slices}),)
+        return slices_from_json, (json.dumps({"format": FORMAT, "in_jvm": self.in_jvm, "slices": slices}),)
 
 
 def slices_from_json(text: str) -> Slices:

@@ -58,6 +58,12 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WrittenLake]:
     lake.close()
 
 
+def large_rows() -> list[Any]:
+    """More rows, and a longer value, than a block of a compressed buffer holds; both become much smaller."""
+    rows: list[Any] = [(0, b"key-%d" % (number % 7), b"value-%d" % (number % 11), []) for number in range(9_000)]
+    return [*rows, (0, None, b"abc" * 100_000, [])]
+
+
 def write(lake: WrittenLake, topic: str, partition: int, randomness: random.Random) -> None:
     log = lake.logs[topic, partition]
     sequences = {1: 0, 2: 0}
@@ -82,6 +88,8 @@ def write(lake: WrittenLake, topic: str, partition: int, randomness: random.Rand
                     transactional=True,
                 )
             )
+        if step == 10:
+            batches.append(record_batch(large_rows()))
         assert not any(isinstance(answer, KafkaError) for answer in log.append(batches, 0))
         log.advance_high_watermark(log.log_end_offset)
         if open_producers and randomness.random() < 0.4:
@@ -180,6 +188,31 @@ def test_damaged_segments_give_right_records_or_an_error(spark: SparkSession, tm
             assert found == expected
     assert failed > 10
     segment.write_bytes(data)
+    lake.close()
+
+
+def test_a_damaged_beginning_of_a_file_costs_no_record(spark: SparkSession, tmp_path: Path) -> None:
+    """No checksum covers the schema message: its length must not say where the first record message is."""
+    lake = WrittenLake(tmp_path / "lake")
+    lake.create("clicks", index_interval_bytes=1 << 20)
+    for number in range(8):
+        lake.append_values("clicks", 0, [b"value-%d" % number])
+    lake.roll("clicks")
+    lake.publish()
+    segment = next(lake.directory("clicks").glob("*.arrow"))
+    data = segment.read_bytes()
+    message_bytes = data.index(b"value-1") - data.index(b"value-0")
+    for position, bit in ((12, 3), (13, message_bytes.bit_length() - 9), (15, 7)):
+        segment.write_bytes(data[:position] + bytes([data[position] ^ 1 << bit]) + data[position + 1 :])
+        assert [row["offset"] for row in in_spark(read(spark, lake, "clicks"))] == list(range(8))
+    lake.close()
+
+
+def test_a_lake_may_have_any_name(spark: SparkSession, tmp_path: Path) -> None:
+    lake = WrittenLake(tmp_path / "Flüge")
+    lake.create("clicks")
+    lake.append_values("clicks", 0, [b"one", b"two"])
+    assert read(spark, lake, "clicks").count() == 2
     lake.close()
 
 

@@ -20,7 +20,9 @@ final class SegmentFile implements Closeable {
   private static final int CHUNK_BYTES = 4 << 20;
   private static final int FIRST_CHUNK_BYTES = 128 << 10;
   private static final int INDEX_ENTRY_BYTES = 16;
-  private static final int MAGIC_BYTES = 8;
+  /** Every segment begins with the same bytes, `PREAMBLE` of `kafkalake/record/schema.py`, which no checksum covers. */
+  private static final int PREAMBLE_BYTES = 488;
+
   private static final long END_OF_STREAM = 0xFFFFFFFFL;
 
   private final String path;
@@ -29,7 +31,6 @@ final class SegmentFile implements Closeable {
   private final FileChannel channel;
   private final long size;
   private final SegmentMessage message;
-  private final int preamble;
   private ByteBuffer chunk;
   private long chunkPosition;
   private int next;
@@ -48,10 +49,9 @@ final class SegmentFile implements Closeable {
       size = slice.size() < 0 ? channel.size() : Math.min(slice.size(), channel.size());
       message = new SegmentMessage(path);
       this.chunk = chunk == null ? allocate(FIRST_CHUNK_BYTES) : chunk;
-      preamble = preamble();
       long indexed = positionInIndex();
-      isFromIndex = preamble < indexed && indexed < size;
-      startAt(isFromIndex ? indexed : preamble);
+      isFromIndex = PREAMBLE_BYTES < indexed && indexed < size;
+      startAt(isFromIndex ? indexed : PREAMBLE_BYTES);
     } catch (IOException | RuntimeException error) {
       channel.close();
       throw error;
@@ -73,7 +73,7 @@ final class SegmentFile implements Closeable {
         isTaken = false;
       }
       if (isHinted && !(isTaken && message.baseOffset() <= from)) {
-        startAt(preamble);
+        startAt(PREAMBLE_BYTES);
       } else if (!isTaken) {
         return null;
       } else if (message.nextOffset() > from) {
@@ -151,14 +151,6 @@ final class SegmentFile implements Closeable {
     }
   }
 
-  private int preamble() throws IOException {
-    if (size < MAGIC_BYTES + 8) {
-      throw new CorruptSegmentError(path, 0, "the message is cut short");
-    }
-    readAt(0, MAGIC_BYTES + 8);
-    return MAGIC_BYTES + 8 + chunk.getInt(MAGIC_BYTES + 4);
-  }
-
   /** Where the index says that the message with the first offset begins; -1 where it does not. */
   private long positionInIndex() {
     Path index = Path.of(path.substring(0, path.length() - ".arrow".length()) + ".index");
@@ -188,7 +180,7 @@ final class SegmentFile implements Closeable {
   }
 
   private static ByteBuffer allocate(int bytes) {
-    return ByteBuffer.allocateDirect(Math.max(bytes, FIRST_CHUNK_BYTES)).order(ByteOrder.LITTLE_ENDIAN);
+    return ByteBuffer.allocate(Math.max(bytes, FIRST_CHUNK_BYTES)).order(ByteOrder.LITTLE_ENDIAN);
   }
 
   private static FileChannel open(String path) throws IOException {

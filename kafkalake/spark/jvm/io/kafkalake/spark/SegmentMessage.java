@@ -3,12 +3,13 @@ package io.kafkalake.spark;
 import com.github.luben.zstd.Zstd;
 import java.io.ByteArrayInputStream;
 import java.io.IOException;
+import java.io.InputStream;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.util.Arrays;
 import java.util.Base64;
 import java.util.zip.CRC32C;
-import net.jpountz.lz4.LZ4FrameInputStream;
+import org.apache.commons.compress.compressors.lz4.FramedLZ4CompressorInputStream;
 
 /**
  * One Arrow message of a segment; `kafkalake/record/layout.py` says which byte is what.
@@ -255,23 +256,29 @@ final class SegmentMessage {
   private ByteBuffer decompressed(int begin, int length) {
     byte[] bytes = new byte[0];
     if (length > 0) {
-      long plainLength = data.getLong(begin);
-      byte[] stored = new byte[length - 8];
-      data.get(begin + 8, stored);
       try {
+        long plainLength = data.getLong(begin);
+        byte[] stored = new byte[length - 8];
+        data.get(begin + 8, stored);
         bytes = plainLength == RAW ? stored : decompress(stored, Math.toIntExact(plainLength));
-      } catch (IOException error) {
-        throw corrupt("a column cannot be decompressed: " + error.getMessage());
+        if (plainLength != RAW && bytes.length != plainLength) {
+          throw corrupt("a column is shorter than it says");
+        }
+      } catch (CorruptSegmentError error) {
+        throw error;
+      } catch (IOException | RuntimeException error) {
+        throw corrupt("a column cannot be decompressed: " + error);
       }
     }
     return ByteBuffer.wrap(bytes).order(ByteOrder.LITTLE_ENDIAN);
   }
 
+  /** Blocks of Arrow's LZ4 frames refer to the ones before, which Spark's own LZ4 library does not read. */
   private byte[] decompress(byte[] stored, int length) throws IOException {
     if (codec == ZSTD) {
       return Zstd.decompress(stored, length);
     }
-    try (LZ4FrameInputStream frame = new LZ4FrameInputStream(new ByteArrayInputStream(stored))) {
+    try (InputStream frame = new FramedLZ4CompressorInputStream(new ByteArrayInputStream(stored))) {
       return frame.readNBytes(length);
     }
   }

@@ -65,15 +65,20 @@ final class SegmentReader implements PartitionReader<ColumnarBatch> {
 
   /** Go to the next message with wanted offsets, in this slice or the next. */
   private boolean nextMessage() throws IOException {
+    if (sliceNumber == slices.length) {
+      return false;
+    }
     boolean isDone = message != null && message.nextOffset() >= slice.to();
     while (true) {
       message = file == null || isDone ? null : file.next();
       if (message != null && message.baseOffset() < slice.to()) {
         break;
       }
-      if (++sliceNumber == slices.length) {
+      if (sliceNumber + 1 >= slices.length) {
+        sliceNumber = slices.length;
         return false;
       }
+      sliceNumber++;
       openSlice();
       isDone = slice.from() >= slice.to();
     }

@@ -9,6 +9,7 @@ import org.apache.spark.sql.execution.datasources.v2.python.PythonInputPartition
 /** A task that the JVM can do alone: slices of segments, without the columns that only Python makes (fields of JSON values). */
 final class SlicesPartition extends PythonInputPartition {
   private static final long serialVersionUID = 1L;
+  private static final int FORMAT = 1;
   private static final ObjectMapper JSON = new ObjectMapper();
 
   static {
@@ -27,6 +28,9 @@ final class SlicesPartition extends PythonInputPartition {
   static PythonInputPartition of(int index, byte[] pickled) {
     try {
       JsonNode task = JSON.readTree((String) new Unpickler().loads(pickled));
+      if (task.get("format").intValue() != FORMAT) {
+        throw new IOException("tasks have format " + task.get("format"));
+      }
       if (!task.get("in_jvm").booleanValue()) {
         return new PythonInputPartition(index, pickled);
       }
@@ -36,7 +40,7 @@ final class SlicesPartition extends PythonInputPartition {
         slices[i] = SegmentSlice.of(listed.get(i));
       }
       return new SlicesPartition(index, pickled, slices);
-    } catch (IOException error) {
+    } catch (IOException | RuntimeException error) {
       throw new IllegalStateException("kafkalake's jar and its Python package are not of one version", error);
     }
   }
