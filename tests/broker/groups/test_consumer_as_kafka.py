@@ -114,15 +114,21 @@ def assignors(w: World, topic: str) -> Iterator[Line]:
     yield w.describe()[1:5]
 
 
+RESOLVING_BEATS_MAX = 50
+"""Apache Kafka resolves a regular expression beside the heartbeats; on a busy machine the third still finds nothing."""
+
+
 def regular_expressions(w: World, topic: str) -> Iterator[Line]:
     """KIP-848's server-side regular expressions."""
     yield w.beat("a", 0, [], None, regex="(", timeout_ms=REBALANCE_MS)
     yield w.describe()[0]
     found = w.beat("a", 0, [], None, regex=f"{topic}-o.*", timeout_ms=REBALANCE_MS)
     yield found[0]
-    for _ in range(3):
+    for _ in range(RESOLVING_BEATS_MAX):
         w.settle()
         found = w.beat("a", found[1])
+        if any(w.describe()[5][0][2:]):
+            break
     yield w.describe()[1], w.describe()[5][0][2:]
 
 
