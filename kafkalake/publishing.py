@@ -139,7 +139,7 @@ class Publishing:
     async def _look_for_jobs(self) -> None:
         """Where jobs have raised log starts (retention) or rewritten segments (compaction), have the logs follow."""
         try:
-            await self._run_blocking(lambda: self._begin_at(self._store.raised_log_starts(self._broker_id)))
+            await self._run_blocking(lambda: self._follow_log_starts(self._store.raised_log_starts(self._broker_id)))
         except KafkaLakeError as error:
             logger.warning("log starts that a job has raised were not taken over error=%s", error)
         partitions = list(self._partitions.values())
@@ -152,9 +152,9 @@ class Publishing:
     def take_log_starts(self) -> None:
         """Blocking, at the start: where jobs have said that partitions begin while this broker did not run."""
         rows = self._store.load_partitions()
-        self._begin_at({(row.topic_id, row.partition): row.log_start_offset for row in rows})
+        self._follow_log_starts({(row.topic_id, row.partition): row.log_start_offset for row in rows})
 
-    def _begin_at(self, starts: Mapping[PartitionId, int]) -> None:
+    def _follow_log_starts(self, starts: Mapping[PartitionId, int]) -> None:
         """Blocking, any thread: take the segments before these offsets out of the logs."""
         for key, partition in list(self._partitions.items()):
             start = starts.get((str(partition.topic.topic_id), partition.index), 0)

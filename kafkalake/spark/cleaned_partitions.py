@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kafkalake.config import TopicConfig
+from kafkalake.internal_topics import INTERNAL
 from kafkalake.metadata import paths
 from kafkalake.metadata.schemas import SegmentRow, TopicRow
 from kafkalake.spark.job import Run
@@ -14,7 +15,6 @@ from kafkalake.spark.snapshot import log_start
 from kafkalake.storage.state import PartitionState, read_state
 
 COMPACT_POLICY, DELETE_POLICY = "compact", "delete"
-_INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ def cleaned_topics(run: Run, policy: str) -> list[TopicRow]:
     return [
         topic
         for topic in run.topics
-        if topic.topic not in _INTERNAL_TOPICS and policy in policies(run.topic_configs[topic.topic])
+        if topic.topic not in INTERNAL and policy in policies(run.topic_configs[topic.topic])
     ]
 
 

@@ -29,7 +29,7 @@ from kafkalake.spark.json_values import JsonColumns
 from kafkalake.spark.options import Use, parse_options
 from kafkalake.spark.plain_errors import plain_errors
 from kafkalake.spark.selection import Selection
-from kafkalake.spark.tasks import Slices, load_compiled_code
+from kafkalake.spark.tasks import read_task, tasks_of
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -102,16 +102,11 @@ class KafkaLakeReader(DataSourceReader):
         from kafkalake.spark.topic_read import plan_read
 
         groups = plan_read(self._options, self._selection, query=self._query) or [[]]
-        return [Slices(group, in_jvm=not self._projection.json_fields) for group in groups]
+        return tasks_of(groups, self._projection)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The records of one task."""
-        # Only here: the process that plans does without it, and all of Python does where the JVM reads.
-        from kafkalake.spark.slice_reader import SliceReader
-
-        assert isinstance(partition, Slices)
-        load_compiled_code()
-        return SliceReader(self._projection, self._selection).read(partition.slices)
+        return read_task(partition, self._projection, self._selection)
 
 
 class PushdownReader(KafkaLakeReader):

@@ -27,7 +27,7 @@ from kafkalake.spark.options import ReadOptions, Use, parse_options
 from kafkalake.spark.plain_errors import plain_errors
 from kafkalake.spark.selection import Selection
 from kafkalake.spark.stream_offsets import Edge, Partition, Positions, from_json, next_end, to_json
-from kafkalake.spark.tasks import Slices, load_compiled_code
+from kafkalake.spark.tasks import read_task, tasks_of
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -94,17 +94,11 @@ class KafkaLakeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         from kafkalake.spark.stream_plan import plan_batch
 
         store = self._open_edges().store
-        groups = plan_batch(self._options, from_json(start), from_json(end), store)
-        return [Slices(group, in_jvm=not self._projection.json_fields) for group in groups]
+        return tasks_of(plan_batch(self._options, from_json(start), from_json(end), store), self._projection)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The records of one task."""
-        # Only here: the process that plans does without it, and all of Python does where the JVM reads.
-        from kafkalake.spark.slice_reader import SliceReader
-
-        assert isinstance(partition, Slices)
-        load_compiled_code()
-        return SliceReader(self._projection, Selection()).read(partition.slices)
+        return read_task(partition, self._projection, Selection())
 
     def commit(self, end: Offsets) -> None:
         """Batches up to `end` are done."""

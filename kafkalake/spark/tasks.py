@@ -1,10 +1,10 @@
-"""What a task is to Spark: the slices of segments that it reads, and what its worker process loads once."""
+"""What a task is to Spark: the slices of segments that it reads, how they are read in Python, and what a worker loads once."""
 
 from __future__ import annotations
 
 import gc
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from functools import cache
 from typing import TYPE_CHECKING
@@ -12,7 +12,11 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import InputPartition
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kafkalake.spark.columns import Projection
     from kafkalake.spark.plan import SegmentSlice
+    from kafkalake.spark.selection import Selection
 
 
 FORMAT = 1
@@ -42,6 +46,21 @@ def slices_from_json(text: str) -> Slices:
     task = json.loads(text)
     slices = [SegmentSlice(**piece | {"aborted": tuple(map(tuple, piece["aborted"]))}) for piece in task["slices"]]
     return Slices(slices, in_jvm=task["in_jvm"])
+
+
+def tasks_of(groups: Iterable[Sequence[SegmentSlice]], projection: Projection) -> list[Slices]:
+    """A task a group of slices. Fields of JSON values are Python's to make."""
+    return [Slices(group, in_jvm=not projection.json_fields) for group in groups]
+
+
+def read_task(task: InputPartition, projection: Projection, selection: Selection) -> Iterator[pa.RecordBatch]:
+    """The records of a task, read in this process. Raises what `SliceReader.read` does."""
+    # Only here: the process that plans does without it, and all of Python does where the JVM reads.
+    from kafkalake.spark.slice_reader import SliceReader
+
+    assert isinstance(task, Slices)
+    load_compiled_code()
+    return SliceReader(projection, selection).read(task.slices)
 
 
 @cache
