@@ -22,8 +22,9 @@ import os
 import signal
 import sys
 import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -48,8 +49,7 @@ from kafkalake.publishing import Publishing
 from kafkalake.server.context import ServerContext
 from kafkalake.server.listener import Listener
 from kafkalake.server.registry import advertised
-from kafkalake.storage.files import REAL_FILES
-from kafkalake.storage.generations import SwappedSegment
+from kafkalake.storage.files import REAL_FILES, make_durable_directory
 from kafkalake.storage.open_files import OpenFiles
 
 logger = logging.getLogger(__name__)
@@ -135,7 +135,7 @@ class Node:
         loop = asyncio.get_running_loop()
         root = paths.broker_log_path(self.lake, self.broker_id)
         store = await self._blocking(lambda: DeltaMetadataStore(self.lake))
-        root.mkdir(parents=True, exist_ok=True)
+        await self._blocking(lambda: make_durable_directory(REAL_FILES, str(root.absolute())))
         settings = BrokerSettings(self._overrides, str(root / SETTINGS_FILE), REAL_FILES)
         lease_ms = settings.current.broker.lease_duration_ms
         self._stack.callback(store.close)
@@ -251,17 +251,26 @@ class Node:
         expiration_ms = broker.config.producer_id_expiration_ms
         opening = []
         for row in rows:
-            config = log_config(broker.topic_admin.topic_of(row).config, expiration_ms)
+            topic = broker.topic_admin.topic_of(row)
+            config = log_config(topic.config, expiration_ms)
             opening.append(
                 [
                     self._blocking(
-                        _opener(broker.logs, row.topic, index, config, swapped.get((row.topic_id, index), []))
+                        partial(
+                            broker.logs.open,
+                            topic.name,
+                            index,
+                            topic.topic_id,
+                            config,
+                            swapped.get((row.topic_id, index), []),
+                        )
                     )
                     for index in range(row.partitions)
                 ]
             )
         for row, logs_of_topic in zip(rows, opening, strict=True):
             broker.topic_admin.serve_existing(row, await asyncio.gather(*logs_of_topic))
+        leftovers += broker.logs.take_predecessors()
         if leftovers:
             self._background.append(
                 asyncio.get_running_loop().create_task(self._blocking(lambda: broker.logs.remove(leftovers)))
@@ -351,12 +360,6 @@ class Node:
 
     async def _release(self, lease: leases.Lease) -> None:
         await self._in_time("release of the lease", self._blocking(lease.release), _RELEASE_TIMEOUT_S)
-
-
-def _opener(
-    logs_below: LogDirectory, topic: str, index: int, config: Any, swapped: Sequence[SwappedSegment]
-) -> Callable[[], Any]:
-    return lambda: logs_below.open(topic, index, config, swapped)
 
 
 def cluster_id(lake: Path) -> str:

@@ -65,7 +65,9 @@ class WrittenLake:
     def _open(self, topic: str, partition: int, config: LogConfig) -> None:
         directory = self.directory(topic, partition)
         directory.mkdir(parents=True)
-        self.logs[topic, partition] = Log.open(str(directory), config, SystemClock())
+        self.logs[topic, partition] = Log.open(
+            str(directory), config, SystemClock(), topic_id=uuid.UUID(self.topics[topic].topic_id)
+        )
 
     def directory(self, topic: str, partition: int = 0) -> Path:
         return paths.partition_path(self.path, BROKER, topic, partition)

@@ -2,7 +2,8 @@
 
 Opens logs with the settings of their topic. A deleted topic's directories are renamed at once (`<name>.<topic id>-delete`),
 so that a topic of the same name can come, and removed later, for readers that planned with them. What a crash left between the two
-steps is cleared at the next start.
+steps is cleared at the next start. A directory says which topic it belongs to (`storage/partition_metadata.py`): one that was
+not renamed is never taken for that of the next topic of its name.
 """
 
 from __future__ import annotations
@@ -13,13 +14,16 @@ import os
 import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from uuid import UUID
 
 from kafkalake.clock import Clock
 from kafkalake.config import TopicConfig
+from kafkalake.errors import KafkaStorageError, LakeError
 from kafkalake.storage.config import LogConfig
 from kafkalake.storage.generations import SwappedSegment
 from kafkalake.storage.log import Log
 from kafkalake.storage.open_files import OpenFiles
+from kafkalake.storage.partition_metadata import encode_topic_id, read_topic_id
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +52,7 @@ class LogDirectory:
         self.root = root
         self._clock = clock
         self._open_files = open_files
+        self._predecessors: list[Path] = []
 
     def path(self, topic: str, index: int) -> Path:
         """Where a partition lies."""
@@ -57,23 +62,53 @@ class LogDirectory:
         self,
         topic: str,
         index: int,
+        topic_id: UUID,
         config: LogConfig,
         swapped: Sequence[SwappedSegment] = (),
     ) -> Log:
-        """Open a partition's log, made if it is not there; `swapped` as in `Log.open`. Raises `KafkaStorageError`."""
-        directory = str(self.path(topic, index))
-        return Log.open(directory, config, self._clock, self._open_files.files, self._open_files, swapped)
+        """Open a partition's log, made if it is not there; `swapped` as in `Log.open`.
 
-    def retire(self, topic: str, topic_id: str, indices: Iterable[int]) -> list[Path]:
-        """Take a deleted topic's directories out of the way; returns what is to be removed later."""
+        A directory of another topic that had the name before is retired. Raise `KafkaStorageError`.
+        """
+        path = self.path(topic, index)
+        try:
+            owner = read_topic_id(path, self._open_files.files)
+            if owner is not None and owner != topic_id:
+                logger.warning(
+                    "directory of an earlier topic retired path=%s topic_id=%s", path, encode_topic_id(owner)
+                )
+                self._predecessors += self._retire(path, topic, index, owner)
+        except (OSError, LakeError) as error:
+            logger.error("log not opened path=%s error=%s", path, error)
+            raise KafkaStorageError(f"{path}: open: {error}") from error
+        files = self._open_files
+        return Log.open(str(path), config, self._clock, files.files, files, swapped, topic_id)
+
+    def take_predecessors(self) -> list[Path]:
+        """Return the directories that `open` has retired since this was last asked; they are to be removed later."""
+        found, self._predecessors = self._predecessors, []
+        return found
+
+    def retire(self, topic: str, topic_id: UUID, indices: Iterable[int]) -> list[Path]:
+        """Take a deleted topic's directories out of the way; return what is to be removed later.
+
+        One that cannot be renamed stays, and is retired by the next topic of its name or at the next start.
+        """
         retired = []
         for index in indices:
-            source = self.path(topic, index)
-            target = self.root / f"{topic[:180]}-{index}.{topic_id}{_DELETED}"
-            with contextlib.suppress(FileNotFoundError):
-                os.rename(source, target)
-                retired.append(target)
+            path = self.path(topic, index)
+            try:
+                retired += self._retire(path, topic, index, topic_id)
+            except OSError as error:
+                logger.error("directory of a deleted topic not retired path=%s error=%s", path, error)
         return retired
+
+    def _retire(self, source: Path, topic: str, index: int, topic_id: UUID) -> list[Path]:
+        target = self.root / f"{topic[:180]}-{index}.{topic_id}{_DELETED}"
+        with contextlib.suppress(FileNotFoundError):
+            self._open_files.files.rename(str(source), str(target))
+            return [target]
+        return []
 
     def remove(self, directories: Iterable[Path]) -> None:
         """Remove retired directories."""

@@ -277,6 +277,8 @@ class TopicAdmin:
         self._serve(topic, logs)
         self._topics.add(topic)
         self.on_changed(topic.name)
+        if predecessors := self._logs.take_predecessors():
+            self._later(topic.config.file_delete_delay_ms, lambda: self._remove_later(predecessors))
         logger.info("topic created topic=%s topic_id=%s partitions=%d", topic.name, topic.topic_id, count)
         return topic
 
@@ -287,7 +289,7 @@ class TopicAdmin:
             return self._open(topic, range(count))
         except KafkaError:
             self._store.delete_topic(topic.name)
-            self._logs.remove(self._logs.retire(topic.name, str(topic.topic_id), range(count)))
+            self._logs.remove(self._logs.retire(topic.name, topic.topic_id, range(count)))
             raise
 
     def _open(self, topic: Topic, indices: range) -> list[Log]:
@@ -295,7 +297,7 @@ class TopicAdmin:
         logs: list[Log] = []
         try:
             for index in indices:
-                logs.append(self._logs.open(topic.name, index, config))
+                logs.append(self._logs.open(topic.name, index, topic.topic_id, config))
         except KafkaError:
             for log in logs:
                 log.close()
@@ -348,7 +350,7 @@ class TopicAdmin:
                 partition.log.close()
             except KafkaStorageError as error:
                 logger.warning("deleted log not closed partition=%s error=%s", partition.name, error)
-        return self._logs.retire(topic.name, str(topic.topic_id), range(len(topic.partitions)))
+        return self._logs.retire(topic.name, topic.topic_id, range(len(topic.partitions)))
 
     def _remove_later(self, retired: list[Any]) -> None:
         task = asyncio.ensure_future(self._run_blocking(lambda: self._logs.remove(retired)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 from uuid import UUID
@@ -297,7 +296,7 @@ def delete_records(
 
 def kafka_uuid(identifier: UUID | None) -> str | None:
     """A topic id as Kafka's tools write it: URL-safe base64 without padding."""
-    return None if identifier is None else base64.urlsafe_b64encode(identifier.bytes).decode().rstrip("=")
+    return None if identifier is None else encode_topic_id(identifier)
 
 
 def description_lines(topic: TopicInfo, configs: Sequence[ConfigEntry]) -> list[str]:

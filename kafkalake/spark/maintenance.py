@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from uuid import UUID
 
 from kafkalake.errors import ConfigurationError
 from kafkalake.metadata import paths
@@ -33,6 +34,7 @@ from kafkalake.storage.config import LogConfig
 from kafkalake.storage.generations import SwappedSegment, covering, stale_files
 from kafkalake.storage.leader_epochs import LEADER_EPOCHS_FILE
 from kafkalake.storage.log import Log
+from kafkalake.storage.partition_metadata import PARTITION_METADATA_FILE
 from kafkalake.storage.segment import DATA_SUFFIX, SUFFIXES, parse_name
 from kafkalake.storage.snapshot import SNAPSHOT_SUFFIX
 from kafkalake.storage.staging import StagedJob, remove_staged, stale_staging
@@ -44,6 +46,7 @@ KEEP_DAYS = 30
 _DAY_MS = 86_400_000
 _RETIRED = "-delete"
 _COMPACTION_PREFIX = ".compaction-"
+_OTHER_FILES = (STATE_FILE, LEADER_EPOCHS_FILE, PARTITION_METADATA_FILE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,7 @@ class _Removed:
     """A partition whose broker is down, with files that are no longer part of its log."""
 
     directory: Path
+    topic_id: UUID
     leader: int
     log_start_offset: int
     swapped: tuple[SwappedSegment, ...]
@@ -183,7 +187,7 @@ def _removed(
             size = sum(os.path.getsize(directory / name) for name in gone)
             delay_ms = run.topic_configs[topic.topic].file_delete_delay_ms
             why = f"removed from the log more than file.delete.delay.ms={delay_ms} ago"
-            detail: _Removed | None = _Removed(directory, row.leader, start, swapped, len(gone))
+            detail: _Removed | None = _Removed(directory, UUID(row.topic_id), row.leader, start, swapped, len(gone))
             if quiet_ms < delay_ms:
                 why, detail = f"file.delete.delay.ms={delay_ms} has not passed yet", None
             yield Step(UNLINK, row.topic, row.partition, why, {"files": len(gone), "bytes": size}, detail)
@@ -221,7 +225,8 @@ def _unlink(run: Run, partition: _Removed | None) -> Done:
             return Done({}, outcome="skipped")  # its broker runs, and does it
         before = len(os.listdir(partition.directory))
         config = LogConfig(file_delete_delay_ms=0)
-        log = Log.open(str(partition.directory), config, run.clock, swapped=partition.swapped)
+        directory, topic_id = str(partition.directory), partition.topic_id
+        log = Log.open(directory, config, run.clock, swapped=partition.swapped, topic_id=topic_id)
         log.delete_records_before(min(partition.log_start_offset, log.high_watermark))
         reached("log start moved")
         log.remove_deleted_files()
@@ -259,7 +264,7 @@ def _orphans_in(directory: Path, current: Sequence[SwappedSegment], log_start: i
         if name in uncommitted or name.startswith(_COMPACTION_PREFIX):
             yield directory / name, "of a compaction that has not ended; the next one removes what a killed one left"
         elif parsed is None:
-            if name not in (STATE_FILE, LEADER_EPOCHS_FILE) and not name.endswith((".tmp", SNAPSHOT_SUFFIX)):
+            if name not in _OTHER_FILES and not name.endswith((".tmp", SNAPSHOT_SUFFIX)):
                 yield directory / name, "no file of a log"
         elif parsed.suffix in SUFFIXES and parsed.base_offset not in bases:
             yield directory / name, "its segment is not there"

@@ -13,6 +13,11 @@ from kafkalake.record.message_set import MessageSet, to_arrow
 from kafkalake.storage.files import REAL_FILES, read_file
 from kafkalake.storage.index import ENTRY_BYTES, decode_entries
 from kafkalake.storage.leader_epochs import LEADER_EPOCHS_FILE, decode_leader_epochs
+from kafkalake.storage.partition_metadata import (
+    PARTITION_METADATA_FILE,
+    decode_partition_metadata,
+    encode_topic_id,
+)
 from kafkalake.storage.scanner import good_message_after
 from kafkalake.storage.segment import DATA_SUFFIX, FIRST_MESSAGE, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX
 from kafkalake.storage.segment_reader import CHUNK_BYTES, open_segment
@@ -65,7 +70,8 @@ class DumpedEntry:
 
 
 def dump_file(path: str | os.PathLike[str], *, records: bool = True) -> Iterator[DumpedBatch | DumpedEntry]:
-    """What the file at `path` holds, by its name: a segment, an index, `state`, a snapshot, `leader-epochs`.
+    """What the file at `path` holds, by its name: a segment, an index, `state`, a snapshot, `leader-epochs`,
+    `partition.metadata`.
 
     `records`: with the rows of each batch. Raises `LakeError` for a name that is none of a log's, `OSError`.
     """
@@ -92,6 +98,11 @@ def dump_file(path: str | os.PathLike[str], *, records: bool = True) -> Iterator
             DumpedEntry(8 + 12 * number, "leader epoch", {"epoch": epoch, "start_offset": start})
             for number, (epoch, start) in enumerate(epochs.entries())
         )
+    if name == PARTITION_METADATA_FILE:
+        topic_id = decode_partition_metadata(data)
+        if topic_id is None:
+            return iter([DumpedEntry(0, "damage", {"reason": "not the two lines of this file"})])
+        return iter([DumpedEntry(0, "partition", {"topic_id": encode_topic_id(topic_id)})])
     raise LakeError(f"{path}: not a file of a log")
 
 

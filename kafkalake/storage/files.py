@@ -112,6 +112,18 @@ class RealFiles:
 REAL_FILES = RealFiles()
 
 
+def make_durable_directory(files: Files, path: str) -> None:
+    """Make a directory and its parents, and force the names of those that were not there to the disk. Raise `OSError`."""
+    made = []
+    missing = path
+    while not os.path.isdir(missing):
+        made.append(missing)
+        missing = os.path.dirname(missing)
+    files.make_directory(path)
+    for each in reversed(made):
+        files.sync_directory(os.path.dirname(each) or ".")
+
+
 def write_all(files: Files, descriptor: int, data: Any, position: int) -> None:
     """Write all of `data` (bytes-like, one byte an item) at `position`, over short writes. Raises `OSError`."""
     written = files.write(descriptor, data, position)

@@ -16,9 +16,10 @@ import threading
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+from uuid import UUID
 
 from kafkalake.clock import Clock
-from kafkalake.errors import CorruptSegmentError, KafkaError, KafkaStorageError, OffsetOutOfRangeError
+from kafkalake.errors import CorruptSegmentError, KafkaError, KafkaStorageError, LakeError, OffsetOutOfRangeError
 from kafkalake.record.batch import RecordBatch
 from kafkalake.record.message_set import MessageSet
 from kafkalake.storage.active_segment import MAXIMUM_RELATIVE_OFFSET, ActiveSegment
@@ -31,6 +32,7 @@ from kafkalake.storage.generations import SwappedSegment, with_swapped
 from kafkalake.storage.leader_epochs import LEADER_EPOCHS_FILE, encode_leader_epochs
 from kafkalake.storage.message_writer import CODECS, MESSAGE_BODY_BYTES, write_message
 from kafkalake.storage.open_files import OpenFiles
+from kafkalake.storage.partition_metadata import claim_directory
 from kafkalake.storage.producer_state import AbortedTransaction, EndMarker, Producer
 from kafkalake.storage.recovery import Recovered, Recovery
 from kafkalake.storage.scanner import scan_segment
@@ -89,18 +91,22 @@ class Log:
         files: Files = REAL_FILES,
         open_files: OpenFiles | None = None,
         swapped: Sequence[SwappedSegment] = (),
+        topic_id: UUID | None = None,
     ) -> Log:
         """Open the log in `directory` (a path), made if it is not there, and recover it if it was not closed in order.
 
         The high watermark is the last one that was shown in `state`, not the log end: a leader advances it once its in-sync
         replicas (itself, if alone) have what is there. `swapped`: the segments that jobs have rewritten, as Delta names them;
-        they count in place of what they replace. Without `open_files` the log has its own over `files`. Raises
-        KafkaStorageError.
+        they count in place of what they replace. Without `open_files` the log has its own over `files`. `topic_id`: the
+        topic whose directory it is or becomes (None: it is not asked). Raises InconsistentTopicIdError where it is
+        another's, KafkaStorageError.
         """
         try:
             files_open = open_files if open_files is not None else OpenFiles(files)
+            if topic_id is not None:
+                claim_directory(files_open.files, str(directory), topic_id)
             return cls(str(directory), config, clock, files_open, swapped)
-        except OSError as error:
+        except (OSError, LakeError) as error:
             raise _storage_error(str(directory), "open", error) from error
 
     def _load(self, recovered: Recovered) -> None:
@@ -642,6 +648,6 @@ class Log:
             raise _storage_error(self.directory, doing, error) from error
 
 
-def _storage_error(directory: str, doing: str, error: OSError) -> KafkaStorageError:
+def _storage_error(directory: str, doing: str, error: OSError | LakeError) -> KafkaStorageError:
     _log.error("storage failed: doing=%s directory=%s error=%s", doing, directory, error)
     return KafkaStorageError(f"{directory}: {doing}: {error}")

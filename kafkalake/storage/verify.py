@@ -17,6 +17,7 @@ from kafkalake.storage.files import REAL_FILES, read_file
 from kafkalake.storage.generations import SwappedSegment
 from kafkalake.storage.leader_epochs import LEADER_EPOCHS_FILE, decode_leader_epochs
 from kafkalake.storage.open_files import OpenFiles
+from kafkalake.storage.partition_metadata import PARTITION_METADATA_FILE, decode_partition_metadata
 from kafkalake.storage.producer_state import Producers
 from kafkalake.storage.recovery import Listing, list_directory, with_generations
 from kafkalake.storage.segment import TIME_INDEX_SUFFIX, Segment, parse_name
@@ -173,6 +174,9 @@ class _PartitionCheck:
         path = f"{self._directory}/{LEADER_EPOCHS_FILE}"
         if os.path.exists(path) and decode_leader_epochs(read_file(REAL_FILES, path)) is None:
             self.add(path, 0, "the list of leader epochs is damaged")
+        path = f"{self._directory}/{PARTITION_METADATA_FILE}"
+        if os.path.exists(path) and decode_partition_metadata(read_file(REAL_FILES, path)) is None:
+            self.add(path, 0, "the topic's id is damaged")
 
     def _check_log(self, state: PartitionState, listing: Listing) -> None:
         """Segments one by one and against each other, up to what `state` says: what came after it was read is left out."""
