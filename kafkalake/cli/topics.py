@@ -18,6 +18,7 @@ from kafkalake.cli.options import (
     unknown_setting_hint,
 )
 from kafkalake.cli.output import Failure, UsageProblem, console, on_terminal, table, write_json, write_line
+from kafkalake.storage.partition_metadata import encode_topic_id
 
 if TYPE_CHECKING:
     from kafkalake.client.admin import ConfigEntry

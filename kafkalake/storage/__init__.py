@@ -7,6 +7,7 @@
     segment_kernels, scanner, replay    compiled walks; everything in a file, verified; what it means for the files beside it
     producer_state                      idempotence and transactions, pure
     state, snapshot, leader_epochs      small checksummed files beside the segments
+    partition_metadata                  which topic a directory belongs to
     durability, deleted_files           what still has to be forced to the disk; what still has to be unlinked
     recovery, earlier_segments          what a crash left behind -> what is true
     timestamp_search                    time -> offset
