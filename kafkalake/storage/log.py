@@ -347,6 +347,10 @@ class Log:
                 raise _storage_error(self.directory, "read", error) from error
             raise
 
+    def read_behind_damage(self, offset: int, max_bytes: int) -> MessageSet:
+        """Whole messages below the high watermark from the first one behind the damage that `offset` lies in; may be empty."""
+        return self._segments.read_behind(offset, max_bytes, self._high_watermark)
+
     def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
         """The first record below the high watermark with a timestamp (ms) at or after `timestamp`; None where there is none.
 

@@ -23,7 +23,8 @@ from kafkalake.storage.active_segment import ActiveSegment
 from kafkalake.storage.generations import SwappedSegment
 from kafkalake.storage.open_files import OpenFiles
 from kafkalake.storage.producer_state import AbortedTransaction
-from kafkalake.storage.segment import Segment
+from kafkalake.storage.scanner import good_message_after
+from kafkalake.storage.segment import FIRST_MESSAGE, Segment
 
 _HINTS = 64
 
@@ -177,6 +178,33 @@ class Segments:
             raise CorruptSegmentError(segment.path, segment.end(), reason)
         self._remember(found.messages.next_offset, segment.path, found.end)
         return found.messages
+
+    def read_behind(self, offset: int, max_bytes: int, end_offset: int) -> MessageSet:
+        """Whole messages from the first one behind the damage that `offset` lies in; none where nothing whole follows.
+
+        Walks the file from its beginning, because indexes may lead into the damage. What cannot be read at all counts as damaged.
+        """
+        for segment in self._from(offset):
+            with contextlib.suppress(OSError):
+                position, size = FIRST_MESSAGE - 8, segment.size_bytes()
+                while (follows := good_message_after(segment, position, size, offset + 1)) is not None:
+                    try:
+                        found = segment.read(follows.position, max_bytes, end_offset)
+                    except CorruptSegmentError:  # its metadata is right, its body is not
+                        position = follows.position
+                        continue
+                    if found is None:
+                        return no_messages()
+                    self._remember(found.messages.next_offset, segment.path, found.end)
+                    return found.messages
+        return no_messages()
+
+    def _from(self, offset: int) -> Iterator[Segment]:
+        """The segments from the one that `offset` belongs to."""
+        bases, active = self.bases, self.active
+        yield from map(self.sealed, bases[max(0, bisect_right(bases, offset) - 1) :])
+        if active is not None and not active.empty:
+            yield active
 
     def _remember(self, offset: int, path: str, position: int) -> None:
         hints = self._hints

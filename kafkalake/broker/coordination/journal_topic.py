@@ -12,10 +12,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
 
 from kafkalake.broker.coordination.journal import JournalRecord
-from kafkalake.broker.coordination.topic_journal import TopicJournal
+from kafkalake.broker.coordination.topic_journal import READ_BYTES, TopicJournal
 from kafkalake.broker.topic_admin import NewTopic
 from kafkalake.errors import CoordinatorNotAvailableError, KafkaError, KafkaLakeError, TopicAlreadyExistsError
-from kafkalake.record.build import ReadBatch, build_batch
+from kafkalake.record.build import ReadBatch, build_batch, read_batches
 
 if TYPE_CHECKING:
     from kafkalake.broker.broker import Broker
@@ -23,9 +23,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 TRIM_RECORDS = 5_000
-"""A partition of a journal is trimmed when so many offsets lie before what Delta lacks."""
+"""A partition of a journal is trimmed when so many offsets lie before what Delta lacks; at once where some of them are damaged."""
 
 FILL_RECORDS = 500
+NEVER = 1 << 63
 
 
 class JournalTopic:
@@ -41,6 +42,7 @@ class JournalTopic:
         self._segment_bytes = segment_bytes
         self._creating = asyncio.Lock()
         self._trimming: set[int] = set()
+        self._damage_ends_at: dict[int, int] = {}
 
     @property
     def is_ready(self) -> bool:
@@ -82,21 +84,46 @@ class JournalTopic:
 
     # Reading
 
-    def replay(self, index: int, begin: int, follow: Callable[[ReadBatch], None]) -> None:
-        """Show `follow` every batch of a partition. Damage is logged and passed over, from `begin` on by whole segments."""
+    def replay(self, index: int, follow: Callable[[ReadBatch], None]) -> list[range]:
+        """Show `follow` every batch of a partition; return the ranges of offsets that are damaged or lost.
+
+        Damage is logged and passed over, up to the next whole message, wherever that stands. The partition is trimmed behind the
+        damage as soon as Delta has what follows it.
+        """
         log = self.journal.partition(index).log
         at = log.log_start_offset
+        lost: list[range] = []
+
+        def lose(end: int, reason: object) -> None:
+            logger.error(
+                "damaged journal topic=%s partition=%d offsets=[%d, %d) error=%s", self._name, index, at, end, reason
+            )
+            lost.append(range(at, end))
+
         while at < log.high_watermark:
+            reason: object = "nothing is there"
             try:
-                for batch in self.journal.read(index, at):
-                    follow(batch)
-                    at = batch.base_offset + max(len(batch.pairs), 1)
-                break
+                messages = log.read(at, READ_BYTES)
             except KafkaLakeError as error:
-                logger.error("damaged journal topic=%s partition=%d offset=%d error=%s", self._name, index, at, error)
-                at = min(
-                    (offset for offset in (begin, *log.sealed_base_offsets) if offset > at), default=log.high_watermark
-                )
+                messages, reason = log.read_behind_damage(at, READ_BYTES), error
+            if not len(messages):
+                lose(log.high_watermark, reason)
+                break
+            for batch in read_batches(messages):
+                end = batch.base_offset + max(len(batch.pairs), 1)
+                if batch.base_offset > at:
+                    lose(batch.base_offset, reason)
+                    at = batch.base_offset
+                if end > at:
+                    try:
+                        follow(batch)
+                    except KafkaLakeError as error:
+                        lose(end, error)
+                    at = end
+            at = max(at, messages.next_offset)
+        if lost:
+            self._damage_ends_at[index] = lost[-1].stop
+        return lost
 
     def fill(self, index: int, position: int, filler: JournalRecord) -> None:
         """After a loss of power the journal may end before what Delta has. No offset may be used again: they are filled."""
@@ -123,13 +150,15 @@ class JournalTopic:
             if self.closed or index in self._trimming:
                 continue
             log = self.journal.partition(index).log
-            if position - log.log_start_offset < TRIM_RECORDS:
+            if position - log.log_start_offset < TRIM_RECORDS and position < self._damage_ends_at.get(index, NEVER):
                 continue
             self._trimming.add(index)
             try:
                 if keep is not None:
                     await keep(index, position)
                 await self._cut(index, position)
+                if position >= self._damage_ends_at.get(index, NEVER):
+                    del self._damage_ends_at[index]
             except KafkaLakeError as error:
                 logger.warning("journal not trimmed topic=%s partition=%d error=%s", self._name, index, error)
             finally:

@@ -68,10 +68,11 @@ class Shards(Generic[S]):
         assert partition not in self._shards
         self._shards[partition] = shard
 
-    def finish(self, partition: int) -> None:
-        """The past has been read."""
+    def finish(self, partition: int, end: int) -> None:
+        """The past has been read up to the offset `end`, also where the last of it is lost."""
         shard = self._shards[partition]
         assert shard.loading
+        shard.passed(end - 1)
         shard.loading = False
 
     def end(self, partition: int) -> None:

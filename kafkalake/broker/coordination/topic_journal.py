@@ -7,14 +7,14 @@ when it is created or when the broker starts; until then the journal has the par
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from kafkalake.broker.coordination.journal import Appended, JournalRecord, Producer
 from kafkalake.broker.partition import Partition, PendingAppend
 from kafkalake.broker.produce import AppendQueue
 from kafkalake.broker.topics import Topic
 from kafkalake.errors import KafkaError, MessageTooLargeError, NotLeaderOrFollowerError
-from kafkalake.record.build import ReadBatch, build_batch, read_batches
+from kafkalake.record.build import build_batch
 
 logger = logging.getLogger(__name__)
 
@@ -73,18 +73,6 @@ class TopicJournal:
         pending = PendingAppend(self.partition(partition), batch, None)
         pending.settled = lambda: _tell(pending, done)
         self._queue.add(pending)
-
-    def read(self, index: int, from_offset: int) -> Iterator[ReadBatch]:
-        """The batches of a partition from the one that holds `from_offset` to its end. Raises `CorruptSegmentError`, ..."""
-        log = self.partition(index).log
-        while from_offset < log.high_watermark:
-            messages = log.read(from_offset, READ_BYTES)
-            if not len(messages):
-                return
-            for batch in read_batches(messages):
-                if batch.base_offset + max(len(batch.pairs), 1) > from_offset:
-                    yield batch
-            from_offset = messages.next_offset
 
 
 def _tell(pending: PendingAppend, done: Appended) -> None:

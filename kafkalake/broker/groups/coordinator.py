@@ -102,9 +102,9 @@ class GroupCoordinator:
         """A marker in the journal at `position`, read at start or just written: its offsets count, or never did."""
         self.table.end_transaction(partition, producer_id, committed=committed, position=position)
 
-    def finish_load(self, partition: int) -> None:
-        """The journal has been read; the partition's groups are served from now on."""
-        for entry in self.table.finish(partition):
+    def finish_load(self, partition: int, end: int = 0) -> None:
+        """The journal has been read, up to the offset `end`; the partition's groups are served from now on."""
+        for entry in self.table.finish(partition, end):
             entry.group.restored()
             self.carry_out(entry)
 

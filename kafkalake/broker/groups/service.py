@@ -52,6 +52,8 @@ class GroupService:
             broker, GROUP_JOURNAL, config.offsets_topic_num_partitions, config.offsets_topic_segment_bytes
         )
         self.journal = self.topic.journal
+        self.damaged: set[int] = set()
+        """Partitions of the journal that were found to lack records at the start."""
         self.coordinator = GroupCoordinator(
             group_config(config),
             broker.clock,
@@ -172,9 +174,10 @@ class GroupService:
         self.topic.fill(index, position, encode(GroupTombstone("")))
         begin = max(position, log.log_start_offset)
         coordinator.begin_load(index, begin, published)
-        # What is lost behind Delta's position costs records of groups: their members join anew.
-        self.topic.replay(index, begin, partial(self._follow, index, begin))
-        coordinator.finish_load(index)
+        # What is lost costs records of groups, whose members join anew, and offsets that Delta does not have.
+        if self.topic.replay(index, partial(self._follow, index, begin)):
+            self.damaged.add(index)
+        coordinator.finish_load(index, log.high_watermark)
 
     def _follow(self, index: int, begin: int, batch: ReadBatch) -> None:
         """One batch of the journal; of what lies before `begin` only what Delta does not have."""

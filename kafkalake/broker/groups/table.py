@@ -159,9 +159,9 @@ class GroupTable:
         """This broker coordinates the partition's groups; its past follows, from `position`."""
         self._shards.begin(partition, Shard(position))
 
-    def finish(self, partition: int) -> list[GroupEntry]:
-        """The past has been read; the partition's groups, restored."""
-        self._shards.finish(partition)
+    def finish(self, partition: int, end: int = 0) -> list[GroupEntry]:
+        """The past has been read, up to the offset `end`; the partition's groups, restored."""
+        self._shards.finish(partition, end)
         entries = [entry for entry in self._entries.values() if entry.partition == partition]
         for entry in entries:
             if isinstance(entry.group, ClassicGroup) or not entry.group.exists:
@@ -209,6 +209,11 @@ class GroupTable:
             self._follow_classic_end(record.group_id)
         else:
             self._follow_consumer(shard, partition, position, record)
+
+    def open_transactions(self, partition: int) -> list[int]:
+        """Producer ids whose transactions have committed offsets in this partition of the journal and have not ended."""
+        shard = self._shards.get(partition)
+        return [] if shard is None else list(shard.open)
 
     def end_transaction(self, partition: int, producer_id: int, *, committed: bool, position: int) -> None:
         """A commit or abort marker at `position` of the journal."""

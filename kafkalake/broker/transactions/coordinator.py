@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from kafkalake.broker.coordination.automata import Carrier
@@ -115,10 +115,14 @@ class TransactionCoordinator:
             if record is not None:
                 self.table.load(partition, position + index, record)
 
-    def finish_load(self, partition: int) -> None:
-        """The journal has been read: the ids are served, and what was under way goes on (markers are written again)."""
-        for entry in self.table.finish(partition):
-            entry.transaction.restored()
+    def finish_load(self, partition: int, end: int = 0, lost: Sequence[range] = ()) -> None:
+        """The journal has been read, up to the offset `end`: the ids are served, and what was under way goes on.
+
+        Markers of a transaction that is decided are written again. `lost`: the offsets of records that could not be read.
+        """
+        for entry in self.table.finish(partition, end):
+            # Each record gives at most one epoch.
+            entry.transaction.restored(sum(len(offsets) for offsets in lost if offsets.start > entry.position))
             self._carry_out(entry)
 
     def unload(self, partition: int) -> None:

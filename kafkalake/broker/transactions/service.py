@@ -22,6 +22,7 @@ from kafkalake.broker.transactions.config import TransactionConfig
 from kafkalake.broker.transactions.coordinator import TransactionCoordinator
 from kafkalake.broker.transactions.fault_points import kill_as_asked
 from kafkalake.broker.transactions.markers import MarkerWriter
+from kafkalake.broker.transactions.orphans import end_orphans
 from kafkalake.broker.transactions.published import record_of
 from kafkalake.broker.transactions.records import TransactionRecord, TransactionTombstone, encode
 from kafkalake.broker.transactions.table import Changes
@@ -60,6 +61,7 @@ class TransactionService:
         )
         self.admission = Admission(self.coordinator, broker.timers)
         self._unpublished = Unpublished(self.coordinator.table, Changes([], {}))
+        self._damaged = False
 
     @property
     def is_ready(self) -> bool:
@@ -78,6 +80,9 @@ class TransactionService:
         if self.topic.attach():
             self._serve(published, positions)
             self._flush()
+            if self._damaged or self._broker.groups.damaged:
+                end_orphans(self._broker, self.coordinator.table, self.markers)
+                self._flush()
         self.coordinator.start_expiry()
 
     def stop(self) -> None:
@@ -118,6 +123,7 @@ class TransactionService:
         for row in published:
             rows[row.journal_partition].append(record_of(row))
         journal = self.topic.journal
+        lost: dict[int, list[range]] = {}
         filler = encode(TransactionTombstone(""))
         for index in range(journal.partitions):
             position = positions.get(index, 0)
@@ -125,10 +131,11 @@ class TransactionService:
             partition = journal.partition(index)
             begin = max(position, partition.log.log_start_offset)
             self.coordinator.begin_load(index, partition.leader_epoch, begin, rows[index])
-            self.topic.replay(index, begin, partial(self._follow, index, begin))
+            lost[index] = self.topic.replay(index, partial(self._follow, index, begin))
         # All are loaded before any goes on: markers are written beside each other, and a publish comes only after them.
         for index in range(journal.partitions):
-            self.coordinator.finish_load(index)
+            self.coordinator.finish_load(index, journal.partition(index).log.high_watermark, lost[index])
+        self._damaged = any(lost.values())
 
     def _follow(self, index: int, begin: int, batch: ReadBatch) -> None:
         """One batch of the journal, as far as Delta does not have it."""

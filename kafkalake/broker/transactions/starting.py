@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from kafkalake.broker.coordination.journal import Producer
-from kafkalake.broker.transactions.ending import EPOCH_LAST, fence
+from kafkalake.broker.transactions.ending import EPOCH_LAST, EPOCH_MAX, fence
 from kafkalake.broker.transactions.records import NO_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP, TransactionRecord
 from kafkalake.broker.transactions.states import State
 from kafkalake.errors import ConcurrentTransactionsError, ProducerFencedError
@@ -57,6 +57,28 @@ def restarted(
             last_epoch=last_epoch,
         )
     return replace(fresh, epoch=current.epoch + 1, last_epoch=last_epoch)
+
+
+def pass_over(
+    current: TransactionRecord, epochs: int, now_ms: int, new_producer_id: Callable[[], int]
+) -> TransactionRecord:
+    """The next record where the next `epochs` epochs may have been given.
+
+    An open transaction is aborted; else the producer gets a later epoch, which nobody was told.
+    """
+    if current.state is State.ONGOING:
+        fenced = fence(current, now_ms)
+        return replace(fenced, epoch=min(current.epoch + epochs, EPOCH_MAX))
+    passed = replace(current, state=State.EMPTY, last_epoch=NO_EPOCH, updated_at_ms=now_ms)
+    if current.epoch + epochs <= EPOCH_LAST:
+        return replace(passed, epoch=current.epoch + epochs)
+    return replace(
+        passed,
+        producer_id=new_producer_id(),
+        previous_producer_id=NO_PRODUCER_ID,
+        next_producer_id=NO_PRODUCER_ID,
+        epoch=0,
+    )
 
 
 def _is_known(current: TransactionRecord, expected: Producer) -> bool:

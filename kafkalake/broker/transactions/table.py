@@ -24,6 +24,8 @@ class TransactionEntry(Seat):
 
     partition: int
     transaction: Transaction
+    position: int = field(default=-1, init=False)
+    """Where in the journal the newest record of the id stands."""
     waiting: list[Callable[[], None]] = field(default_factory=list, init=False)
     """What is to be tried again when no step is under way."""
 
@@ -111,7 +113,9 @@ class TransactionTable:
     def load_published(self, partition: int, rows: Iterable[TransactionRecord]) -> None:
         """What Delta says of the partition's ids."""
         for record in rows:
-            self.find_or_create(record.transactional_id, partition).transaction.restore(record)
+            entry = self.find_or_create(record.transactional_id, partition)
+            entry.transaction.restore(record)
+            entry.position = self._shards[partition].next_position - 1
 
     def load(self, partition: int, position: int, record: Record) -> None:
         """One record of the past."""
@@ -128,10 +132,13 @@ class TransactionTable:
         if shard is not None:
             shard.passed(position)
             self._changed[record.transactional_id] = None
+            entry = self._entries.get(record.transactional_id)
+            if entry is not None:
+                entry.position = position
 
-    def finish(self, partition: int) -> list[TransactionEntry]:
-        """The past has been read; the partition's ids."""
-        self._shards.finish(partition)
+    def finish(self, partition: int, end: int = 0) -> list[TransactionEntry]:
+        """The past has been read, up to the offset `end`; the partition's ids."""
+        self._shards.finish(partition, end)
         return [entry for entry in self._entries.values() if entry.partition == partition]
 
     def end(self, partition: int) -> list[TransactionEntry]:

@@ -35,7 +35,7 @@ from kafkalake.broker.transactions.records import (
     TransactionTombstone,
 )
 from kafkalake.broker.transactions.requests import PartitionResults, ProducerResult
-from kafkalake.broker.transactions.starting import first, restarted
+from kafkalake.broker.transactions.starting import first, pass_over, restarted
 from kafkalake.broker.transactions.states import NEXT, State
 from kafkalake.clock import Clock
 from kafkalake.errors import (
@@ -83,6 +83,7 @@ class Transaction:
         self._new_producer_id = new_producer_id
         self._step: Step | None = None
         self._unmarked: set[PartitionKey] = set()
+        self._epochs_lost = 0
         self._closed = False
 
     @property
@@ -260,7 +261,12 @@ class Transaction:
     def _complete(self) -> None:
         if self._step is None and self.current is not None and self.current.state.is_prepared:
             self.decisions.append(Reach(FaultPoint.ALL_MARKERS_WRITTEN))
-            self._write(Step(complete(self.current, self._clock.now_ms())))
+            now_ms = self._clock.now_ms()
+            record = complete(self.current, now_ms)
+            if self._epochs_lost:
+                passed = pass_over(record, self._epochs_lost, now_ms, self._new_producer_id)
+                record = replace(passed, state=record.state)
+            self._write(Step(record))
 
     # Expiry
 
@@ -331,12 +337,19 @@ class Transaction:
         assert self._step is None
         self.current = record
 
-    def restored(self) -> None:
-        """The journal has been read: go on where it stops. A prepared transaction gets all its markers (again)."""
+    def restored(self, epochs_lost: int = 0) -> None:
+        """The journal has been read: go on where it stops. A prepared transaction gets all its markers (again).
+
+        epochs_lost: how many epochs records that are lost may have given. They are given to nobody again: whoever has an older one
+        is fenced, and an open transaction, which may have ended, is aborted.
+        """
         current = self.current
         if current is None:
             return
-        if current.state.is_prepared:
+        if epochs_lost and not current.state.is_prepared:
+            self._write(Step(pass_over(current, epochs_lost, self._clock.now_ms(), self._new_producer_id)))
+        elif current.state.is_prepared:
+            self._epochs_lost = epochs_lost
             self._unmarked = set(current.partitions)
             self._write_markers()
         elif current.state is State.ONGOING:

@@ -1,0 +1,64 @@
+"""Transactions that stand open in partitions while no transactional id knows of them: what a damaged journal leaves behind.
+
+A record that adds a partition, or the marker of a transaction in `__consumer_offsets`, may be in what was lost. Nobody would ever
+end such a transaction: consumers that read committed records only would stand still before it for ever. So once the journals have
+been read, and one of them lacked records, these transactions are ended as the coordinator knows, which is: aborted, unless the
+newest that is known of the producer is a commit.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from kafkalake.broker.partition import Partition
+from kafkalake.broker.transactions.decisions import Marker
+from kafkalake.broker.transactions.markers import MarkerWriter
+from kafkalake.broker.transactions.states import State
+from kafkalake.broker.transactions.table import TransactionTable
+from kafkalake.internal_topics import GROUP_JOURNAL
+
+if TYPE_CHECKING:
+    from kafkalake.broker.broker import Broker
+
+logger = logging.getLogger(__name__)
+
+
+def end_orphans(broker: Broker, table: TransactionTable, markers: MarkerWriter) -> None:
+    """Write the markers of transactions that no id knows of."""
+    owned = set()
+    committed = set()
+    for entry in table:
+        current = entry.transaction.current
+        if current is not None:
+            owned |= {(current.producer_id, partition) for partition in entry.transaction.unfinished_partitions}
+            if current.state is State.COMPLETE_COMMIT:
+                committed.add(current.producer_id)
+    for producer_id, partition in _open(broker):
+        name = (partition.topic.name, partition.index)
+        if (producer_id, name) in owned:
+            continue
+        known = dict(partition.log.producers()).get(producer_id)
+        epoch, coordinator_epoch = (0, 0) if known is None else (known.epoch, max(known.coordinator_epoch, 0))
+        is_committed = producer_id in committed and partition.topic.name == GROUP_JOURNAL
+        logger.warning(
+            "ending a transaction that no id knows of topic=%s partition=%d producer_id=%d committed=%s",
+            *name,
+            producer_id,
+            is_committed,
+        )
+        markers.write(partition, Marker(producer_id, epoch, is_committed), coordinator_epoch, lambda error: None)
+
+
+def _open(broker: Broker) -> Iterator[tuple[int, Partition]]:
+    """(producer id, partition) of each transaction that has records, or offsets of a group, and no end yet."""
+    for topic in broker.topics:
+        for partition in topic.partitions:
+            found = {
+                producer_id for producer_id, producer in partition.log.producers() if producer.transaction_offset >= 0
+            }
+            if topic.name == GROUP_JOURNAL:
+                found |= set(broker.groups.coordinator.table.open_transactions(partition.index))
+            for producer_id in sorted(found):
+                yield producer_id, partition
