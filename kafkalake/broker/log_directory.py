@@ -107,6 +107,7 @@ class LogDirectory:
         target = self.root / f"{topic[:180]}-{index}.{topic_id}{_DELETED}"
         with contextlib.suppress(FileNotFoundError):
             self._open_files.files.rename(str(source), str(target))
+            self._open_files.forget_directory(str(source))
             return [target]
         return []
 

@@ -12,6 +12,7 @@ import logging
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from kafkalake.broker.log_directory import LogDirectory, log_config
@@ -31,7 +32,6 @@ from kafkalake.errors import (
     InvalidRequestError,
     InvalidTopicError,
     KafkaError,
-    KafkaStorageError,
     RequestTimedOutError,
     TopicAlreadyExistsError,
 )
@@ -300,7 +300,7 @@ class TopicAdmin:
                 logs.append(self._logs.open(topic.name, index, topic.topic_id, config))
         except KafkaError:
             for log in logs:
-                log.close()
+                log.discard()
             raise
         return logs
 
@@ -339,20 +339,17 @@ class TopicAdmin:
             self._observer.partition_removed(partition)
         self.on_deleted(topic.name)
         self.on_changed(topic.name)
-        retired = await self._run_blocking(lambda: self._close_and_retire(topic))
+        retired = await self._run_blocking(lambda: self._discard_and_retire(topic))
         self._later(topic.config.file_delete_delay_ms, lambda: self._remove_later(retired))
         logger.info("topic deleted topic=%s topic_id=%s", topic.name, topic.topic_id)
 
-    def _close_and_retire(self, topic: Topic) -> list[Any]:
+    def _discard_and_retire(self, topic: Topic) -> list[Path]:
+        """On the executor. Nobody reads a deleted topic's log again: it needs neither a footer nor a state."""
         for partition in topic.partitions:
-            partition.log.on_sealed = lambda segment: None
-            try:
-                partition.log.close()
-            except KafkaStorageError as error:
-                logger.warning("deleted log not closed partition=%s error=%s", partition.name, error)
+            partition.log.discard()
         return self._logs.retire(topic.name, topic.topic_id, range(len(topic.partitions)))
 
-    def _remove_later(self, retired: list[Any]) -> None:
+    def _remove_later(self, retired: list[Path]) -> None:
         task = asyncio.ensure_future(self._run_blocking(lambda: self._logs.remove(retired)))
         self._under_way.add(task)
         task.add_done_callback(self._settled)

@@ -28,6 +28,10 @@ class DeletedFiles:
         """Unlink `path` in `delay_ms` at the earliest."""
         self._waiting.append((self._clock.monotonic_ms() + delay_ms, path))
 
+    def leave_all(self) -> None:
+        """Unlink nothing any more: the paths may soon be those of other files."""
+        self._waiting.clear()
+
     def unlink_due(self) -> None:
         """Unlink what has waited long enough. A file that is gone already is fine; one that cannot be unlinked goes at the
         next start."""

@@ -248,8 +248,7 @@ class Log:
 
     def _write(self, group: AppendGroup, aborted: AbortedTransaction | None) -> None:
         """Put a group into the log. Raises `OSError`, KafkaStorageError; the log is then as it was."""
-        if self._closed:
-            raise KafkaStorageError(f"{self.directory}: the log is closed")
+        self._check_open()
         if self._discard:
             self._discard_unacknowledged()
             raise KafkaStorageError(f"{self.directory}: recovered from a failed flush, send again")
@@ -306,6 +305,7 @@ class Log:
         Raises KafkaStorageError, and nothing moved: the state cannot be written, or a failed flush took records above it out.
         """
         with self._lock:
+            self._check_open()
             if offset > self._log_end_offset:
                 raise KafkaStorageError(f"{self.directory}: the log ends at {self._log_end_offset}, not at {offset}")
             if offset <= self._high_watermark:
@@ -326,6 +326,7 @@ class Log:
         record is left of are passed over.
         Raises OffsetOutOfRangeError, CorruptSegmentError, KafkaStorageError.
         """
+        self._check_open()
         end_offset = min(self._log_end_offset, self._high_watermark if end_offset is None else end_offset)
         if not self._log_start_offset <= offset <= self._log_end_offset:
             raise self._out_of_range(offset)
@@ -339,6 +340,7 @@ class Log:
                 if messages.next_offset >= end_offset or not is_empty(messages):
                     break
                 messages = self._segments.read(messages.next_offset, max_bytes, end_offset)
+            self._check_open()  # what was read may be another topic's by now
             return messages
         except (OSError, CorruptSegmentError) as error:
             if offset < self._log_start_offset:  # deleted meanwhile
@@ -358,8 +360,11 @@ class Log:
         """
         while True:
             start = self._log_start_offset
+            self._check_open()
             try:
-                return first_not_before(self._segments.in_order(), timestamp, start, self._high_watermark)
+                found = first_not_before(self._segments.in_order(), timestamp, start, self._high_watermark)
+                self._check_open()
+                return found
             except (OSError, CorruptSegmentError) as error:
                 if start != self._log_start_offset:  # segments were deleted meanwhile
                     continue
@@ -425,6 +430,7 @@ class Log:
         Raises OffsetOutOfRangeError above the high watermark, KafkaStorageError.
         """
         with self._lock:
+            self._check_open()
             if not 0 <= offset <= self._high_watermark:
                 raise OffsetOutOfRangeError(f"offset {offset} is outside of [0, {self._high_watermark}]")
             if offset <= self._log_start_offset:
@@ -461,6 +467,7 @@ class Log:
         """
         foreign = []
         with self._lock:
+            self._check_open()
             for new in sorted(swapped):
                 if new.base_offset in self._segments.bases and self.generation_of(new.base_offset) >= new.generation:
                     continue
@@ -513,6 +520,7 @@ class Log:
         log, and a producer that sends them again is not told that they are there already.
         """
         with self._lock:
+            self._check_open()
             durability = self._durability
             forcing = durability.all(self._active_path(), self._log_end_offset)
         try:
@@ -520,7 +528,7 @@ class Log:
         except OSError as error:
             with self._lock:
                 self._discard = True
-                with contextlib.suppress(OSError):
+                with contextlib.suppress(OSError, KafkaStorageError):
                     self._discard_unacknowledged()
             raise _storage_error(self.directory, "flush", error) from error
         with self._lock:
@@ -534,6 +542,7 @@ class Log:
         """Force sealed segments to the disk, and nothing that is still written to. May run in any thread. Raises
         KafkaStorageError."""
         with self._lock:
+            self._check_open()
             durability, active = self._durability, self._segments.active
             end = self._log_end_offset if active is None else active.base_offset
             forcing = durability.sealed(self._active_path(), end)
@@ -557,6 +566,7 @@ class Log:
         finishes it.
         """
         with self._lock:
+            self._check_open()
             assert offset >= self._high_watermark, "what consumers have seen stays"
             if offset >= self._log_end_offset:
                 return
@@ -588,20 +598,38 @@ class Log:
             self.on_removed(base_offset)
 
     def close(self) -> None:
-        """Seal the active segment and leave a state that the next start believes without a scan. Raises KafkaStorageError."""
+        """Seal the active segment and leave a state that the next start believes without a scan.
+
+        Raises KafkaStorageError; the log is closed all the same, and recovered when it is next opened.
+        """
         with self._lock:
             if self._closed:
                 return
-            with self._storage("close"):
-                self._roll()
-                if self._snapshots.offsets[-1:] != [self._log_end_offset]:
-                    self._save_snapshot()
-                if self._durability.unsynced_files:
-                    self.flush()
-                self._write_state(self._high_watermark, self._last_stable_offset, clean=True, sync=True)
+            try:
+                with self._storage("close"):
+                    self._roll()
+                    if self._snapshots.offsets[-1:] != [self._log_end_offset]:
+                        self._save_snapshot()
+                    if self._durability.unsynced_files:
+                        self.flush()
+                    self._write_state(self._high_watermark, self._last_stable_offset, clean=True, sync=True)
+            finally:
+                self.discard()
+
+    def discard(self) -> None:
+        """Let go of the directory as it is, without a write: its topic is deleted. The log then refuses whatever touches files.
+
+        The paths are soon those of the next topic of that name, so nothing may be reached by them any more: not by a
+        descriptor that is still open, not by a file that was to be unlinked later.
+        """
+        with self._lock:
             self._closed = True
-            self._open_files.forget(self._state_file.path)
-            self._segments.forget()
+            self._deleted.leave_all()
+            self._open_files.forget_directory(self.directory)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise KafkaStorageError(f"{self.directory}: the log is closed")
 
     def _save_snapshot(self) -> None:
         snapshot = Snapshot(self._log_end_offset, self._producers, self._max_timestamp, self._max_timestamp_offset)
@@ -645,9 +673,11 @@ class Log:
 
     @contextlib.contextmanager
     def _storage(self, doing: str) -> Any:
-        """`OSError` inside becomes KafkaStorageError."""
+        """`OSError` inside becomes KafkaStorageError; so does what was read while the log was closed."""
+        self._check_open()
         try:
             yield
+            self._check_open()
         except OSError as error:
             raise _storage_error(self.directory, doing, error) from error
 

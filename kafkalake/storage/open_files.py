@@ -70,3 +70,10 @@ class OpenFiles:
         """Drop a file that was renamed, removed or is not needed soon."""
         with self._lock:
             self._open.pop(path, None)
+
+    def forget_directory(self, directory: str) -> None:
+        """Drop every file in a directory that was renamed or is not used any more, whoever has opened it."""
+        prefix = f"{directory}/"
+        with self._lock:
+            for path in [path for path in self._open if path.startswith(prefix)]:
+                del self._open[path]

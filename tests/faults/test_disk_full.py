@@ -11,6 +11,7 @@ from typing import Any
 
 import confluent_kafka
 import pytest
+from confluent_kafka.admin import AdminClient
 from kafka_clients import create_topic
 from recording_producer import read_all
 
@@ -79,3 +80,31 @@ def test_a_full_disk_refuses_writes_and_loses_nothing(
     broker.stop()
     verified = subprocess.run([sys.executable, "-m", "kafkalake", "log", "verify", broker.lake], capture_output=True)
     assert verified.returncode == 0, verified.stderr
+
+
+def test_a_topic_that_is_deleted_on_a_full_disk_and_created_again_keeps_its_records(
+    small_disk: Path, kafkalake_broker: Callable[..., Any], topic: str
+) -> None:
+    """The disk is too full for the footer of the old log; nothing of the new one may go into the old one's files."""
+    broker = kafkalake_broker(small_disk / "lake")
+    servers = broker.bootstrap_servers
+    admin = AdminClient({"bootstrap.servers": servers})
+    create_topic(servers, topic)
+    producer = confluent_kafka.Producer(  # a message in the segment for each record: a footer of 60 KB
+        {"bootstrap.servers": servers, "linger.ms": 0, "batch.num.messages": 1, "max.in.flight": 1}
+    )
+    for _ in range(2_500):
+        producer.produce(topic, b"old")
+    assert producer.flush(60) == 0
+    disk = os.statvfs(small_disk)
+    ballast = small_disk / "ballast"
+    ballast.write_bytes(bytes(disk.f_bavail * disk.f_frsize - 45_000))  # Delta's commit of the deletion still fits
+    admin.delete_topics([topic])[topic].result(30)
+    ballast.unlink()
+    create_topic(servers, topic)
+    acknowledged, errors = produce(servers, topic, 100, 0, timeout_ms=30_000)
+    assert len(acknowledged) == 100 and not errors
+    assert read_all(servers, topic, 0) == acknowledged
+    broker.kill()
+    broker.start()
+    assert read_all(servers, topic, 0) == acknowledged

@@ -493,8 +493,8 @@ def test_a_log_that_was_closed_opens_without_a_look_at_its_segments(tmp_path: Pa
     log = open_log(tmp_path, segment_bytes=3_000)
     for n in range(20):
         append(log, simple_batch([b"%d" % n], producer_id=4, epoch=0, sequence=n))
-    log.close()
     expected = read_all(log)
+    log.close()
     state = read_state(tmp_path)
     assert (state.clean, state.recovery_point, state.active_position) == (True, 20, 0)
     segments = {path: path.read_bytes() for path in tmp_path.glob("*.arrow")}
