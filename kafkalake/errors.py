@@ -10,10 +10,15 @@
     └── KafkaError                    everything that has a Kafka error code; one class per code that we use
 
 Each `KafkaError` class carries Kafka's numeric `code`, Kafka's `label` and whether a client may simply retry.
+An error that is caught and kept, as the result of a batch or the answer for a partition, goes through `as_value` first: its
+traceback holds the frames that it came through, and they a request's buffers.
+
 No type of a transport or a library appears here. Source of codes: Kafka protocol guide, "Error Codes".
 """
 
 from __future__ import annotations
+
+from typing import TypeVar
 
 
 class KafkaLakeError(Exception):
@@ -380,4 +385,13 @@ def error_for_code(code: int, message: str = "") -> KafkaError:
     """The error that Kafka's `code` (int16, not 0) names; a code that we have no class for keeps its number."""
     error = _BY_CODE.get(code, KafkaError)(message)
     error.code = code
+    return error
+
+
+E = TypeVar("E", bound=BaseException)
+
+
+def as_value(error: E) -> E:
+    """Return the same error for keeping: without its traceback and the errors that led to it, which hold whole frames."""
+    error.__traceback__ = error.__cause__ = error.__context__ = None
     return error

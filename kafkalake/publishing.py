@@ -17,7 +17,7 @@ from typing import Any
 from kafkalake.broker.partition import Partition
 from kafkalake.broker.topics import Topics
 from kafkalake.clock import Clock
-from kafkalake.errors import KafkaLakeError
+from kafkalake.errors import KafkaLakeError, as_value
 from kafkalake.metadata import paths
 from kafkalake.metadata.publisher import Publisher, application_id, published_by, reconcile
 from kafkalake.metadata.schemas import PartitionRow, SegmentKey, SegmentRow, TopicPartition
@@ -129,7 +129,7 @@ class Publishing:
         try:
             await self._run_blocking(lambda: self._store.publish(state))
         except Exception as error:
-            publisher.failed(self._clock.monotonic_ms(), error)
+            publisher.failed(self._clock.monotonic_ms(), as_value(error))
             return False
         publisher.succeeded(self._clock.monotonic_ms())
         return True

@@ -33,6 +33,7 @@ from kafkalake.errors import (
     OffsetOutOfRangeError,
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
+    as_value,
 )
 from kafkalake.record.message_set import MessageSet
 from kafkalake.storage.log import Log
@@ -153,7 +154,7 @@ class Fetcher:
                 now_ms=self._clock.monotonic_ms(),
             )
         except KafkaError as error:
-            reply(Fetched(error, 0))
+            reply(Fetched(as_value(error), 0))
             return None
         operation = _FetchOperation(self, request, context, reply)
         return operation if operation.start(self._purgatory) else None
@@ -188,7 +189,7 @@ class Fetcher:
                 found.bytes += size
                 found.urgent |= answer.diverging is not None
             except KafkaError as error:
-                answer.error = error
+                answer.error = as_value(error)
                 found.urgent = True
             except CorruptSegmentError as error:
                 answer.error = corrupt(error)

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kafkalake.broker.wire_cache import PartitionTail
-from kafkalake.errors import FencedLeaderEpochError, KafkaError, KafkaStorageError, UnknownLeaderEpochError
+from kafkalake.errors import FencedLeaderEpochError, KafkaError, KafkaStorageError, UnknownLeaderEpochError, as_value
 from kafkalake.record.batch import RecordBatch
 from kafkalake.storage.append_group import AppendResult
 from kafkalake.storage.log import Log
@@ -147,7 +147,7 @@ class Partition:
                 try:
                     pending.result = self.log.append_control(pending.marker, self.leader_epoch)
                 except KafkaError as error:
-                    pending.result = error
+                    pending.result = as_value(error)
 
     def commit(self, appended: list[PendingAppend]) -> None:
         """Step two: move the high watermark over what is in the log; the results say so where that fails."""

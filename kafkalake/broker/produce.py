@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from kafkalake.broker.partition import Partition, PendingAppend
 from kafkalake.broker.purgatory import Purgatory
-from kafkalake.errors import KafkaError
+from kafkalake.errors import KafkaError, as_value
 
 logger = logging.getLogger(__name__)
 
@@ -42,9 +42,11 @@ class ProduceRequest:
     def _settled(self) -> None:
         self._waiting -= 1
         if not self._waiting:
-            self._reply(self)
-            for each in self.batches:
-                each.let_go()
+            try:
+                self._reply(self)
+            finally:
+                for each in self.batches:
+                    each.let_go()
 
 
 def _nothing() -> None:
@@ -126,7 +128,7 @@ class AppendQueue:
         try:
             await self._run_blocking(partition.log.flush)
         except KafkaError as error:
-            partition.fail(appended, error)
+            partition.fail(appended, as_value(error))
         finally:
             partition.syncing = False
         self._settle(partition, appended)

@@ -23,6 +23,7 @@ from kafkalake.errors import (
     KafkaError,
     LeaderNotAvailableError,
     UnknownTopicOrPartitionError,
+    as_value,
     error_for_code,
 )
 
@@ -125,7 +126,7 @@ class Cluster:
             try:
                 return self._connection(address)
             except BrokerUnavailableError as error:
-                failures[address] = error
+                failures[address] = as_value(error)
         if len(failures) == 1:
             raise next(iter(failures.values()))
         raise BrokerUnavailableError("; ".join(str(error) for error in failures.values()))

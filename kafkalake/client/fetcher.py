@@ -18,7 +18,7 @@ import pyarrow as pa
 from kafkalake.client.admin import EARLIEST, LATEST, list_offsets
 from kafkalake.client.cluster import Cluster
 from kafkalake.client.requests import FETCH
-from kafkalake.errors import BrokerUnavailableError, KafkaError, OffsetOutOfRangeError, error_for_code
+from kafkalake.errors import BrokerUnavailableError, KafkaError, OffsetOutOfRangeError, as_value, error_for_code
 from kafkalake.record import layout as at
 from kafkalake.record.batch import RecordBatch
 from kafkalake.wire.record_batch import decode_fetched
@@ -83,7 +83,7 @@ class Fetcher:
                 self._read(answer, fetched, errors)
         except (KafkaError, BrokerUnavailableError) as error:
             self._cluster.close()  # some connections may still owe an answer that nobody waits for
-            self._failed(error)
+            self._failed(as_value(error))
             return []
         if not errors:
             self._failing_since_ms, self._failures = None, 0
@@ -133,7 +133,7 @@ class Fetcher:
                     for records in self._read_partition(part):
                         fetched.append(records)
                 except KafkaError as error:
-                    errors.append(error)
+                    errors.append(as_value(error))
 
     def _read_partition(self, part: Any) -> Iterator[Fetched]:
         partition = int(part.partition_index)

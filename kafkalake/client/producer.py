@@ -32,6 +32,7 @@ from kafkalake.errors import (
     MessageTooLargeError,
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
+    as_value,
     error_for_code,
 )
 from kafkalake.record.schema import SCHEMA
@@ -187,8 +188,8 @@ class Producer:
             try:
                 leader = self._cluster.leader(self.topic, partition)
             except (KafkaError, BrokerUnavailableError) as error:
-                failed = error
-                self._check_deadline(self._waiting[partition][0], error)
+                failed = as_value(error)
+                self._check_deadline(self._waiting[partition][0], failed)
                 continue
             batches = by_leader.setdefault(leader, [])
             if sum(len(batch.data) for batch in batches) < REQUEST_BYTES:
@@ -197,8 +198,8 @@ class Producer:
             try:
                 self._send(leader, batches)
             except BrokerUnavailableError as error:
-                failed = error
-                self._put_back(batches, error)
+                failed = as_value(error)
+                self._put_back(batches, failed)
         if failed is not None:
             self._cluster.pause(max((queue[0].attempts for queue in self._waiting.values()), default=0))
 
@@ -223,7 +224,7 @@ class Producer:
         try:
             answer = connection.receive()
         except ConnectionLostError as error:
-            self._put_back(batches, error)
+            self._put_back(batches, as_value(error))
             return
         results = {int(result.index): result for topic in answer.responses for result in topic.partition_responses}
         failed = [(batch, self._result(batch, results.get(batch.partition))) for batch in batches]

@@ -97,8 +97,7 @@ class Connection(asyncio.BufferedProtocol):
         self._closing = True
         self._listener.forget(self)
         for request in self._requests:
-            if request.on_abandoned is not None and not request.done:
-                request.on_abandoned()
+            request.abandon()
         self._requests.clear()
         self._backlog = self._own = None
 

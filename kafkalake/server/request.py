@@ -61,6 +61,12 @@ class Request:
         self.answer: Sequence[Buffer] = ()
         self.on_abandoned: Any = None
 
+    def abandon(self) -> None:
+        """The connection is lost: have what waits for this request let go of it, and let go of what waits."""
+        abandoned, self.on_abandoned = self.on_abandoned, None
+        if abandoned is not None and not self.done:
+            abandoned()
+
     def reply(self, values: Mapping[str, Any]) -> None:
         """Answer with the fields of `values`, encoded for the request's version."""
         self.reply_buffers((encode_response(self.api_key, self.version, self.correlation_id, values),))

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kafkalake.errors import InvalidRecordError, KafkaError
+from kafkalake.errors import InvalidRecordError, KafkaError, as_value
 from kafkalake.record import layout as at
 from kafkalake.record.batch import RecordBatch
 from kafkalake.storage.producer_state import EndMarker, Pending, Producers, SequencedBatch
@@ -71,7 +71,7 @@ class AppendGroup:
             try:
                 known = producers.accept(attempt_of(numbers), offset, timestamp, self.now_ms, self.pending)
             except KafkaError as error:
-                return error
+                return as_value(error)
             if known is not None:
                 self._duplicates.append(number)
                 return self._answer(known)

@@ -19,7 +19,14 @@ from typing import Any
 from uuid import UUID
 
 from kafkalake.clock import Clock
-from kafkalake.errors import CorruptSegmentError, KafkaError, KafkaStorageError, LakeError, OffsetOutOfRangeError
+from kafkalake.errors import (
+    CorruptSegmentError,
+    KafkaError,
+    KafkaStorageError,
+    LakeError,
+    OffsetOutOfRangeError,
+    as_value,
+)
 from kafkalake.record.batch import RecordBatch
 from kafkalake.record.message_set import MessageSet
 from kafkalake.storage.active_segment import MAXIMUM_RELATIVE_OFFSET, ActiveSegment
@@ -241,7 +248,9 @@ class Log:
         try:
             self._write(group, None)
         except (OSError, KafkaStorageError) as error:
-            failed = error if isinstance(error, KafkaError) else _storage_error(self.directory, "append", error)
+            failed = (
+                as_value(error) if isinstance(error, KafkaError) else _storage_error(self.directory, "append", error)
+            )
             group.fail(answers, failed)
             return
         self._producers.commit(group.pending)

@@ -13,7 +13,7 @@ from typing import Any
 
 from kafkalake.broker.groups.service import GroupService
 from kafkalake.broker.transactions.service import TransactionService
-from kafkalake.errors import GroupAuthorizationError, InvalidGroupIdError, InvalidRequestError, KafkaError
+from kafkalake.errors import GroupAuthorizationError, InvalidGroupIdError, InvalidRequestError, KafkaError, as_value
 from kafkalake.server.authorizer import Operation
 from kafkalake.server.group_lookup import allows_group
 from kafkalake.server.request import Request
@@ -38,7 +38,7 @@ async def _when_ready(
     try:
         await coordinator.make_ready()
     except KafkaError as error:
-        return _answer(request, key_type, error)
+        return _answer(request, key_type, as_value(error))
     return _answer(request, key_type, None)
 
 

@@ -12,7 +12,13 @@ from typing import Any
 
 from kafkalake.broker.coordination.decisions import ErrorClass
 from kafkalake.broker.groups.offset_requests import CommitRequest, OffsetToCommit, PartitionErrors
-from kafkalake.errors import GroupIdNotFoundError, IllegalGenerationError, KafkaError, UnknownTopicOrPartitionError
+from kafkalake.errors import (
+    GroupIdNotFoundError,
+    IllegalGenerationError,
+    KafkaError,
+    UnknownTopicOrPartitionError,
+    as_value,
+)
 from kafkalake.server.authorizer import Operation
 from kafkalake.server.group_lookup import check_group
 from kafkalake.server.request import Request
@@ -30,13 +36,13 @@ def handle(request: Request) -> None:
     try:
         check_group(request, Operation.READ, body.group_id)
     except KafkaError as error:
-        _reply(request, dict.fromkeys(range(len(body.topics)), error), names, {})
+        _reply(request, dict.fromkeys(range(len(body.topics)), as_value(error)), names, {})
         return
     for index, topic in enumerate(body.topics):
         try:
             names[index] = _name_of(request, topic)
         except KafkaError as error:
-            refused[index] = error
+            refused[index] = as_value(error)
             continue
         offsets += [
             OffsetToCommit(

@@ -29,6 +29,7 @@ from kafkalake.errors import (
     TransactionalIdAuthorizationError,
     UnknownTopicOrPartitionError,
     UnsupportedCompressionTypeError,
+    as_value,
 )
 from kafkalake.internal_topics import INTERNAL
 from kafkalake.record import layout as at
@@ -120,14 +121,15 @@ def _read_topic(request: Request, body: ProduceBody, produced: ProducedTopic, ba
         if topic.name in INTERNAL:
             raise InvalidTopicError(f"Cannot append to internal topic {topic.name}")
     except KafkaError as error:
-        batches += [PendingAppend(None, None, None, error) for _ in produced.partitions]
+        refused = as_value(error)
+        batches += [PendingAppend(None, None, None, refused) for _ in produced.partitions]
         return
     rules = _rules_of(topic, request)
     for index, records in produced.partitions:
         try:
             batches.append(_read_batch(request, topic, rules, body, index, records))
         except KafkaError as error:
-            batches.append(PendingAppend(None, None, None, error))
+            batches.append(PendingAppend(None, None, None, as_value(error)))
 
 
 def _read_batch(
