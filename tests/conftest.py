@@ -6,7 +6,8 @@
 - `topic`             a name that no other test uses; brokers are shared
 - `spark`             one session for all tests that use Spark, local[2], with Delta and Spark's own Kafka connector
 
-Tests that fail show what their brokers wrote to stderr.
+Each test is of one tier (`tests/tiers.py`), which is a marker: `unit`, `process`, `peer` or `spark`. Tests that fail show what
+their brokers wrote to stderr.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import local_spark
 import pytest
+import tiers
 from kafka_reference import ApacheKafka, BrokerProcess, Kafkalake, topic_name
 
 if TYPE_CHECKING:
@@ -28,8 +30,14 @@ BROKERS_OF_TEST = pytest.StashKey[list[BrokerProcess]]()
 ONE_WORKER = ("spark", "kafka_reference")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Group the tests for `--dist=loadgroup`: users of a costly fixture together, other tests by their file."""
+    """Mark each test with its tier, before `-m` selects, and group the tests for `--dist=loadgroup`.
+
+    A group is the users of a costly fixture, or else a file.
+    """
+    for item in items:
+        item.add_marker(tiers.tier_of(item))
     if not config.pluginmanager.hasplugin("xdist"):
         return
     for item in items:
@@ -39,10 +47,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def group_of(item: pytest.Item) -> str:
     """The name of the group that this test stays together with on one worker."""
-    fixtures = set(getattr(item, "fixturenames", ()))
-    if "any_broker" in fixtures and item.callspec.params.get("any_broker") == "apache-kafka":  # type: ignore[attr-defined]
-        fixtures.add("kafka_reference")  # it asks for it only once it runs
+    fixtures = tiers.fixtures_of(item)
     return next((name for name in ONE_WORKER if name in fixtures), item.nodeid.split("::")[0])
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Refuse processes to unit tests and to their fixtures."""
+    with tiers.without_processes(item):
+        return (yield)
 
 
 @pytest.hookimpl(wrapper=True)

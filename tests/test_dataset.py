@@ -242,6 +242,7 @@ def test_aborted_and_open_records_and_control_batches_are_seen_by_nobody_who_rea
     assert orders.to_table(columns=["offset"]).column("offset").to_pylist() == [*committed, 28]
 
 
+@pytest.mark.process
 def test_a_process_whose_query_had_enough_ends_cleanly(tmp_path: Path) -> None:
     lake = WrittenLake(tmp_path / "lake")
     lake.create("many")

@@ -11,6 +11,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from kafka_reference import ApacheKafka, BrokerFailed, BrokerProcess, Kafkalake, create_topic
 
+pytestmark = pytest.mark.process
+
 
 def write(broker: BrokerProcess, topic: str, values: list[bytes]) -> None:
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "enable.idempotence": True})

@@ -92,6 +92,7 @@ def test_a_file_has_a_rule_a_line() -> None:
     assert all(parse_rule(text, {"lag", "retention", "compaction", "maintenance"}) for text in DEFAULT_RULES)
 
 
+@pytest.mark.process
 def test_a_job_that_still_runs_is_not_started_again() -> None:
     schedule = Schedule(
         [Rule("* * * * * *", "lag", ())], lambda _: [sys.executable, "-c", "import sys; sys.stdin.read()"]
@@ -113,6 +114,7 @@ def test_a_job_that_still_runs_is_not_started_again() -> None:
         schedule._end()
 
 
+@pytest.mark.process
 def test_one_process_runs_jobs_by_rules_until_it_is_told_to_stop(lake: Path) -> None:
     command = [sys.executable, "-m", "kafkalake", "jobs", "schedule", "--lake", str(lake)]
     rules = ["--rule", "* * * * * * retention", "--rule", "* * * * * */2 lag"]

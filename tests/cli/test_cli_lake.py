@@ -23,6 +23,8 @@ from kafkalake.client.cluster import Cluster
 from kafkalake.client.producer import Producer
 from kafkalake.record.schema import HEADERS_TYPE
 
+pytestmark = pytest.mark.process
+
 RECORDS = 1_000
 
 

@@ -46,6 +46,7 @@ def test_every_command_has_help(kafkalake: Run, command: tuple[str, ...]) -> Non
     assert kafkalake(*command, "-h").stdout == ended.stdout
 
 
+@pytest.mark.process
 def test_importing_the_command_line_imports_nothing_heavy() -> None:
     code = "import sys, kafkalake.cli.main; print([name for name in sys.argv[1:] if name in sys.modules])"
     ended = subprocess.run([sys.executable, "-c", code, *HEAVY], capture_output=True, text=True, timeout=60)
@@ -123,6 +124,7 @@ def test_an_address_that_is_none(kafkalake: Run) -> None:
     assert (ended.code, ended.stderr) == (1, "error: bootstrap servers: 'localhost:http' is not HOST:PORT\n")
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(("environment", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False)])
 def test_colours_are_for_terminals_and_no_color_is_respected(environment: dict[str, str], coloured: bool) -> None:
     cleared = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR")}

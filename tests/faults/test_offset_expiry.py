@@ -15,6 +15,8 @@ from kafka_clients import create_topic
 from kafka_reference import Kafkalake
 from test_group_offsets_durable import coordinator, rows
 
+pytestmark = pytest.mark.process
+
 HOUR_MS = 3_600_000
 RETENTION_MINUTES = 60
 CHECK_INTERVAL_MS = 50

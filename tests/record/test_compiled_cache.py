@@ -20,6 +20,8 @@ import pytest
 
 import kafkalake
 
+pytestmark = pytest.mark.process
+
 _CAP_DAC_OVERRIDE, _CAP_DAC_READ_SEARCH, _CAP_FOWNER, _PR_CAPBSET_DROP = 1, 2, 3, 24
 
 _CHILD = """

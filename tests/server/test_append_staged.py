@@ -30,6 +30,8 @@ from kafkalake.errors import (
 from kafkalake.storage.staging import commits_path, staging_path
 from kafkalake.wire.staged_append import API_KEY, body_of_request, decode_response, encode_request
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Kafkalake]:

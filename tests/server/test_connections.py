@@ -22,6 +22,8 @@ from contract.wire_client import (
 )
 from kafka_reference import Kafkalake
 
+pytestmark = pytest.mark.process
+
 StartBroker = Callable[..., Kafkalake]
 
 

@@ -49,6 +49,7 @@ def test_a_second_broker_is_told_who_holds_the_lease(kafkalake_broker: StartBrok
         assert client.call("ApiVersions", 0).api_keys
 
 
+@pytest.mark.process
 def test_a_bad_setting_is_one_sentence(tmp_path: Path) -> None:
     for setting, said in (("no.such.setting=1", "no.such.setting"), ("num.partitions=abc", "Not a number")):
         ended = run_to_its_end(tmp_path / "lake", "--config", setting)
@@ -265,6 +266,7 @@ def test_directories_of_no_topic_are_cleared_at_the_start(kafkalake_broker: Star
         assert (code(answer.error_code), answer.high_watermark) == (0, 0)
 
 
+@pytest.mark.process
 def test_a_lake_of_another_kind_is_refused(tmp_path: Path) -> None:
     (tmp_path / "precious.txt").write_text("mine")
     ended = run_to_its_end(tmp_path)

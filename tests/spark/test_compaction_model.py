@@ -126,6 +126,7 @@ def topic(tmp_path: Path) -> Iterator[CompactedTopic]:
     topic.lake.close()
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("point", POINTS)
 def test_a_job_that_is_killed_leaves_the_old_or_the_new_and_the_next_finishes(
     topic: CompactedTopic, point: str

@@ -104,6 +104,7 @@ def test_wrong_arguments_are_one_sentence(
         assert capsys.readouterr().err.strip().splitlines()[-1].startswith(message)
 
 
+@pytest.mark.process
 def test_a_second_run_is_told_who_runs_and_one_after_a_kill_says_so_in_job_runs(
     lake: WrittenLake, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -130,6 +131,7 @@ def test_a_second_run_is_told_who_runs_and_one_after_a_kill_says_so_in_job_runs(
     assert first["outcome"] == second["outcome"] == "done"  # said once
 
 
+@pytest.mark.process
 def test_a_run_that_is_killed_has_left_the_rows_of_its_steps(lake: WrittenLake) -> None:
     """Those of the last seconds may be missing; here none are, for each is written at once."""
     dying = """

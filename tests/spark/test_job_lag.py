@@ -138,6 +138,7 @@ def test_a_lag_that_grows_run_after_run_is_an_alert(lake: WrittenLake) -> None:
     assert run(lake.path, "--growing", "2", at_ms=minute + 11_000) == 0
 
 
+@pytest.mark.process
 def test_the_page_needs_nothing_from_elsewhere(lake: WrittenLake, tmp_path: Path) -> None:
     commit(lake, 0, {("<slow> & co", 0): 30, ("fast", 1): 100})
     assert run(lake.path) == 0
@@ -151,6 +152,7 @@ def test_the_page_needs_nothing_from_elsewhere(lake: WrittenLake, tmp_path: Path
     assert "<script" not in page
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("point", ["planned", "measured", "appended"])
 def test_a_killed_report_is_simply_run_again(lake: WrittenLake, point: str) -> None:
     commit(lake, 0, {("slow", 0): 30})

@@ -83,6 +83,7 @@ def test_files_of_removed_segments_go_after_the_delay(lake: WrittenLake) -> None
     assert (state.log_start_offset, state.high_watermark, state.clean) == (30, 40, True)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("point", ["planned", "cleaned brokers", "log start moved", "unlinked", "performed"])
 def test_a_killed_run_is_simply_run_again(lake: WrittenLake, point: str) -> None:
     delay_passed(lake.path)
@@ -94,6 +95,7 @@ def test_a_killed_run_is_simply_run_again(lake: WrittenLake, point: str) -> None
     assert values(lake.path) == list(range(30, 40))
 
 
+@pytest.mark.process
 def test_logs_that_a_broker_holds_are_left_to_it(lake: WrittenLake) -> None:
     delay_passed(lake.path)
     holding = "import sys; from pathlib import Path; from kafkalake.metadata.lease import holding_logs\n"

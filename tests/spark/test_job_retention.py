@@ -128,6 +128,7 @@ def test_a_slow_group_is_warned_of_or_keeps_what_it_has_not_read(
     assert values(lake.path, "old") == [50, 51]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("point", ["planned", "log starts raised", "segments removed", "performed"])
 def test_a_killed_run_is_simply_run_again(lake: WrittenLake, point: str) -> None:
     run_killed_at(point, "kafkalake.spark.retention", lake.path)

@@ -26,6 +26,8 @@ from kafkalake.spark.job import main
 from kafkalake.spark.lag import ALERT_EXIT_CODE, LagJob
 from kafkalake.spark.retention import Retention
 
+pytestmark = pytest.mark.spark
+
 NOW_MS = time.time_ns() // 1_000_000
 
 

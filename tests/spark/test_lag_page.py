@@ -31,6 +31,7 @@ def text_of(content: str) -> str:
     return html.unescape(re.sub(r"<[^>]*>", " ", content.partition("</style>")[2]))
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("name", ["$x_1$", "$broken", "_hidden", "a" * 249, "<b>&'\"", "日本"])
 def test_names_are_text_whatever_is_in_them(name: str) -> None:
     history = {(name, topic): line(topic, [1.0, 2.0]) for topic in (name, "other")} | {
@@ -57,6 +58,7 @@ def test_what_cannot_be_drawn_is_said() -> None:
     assert "Measured once so far" in never
 
 
+@pytest.mark.process
 def test_a_plot_has_a_bounded_number_of_lines_and_points_and_keeps_the_peaks() -> None:
     values = [float(number % 7) for number in range(10_000)]
     values[4_321], values[-1] = 1e6, 3.0

@@ -21,6 +21,8 @@ from written_lake import WrittenLake
 
 from kafkalake.cli.log import problems_of
 
+pytestmark = pytest.mark.spark
+
 START_TIMEOUT_S = 90
 CLASSES = "org.apache.spark.deploy"
 

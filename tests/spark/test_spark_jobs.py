@@ -20,6 +20,8 @@ from written_lake import WrittenLake
 from kafkalake.spark.consume import copy_topics, main
 from kafkalake.spark.error_sentence import sentence
 
+pytestmark = pytest.mark.spark
+
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WrittenLake]:

@@ -239,6 +239,7 @@ def python(script: str, directory: Path, broker: Kafkalake, topic: str, servers:
     )
 
 
+@pytest.mark.spark
 def test_tasks_that_fail_are_retried_or_run_twice_leave_each_row_once(
     broker: Kafkalake, clicks: str, tmp_path: Path
 ) -> None:

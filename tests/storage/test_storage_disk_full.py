@@ -178,6 +178,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     signal.signal(signal.SIGXFSZ, handler)
 
 
+@pytest.mark.process
 def test_a_real_small_disk_fills_up_and_is_used_again_when_there_is_room(small_disk: Path) -> None:
     ballast = small_disk / "ballast"
     with contextlib.suppress(OSError):

@@ -138,6 +138,7 @@ except InvalidRecordError as error:
 """
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("codec", CODECS)
 def test_a_bomb_costs_no_more_than_the_limit(codec: int, tmp_path: Path) -> None:
     """512 MiB of zeros in at most 25 MB: refused, and the process has grown by less than 32 MiB for a limit of 8."""

@@ -265,6 +265,7 @@ print(refused, next(line.split()[1] for line in open("/proc/self/status") if lin
 """
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("key", "version", "flexible_from", "before"),
     [

@@ -1,0 +1,77 @@
+"""The tiers of the tests: what a test needs, as a marker, so that `-m unit` is an inner loop.
+
+    tier      needs                                                     found by
+    unit      this process                                              nothing of the below
+    process   processes of ours: brokers, the command line              a fixture that starts one, or the file's marker
+    peer      Apache Kafka's broker or Java clients                     a fixture that starts one, or the file's marker
+    spark     a Spark session                                           the fixture `spark`, or the file's marker
+
+A file says its tier (`pytestmark = pytest.mark.process`) where no fixture tells it. A unit test that starts a process fails, so the
+tier of a test cannot be wrong unnoticed. Unit tests that try every byte, or hundreds of examples, and take seconds are also
+`exhaustive`: `scripts/test --fast` leaves them out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing.process
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+TIERS = ("unit", "process", "peer", "spark")
+"""From the cheapest to the costliest."""
+
+_TIER_OF_FIXTURE = {
+    "spark": "spark",
+    "kafka_reference": "peer",
+    "_shared_kafkalake": "process",
+    "kafkalake_broker": "process",
+    "process": "process",
+}
+_unit_test: str | None = None
+
+
+def fixtures_of(item: pytest.Item) -> set[str]:
+    """Return the names of the fixtures that a test uses, those included that `any_broker` asks for when the test runs."""
+    fixtures = set(getattr(item, "fixturenames", ()))
+    if "any_broker" in fixtures:
+        kind = item.callspec.params["any_broker"]  # type: ignore[attr-defined]
+        fixtures.add("kafka_reference" if kind == "apache-kafka" else "_shared_kafkalake")
+    return fixtures
+
+
+def tier_of(item: pytest.Item) -> str:
+    """Return the costliest tier that the test's fixtures need or that it is marked with."""
+    needed = {_TIER_OF_FIXTURE[name] for name in fixtures_of(item) if name in _TIER_OF_FIXTURE}
+    needed |= {mark.name for mark in item.iter_markers() if mark.name in TIERS}
+    return max(needed, key=TIERS.index, default="unit")
+
+
+@contextlib.contextmanager
+def without_processes(item: pytest.Item) -> Iterator[None]:
+    """Have whatever starts a process raise while a unit test runs."""
+    global _unit_test
+    _unit_test = item.nodeid if tier_of(item) == "unit" else None
+    try:
+        yield
+    finally:
+        _unit_test = None
+
+
+def _refuse(event: str, *_: object) -> None:
+    if _unit_test is not None and event in {"subprocess.Popen", "os.fork", "os.posix_spawn", "multiprocessing"}:
+        raise AssertionError(f"{_unit_test} starts a process ({event}): it is no unit test, mark its tier")
+
+
+_start = multiprocessing.process.BaseProcess.start
+
+
+def _start_or_refuse(process: multiprocessing.process.BaseProcess) -> None:
+    _refuse("multiprocessing")  # its own way to start a process raises no audit event
+    _start(process)
+
+
+sys.addaudithook(_refuse)
+multiprocessing.process.BaseProcess.start = _start_or_refuse  # type: ignore[method-assign]
