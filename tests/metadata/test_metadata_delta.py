@@ -80,6 +80,7 @@ def test_segments_that_are_all_there_already_are_no_commit(tmp_path: Path) -> No
     assert DeltaTable(table_path(tmp_path, "segments")).version() == 1
 
 
+@pytest.mark.process
 def test_two_processes_that_create_the_same_topics_get_each_name_once(tmp_path: Path) -> None:
     DeltaMetadataStore(tmp_path)
     names = [f"topic-{number:02}" for number in range(15)]
@@ -99,6 +100,7 @@ def test_two_processes_that_create_the_same_topics_get_each_name_once(tmp_path: 
     assert {row.topic for row in topics if row.topic_id == "writer-0"} == set(won[0])
 
 
+@pytest.mark.process
 def test_two_leaders_that_publish_at_once_both_get_through(tmp_path: Path) -> None:
     DeltaMetadataStore(tmp_path)
     pipes, processes = [], []
@@ -129,6 +131,7 @@ def start_together(pipes: list) -> list:
     return answers
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("at_commit", "before", "segments_then", "end_then"),
     [(0, True, [0], 100), (0, False, [0, 100], 100), (1, True, [0, 100], 100), (1, False, [0, 100], 200)],
@@ -157,6 +160,7 @@ def test_a_kill_at_any_commit_of_a_publish_is_repaired_by_the_next(
     assert restarted.load_snapshot().segments == on_disk
 
 
+@pytest.mark.process
 def test_a_full_disk_is_an_error_and_nothing_is_left_half_written(tmp_path: Path) -> None:
     ours, theirs = SPAWN.Pipe()
     process = SPAWN.Process(target=publish_on_a_full_disk, args=(tmp_path, theirs))
@@ -222,6 +226,7 @@ def test_maintenance_keeps_what_time_travel_needs_and_removes_what_crashes_left(
     assert ends == [0, 1, 2, 3]
 
 
+@pytest.mark.exhaustive
 def test_log_entries_past_their_retention_go_and_later_versions_stay(tmp_path: Path) -> None:
     store = DeltaMetadataStore(tmp_path)
     for version in range(250):
@@ -256,6 +261,7 @@ def test_a_writer_that_always_loses_gives_up_with_a_retriable_error(
     assert attempts == delta_table.ATTEMPTS_MAX
 
 
+@pytest.mark.exhaustive
 def test_segments_stay_few_files_and_a_removal_rewrites_little(tmp_path: Path) -> None:
     store = DeltaMetadataStore(tmp_path)
     many = [segment_row(partition=number % 10, base=number * 100) for number in range(2 * FILE_ROWS)]
@@ -281,6 +287,7 @@ def test_a_large_lake_loads_well_under_a_second(tmp_path: Path) -> None:
     assert (len(snapshot.partitions), len(snapshot.segments)) == (10_000, 20_000)
 
 
+@pytest.mark.exhaustive
 def test_checkpoints_are_written_so_that_opening_reads_a_short_log(tmp_path: Path) -> None:
     store = DeltaMetadataStore(tmp_path)
     for version in range(120):
@@ -299,6 +306,7 @@ _steps = st.lists(
 )
 
 
+@pytest.mark.exhaustive
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=_steps)
 def test_any_series_of_publishes_reads_like_the_store_in_memory(

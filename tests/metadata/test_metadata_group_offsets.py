@@ -84,6 +84,7 @@ def test_a_publish_carries_the_positions_as_deltas_transactions(tmp_path: Path) 
     assert table.transaction_version("kafkalake-group-offsets-0") == 7
 
 
+@pytest.mark.exhaustive
 def test_many_publishes_make_few_files_and_lose_nothing_that_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -213,6 +213,7 @@ def start(lake: Path, holders: list[Holder]) -> Holder:
     return holders[-1]
 
 
+@pytest.mark.process
 def test_of_two_processes_one_gets_the_lease_and_its_death_frees_it(tmp_path: Path, holders: list[Holder]) -> None:
     DeltaMetadataStore(tmp_path)
     first = start(tmp_path, holders)
@@ -230,6 +231,7 @@ def test_of_two_processes_one_gets_the_lease_and_its_death_frees_it(tmp_path: Pa
     assert DeltaMetadataStore(tmp_path).load_brokers() == []
 
 
+@pytest.mark.process
 def test_of_many_processes_that_start_at_once_on_no_lake_exactly_one_gets_the_lease(
     tmp_path: Path, holders: list[Holder]
 ) -> None:

@@ -53,6 +53,7 @@ def _here(monkeypatch: pytest.MonkeyPatch) -> None:
     local_compaction.install(monkeypatch)
 
 
+@pytest.mark.exhaustive
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(first=st.lists(operations, min_size=1, max_size=25), then=st.lists(operations, max_size=15))
 def test_what_is_left_is_what_the_rules_keep(first: list[Operation], then: list[Operation]) -> None:

@@ -146,6 +146,7 @@ def test_what_a_killed_write_has_staged_goes_when_it_is_old(lake: WrittenLake) -
     assert outcomes(lake.path, "remove staged files") == ["done"]
 
 
+@pytest.mark.exhaustive
 def test_tables_stay_small_and_old_rows_of_jobs_are_forgotten(tmp_path: Path) -> None:
     lake = WrittenLake(tmp_path / "lake")
     lake.create("new")

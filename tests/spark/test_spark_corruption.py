@@ -42,6 +42,7 @@ def records(lake: WrittenLake, first: int = 0, end: int = 12) -> list[dict[str, 
     return pa.Table.from_batches(batches, KAFKA_SCHEMA).to_pylist()
 
 
+@pytest.mark.exhaustive
 def test_every_flipped_byte_and_every_length_gives_right_records_or_an_error(lake: WrittenLake) -> None:
     segment = next(lake.directory("clicks").glob("*.arrow"))
     data = segment.read_bytes()
@@ -64,6 +65,7 @@ def test_every_flipped_byte_and_every_length_gives_right_records_or_an_error(lak
     assert failed > len(damaged) / 2
 
 
+@pytest.mark.exhaustive
 def test_a_damaged_index_costs_time_and_not_records(lake: WrittenLake) -> None:
     index = next(lake.directory("clicks").glob("*.index"), None)
     lake.logs["clicks", 0].flush()

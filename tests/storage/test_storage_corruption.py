@@ -89,6 +89,7 @@ def survives(partition: Path, expected: list[tuple[int, Row]]) -> list[tuple[int
     return found
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("damage", [flips, truncations])
 def test_no_damaged_byte_of_a_sealed_segment_is_served_and_all_are_found(partition: Path, damage: object) -> None:
     expected = served(open_log(partition))
@@ -127,6 +128,7 @@ def test_damage_to_an_index_is_found_and_changes_no_answer(partition: Path, suff
     assert verify_partition(partition) == []
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("damage", [flips, truncations])
 def test_damage_to_the_state_is_found_and_what_is_served_stays_right(partition: Path, damage: object) -> None:
     expected = served(open_log(partition))

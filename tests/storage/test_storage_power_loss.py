@@ -56,6 +56,7 @@ def boot_into(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
         monkeypatch.setattr(module, "boot_id", lambda: bytes([number + 1] * 16))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("seed", range(150))
 def test_a_power_failure_makes_nothing_wrong(memory_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     random = Random(seed)

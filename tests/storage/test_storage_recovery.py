@@ -48,6 +48,7 @@ def files_of(directory: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in directory.iterdir()}
 
 
+@pytest.mark.exhaustive
 def test_a_log_cut_at_any_length_keeps_its_whole_messages(memory_path: Path) -> None:
     """Nothing here was acknowledged: the high watermark never moved."""
     source, victim = memory_path / "source", memory_path / "victim"
@@ -76,6 +77,7 @@ def test_a_log_cut_at_any_length_keeps_its_whole_messages(memory_path: Path) -> 
             assert verify_partition(victim) == []
 
 
+@pytest.mark.exhaustive
 def test_any_byte_of_an_unacknowledged_tail_can_be_wrong(memory_path: Path) -> None:
     source, victim = memory_path / "source", memory_path / "victim"
     log = open_log(source, index_interval_bytes=0)
@@ -205,6 +207,7 @@ def test_a_lost_state_is_made_again_from_the_log(tmp_path: Path) -> None:
         assert verify_partition(tmp_path) == []
 
 
+@pytest.mark.exhaustive
 def test_a_torn_footer_is_cut_off_and_appending_goes_on(memory_path: Path) -> None:
     log = open_log(memory_path / "source")
     append(log, batch(0))
@@ -251,6 +254,7 @@ def test_indexes_are_rebuilt(tmp_path: Path) -> None:
     assert {name: data for name, data in files_of(tmp_path).items() if "index" in name} == before
 
 
+@pytest.mark.exhaustive
 def test_a_segment_larger_than_what_is_read_at_once_is_recovered(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     values = [os.urandom(3 << 20) for _ in range(4)] + [os.urandom(20 << 20), b"end"]
@@ -321,6 +325,7 @@ def run_until_the_disk_fails(
     return acknowledged, sent
 
 
+@pytest.mark.exhaustive
 def test_a_crash_at_any_call_loses_nothing_that_was_acknowledged(memory_path: Path) -> None:
     """Also a crash in the middle of the recovery from it."""
     counted = FaultyFiles()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from retention_model import taken
@@ -31,6 +32,7 @@ def partitions(draw: st.DrawFn) -> list[SealedRange]:
     return segments
 
 
+@pytest.mark.exhaustive
 @given(
     partitions(),
     st.builds(

@@ -187,6 +187,7 @@ def test_entries_at_the_start_can_be_left_out(tmp_path: Path) -> None:
     assert index.lookup(15, skip=1) == (10, 1)
 
 
+@pytest.mark.exhaustive
 def test_a_damaged_index_gives_an_entry_that_was_written_or_none(tmp_path: Path) -> None:
     entries = {(10 * n, n) for n in range(20)}
     data = b"".join(encode_entry(*entry) for entry in sorted(entries))

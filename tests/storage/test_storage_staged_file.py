@@ -62,6 +62,7 @@ def test_a_message_longer_than_a_chunk_is_read_whole_and_one_beyond_the_bound_is
         read(path, size, chunk_bytes=10_000, message_bytes_max=100_000)
 
 
+@pytest.mark.exhaustive
 def test_flipped_bytes_and_every_other_length_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "task.arrow"
     size = write(path, [(record_batch(ROWS), 0, 0), (simple_batch([b"z"]), 0, 1)])

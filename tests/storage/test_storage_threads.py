@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
+import pytest
 from partition_logs import accepted, open_log
 from record_batches import rows_of, simple_batch
 
@@ -15,6 +16,7 @@ from kafkalake.errors import OffsetOutOfRangeError
 ROUNDS = 900
 
 
+@pytest.mark.exhaustive
 def test_readers_see_whole_and_right_records_while_the_log_changes(memory_path: Path) -> None:
     log = open_log(memory_path, segment_bytes=20_000, index_interval_bytes=1_000)
     done = threading.Event()

@@ -53,6 +53,7 @@ def test_batches_come_back_as_their_producers_sent_them() -> None:
     assert bytes(encode_fetched(messages, 0, ALL, ALL)) == expected
 
 
+@pytest.mark.exhaustive
 @given(st.lists(st.lists(ROWS, min_size=1, max_size=3), min_size=1, max_size=3))
 @settings(max_examples=100, deadline=None)
 def test_whatever_is_stored_is_fetched(groups: list) -> None:
@@ -186,6 +187,7 @@ def test_a_consumer_believes_no_broken_batch(data: bytes, error: type[KafkaError
     assert type(raised.value) is error
 
 
+@pytest.mark.exhaustive
 @given(st.binary(max_size=300), st.binary(max_size=80), st.integers(0, 0x3F))
 @settings(max_examples=500, deadline=None)
 def test_arbitrary_bytes_are_no_fetch_response(data: bytes, records: bytes, attributes: int) -> None:
@@ -205,6 +207,7 @@ def test_a_projection_cannot_be_encoded() -> None:
         encode_fetched(messages, 0, ALL, ALL)
 
 
+@pytest.mark.exhaustive
 @given(st.lists(ROWS, min_size=1, max_size=3), st.data())
 @settings(max_examples=500, deadline=None)
 def test_damaged_messages_are_refused_or_stay_inside_their_memory(groups: list, data: st.DataObject) -> None:

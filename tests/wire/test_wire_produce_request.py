@@ -64,6 +64,7 @@ def test_both_readers_agree(version: int, data: st.DataObject) -> None:
     assert_equal(by_hand, general)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("version", VERSIONS)
 @given(data=st.data())
 @settings(max_examples=150, deadline=None)

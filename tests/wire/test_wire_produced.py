@@ -77,6 +77,7 @@ def test_a_batch_is_written_as_its_bytes_say() -> None:
     assert encode_batch(decode_produced(WORKED_EXAMPLE)) == WORKED_EXAMPLE
 
 
+@pytest.mark.exhaustive
 @given(ROWS)
 @settings(max_examples=300, deadline=None)
 def test_what_is_encoded_is_decoded_again(rows: list) -> None:
@@ -303,6 +304,7 @@ def test_a_header_key_keeps_its_bytes_and_is_utf8_in_arrow(key: bytes) -> None:
     assert encode_batch(batch) == header_key_batch(key)
 
 
+@pytest.mark.exhaustive
 @given(st.binary(max_size=12) | st.lists(st.sampled_from(KEYS), max_size=5).map(b"".join))
 @settings(max_examples=500, deadline=None)
 def test_any_header_key_comes_back(key: bytes) -> None:
@@ -311,6 +313,7 @@ def test_any_header_key_comes_back(key: bytes) -> None:
     assert encode_batch(batch) == header_key_batch(key)
 
 
+@pytest.mark.exhaustive
 @given(st.binary(max_size=300))
 @settings(max_examples=500, deadline=None)
 def test_arbitrary_bytes_are_refused(data: bytes) -> None:
@@ -318,12 +321,14 @@ def test_arbitrary_bytes_are_refused(data: bytes) -> None:
         decode_produced(data)
 
 
+@pytest.mark.exhaustive
 @given(st.binary(max_size=200), st.integers(1, 2**31 - 1) | st.integers(1, 20), st.sampled_from([0, 1, 2, 3, 4]))
 @settings(max_examples=1_000, deadline=None)
 def test_arbitrary_records_give_an_error_or_a_right_batch(records: bytes, count: int, codec: int) -> None:
     take(raw_batch(records, count, attributes=codec))
 
 
+@pytest.mark.exhaustive
 @given(ROWS, st.data())
 @settings(max_examples=1_000, deadline=None)
 def test_damaged_records_give_an_error_or_a_right_batch(rows: list, data: st.DataObject) -> None:

@@ -199,6 +199,7 @@ def test_arbitrary_bytes_are_no_request(key: int, version: int, data: bytes) -> 
     try_to_read(schema, struct.pack(">hhi", key, version, 1) + data)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("key", "version"), APIS)
 @given(data=st.data())
 @EXAMPLES

@@ -8,6 +8,7 @@ only; and when the faults are over, all who live form one stable group that owns
 
 from __future__ import annotations
 
+import pytest
 from broker.groups.coordination import Cluster
 from broker.groups.scenario import join_request, protocols
 from hypothesis import given, settings
@@ -176,6 +177,7 @@ actions = st.lists(
 )
 
 
+@pytest.mark.exhaustive
 @settings(max_examples=150, deadline=None)
 @given(actions, st.tuples(*[st.booleans()] * 4))
 def test_whatever_happens_one_owner_and_in_the_end_a_stable_group(
