@@ -94,18 +94,18 @@ class JournalTopic:
         at = log.log_start_offset
         lost: list[range] = []
 
-        def lose(end: int, reason: object) -> None:
+        def lose(end: int, reason: str) -> None:
             logger.error(
                 "damaged journal topic=%s partition=%d offsets=[%d, %d) error=%s", self._name, index, at, end, reason
             )
             lost.append(range(at, end))
 
         while at < log.high_watermark:
-            reason: object = "nothing is there"
+            reason = "nothing is there"
             try:
                 messages = log.read(at, READ_BYTES)
             except KafkaLakeError as error:
-                messages, reason = log.read_behind_damage(at, READ_BYTES), error
+                messages, reason = log.read_behind_damage(at, READ_BYTES), str(error)
             if not len(messages):
                 lose(log.high_watermark, reason)
                 break
@@ -118,7 +118,7 @@ class JournalTopic:
                     try:
                         follow(batch)
                     except KafkaLakeError as error:
-                        lose(end, error)
+                        lose(end, str(error))
                     at = end
             at = max(at, messages.next_offset)
         if lost:
