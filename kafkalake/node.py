@@ -34,6 +34,7 @@ from kafkalake import logs, memory
 from kafkalake.broker.broker import Broker, Identity
 from kafkalake.broker.broker_settings import FILE_NAME as SETTINGS_FILE
 from kafkalake.broker.broker_settings import BrokerSettings
+from kafkalake.broker.callbacks import Place, call_isolated
 from kafkalake.broker.log_directory import LogDirectory, log_config
 from kafkalake.broker.producer_ids import FILE_NAME as PRODUCER_IDS_FILE
 from kafkalake.broker.producer_ids import ProducerIds
@@ -314,13 +315,13 @@ class Node:
                 try:
                     if log.config.flush_ms < _NEVER and log.flush_due() and not partition.syncing:
                         await self._blocking(log.flush)
-                except KafkaLakeError as error:
+                except Exception as error:
                     logger.error("upkeep failed partition=%s error=%s", partition.name, error)
             if self._clock.monotonic_ms() - expired_ms >= _SLOW_UPKEEP_INTERVAL_MS:
                 expired_ms = self._clock.monotonic_ms()
                 for partition in broker.topics.partitions():
-                    partition.log.remove_deleted_files()
-                    partition.log.expire_producers()
+                    call_isolated(Place.UPKEEP, partition.log.remove_deleted_files)
+                    call_isolated(Place.UPKEEP, partition.log.expire_producers)
                     await self._force_sealed(partition)
 
     async def _maintain_metadata(self, broker: Broker, store: DeltaMetadataStore) -> None:
@@ -337,7 +338,7 @@ class Node:
         try:
             if partition.log.has_unsynced_segments():
                 await self._blocking(partition.log.flush_sealed)
-        except KafkaLakeError as error:
+        except Exception as error:
             logger.error("sealed segments not on the disk partition=%s error=%s", partition.name, error)
 
     # Stopping.

@@ -102,11 +102,14 @@ class Publishing:
         looked_ms = self._clock.monotonic_ms()
         while True:
             await asyncio.sleep(_CHECK_INTERVAL_S)
-            if self.publisher.due(self._clock.monotonic_ms()):
-                await self._publish()
-            if self._clock.monotonic_ms() - looked_ms >= _JOBS_INTERVAL_MS:
-                looked_ms = self._clock.monotonic_ms()
-                await self._look_for_jobs()
+            try:
+                if self.publisher.due(self._clock.monotonic_ms()):
+                    await self._publish()
+                if self._clock.monotonic_ms() - looked_ms >= _JOBS_INTERVAL_MS:
+                    looked_ms = self._clock.monotonic_ms()
+                    await self._look_for_jobs()
+            except Exception:  # the next turn tries again: without it no version of the lake would ever be published
+                logger.exception("publishing failed")
 
     async def finish(self) -> None:
         """Publish what is left, after what is under way. One failure is tried again; then the next start repairs it."""

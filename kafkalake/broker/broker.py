@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from kafkalake.broker.broker_settings import BrokerSettings
+from kafkalake.broker.callbacks import Place, call_isolated
 from kafkalake.broker.fetch import Fetcher
 from kafkalake.broker.fetch_sessions import FetchSessionCache
 from kafkalake.broker.groups.service import GroupService
@@ -116,12 +117,12 @@ class Broker:
     def finish_waiting(self) -> None:
         """Answer everything that waits with what there is: the broker stops."""
         if self.staged is not None:
-            self.staged.stop()
+            call_isolated(Place.COORDINATED, self.staged.stop)
         self.append_queue.flush()
-        self.transactions.stop()
-        self.groups.stop()
+        call_isolated(Place.COORDINATED, self.transactions.stop)
+        call_isolated(Place.COORDINATED, self.groups.stop)
         self.purgatory.finish_all()
 
     def _settings_changed(self) -> None:
         for topic in self.topics:
-            self.topic_admin.apply_settings(topic)
+            call_isolated(Place.SETTINGS_CHANGE, self.topic_admin.apply_settings, topic)

@@ -13,6 +13,7 @@ import json
 import os
 from collections.abc import Callable, Mapping
 
+from kafkalake.broker.callbacks import Place, call_isolated
 from kafkalake.config import Settings, format_value
 from kafkalake.config_definitions import BROKER_SETTINGS, Update
 from kafkalake.errors import ConfigurationError, InvalidConfigError, InvalidRequestError, KafkaStorageError, LakeError
@@ -83,7 +84,7 @@ class BrokerSettings:
             raise KafkaStorageError(f"cannot keep the settings: {error}") from error
         self.current = changed
         for listener in self._listeners:
-            listener()
+            call_isolated(Place.SETTINGS_CHANGE, listener)
 
     def _read(self) -> tuple[dict[str, str], dict[str, str]]:
         try:

@@ -194,6 +194,11 @@ class Fetcher:
             except CorruptSegmentError as error:
                 answer.error = corrupt(error)
                 found.urgent = True
+            except Exception:  # one bad partition keeps no other from being served
+                logger.exception("fetch failed topic=%s partition=%d", asked.topic, asked.partition)
+                answer.error = KafkaError("the partition cannot be read")
+                answer.records = None
+                found.urgent = True
             found.answers.append((asked, answer))
         return found
 

@@ -98,6 +98,13 @@ class FetchContext:
         partition.sent_log_start_offset = -1
 
 
+def _once(partitions: Sequence[FetchPartition]) -> list[FetchPartition]:
+    """Each partition once: of one that is named twice the last, as Apache Kafka's map of them has it."""
+    if len(partitions) <= 1:
+        return list(partitions)
+    return list({partition.key: partition for partition in partitions}.values())
+
+
 class FetchSessionCache:
     """The sessions of all clients."""
 
@@ -128,9 +135,10 @@ class FetchSessionCache:
         if epoch in (FINAL_EPOCH, INITIAL_EPOCH):
             self._sessions.pop(session_id, None)
             session = None
+            partitions = _once(partitions)
             if epoch == INITIAL_EPOCH and partitions:
                 session = self._create(partitions, uses_topic_ids=uses_topic_ids, now_ms=now_ms)
-            return FetchContext(list(partitions), session, incremental=False)
+            return FetchContext(partitions, session, incremental=False)
         session = self._sessions.get(session_id)
         if session is None:
             raise FetchSessionIdNotFoundError()

@@ -133,6 +133,11 @@ class Partition:
             return _failed(queue, KafkaStorageError(f"append failed: {error}"))
         return queue
 
+    def refuse_queued(self, error: KafkaError) -> list[PendingAppend]:
+        """What is still queued, with `error`: a queue that is left would keep every later batch waiting behind it."""
+        queue, self._queue = self._queue, []
+        return _failed(queue, error)
+
     def _append_with_markers(self, queue: list[PendingAppend]) -> None:
         """As `append_queued`: each marker after the batches that came before it, and before those that came after it."""
         for is_marker, group in itertools.groupby(queue, lambda pending: pending.marker is not None):

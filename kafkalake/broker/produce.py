@@ -10,9 +10,10 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 
+from kafkalake.broker.callbacks import Place, call_isolated
 from kafkalake.broker.partition import Partition, PendingAppend
 from kafkalake.broker.purgatory import Purgatory
-from kafkalake.errors import KafkaError, as_value
+from kafkalake.errors import KafkaError, KafkaStorageError, as_value
 
 logger = logging.getLogger(__name__)
 
@@ -104,24 +105,27 @@ class AppendQueue:
 
     def _flush(self, dirty: list[Partition]) -> None:
         for partition in dirty:
-            appended = partition.append_queued()
-            if partition.log.flush_due():
-                partition.syncing = True
-                sync = asyncio.ensure_future(self._sync(partition, appended))
-                self._syncs.add(sync)
-                sync.add_done_callback(self._syncs.discard)
-            else:
-                self._settle(partition, appended)
+            if not call_isolated(Place.FLUSH_OF_PARTITION, self._flush_partition, partition):
+                for refused in partition.refuse_queued(KafkaStorageError("append failed")):
+                    call_isolated(Place.PRODUCER_ANSWER, refused.settled)
+
+    def _flush_partition(self, partition: Partition) -> None:
+        appended = partition.append_queued()
+        if partition.log.flush_due():
+            partition.syncing = True
+            sync = asyncio.ensure_future(self._sync(partition, appended))
+            self._syncs.add(sync)
+            sync.add_done_callback(self._syncs.discard)
+        else:
+            self._settle(partition, appended)
 
     def _settle(self, partition: Partition, appended: list[PendingAppend]) -> None:
-        partition.commit(appended)
+        if not call_isolated(Place.COMMIT_OF_PARTITION, partition.commit, appended):
+            partition.fail(appended, KafkaStorageError("it is not certain that the records are there"))
         for pending in appended:
-            try:
-                pending.settled()
-            except Exception:  # one answer that cannot be given must not keep back the others
-                logger.exception("producer not answered partition=%s", partition.name)
-        self._moved(partition)
-        self._purgatory.check(partition)
+            call_isolated(Place.PRODUCER_ANSWER, pending.settled)
+        call_isolated(Place.PARTITION_MOVED, self._moved, partition)
+        call_isolated(Place.FETCHES_OF_PARTITION, self._purgatory.check, partition)
 
     async def _sync(self, partition: Partition, appended: list[PendingAppend]) -> None:
         """Have the disk keep it, in a thread; what comes for the partition meanwhile waits, and is the next group."""
@@ -129,6 +133,9 @@ class AppendQueue:
             await self._run_blocking(partition.log.flush)
         except KafkaError as error:
             partition.fail(appended, as_value(error))
+        except Exception as error:
+            logger.exception("not forced to the disk partition=%s", partition.name)
+            partition.fail(appended, KafkaStorageError(f"not forced to the disk: {error}"))
         finally:
             partition.syncing = False
         self._settle(partition, appended)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable
 from typing import Protocol
 
+from kafkalake.broker.callbacks import Place, call_isolated
 from kafkalake.broker.timing_wheel import Timeout, TimingWheel
 from kafkalake.clock import Clock
 
@@ -71,7 +72,7 @@ class Timers:
         """Do what is due."""
         self._alarm_at_ms = None
         for timeout in self._wheel.advance(self._clock.monotonic_ms()):
-            timeout.action()
+            call_isolated(Place.TIMER, timeout.action)
         self._set_alarm()
 
     def _set_alarm(self) -> None:
@@ -101,7 +102,7 @@ class Purgatory:
 
     def watch(self, operation: DelayedOperation, keys: Iterable[Hashable], timeout_ms: int) -> None:
         """Have `operation` wait on `keys` for at most `timeout_ms`; the caller has found it incomplete."""
-        operation.keys = tuple(keys)
+        operation.keys = tuple(dict.fromkeys(keys))  # one that is named twice is watched once
         operation.waiting = True
         self._waiting[operation] = None
         for key in operation.keys:
@@ -112,8 +113,12 @@ class Purgatory:
         """Something about `key` has changed: complete the operations for which it was enough."""
         watchers = self._watchers.get(key)
         if watchers:
-            for operation in [each for each in watchers if each.is_complete()]:
-                self.finish(operation)
+            for operation in list(watchers):
+                call_isolated(Place.WAITING_REQUEST, self._check_one, operation)
+
+    def _check_one(self, operation: DelayedOperation) -> None:
+        if operation.waiting and operation.is_complete():
+            self.finish(operation)
 
     def finish(self, operation: DelayedOperation) -> None:
         """Complete it now, whatever it waits for; nothing happens if it no longer waits."""
@@ -123,7 +128,7 @@ class Purgatory:
     def finish_all(self) -> None:
         """Complete everything that waits: the broker stops."""
         for operation in list(self._waiting):
-            self.finish(operation)
+            call_isolated(Place.WAITING_REQUEST, self.finish, operation)
 
     def discard(self, operation: DelayedOperation) -> bool:
         """Let it go unanswered (its connection is gone); whether it was waiting."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from kafkalake.broker.callbacks import Place, call_isolated
 from kafkalake.broker.log_directory import LogDirectory, log_config
 from kafkalake.broker.partition import Partition
 from kafkalake.broker.topic_names import check_topic_name, find_collision
@@ -276,7 +277,7 @@ class TopicAdmin:
         logs = await self._run_blocking(lambda: self._commit_and_open(topic, count))
         self._serve(topic, logs)
         self._topics.add(topic)
-        self.on_changed(topic.name)
+        call_isolated(Place.TOPIC_CHANGE, self.on_changed, topic.name)
         if predecessors := self._logs.take_predecessors():
             self._later(topic.config.file_delete_delay_ms, lambda: self._remove_later(predecessors))
         logger.info("topic created topic=%s topic_id=%s partitions=%d", topic.name, topic.topic_id, count)
@@ -309,7 +310,7 @@ class TopicAdmin:
             log.advance_high_watermark(log.log_end_offset)  # the only replica has all that is there
             partition = Partition(topic, len(topic.partitions), log, self._cache.tail())
             topic.partitions.append(partition)
-            self._observer.partition_added(partition)
+            call_isolated(Place.TOPIC_CHANGE, self._observer.partition_added, partition)
 
     def serve_existing(self, row: TopicRow, logs: Sequence[Log]) -> Topic:
         """At the start: a topic that the metadata knows, with its opened logs."""
@@ -336,9 +337,9 @@ class TopicAdmin:
         self._topics.remove(topic)
         for partition in topic.partitions:
             partition.remove()
-            self._observer.partition_removed(partition)
-        self.on_deleted(topic.name)
-        self.on_changed(topic.name)
+            call_isolated(Place.TOPIC_CHANGE, self._observer.partition_removed, partition)
+        call_isolated(Place.TOPIC_CHANGE, self.on_deleted, topic.name)
+        call_isolated(Place.TOPIC_CHANGE, self.on_changed, topic.name)
         retired = await self._run_blocking(lambda: self._discard_and_retire(topic))
         self._later(topic.config.file_delete_delay_ms, lambda: self._remove_later(retired))
         logger.info("topic deleted topic=%s topic_id=%s", topic.name, topic.topic_id)
@@ -364,7 +365,7 @@ class TopicAdmin:
             return self._open(topic, range(first, count))
 
         self._serve(topic, await self._run_blocking(commit_and_open))
-        self.on_changed(topic.name)
+        call_isolated(Place.TOPIC_CHANGE, self.on_changed, topic.name)
         logger.info("partitions added topic=%s partitions=%d", topic.name, count)
 
     async def _alter_config(self, topic: Topic, change: Callable[[dict[str, str]], dict[str, Value]]) -> None:

@@ -24,6 +24,7 @@ from collections import deque
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, cast
 
+from kafkalake.broker.callbacks import Place, call_isolated
 from kafkalake.errors import InvalidRequestError
 from kafkalake.server.authorizer import ANONYMOUS
 from kafkalake.server.handlers import api_versions
@@ -97,7 +98,7 @@ class Connection(asyncio.BufferedProtocol):
         self._closing = True
         self._listener.forget(self)
         for request in self._requests:
-            request.abandon()
+            call_isolated(Place.ABANDONED_REQUEST, request.abandon)
         self._requests.clear()
         self._backlog = self._own = None
 
@@ -253,7 +254,11 @@ class Connection(asyncio.BufferedProtocol):
                 request.reply(values)
         except Exception:
             logger.exception("request failed peer=%s api=%s", self.peer, request.api_key)
-            self.close("an unexpected error")
+            self.fail(request)
+
+    def fail(self, request: Request) -> None:
+        """`request` cannot be answered: close, so that the client tries again."""
+        self.close(f"an unexpected error (api {request.api_key})")
 
     def answered(self) -> None:
         """A request has its answer: send what is complete, from the oldest on."""

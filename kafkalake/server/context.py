@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from kafkalake.broker.broker import Broker
+from kafkalake.broker.callbacks import Place, call_isolated
 from kafkalake.clock import Clock
 from kafkalake.server.authorizer import AllowEverything, Authorizer
 
@@ -45,7 +46,7 @@ class ServerContext:
     def _send_outbox(self) -> None:
         outbox, self._outbox = self._outbox, []
         for send in outbox:
-            send()
+            call_isolated(Place.SENDING, send)
 
     def start_task(self, work: Coroutine[Any, Any, None]) -> None:
         """Run `work` beside everything else."""

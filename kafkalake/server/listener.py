@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections import Counter
 
+from kafkalake.broker.callbacks import Place, call_isolated
 from kafkalake.server.connection import Connection
 from kafkalake.server.context import ServerContext
 
@@ -57,22 +58,22 @@ class Listener:
         if self._server is not None:
             self._server.close()
         for connection in self._connections:
-            connection.stop_reading()
+            call_isolated(Place.CONNECTION, connection.stop_reading)
         self._context.broker.finish_waiting()
         deadline = loop.time() + timeout_s
         while self._connections and loop.time() < deadline:
             for connection in [each for each in self._connections if not each.has_requests]:
-                connection.close_quietly()
+                call_isolated(Place.CONNECTION, connection.close_quietly)
             await asyncio.sleep(0.005)
         for connection in list(self._connections):
-            connection.abort()
+            call_isolated(Place.CONNECTION, connection.abort)
 
     def abort(self) -> None:
         """Close everything now, answer nobody."""
         if self._server is not None:
             self._server.close()
         for connection in list(self._connections):
-            connection.abort()
+            call_isolated(Place.CONNECTION, connection.abort)
 
     def admit(self, connection: Connection) -> bool:
         """Whether a new connection may stay: `max.connections`, `max.connections.per.ip`."""
@@ -108,6 +109,6 @@ class Listener:
         oldest_ms = self._context.clock.monotonic_ms() - idle_ms
         for connection in [each for each in self._connections if each.last_active_ms < oldest_ms]:
             if not connection.is_waiting:
-                connection.close_idle()
+                call_isolated(Place.CONNECTION, connection.close_idle)
         delay_s = min(max(idle_ms / 4000, 0.05), _IDLE_CHECK_S_MAX)
         self._idle_check = asyncio.get_running_loop().call_later(delay_s, self._check_idle)

@@ -64,7 +64,7 @@ def admit(request: Request, transactional_id: str, produce: ProduceRequest) -> N
         admitted(dict.fromkeys(waiting, type(error)))
         return
     broker.transactions.admission.admit(
-        transactional_id, producers.pop(), tuple(waiting), admitted, add=request.version >= _ADDS_SINCE
+        transactional_id, producers.pop(), tuple(waiting), request.guarded(admitted), add=request.version >= _ADDS_SINCE
     )
 
 

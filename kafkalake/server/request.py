@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kafkalake.wire.responses import encode_response
@@ -66,6 +66,21 @@ class Request:
         abandoned, self.on_abandoned = self.on_abandoned, None
         if abandoned is not None and not self.done:
             abandoned()
+
+    def guarded(self, answer: Callable[..., None]) -> Callable[..., None]:
+        """Return `answer`, to be called later, such that the client's connection is closed where it fails.
+
+        A client that gets neither an answer nor a closed connection would wait for ever.
+        """
+
+        def guarded(*arguments: Any) -> None:
+            try:
+                answer(*arguments)
+            except Exception:
+                self.connection.fail(self)
+                raise
+
+        return guarded
 
     def reply(self, values: Mapping[str, Any]) -> None:
         """Answer with the fields of `values`, encoded for the request's version."""

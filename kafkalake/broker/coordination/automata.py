@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
+from kafkalake.broker.callbacks import Place, call_isolated
 from kafkalake.broker.coordination.decisions import CancelTimer, Reply, SetTimer
 from kafkalake.broker.coordination.journal import Timers
 
@@ -70,7 +71,7 @@ class Carrier(Generic[S]):
             while automaton.decisions:
                 decisions, automaton.decisions = automaton.decisions, []
                 for decision in decisions:
-                    self._carry_out_one(seat, decision)
+                    call_isolated(Place.DECISION, self._carry_out_one, seat, decision)
         finally:
             seat.busy = False
         self._carried_out(seat)

@@ -6,7 +6,6 @@ when it is created or when the broker starts; until then the journal has the par
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 
 from kafkalake.broker.coordination.journal import Appended, JournalRecord, Producer
@@ -15,8 +14,6 @@ from kafkalake.broker.produce import AppendQueue
 from kafkalake.broker.topics import Topic
 from kafkalake.errors import KafkaError, MessageTooLargeError, NotLeaderOrFollowerError
 from kafkalake.record.build import build_batch
-
-logger = logging.getLogger(__name__)
 
 READ_BYTES = 4 << 20
 
@@ -76,12 +73,9 @@ class TopicJournal:
 
 
 def _tell(pending: PendingAppend, done: Appended) -> None:
-    """Say how the append ended. What fails in whoever is told must not keep the rest of the flush from its answers."""
+    """Say how the append ended."""
     result = pending.result
-    try:
-        if result is None or isinstance(result, KafkaError):
-            done(-1, result or NotLeaderOrFollowerError())
-        else:
-            done(result.base_offset, None)
-    except Exception:
-        logger.exception("following the journal failed")
+    if result is None or isinstance(result, KafkaError):
+        done(-1, result or NotLeaderOrFollowerError())
+    else:
+        done(result.base_offset, None)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from kafkalake.broker.callbacks import Place, call_isolated
 from kafkalake.broker.coordination.shards import NAME_BYTES_MAX
 from kafkalake.broker.groups.classic import ClassicGroup
 from kafkalake.broker.groups.classic_state import State
@@ -98,7 +99,7 @@ class ConsumerGroups:
         for entry in self._table:
             group = entry.group
             if isinstance(group, ConsumerGroup) and group.may_read(changed):
-                group.topics_changed()
+                call_isolated(Place.COORDINATED, group.topics_changed)
 
 
 def _check_names(request: HeartbeatRequest) -> None:

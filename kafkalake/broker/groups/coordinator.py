@@ -10,10 +10,12 @@ thread. Requests that never wait return or raise. `groups.offset_requests` is th
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
+from kafkalake.broker.callbacks import Place, call_isolated
 from kafkalake.broker.coordination.automata import Carrier
 from kafkalake.broker.coordination.decisions import Append, ErrorClass
 from kafkalake.broker.coordination.journal import Journal, JournalRecord, Producer, Timers, coordinator_error
@@ -49,6 +51,8 @@ from kafkalake.errors import (
     NotCoordinatorError,
     UnknownMemberIdError,
 )
+
+logger = logging.getLogger(__name__)
 
 Written = Callable[[ErrorClass | None], None]
 
@@ -105,14 +109,20 @@ class GroupCoordinator:
     def finish_load(self, partition: int, end: int = 0) -> None:
         """The journal has been read, up to the offset `end`; the partition's groups are served from now on."""
         for entry in self.table.finish(partition, end):
-            entry.group.restored()
-            self.carry_out(entry)
+            call_isolated(Place.COORDINATED, self._restore, entry)
+
+    def _restore(self, entry: GroupEntry) -> None:
+        entry.group.restored()
+        self.carry_out(entry)
 
     def unload(self, partition: int) -> None:
         """This broker does not lead the partition any more, or stops: whoever waits is sent to look for the coordinator."""
         for entry in self.table.end(partition):
-            entry.group.die(NotCoordinatorError)
-            self.carry_out(entry)
+            call_isolated(Place.COORDINATED, self._close, entry)
+
+    def _close(self, entry: GroupEntry) -> None:
+        entry.group.die(NotCoordinatorError)
+        self.carry_out(entry)
 
     # The classic protocol
 
@@ -274,6 +284,10 @@ class GroupCoordinator:
             encoded = [encode(record) for record in records]
         except KafkaError as error:
             written(type(error))
+            return
+        except Exception:
+            logger.exception("records of a group cannot be written partition=%d", partition)
+            written(KafkaError)
             return
 
         of_groups = not isinstance(records[-1], OffsetRecord)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, Protocol, TypeAlias
 
+from kafkalake.broker.callbacks import Place, call_isolated
 from kafkalake.broker.coordination.decisions import ErrorClass
 from kafkalake.broker.coordination.journal import Producer
 from kafkalake.broker.groups.consumer import ConsumerGroup
@@ -237,8 +238,11 @@ class OffsetRequests:
         """Topics were deleted: no group has an offset of them any more."""
         names = frozenset(topics)
         for entry in self._table:
-            gone = [key for key in entry.offsets if key[0] in names]
-            self._write_all(entry.partition, _tombstones(entry, gone), _nobody_waits)
+            call_isolated(Place.COORDINATED, self._delete_of_topics, entry, names)
+
+    def _delete_of_topics(self, entry: GroupEntry, names: frozenset[str]) -> None:
+        gone = [key for key in entry.offsets if key[0] in names]
+        self._write_all(entry.partition, _tombstones(entry, gone), _nobody_waits)
 
     def _delete_group(self, entry: GroupEntry, written: Callable[[ErrorClass | None], None]) -> None:
         """Nothing is accepted for the group from now on; where the journal does not take it, it is as before."""
@@ -276,8 +280,8 @@ class OffsetRequests:
         interval_ms = self._config.offsets_retention_check_interval_ms
 
         def check() -> None:
-            self.expire()
             self._coordinator.timers.schedule(interval_ms, check)
+            self.expire()
 
         self._coordinator.timers.schedule(interval_ms, check)
 
@@ -285,14 +289,17 @@ class OffsetRequests:
         """Take out offsets that have expired, and groups that have neither members nor offsets any more."""
         now_ms = self._coordinator.clock.now_ms()
         for entry in self._table:
-            gone = entry.offsets.expired(entry.group.expiry, now_ms, self._config.offsets_retention_ms)
-            if len(gone) == len(entry.offsets) and not entry.offsets.has_pending and entry.group.is_vacant:
-                if not entry.written and not gone:
-                    self._table.forget(entry)  # the journal never heard of it
-                else:
-                    self._delete_group(entry, _nobody_waits)
+            call_isolated(Place.COORDINATED, self._expire, entry, now_ms)
+
+    def _expire(self, entry: GroupEntry, now_ms: int) -> None:
+        gone = entry.offsets.expired(entry.group.expiry, now_ms, self._config.offsets_retention_ms)
+        if len(gone) == len(entry.offsets) and not entry.offsets.has_pending and entry.group.is_vacant:
+            if not entry.written and not gone:
+                self._table.forget(entry)  # the journal never heard of it
             else:
-                self._write_all(entry.partition, _tombstones(entry, gone), _nobody_waits)
+                self._delete_group(entry, _nobody_waits)
+        else:
+            self._write_all(entry.partition, _tombstones(entry, gone), _nobody_waits)
 
 
 def _tombstones(entry: GroupEntry, keys: Iterable[PartitionKey]) -> list[OffsetRecord]:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from kafkalake.broker.callbacks import Place, call_isolated
 from kafkalake.broker.coordination.decisions import ErrorClass
 from kafkalake.broker.coordination.journal import Producer, Timers
 from kafkalake.broker.transactions.coordinator import TransactionCoordinator
@@ -93,7 +94,7 @@ class Admission:
 
         def admitted(results: PartitionResults) -> None:
             line.is_taken = False
-            reply(results)
+            call_isolated(Place.TURN_OF_PRODUCER, reply, results)
             self._move(transactional_id, line)
 
         def turn() -> None:
@@ -112,7 +113,8 @@ class Admission:
         try:
             while line.turns and not line.is_taken:
                 line.is_taken = True
-                line.turns.popleft()()
+                if not call_isolated(Place.TURN_OF_PRODUCER, line.turns.popleft()):
+                    line.is_taken = False
         finally:
             line.is_moving = False
         if not line.turns and not line.is_taken:

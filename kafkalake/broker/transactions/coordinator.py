@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
+from kafkalake.broker.callbacks import Place, call_isolated
 from kafkalake.broker.coordination.automata import Carrier
 from kafkalake.broker.coordination.decisions import Append, ErrorClass
 from kafkalake.broker.coordination.journal import Journal, JournalRecord, Producer, Timers, coordinator_error
@@ -122,14 +123,21 @@ class TransactionCoordinator:
         """
         for entry in self.table.finish(partition, end):
             # Each record gives at most one epoch.
-            entry.transaction.restored(sum(len(offsets) for offsets in lost if offsets.start > entry.position))
-            self._carry_out(entry)
+            epochs_lost = sum(len(offsets) for offsets in lost if offsets.start > entry.position)
+            call_isolated(Place.COORDINATED, self._restore, entry, epochs_lost)
+
+    def _restore(self, entry: TransactionEntry, epochs_lost: int) -> None:
+        entry.transaction.restored(epochs_lost)
+        self._carry_out(entry)
 
     def unload(self, partition: int) -> None:
         """This broker does not lead the partition any more, or stops: whoever waits is sent to look for the coordinator."""
         for entry in self.table.end(partition):
-            entry.transaction.close(NotCoordinatorError)
-            self._carry_out(entry)
+            call_isolated(Place.COORDINATED, self._close, entry)
+
+    def _close(self, entry: TransactionEntry) -> None:
+        entry.transaction.close(NotCoordinatorError)
+        self._carry_out(entry)
 
     # Requests
 
@@ -252,16 +260,19 @@ class TransactionCoordinator:
         interval_ms = self.config.transaction_remove_expired_transaction_cleanup_interval_ms
 
         def check() -> None:
-            self.expire()
             self._timers.schedule(interval_ms, check)
+            self.expire()
 
         self._timers.schedule(interval_ms, check)
 
     def expire(self) -> None:
         """Forget the ids that nobody has used for `transactional.id.expiration.ms`."""
         for entry in self.table:
-            if entry.transaction.expire():
-                self._carry_out(entry)
+            call_isolated(Place.COORDINATED, self._expire, entry)
+
+    def _expire(self, entry: TransactionEntry) -> None:
+        if entry.transaction.expire():
+            self._carry_out(entry)
 
     # Carrying out
 
@@ -273,7 +284,7 @@ class TransactionCoordinator:
         if entry.waiting and transaction.is_between_steps:
             waiting, entry.waiting = entry.waiting, []
             for again in waiting:
-                again()
+                call_isolated(Place.NEXT_STEP, again)
         if transaction.is_vacant and self.table.find(transaction.transactional_id) is entry:
             self.table.forget(entry)
 
@@ -296,7 +307,12 @@ class TransactionCoordinator:
                     self.table.follow(entry.partition, position + index, record)  # type: ignore[arg-type]
             self._carry_out(entry)
 
-        encoded = [encode(record) for record in records]  # type: ignore[arg-type]
+        try:
+            encoded = [encode(record) for record in records]  # type: ignore[arg-type]
+        except Exception:
+            logger.exception("a transaction cannot be written transactional_id=%r", entry.transaction.transactional_id)
+            appended(-1, KafkaError())
+            return
         self._journal.append(entry.partition, encoded, self.clock.now_ms(), None, appended)
 
     def _write_marker(self, entry: TransactionEntry, partition: PartitionKey, marker: Marker) -> None:

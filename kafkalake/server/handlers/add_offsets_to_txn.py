@@ -24,7 +24,7 @@ _FENCED_SINCE = 2
 def handle(request: Request) -> Coroutine[Any, Any, dict[str, Any]] | None:
     if not request.context.broker.groups.is_ready:
         return _when_ready(request)
-    _add(request, lambda error: request.reply(_answer(request, error)))
+    _add(request, request.guarded(lambda error: request.reply(_answer(request, error))))
     return None
 
 

@@ -45,7 +45,7 @@ def handle(request: Request) -> None:
     def reply(results: PartitionResults) -> None:
         request.reply({"results_by_topic_v3_and_below": _topics(request, topics, results)})
 
-    _add(request, body.v3_and_below_transactional_id, producer, topics, reply)
+    _add(request, body.v3_and_below_transactional_id, producer, topics, request.guarded(reply))
 
 
 class _Batch:
@@ -67,7 +67,7 @@ class _Batch:
                 one.transactional_id,
                 producer,
                 one.topics,
-                partial(self._decided, number),
+                self._request.guarded(partial(self._decided, number)),
             )
 
     def _decided(self, number: int, results: PartitionResults) -> None:

@@ -53,7 +53,7 @@ def handle(request: Request) -> None:
         assignor=body.server_assignor,
         owned=_owned(body.topic_partitions),
     )
-    request.context.broker.groups.consumers.heartbeat(body.group_id, heartbeat, reply)
+    request.context.broker.groups.consumers.heartbeat(body.group_id, heartbeat, request.guarded(reply))
 
 
 def _owned(topics: object) -> Assignment | None:

@@ -23,4 +23,4 @@ def handle(request: Request) -> None:
             }
         )
 
-    request.context.broker.groups.offsets.delete_groups(allowed, reply)
+    request.context.broker.groups.offsets.delete_groups(allowed, request.guarded(reply))

@@ -32,7 +32,7 @@ def handle(request: Request) -> dict[str, Any] | None:
         version_2=request.version >= _VERSION_2_SINCE,
     )
     request.context.broker.transactions.coordinator.end(
-        body.transactional_id, end, lambda result: request.reply(_answer(request, result))
+        body.transactional_id, end, request.guarded(lambda result: request.reply(_answer(request, result)))
     )
     return None
 

@@ -73,7 +73,7 @@ def handle(request: Request) -> None:
         body.max_wait,
     )
     broker = request.context.broker
-    waiting = broker.fetcher.fetch(asked_for, lambda fetched: _reply(request, asked_for, fetched))
+    waiting = broker.fetcher.fetch(asked_for, request.guarded(lambda fetched: _reply(request, asked_for, fetched)))
     if waiting is not None:
         request.on_abandoned = lambda: broker.purgatory.discard(waiting)
 

@@ -34,7 +34,7 @@ def handle(request: Request) -> dict[str, Any] | None:
         body.transactional_id,
         body.transaction_timeout,
         expected,
-        lambda result: request.reply(_answer(request, result)),
+        request.guarded(lambda result: request.reply(_answer(request, result))),
     )
     return None
 

@@ -38,7 +38,7 @@ def handle(request: Request) -> None:
         member_id_required=request.version >= 4,
         can_skip_assignment=request.version >= 9,
     )
-    request.context.broker.groups.coordinator.join_group(body.group_id, join, reply)
+    request.context.broker.groups.coordinator.join_group(body.group_id, join, request.guarded(reply))
 
 
 def _reply(request: Request, result: JoinResult) -> None:

@@ -63,7 +63,8 @@ def handle(request: Request) -> None:
         retention_ms=getattr(body, "retention_time", -1),
         knows_member_epochs=request.version >= _MEMBER_EPOCH_VERSION,
     )
-    request.context.broker.groups.offsets.commit(commit, lambda errors: _reply(request, refused, names, errors))
+    reply = request.guarded(lambda errors: _reply(request, refused, names, errors))
+    request.context.broker.groups.offsets.commit(commit, reply)
 
 
 def _name_of(request: Request, topic: Any) -> str:

@@ -42,6 +42,8 @@ def handle(request: Request) -> None:
 
     try:
         check_group(request, Operation.DELETE, body.group_id)
-        request.context.broker.groups.offsets.delete(body.group_id, [key for key in asked if key[0] in allowed], reply)
+        request.context.broker.groups.offsets.delete(
+            body.group_id, [key for key in asked if key[0] in allowed], request.guarded(reply)
+        )
     except KafkaError as error:
         request.reply({"error_code": error.code})

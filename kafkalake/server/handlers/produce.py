@@ -85,7 +85,7 @@ def handle(request: Request) -> None:
     batches: list[PendingAppend] = []
     for topic in body.topics:
         _read_topic(request, body, topic, batches)
-    produce = ProduceRequest(batches, _Reply(request, body))
+    produce = ProduceRequest(batches, request.guarded(_Reply(request, body)))
     if body.transactional_id is None:
         produce.start(request.context.broker.append_queue)
     else:

@@ -38,4 +38,4 @@ def handle(request: Request) -> None:
         protocol_type=getattr(body, "protocol_type", None),
         protocol_name=getattr(body, "protocol_name", None),
     )
-    request.context.broker.groups.coordinator.sync_group(body.group_id, sync, reply)
+    request.context.broker.groups.coordinator.sync_group(body.group_id, sync, request.guarded(reply))

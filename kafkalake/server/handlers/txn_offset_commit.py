@@ -66,10 +66,10 @@ def handle(request: Request) -> None:
         if results[key] is not None:
             _refuse(request, results[key])
         else:
-            broker.groups.offsets.commit(commit, lambda errors: _reply(request, refused, errors))
+            broker.groups.offsets.commit(commit, request.guarded(lambda errors: _reply(request, refused, errors)))
 
     broker.transactions.admission.admit(
-        body.transactional_id, producer, (key,), admitted, add=request.version >= _ADDS_SINCE
+        body.transactional_id, producer, (key,), request.guarded(admitted), add=request.version >= _ADDS_SINCE
     )
 
 

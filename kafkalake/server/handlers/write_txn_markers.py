@@ -50,7 +50,7 @@ class _Markers:
                         self._written(key, type(error))
                         continue
                     broker.transactions.markers.write(
-                        partition, marker, asked.coordinator_epoch, partial(self._written, key)
+                        partition, marker, asked.coordinator_epoch, self._request.guarded(partial(self._written, key))
                     )
 
     def _written(self, key: tuple[int, str, int], error: ErrorClass | None) -> None:

@@ -24,7 +24,7 @@ from kafkalake.errors import KafkaError
 ID = "app-1"
 
 
-class Crashed(Exception):
+class Crashed(BaseException):
     """The coordinator's process is gone."""
 
 
