@@ -59,12 +59,14 @@ class KafkaError(KafkaLakeError):
     """An error that Kafka's protocol has a code for.
 
     Attributes: `code` int16 as sent on the wire, `label` Kafka's name, `retriable` whether the same request may
-    succeed later without change.
+    succeed later without change; `record_errors`, of a produced batch that was refused, the records at fault: index in the
+    batch, and a sentence where there is one.
     """
 
     code: int = -1
     label: str = "UNKNOWN_SERVER_ERROR"
     retriable: bool = False
+    record_errors: tuple[tuple[int, str | None], ...] = ()
 
     def __init__(self, message: str = "") -> None:
         super().__init__(message or self.label)

@@ -209,10 +209,10 @@ def _measure(data: Any, position: Any, end: Any, produced: Any, numbers: Any) ->
     numbers[KEY_BYTES], numbers[VALUE_BYTES] = key_bytes, value_bytes
     if count:
         numbers[MIN_TIMESTAMP] = min(smallest, max(largest, wire.NO_TIMESTAMP))
-        if smallest < wire.EARLIEST_TIMESTAMP_MS or largest > wire.LATEST_TIMESTAMP_MS:
-            return TIMESTAMP_OUT_OF_RANGE
-        if produced:
+        if produced:  # the caller looks at the two timestamps, and names the records that are out of range
             numbers[FIRST_HEADER_FIELD + at.MAX_TIMESTAMP] = largest
+        elif smallest < wire.EARLIEST_TIMESTAMP_MS or largest > wire.LATEST_TIMESTAMP_MS:
+            return TIMESTAMP_OUT_OF_RANGE
     return OK
 
 

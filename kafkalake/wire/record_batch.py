@@ -42,6 +42,7 @@ from kafkalake.record.message_set import MessageSet
 from kafkalake.wire import batch_header as wire
 from kafkalake.wire import batch_reader, batch_writer, compression
 from kafkalake.wire.arrow_batch import batch_from_arrow
+from kafkalake.wire.record_faults import refuse_records
 
 __all__ = [
     "DEFAULT_LIMITS",
@@ -127,7 +128,8 @@ def decode_produced(data: Buffer, limits: BatchLimits = DEFAULT_LIMITS, now_ms: 
     checked.
 
     Raises, as Kafka does: CorruptMessageError (lengths of the batch, checksum), InvalidRecordError (anything else that
-    is not exactly one valid batch), MessageTooLargeError, InvalidTimestampError, UnsupportedCompressionTypeError.
+    is not exactly one valid batch), MessageTooLargeError, InvalidTimestampError, UnsupportedCompressionTypeError. Where
+    single records are at fault, because of their keys or timestamps, the error's `record_errors` names them.
     """
     length = len(data)
     if length < wire.RECORDS or data[wire.MAGIC] != wire.MAGIC_2:
@@ -142,8 +144,7 @@ def decode_produced(data: Buffer, limits: BatchLimits = DEFAULT_LIMITS, now_ms: 
     source = np.frombuffer(data, dtype=np.uint8)
     numbers = np.empty(batch_reader.NUMBERS, dtype=np.int64)
     batch = _decode(source, 0, length, True, numbers, limits.max_decompressed_bytes)
-    if now_ms is not None or limits.key_required:
-        _check_limits(numbers, limits, now_ms)
+    _check_limits(batch, numbers, limits, now_ms)
     return batch
 
 
@@ -206,17 +207,20 @@ def _room(records: Bytes, length: int, claimed: int) -> Bytes:
     return np.empty(length + _COLUMN_BYTES_PER_RECORD * count + _BODY_PADDING, dtype=np.uint8)
 
 
-def _check_limits(numbers: Int64s, limits: BatchLimits, now_ms: int | None) -> None:
-    if limits.key_required and numbers[at.KEY_NULLS]:
-        raise InvalidRecordError("a compacted topic cannot accept records without a key")
-    if now_ms is None:
-        return
-    earliest, latest = int(numbers[batch_reader.MIN_TIMESTAMP]), int(numbers[at.LAYOUT_SIZE + at.MAX_TIMESTAMP])
-    before, after = limits.timestamp_before_max_ms, limits.timestamp_after_max_ms
-    if after is not None and latest > now_ms + after:
-        raise InvalidTimestampError(f"timestamp {latest} is more than {after} ms after {now_ms}")
-    if before is not None and earliest != wire.NO_TIMESTAMP and earliest < now_ms - before:
-        raise InvalidTimestampError(f"timestamp {earliest} is more than {before} ms before {now_ms}")
+def _check_limits(batch: RecordBatch, numbers: Int64s, limits: BatchLimits, now_ms: int | None) -> None:
+    earliest, latest = wire.EARLIEST_TIMESTAMP_MS, wire.LATEST_TIMESTAMP_MS
+    if now_ms is not None:
+        if limits.timestamp_before_max_ms is not None:
+            earliest = max(earliest, now_ms - limits.timestamp_before_max_ms)
+        if limits.timestamp_after_max_ms is not None:
+            latest = min(latest, now_ms + limits.timestamp_after_max_ms)
+    smallest = int(numbers[batch_reader.MIN_TIMESTAMP])
+    if (
+        (limits.key_required and numbers[at.KEY_NULLS])
+        or int(numbers[at.LAYOUT_SIZE + at.MAX_TIMESTAMP]) > latest
+        or (smallest < earliest and smallest != wire.NO_TIMESTAMP)
+    ):
+        raise refuse_records(batch, earliest, latest, key_required=limits.key_required)
 
 
 def is_as_stored(data: Buffer, batch: RecordBatch) -> bool:

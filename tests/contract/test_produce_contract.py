@@ -5,17 +5,21 @@ from __future__ import annotations
 import time
 
 import pytest
+from confluent_kafka import Producer
 from contract.wire_client import (
     WireClient,
     batch,
+    batch_at_times,
     code,
     create_topic,
     fetch,
+    gzipped,
     old_message,
     produce,
     produce_values,
     values_of,
 )
+from kafka_reference import BrokerProcess
 
 HOUR_MS = 3_600_000
 COORDINATOR_LOAD_IN_PROGRESS = 14
@@ -168,3 +172,67 @@ class TestIdempotence:
     def test_producer_ids_are_never_given_twice(self, client: WireClient) -> None:
         ids = [self.producer_id(client) for _ in range(50)]
         assert len(set(ids)) == 50
+
+
+NO_KEY = (None, b"no key", 0)
+KEY = (b"k", b"a key", 0)
+LATE = (b"k", b"from the future", 3 * HOUR_MS)
+EARLY = (b"k", b"from the past", -3 * HOUR_MS)
+RECORD_ERRORS = {
+    "two without a key": ("compact", [KEY, NO_KEY, KEY, NO_KEY], 87, [1, 3]),
+    "all without a key": ("compact", [NO_KEY] * 12, 87, list(range(12))),
+    "one from the future": ("delete", [KEY, LATE, NO_KEY], 32, [1]),
+    "one from the past": ("delete", [EARLY, KEY], 32, [0]),
+    "one without a key, one from the future": ("compact", [NO_KEY, LATE, KEY], 32, [0, 1]),
+    "without a key and from the future": ("compact", [KEY, (None, b"x", 3 * HOUR_MS)], 87, [1]),
+    "beyond any time": ("delete", [KEY, (b"k", b"x", 2**61)], 32, [1]),
+}
+
+
+@pytest.mark.parametrize("version", (8, 9, 12))
+@pytest.mark.parametrize("case", RECORD_ERRORS)
+def test_a_refused_batch_names_the_records_at_fault(client: WireClient, topic: str, case: str, version: int) -> None:
+    policy, records, error, faulty = RECORD_ERRORS[case]
+    create_topic(client, topic, 1, cleanup_policy=policy, message_timestamp_before_max_ms=str(HOUR_MS))
+    answer = produce(client, topic, batch_at_times(records), version=version)
+    assert code(answer.error_code) == error
+    assert [each.batch_index for each in answer.record_errors] == faulty
+    assert answer.error_message.startswith("One or more records have been rejected due to")
+    for each in answer.record_errors:
+        wrong_key = policy == "compact" and records[each.batch_index][0] is None
+        assert ("without key" if wrong_key else "is out of range") in each.batch_index_error_message
+    assert fetch(client, topic, 0, max_wait=0).high_watermark == 0
+
+
+def test_compressed_records_at_fault_are_named_too(client: WireClient, topic: str) -> None:
+    create_topic(client, topic, 1, cleanup_policy="compact")
+    answer = produce(client, topic, gzipped(batch_at_times([KEY, NO_KEY, KEY])))
+    assert (code(answer.error_code), [each.batch_index for each in answer.record_errors]) == (87, [1])
+
+
+def test_errors_of_the_whole_batch_name_no_record(client: WireClient, topic: str) -> None:
+    create_topic(client, topic)
+    for wrong in ("a wrong checksum", "a control batch", "a batch that is too large"):
+        assert produce(client, topic, WRONG[wrong][0]).record_errors == ()
+
+
+def test_a_topic_of_append_times_takes_any_create_time(client: WireClient, topic: str) -> None:
+    create_topic(client, topic, 1, message_timestamp_type="LogAppendTime", message_timestamp_before_max_ms="1000")
+    assert code(produce(client, topic, batch_at_times([LATE, EARLY])).error_code) == 0
+
+
+def test_a_client_reports_the_record_at_fault_alone_as_invalid(any_broker: BrokerProcess, topic: str) -> None:
+    with WireClient(any_broker.bootstrap_servers) as client:
+        create_topic(client, topic, 1, cleanup_policy="compact")
+    outcomes: dict[int, str | None] = {}
+    producer = Producer({"bootstrap.servers": any_broker.bootstrap_servers, "linger.ms": 2000, "retries": 0})
+    for number in range(6):
+        producer.produce(
+            topic,
+            b"x",
+            key=None if number in (2, 4) else b"k",
+            on_delivery=lambda error, _, number=number: outcomes.update({number: error and error.name()}),
+        )
+    assert producer.flush(20) == 0
+    assert {number for number, name in outcomes.items() if name == "INVALID_RECORD"} == {2, 4}
+    assert {outcomes[number] for number in (0, 1, 3, 5)} == {"_INVALID_DIFFERENT_RECORD"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import socket
 import struct
 import time
@@ -148,13 +149,7 @@ def batch(
 ) -> bytes:
     """A record batch v2, uncompressed, as right or as wrong as asked."""
     timestamp = int(time.time() * 1000) if timestamp is None else timestamp
-    records = b""
-    for number, (key, value) in enumerate(messages):
-        parts = b"\0" + varint(0) + varint(number)
-        for each in (key, value):
-            parts += varint(-1) if each is None else varint(len(each)) + each
-        parts += varint(0)
-        records += varint(len(parts)) + parts
+    records = b"".join(_record(number, 0, key, value) for number, (key, value) in enumerate(messages))
     body = struct.pack(
         ">hiqqqhii",
         attributes,
@@ -169,6 +164,35 @@ def batch(
     body += records
     checksum = crc32c(body) ^ (1 if bad_checksum else 0)
     return struct.pack(">qiibI", base_offset, len(body) + 9, 0, magic, checksum) + body
+
+
+def _record(number: int, timestamp_delta: int, key: bytes | None, value: bytes | None) -> bytes:
+    parts = b"\0" + varint(timestamp_delta) + varint(number)
+    for each in (key, value):
+        parts += varint(-1) if each is None else varint(len(each)) + each
+    parts += varint(0)
+    return varint(len(parts)) + parts
+
+
+def batch_at_times(messages: Sequence[tuple[bytes | None, bytes | None, int]]) -> bytes:
+    """A record batch v2 of (key, value, milliseconds from now)."""
+    now = int(time.time() * 1000)
+    count, latest = len(messages), now + max(delta for _, _, delta in messages)
+    body = struct.pack(">hiqqqhii", 0, count - 1, now, latest, -1, -1, -1, count)
+    body += b"".join(_record(number, delta, key, value) for number, (key, value, delta) in enumerate(messages))
+    return _with_batch_header(body)
+
+
+def gzipped(plain: bytes) -> bytes:
+    """A record batch v2 with its records compressed."""
+    body = bytearray(plain[21:61]) + gzip.compress(plain[61:])
+    body[1] = 1
+    return _with_batch_header(bytes(body))
+
+
+def _with_batch_header(body: bytes) -> bytes:
+    """What follows the checksum of a batch, with what stands before it."""
+    return struct.pack(">qiibI", 0, len(body) + 9, 0, 2, crc32c(body)) + body
 
 
 def old_message(value: bytes) -> bytes:

@@ -26,6 +26,7 @@ from kafkalake.wire.record_batch import (
     encode_batch,
     is_as_stored,
 )
+from kafkalake.wire.record_faults import NAMED_MAX
 
 WORKED_EXAMPLE = bytes.fromhex(
     "0000000000000000"  # base offset 0
@@ -260,6 +261,17 @@ def test_timestamps_are_held_against_the_limits(timestamps: tuple[int, ...], acc
     else:
         with pytest.raises(InvalidTimestampError):
             decode_produced(data, limits, now_ms=1_000)
+
+
+def test_a_batch_full_of_faulty_records_has_a_small_answer() -> None:
+    rows = 40_000
+    with pytest.raises(InvalidRecordError) as raised:
+        decode_produced(
+            raw_batch(b"".join(map(record, range(rows))), rows), BatchLimits(key_required=True, max_message_bytes=2**30)
+        )
+    assert [index for index, _ in raised.value.record_errors] == list(range(NAMED_MAX))
+    assert sum(len(sentence or "") for _, sentence in raised.value.record_errors) < 10_000
+    assert f"{rows} record errors" in str(raised.value)
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])

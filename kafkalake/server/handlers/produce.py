@@ -59,15 +59,16 @@ class _TopicRules:
 
     def __init__(self, config: TopicConfig, request_bytes_max: int) -> None:
         self.config = config
+        has_create_time = config.message_timestamp_type == "CreateTime"
         self.limits = BatchLimits(
             max_message_bytes=config.max_message_bytes,
             max_decompressed_bytes=request_bytes_max,
-            timestamp_before_max_ms=config.message_timestamp_before_max_ms,
-            timestamp_after_max_ms=config.message_timestamp_after_max_ms,
+            timestamp_before_max_ms=config.message_timestamp_before_max_ms if has_create_time else None,
+            timestamp_after_max_ms=config.message_timestamp_after_max_ms if has_create_time else None,
             key_required="compact" in config.cleanup_policy,
         )
         self.codec = -1 if config.compression_type == "producer" else CODECS[config.compression_type]
-        self.keeps_bytes = config.message_timestamp_type == "CreateTime"
+        self.keeps_bytes = has_create_time
 
 
 _rules: WeakKeyDictionary[Topic, _TopicRules] = WeakKeyDictionary()
@@ -217,13 +218,33 @@ def _encode_partition(out: bytearray, version: int, index: int, batch: PendingAp
         if message is None:
             out += b"\x01\x00\x00"  # no record errors, no message, no tagged fields
         else:
-            out.append(1)
+            assert isinstance(result, KafkaError)
+            _append_record_errors(out, result)
             append_varint(out, len(message) + 1)
             out += message
             out.append(0)
     elif version >= 8:
-        out += b"\x00\x00\x00\x00"
         if message is None:
-            out += b"\xff\xff"
+            out += b"\x00\x00\x00\x00\xff\xff"
         else:
+            assert isinstance(result, KafkaError)
+            out += _INT32.pack(len(result.record_errors))
+            for record, sentence in result.record_errors:
+                out += _INT32.pack(record)
+                text = (sentence or "").encode()
+                out += b"\xff\xff" if sentence is None else _INT16.pack(len(text)) + text
             out += _INT16.pack(len(message)) + message
+
+
+def _append_record_errors(out: bytearray, error: KafkaError) -> None:
+    """Write the records at fault as flexible versions have them."""
+    append_varint(out, len(error.record_errors) + 1)
+    for record, sentence in error.record_errors:
+        out += _INT32.pack(record)
+        if sentence is None:
+            out.append(0)
+        else:
+            text = sentence.encode()
+            append_varint(out, len(text) + 1)
+            out += text
+        out.append(0)

@@ -1,0 +1,70 @@
+"""The records of a produced batch that its topic does not take: which ones, and what is wrong with each (KIP-467).
+
+Clients report the records that an answer names as invalid, and the others of the batch as part of one that was refused. Looked
+for only once the batch is known to hold such a record.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from kafkalake.errors import InvalidRecordError, InvalidTimestampError, KafkaError
+from kafkalake.record import layout as at
+from kafkalake.record.batch import RecordBatch
+from kafkalake.wire import batch_header as wire
+
+NAMED_MAX = 10_000
+"""Records that an answer names: an answer stays small whatever the batch holds."""
+_EXPLAINED_MAX = 100
+"""Records that have a sentence of their own; the code says what is wrong with the others."""
+
+
+def refuse_records(batch: RecordBatch, earliest: int, latest: int, *, key_required: bool) -> KafkaError:
+    """Return the error for a batch that holds records without a key, or timestamps outside `[earliest, latest]`.
+
+    Timestamps are ms since 1970. As in Apache Kafka one record with a wrong timestamp makes it INVALID_TIMESTAMP.
+    """
+    timestamps = _timestamps(batch)
+    keyless = _keyless(batch) if key_required else np.zeros(len(timestamps), dtype=np.bool_)
+    outside = ((timestamps < earliest) & (timestamps != wire.NO_TIMESTAMP) | (timestamps > latest)) & ~keyless
+    faulty = np.flatnonzero(keyless | outside)
+    named = faulty[:NAMED_MAX].tolist()
+    sentences = [
+        _KEYLESS if keyless[index] else _outside(int(timestamps[index]), index, earliest, latest)
+        for index in named[:_EXPLAINED_MAX]
+    ]
+    error: KafkaError
+    if outside.any():
+        error = InvalidTimestampError("One or more records have been rejected due to invalid timestamp")
+    else:
+        error = InvalidRecordError(
+            f"One or more records have been rejected due to {len(faulty)} record errors in total, "
+            f"the first is record {named[0]} of the batch: {sentences[0]}"
+        )
+    explained: list[str | None] = [*sentences, *[None] * (len(named) - len(sentences))]
+    error.record_errors = tuple(zip(named, explained, strict=True))
+    return error
+
+
+_KEYLESS = "Compacted topic cannot accept message without key"
+
+
+def _outside(timestamp: int, index: int, earliest: int, latest: int) -> str:
+    return (
+        f"Timestamp {timestamp} of message with offset {index} is out of range. "
+        f"The timestamp should be within [{earliest}, {latest}]"
+    )
+
+
+def _timestamps(batch: RecordBatch) -> npt.NDArray[np.int64]:
+    begin = int(batch.layout[at.FIRST_BUFFER + 2 * at.TIMESTAMP_DATA])
+    return batch.body[begin : begin + 8 * batch.rows].view(np.int64)
+
+
+def _keyless(batch: RecordBatch) -> npt.NDArray[np.bool_]:
+    begin, length = batch.layout[at.FIRST_BUFFER + 2 * at.KEY_VALIDITY :][:2].tolist()
+    if not length:
+        return np.zeros(batch.rows, dtype=np.bool_)
+    has_key = np.unpackbits(batch.body[begin : begin + length], count=batch.rows, bitorder="little")
+    return np.equal(has_key, 0)
