@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from enum import IntEnum
 from typing import TypeVar
@@ -161,11 +161,16 @@ def parse(setting: Setting, text: str) -> Value:
         if setting.maximum is not None and value > setting.maximum:
             raise _invalid(setting, text, f"Value must be no more than {setting.maximum}")
     if setting.choices and isinstance(value, str):
-        members = [member.strip() for member in value.split(",")] if setting.kind is Kind.LIST else [value]
-        for member in members:
+        members = [value] if setting.kind is not Kind.LIST else members_of(value)
+        for member in members or ([] if setting.allows_empty else [""]):
             if member not in setting.choices:
-                raise _invalid(setting, text, f"String must be one of: {', '.join(setting.choices)}")
+                raise _invalid(setting, member, f"String must be one of: {', '.join(setting.choices)}")
     return value
+
+
+def members_of(text: str) -> list[str]:
+    """The members of a list as it is written; none where the text is empty."""
+    return [member.strip() for member in text.split(",")] if text.strip() else []
 
 
 def _convert(setting: Setting, text: str) -> Value:
@@ -182,6 +187,8 @@ def _convert(setting: Setting, text: str) -> Value:
         if not low <= number <= high:
             raise _invalid(setting, text, f"Not a number of type {setting.kind.name}")
         return number
+    if setting.kind is Kind.LIST:
+        return ",".join(members_of(text))
     if setting.kind is Kind.DOUBLE:
         try:
             real = float(text)
@@ -296,6 +303,10 @@ def _build(kind: type[Config], values: Mapping[str, Value]) -> Config:
     return kind(**{field.name: values[field.name.replace("_", ".")] for field in fields(kind)})  # type: ignore[arg-type]
 
 
+def _without_hidden(entries: Iterable[ConfigEntry]) -> list[ConfigEntry]:
+    return [entry for entry in entries if entry.value is not None or not entry.setting.hidden]
+
+
 class Settings:
     """All settings of one broker in their layers: static (command line), dynamic default, dynamic for this broker.
 
@@ -327,11 +338,15 @@ class Settings:
 
     def topic(self, overrides: Mapping[str, Value]) -> TopicConfig:
         """The settings of a topic with these (parsed) overrides."""
-        return _build(TopicConfig, {**self._topic_defaults, **overrides})
+        values = {**self._topic_defaults, **overrides}
+        internal = values["internal.segment.bytes"]
+        if internal is not None and ("segment.bytes" not in overrides or "internal.segment.bytes" in overrides):
+            values["segment.bytes"] = internal
+        return _build(TopicConfig, values)
 
     def describe_broker(self) -> list[ConfigEntry]:
         """All broker settings with their values and layers, by name."""
-        return [self._describe_broker_setting(setting) for setting in BROKER_SETTINGS.values()]
+        return _without_hidden(self._describe_broker_setting(setting) for setting in BROKER_SETTINGS.values())
 
     def describe_cluster_default(self) -> list[ConfigEntry]:
         """The settings that were set as the cluster's dynamic default."""
@@ -345,7 +360,7 @@ class Settings:
 
     def describe_topic(self, overrides: Mapping[str, Value]) -> list[ConfigEntry]:
         """All topic settings with their values and layers, by name."""
-        return [self._describe_topic_setting(setting, overrides) for setting in TOPIC_SETTINGS.values()]
+        return _without_hidden(self._describe_topic_setting(setting, overrides) for setting in TOPIC_SETTINGS.values())
 
     def _value(self, name: str) -> Value:
         for layer in (self.dynamic, self.dynamic_default, self.static):

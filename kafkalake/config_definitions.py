@@ -303,7 +303,13 @@ _OWN_BROKER_SETTINGS = (
 )
 
 # Defaults on the broker that may be absent, and what then counts.
-_NULLABLE_TOPIC_DEFAULTS = ("log.flush.interval.ms", "log.retention.ms", "log.roll.ms", "log.roll.jitter.ms")
+_NULLABLE_TOPIC_DEFAULTS = (
+    "internal.segment.bytes",
+    "log.flush.interval.ms",
+    "log.retention.ms",
+    "log.roll.ms",
+    "log.roll.jitter.ms",
+)
 
 _TOPIC_DEFAULTS = tuple(
     Setting(
@@ -316,6 +322,8 @@ _TOPIC_DEFAULTS = tuple(
         choices=setting.choices,
         update=_CLUSTER,
         nullable=setting.broker_name in _NULLABLE_TOPIC_DEFAULTS,
+        hidden=setting.hidden,
+        allows_empty=setting.allows_empty,
     )
     for setting in TOPIC_SETTINGS.values()
     if setting.broker_name is not None

@@ -36,7 +36,8 @@ class Setting:
     """One setting: how its value is read and checked, and what it means.
 
     `minimum` / `maximum` bound numbers, `choices` strings and the members of lists. `broker_name` (topic settings only) is the
-    broker setting that gives the default, None where there is none.
+    broker setting that gives the default, None where there is none. A list with
+    `choices` is empty only where `allows_empty`. A `hidden` setting is described only where it is set.
     """
 
     name: str
@@ -49,6 +50,8 @@ class Setting:
     update: Update = Update.READ_ONLY
     broker_name: str | None = None
     nullable: bool = False
+    hidden: bool = False
+    allows_empty: bool = False
 
 
 NO_EFFECT = " Accepted for Kafka's tools; changes nothing here yet."

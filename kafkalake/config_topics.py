@@ -29,8 +29,9 @@ TOPIC_SETTINGS: dict[str, Setting] = {
             "log.cleanup.policy",
             Kind.LIST,
             "delete",
-            "What the retention and compaction jobs do to old segments: delete, compact or both.",
+            "What the retention and compaction jobs do to old segments: delete, compact or both; nothing where it is empty.",
             choices=("compact", "delete"),
+            allows_empty=True,
         ),
         _topic(
             "compression.type",
@@ -113,6 +114,16 @@ TOPIC_SETTINGS: dict[str, Setting] = {
             4096,
             "Bytes of records between two entries of the offset index.",
             minimum=0,
+        ),
+        _topic(
+            "internal.segment.bytes",
+            "internal.segment.bytes",
+            Kind.INT,
+            None,
+            "Where it is set, it counts instead of segment.bytes: for tests, which want segments below its minimum.",
+            minimum=14,
+            nullable=True,
+            hidden=True,
         ),
         _topic(
             "leader.replication.throttled.replicas",
@@ -254,7 +265,7 @@ TOPIC_SETTINGS: dict[str, Setting] = {
             Kind.INT,
             1_073_741_824,
             "The size at which a segment is sealed and a new one begun.",
-            minimum=14,
+            minimum=1_048_576,
         ),
         _topic(
             "segment.compression",

@@ -13,12 +13,15 @@ Each `KafkaError` class carries Kafka's numeric `code`, Kafka's `label` and whet
 An error that is caught and kept, as the result of a batch or the answer for a partition, goes through `as_value` first: its
 traceback holds the frames that it came through, and they a request's buffers.
 
-No type of a transport or a library appears here. Source of codes: Kafka protocol guide, "Error Codes".
+An error without a text of its own has Kafka's sentence for its code (`error_sentences.py`). No type of a transport or a library
+appears here. Source of codes: Kafka protocol guide, "Error Codes".
 """
 
 from __future__ import annotations
 
 from typing import TypeVar
+
+from kafkalake.error_sentences import SENTENCES
 
 
 class KafkaLakeError(Exception):
@@ -69,7 +72,7 @@ class KafkaError(KafkaLakeError):
     record_errors: tuple[tuple[int, str | None], ...] = ()
 
     def __init__(self, message: str = "") -> None:
-        super().__init__(message or self.label)
+        super().__init__(message or SENTENCES.get(self.code, self.label))
 
 
 class OffsetOutOfRangeError(KafkaError):
@@ -385,7 +388,7 @@ _BY_CODE: dict[int, type[KafkaError]] = {error.code: error for error in KafkaErr
 
 def error_for_code(code: int, message: str = "") -> KafkaError:
     """The error that Kafka's `code` (int16, not 0) names; a code that we have no class for keeps its number."""
-    error = _BY_CODE.get(code, KafkaError)(message)
+    error = _BY_CODE.get(code, KafkaError)(message or SENTENCES.get(code, ""))
     error.code = code
     return error
 

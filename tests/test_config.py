@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from dataclasses import fields
+from pathlib import Path
 
 import pytest
 
+from kafkalake.broker.broker_settings import FILE_NAME, BrokerSettings
 from kafkalake.config import (
     BrokerConfig,
     ConfigSource,
@@ -17,7 +20,9 @@ from kafkalake.config import (
     parse_topic_overrides,
 )
 from kafkalake.config_definitions import BROKER_SETTINGS, TOPIC_SETTINGS
+from kafkalake.config_stored import parse_stored_overrides
 from kafkalake.errors import ConfigurationError
+from kafkalake.storage.files import REAL_FILES
 
 
 def test_every_field_has_a_definition_and_every_default_is_valid() -> None:
@@ -80,7 +85,31 @@ def test_what_is_said_of_a_bad_setting(name: str, text: str, said: str) -> None:
 
 
 def test_several_policies_may_be_given() -> None:
-    assert Settings({"log.cleanup.policy": "compact, delete"}).topic({}).cleanup_policy == "compact, delete"
+    assert Settings({"log.cleanup.policy": "compact, delete"}).topic({}).cleanup_policy == "compact,delete"
+
+
+def test_no_policy_may_be_given() -> None:
+    assert Settings({"log.cleanup.policy": ""}).topic({}).cleanup_policy == ""
+
+
+def test_settings_that_an_older_release_took_do_not_keep_a_lake_from_opening(tmp_path: Path) -> None:
+    stored = {"segment.bytes": "2000", "retention.ms": "5", "no.such": "1"}
+    overrides, problems = parse_stored_overrides(stored)
+    assert overrides == {"internal.segment.bytes": 2000, "retention.ms": 5}
+    assert [str(problem) for problem in problems] == ["Unknown topic config name: no.such"]
+    assert Settings().topic(overrides).segment_bytes == 2000
+
+    path = tmp_path / FILE_NAME
+    path.write_text(json.dumps({"default": {"log.segment.bytes": "2000"}, "broker": {"num.partitions": "3"}}))
+    settings = BrokerSettings({}, str(path), REAL_FILES).current
+    assert (settings.dynamic_default, settings.dynamic) == ({}, {"num.partitions": 3})
+
+
+def test_a_topics_own_segment_size_counts_before_the_brokers_internal_one() -> None:
+    settings = Settings({"internal.segment.bytes": "5000"})
+    assert settings.topic({}).segment_bytes == 5000
+    assert settings.topic({"segment.bytes": 2_000_000}).segment_bytes == 2_000_000
+    assert settings.topic({"segment.bytes": 2_000_000, "internal.segment.bytes": 9}).segment_bytes == 9
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,8 @@ LEAVES = {
     "config_definitions",
     "config_setting",
     "config_groups",
+    "config_stored",
+    "error_sentences",
     "config_topics",
     "internal_topics",
     "__init__",

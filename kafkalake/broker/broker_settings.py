@@ -10,18 +10,22 @@ Those of the command line are in `broker-settings-static.json`, for jobs that wo
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Callable, Mapping
 
 from kafkalake.broker.callbacks import Place, call_isolated
 from kafkalake.config import Settings, format_value
 from kafkalake.config_definitions import BROKER_SETTINGS, Update
+from kafkalake.config_stored import usable_broker_settings
 from kafkalake.errors import ConfigurationError, InvalidConfigError, InvalidRequestError, KafkaStorageError, LakeError
 from kafkalake.metadata.paths import BROKER_SETTINGS_FILE as FILE_NAME
 from kafkalake.metadata.paths import STATIC_SETTINGS_FILE
 from kafkalake.storage.files import Files, read_file, replace_file
 
 __all__ = ["FILE_NAME", "BrokerSettings"]
+
+logger = logging.getLogger(__name__)
 
 
 class BrokerSettings:
@@ -33,7 +37,7 @@ class BrokerSettings:
         self._files = files
         self._static = dict(static)
         self._listeners: list[Callable[[], None]] = []
-        default, own = self._read()
+        default, own = map(self._usable, self._read())
         self.current = Settings(static, default, own)
 
     def on_change(self, listener: Callable[[], None]) -> None:
@@ -56,7 +60,7 @@ class BrokerSettings:
     def change(self, settings: Mapping[str, str | None], *, cluster_default: bool, validate_only: bool) -> None:
         """Make `settings` the whole content of one dynamic layer.
 
-        Raises `InvalidConfigError` (unknown name, bad value), `InvalidRequestError` (a setting that cannot change while the
+        Raises `InvalidConfigError` (unknown name), `InvalidRequestError` (a bad value, a setting that cannot change while the
         broker runs), `KafkaStorageError`.
         """
         checked: dict[str, str] = {}
@@ -65,7 +69,7 @@ class BrokerSettings:
             if setting is None:
                 raise InvalidConfigError(f"Unknown broker config name: {name}")
             if text is None:
-                raise InvalidConfigError(f"Null value not supported for broker configs: {name}")
+                raise InvalidRequestError(f"Null value not supported for : {name}")
             if setting.update is Update.READ_ONLY:
                 raise InvalidRequestError(f"Cannot update these configs dynamically: [{name}]")
             checked[name] = text
@@ -74,7 +78,7 @@ class BrokerSettings:
         try:
             changed = self.current.with_dynamic(default, own)
         except ConfigurationError as error:
-            raise InvalidConfigError(str(error)) from None
+            raise InvalidRequestError(str(error)) from None
         if validate_only:
             return
         try:
@@ -85,6 +89,12 @@ class BrokerSettings:
         self.current = changed
         for listener in self._listeners:
             call_isolated(Place.SETTINGS_CHANGE, listener)
+
+    def _usable(self, layer: dict[str, str]) -> dict[str, str]:
+        usable, problems = usable_broker_settings(layer)
+        for problem in problems:
+            logger.warning("broker setting ignored file=%s error=%s", self._path, problem)
+        return usable
 
     def _read(self) -> tuple[dict[str, str], dict[str, str]]:
         try:

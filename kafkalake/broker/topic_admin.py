@@ -24,6 +24,7 @@ from kafkalake.broker.wire_cache import WireCache
 from kafkalake.clock import Clock
 from kafkalake.config import Settings, format_value, parse_topic_overrides
 from kafkalake.config_definitions import Value
+from kafkalake.config_stored import parse_stored_overrides
 from kafkalake.errors import (
     ConfigurationError,
     InvalidConfigError,
@@ -321,12 +322,9 @@ class TopicAdmin:
 
     def topic_of(self, row: TopicRow) -> Topic:
         """A topic as the metadata describes it, without partitions; a setting that is not valid any more is left out."""
-        overrides: dict[str, Value] = {}
-        for name, text in row.config.items():
-            try:
-                overrides |= parse_topic_overrides({name: text})
-            except ConfigurationError as error:
-                logger.warning("topic setting ignored topic=%s error=%s", row.topic, error)
+        overrides, problems = parse_stored_overrides(row.config)
+        for problem in problems:
+            logger.warning("topic setting ignored topic=%s error=%s", row.topic, problem)
         config = self._settings().topic(overrides)
         return Topic(row.topic, uuid.UUID(row.topic_id), overrides, config, row.created_at_ms)
 

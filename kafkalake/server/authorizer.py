@@ -33,6 +33,7 @@ class Operation(Enum):
     DELETE = 6
     ALTER = 7
     DESCRIBE = 8
+    CLUSTER_ACTION = 9
     DESCRIBE_CONFIGS = 10
     ALTER_CONFIGS = 11
     IDEMPOTENT_WRITE = 12
@@ -48,6 +49,16 @@ class Resource(Enum):
 
 
 CLUSTER_NAME = "kafka-cluster"
+
+OPERATIONS: dict[Resource, tuple[Operation, ...]] = {
+    Resource.TOPIC: (Operation.READ, Operation.WRITE, Operation.CREATE, Operation.DELETE, Operation.ALTER,
+                     Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS),
+    Resource.GROUP: (Operation.READ, Operation.DELETE, Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS,
+                     Operation.ALTER_CONFIGS),
+    Resource.CLUSTER: (Operation.CREATE, Operation.ALTER, Operation.DESCRIBE, Operation.CLUSTER_ACTION,
+                       Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS, Operation.IDEMPOTENT_WRITE),
+}  # fmt: skip
+"""The operations that there are on a resource, of those that answers tell the allowed ones of (KIP-430)."""
 
 
 class Authorizer(Protocol):

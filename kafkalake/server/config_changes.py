@@ -23,6 +23,8 @@ async def change_resource(
     """
     broker = request.context.broker
     if resource_type == TOPIC:
+        if not name:
+            raise InvalidRequestError("Default topic resources are not allowed.")
         topic = find_topic(request, Operation.ALTER_CONFIGS, name)
         await broker.topic_admin.alter_config(topic, change, validate_only=validate_only)
     elif resource_type == BROKER:

@@ -7,8 +7,6 @@ from kafkalake.errors import GroupAuthorizationError
 from kafkalake.server.authorizer import Operation, Resource
 from kafkalake.server.request import Request
 
-GROUP_OPERATIONS = (Operation.READ, Operation.DELETE, Operation.DESCRIBE)
-
 
 def allows_group(request: Request, operation: Operation, group_id: str) -> bool:
     """Whether the request's principal may do this to the group."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kafkalake.config import TopicConfig
+from kafkalake.config import TopicConfig, members_of
 from kafkalake.internal_topics import INTERNAL
 from kafkalake.metadata import paths
 from kafkalake.metadata.schemas import SegmentRow, TopicRow
@@ -43,7 +43,7 @@ def cleaned_topics(run: Run, policy: str) -> list[TopicRow]:
 
 def policies(config: TopicConfig) -> list[str]:
     """What cleanup.policy names."""
-    return [policy.strip() for policy in config.cleanup_policy.split(",")]
+    return members_of(config.cleanup_policy)
 
 
 def cleaned_partitions(run: Run, topics: Sequence[TopicRow]) -> Iterator[CleanedPartition]:

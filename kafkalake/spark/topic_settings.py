@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from kafkalake.config import Settings, TopicConfig, parse_topic_overrides
+from kafkalake.config import Settings, TopicConfig
+from kafkalake.config_stored import parse_stored_overrides, usable_broker_settings
 from kafkalake.errors import ConfigurationError, LakeError
 from kafkalake.metadata import paths
 from kafkalake.metadata.schemas import TopicRow
@@ -30,15 +31,20 @@ def broker_settings(lake: Path) -> Settings:
     static = _read(directories[0] / paths.STATIC_SETTINGS_FILE)
     dynamic = _read(directories[0] / paths.BROKER_SETTINGS_FILE)
     try:
-        return Settings(static, dynamic.get("default", {}), dynamic.get("broker", {}))
+        return Settings(
+            *(
+                usable_broker_settings(each)[0]
+                for each in (static, dynamic.get("default", {}), dynamic.get("broker", {}))
+            )
+        )
     except ConfigurationError as error:
         raise LakeError(f"the settings in {directories[0]} cannot be used: {error}") from error
 
 
 def topic_configs(lake: Path, topics: Iterable[TopicRow]) -> dict[str, TopicConfig]:
-    """By name. Raises `LakeError`, `ConfigurationError`."""
+    """By name. Raises `LakeError`."""
     settings = broker_settings(lake)
-    return {topic.topic: settings.topic(parse_topic_overrides(topic.config)) for topic in topics}
+    return {topic.topic: settings.topic(parse_stored_overrides(topic.config)[0]) for topic in topics}
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 import pytest
-from contract.wire_client import WireClient, code, create_topic
+from contract.wire_client import WireClient, batch, code, create_topic, produce
 
 TOPIC, BROKER = 2, 4
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
@@ -102,6 +102,38 @@ class TestIncremental:
         assert incremental(client, TOPIC, topic, ("cleanup.policy", SUBTRACT, "delete")) == 0
         eventually_setting(client, TOPIC, topic, "cleanup.policy", ("compact", 1))
 
+    def test_a_cleanup_policy_may_be_empty(self, client: WireClient, topic: str) -> None:
+        create_topic(client, topic, 1, cleanup_policy="")
+        assert settings(client, TOPIC, topic)["cleanup.policy"] == ("", 1)
+        assert incremental(client, TOPIC, topic, ("cleanup.policy", APPEND, "delete")) == 0
+        eventually_setting(client, TOPIC, topic, "cleanup.policy", ("delete", 1))
+        assert incremental(client, TOPIC, topic, ("cleanup.policy", SUBTRACT, "delete")) == 0
+        eventually_setting(client, TOPIC, topic, "cleanup.policy", ("", 1))
+        assert incremental(client, TOPIC, topic, ("cleanup.policy", SET, " compact , delete ")) == 0
+        eventually_setting(client, TOPIC, topic, "cleanup.policy", ("compact,delete", 1))
+        assert incremental(client, TOPIC, topic, ("cleanup.policy", SET, "")) == 0
+        eventually_setting(client, TOPIC, topic, "cleanup.policy", ("", 1))
+        for text in ("delete,", ",", "none"):
+            assert incremental(client, TOPIC, topic, ("cleanup.policy", SET, text)) == 40
+        assert code(produce(client, topic, batch([(None, b"x")])).error_code) == 0
+
+    def test_segments_have_a_smallest_size(self, client: WireClient, topic: str) -> None:
+        create_topic(client, topic)
+        assert incremental(client, TOPIC, topic, ("segment.bytes", SET, "1048575")) == 40
+        assert incremental(client, BROKER, "0", ("log.segment.bytes", SET, "1048575")) == 42
+        assert "internal.segment.bytes" not in settings(client, TOPIC, topic)
+        assert incremental(client, TOPIC, topic, ("internal.segment.bytes", SET, "1000")) == 0
+        eventually_setting(client, TOPIC, topic, "internal.segment.bytes", ("1000", 1))
+        assert settings(client, TOPIC, topic)["segment.bytes"] == ("1073741824", 5)
+        assert incremental(client, TOPIC, topic, ("segment.bytes", SET, "1048576")) == 0
+        eventually_setting(client, TOPIC, topic, "segment.bytes", ("1048576", 1))
+
+    def test_deleting_what_is_not_set_changes_nothing(self, client: WireClient, topic: str) -> None:
+        create_topic(client, topic)
+        assert incremental(client, TOPIC, topic, ("retention.ms", DELETE, None)) == 0
+        assert incremental(client, TOPIC, topic, ("no.such.setting", DELETE, None)) == 0
+        assert incremental(client, BROKER, "0", ("no.such.setting", DELETE, None)) == 0
+
     def test_validate_only_changes_nothing(self, client: WireClient, topic: str) -> None:
         create_topic(client, topic)
         assert incremental(client, TOPIC, topic, ("retention.ms", SET, "123"), validate_only=True) == 0
@@ -113,6 +145,7 @@ class TestIncremental:
             ([("retention.ms", SET, "abc")], 40),
             ([("no.such.setting", SET, "1")], 40),
             ([("retention.ms", APPEND, "1")], 40),
+            ([("no.such.setting", APPEND, "1")], 40),
             ([("retention.ms", SET, None)], 42),
             ([("retention.ms", SET, "1"), ("retention.ms", SET, "2")], 42),
         ],
@@ -126,6 +159,7 @@ class TestIncremental:
 
     def test_resources_that_are_not_there(self, client: WireClient, topic: str) -> None:
         assert incremental(client, TOPIC, topic, ("retention.ms", SET, "1")) == 3
+        assert incremental(client, TOPIC, "", ("retention.ms", SET, "1")) == 42
         assert incremental(client, 77, topic, ("retention.ms", SET, "1")) == 42
 
     def test_a_broker_setting_changes_while_it_runs(self, client: WireClient, topic: str) -> None:
@@ -136,7 +170,14 @@ class TestIncremental:
         assert incremental(client, BROKER, "0", ("log.segment.delete.delay.ms", DELETE, None)) == 0
         eventually_setting(client, BROKER, "0", "log.segment.delete.delay.ms", ("60000", 5))
         assert incremental(client, BROKER, "0", ("num.partitions", SET, "9")) == 42
-        assert incremental(client, BROKER, "0", ("message.max.bytes", SET, "abc")) in (40, 42)
+        assert incremental(client, BROKER, "0", ("message.max.bytes", SET, "abc")) == 42
+
+
+def test_a_setting_cannot_be_null(client: WireClient, topic: str) -> None:
+    create_topic(client, topic)
+    resource = {"resource_type": TOPIC, "resource_name": topic, "configs": [{"name": "retention.ms", "value": None}]}
+    answer = client.call("AlterConfigs", 2, resources=[resource], validate_only=False).responses[0]
+    assert (code(answer.error_code), answer.error_message) == (42, "Null value not supported for : retention.ms")
 
 
 @pytest.mark.parametrize("version", (0, 1, 2))

@@ -191,6 +191,9 @@ def test_a_group_is_described(client: WireClient, group: str, version: int) -> N
     assert (shown.member_metadata, shown.member_assignment) == (SUBSCRIPTION, b"mine")
     (missing,) = client.call("DescribeGroups", version, groups=[group + "-other"]).groups
     assert (code(missing.error_code), missing.group_state) == (69 if version >= 6 else 0, "Dead")
+    if version >= 3:
+        (asked,) = client.call("DescribeGroups", version, groups=[group], include_authorized_operations=True).groups
+        assert asked.authorized_operations == 3400
 
 
 @pytest.mark.parametrize("version", range(6))

@@ -256,6 +256,14 @@ class TestMetadata:
             assert [broker.broker_id for broker in answer.brokers] == [0]
             assert len(answer.cluster_id) == 22
 
+    def test_the_operations_that_are_allowed(self, client: WireClient, topic: str) -> None:
+        create_topic(client, topic)
+        cluster = client.call("DescribeCluster", 1, include_cluster_authorized_operations=True, endpoint_type=1)
+        asked = {"include_cluster_authorized_operations": True, "include_topic_authorized_operations": True}
+        answer = client.call("Metadata", 9, topics=[{"name": topic}], allow_auto_topic_creation=False, **asked)
+        assert cluster.cluster_authorized_operations == answer.cluster_authorized_operations == 8096
+        assert answer.topics[0].topic_authorized_operations == 3576
+
     def test_log_directories(self, client: WireClient, topic: str) -> None:
         create_topic(client, topic, 2)
         produce(client, topic, batch([(None, b"x" * 1000)]))

@@ -19,7 +19,7 @@ PARTITIONS = 3
 
 
 def test_20_rounds_of_sigkill_lose_and_repeat_nothing(kafkalake_broker: Callable[..., Any], topic: str) -> None:
-    broker = kafkalake_broker(settings={"log.segment.bytes": "300000", "log.index.interval.bytes": "1000"})
+    broker = kafkalake_broker(settings={"internal.segment.bytes": "300000", "log.index.interval.bytes": "1000"})
     servers = broker.bootstrap_servers
     create_topic(servers, topic, partitions=PARTITIONS)
     producer = RecordingProducer(servers, topic, PARTITIONS).start()

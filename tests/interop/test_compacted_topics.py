@@ -20,7 +20,7 @@ LAST = b"the last record"
 def gaps(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Written], int]:
     """A lake with the topic `states`, what is left in it, and its log end. Whole segments are empty, aborted records gone."""
     path = tmp_path_factory.mktemp("gaps") / "lake"
-    topic = CompactedTopic(path, **{"segment.bytes": "9000"})
+    topic = CompactedTopic(path, **{"internal.segment.bytes": "9000"})
     for number in range(12):
         for batch in range(3):
             topic.write(

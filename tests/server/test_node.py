@@ -117,7 +117,9 @@ class TestKill:
     def test_what_was_not_published_is_published_at_the_next_start(
         self, kafkalake_broker: StartBroker, topic: str
     ) -> None:
-        broker = kafkalake_broker(settings={"metadata.publish.interval.ms": "600000", "log.segment.bytes": "20000"})
+        broker = kafkalake_broker(
+            settings={"metadata.publish.interval.ms": "600000", "internal.segment.bytes": "20000"}
+        )
         with WireClient(broker.bootstrap_servers) as client:
             create_topic(client, topic)
             for _ in range(40):
@@ -195,7 +197,11 @@ def test_a_broker_whose_lease_was_taken_stops_and_writes_nothing_more(
     kafkalake_broker: StartBroker, topic: str
 ) -> None:
     broker = kafkalake_broker(
-        settings={"lease.duration.ms": "1000", "metadata.publish.interval.ms": "600000", "log.segment.bytes": "20000"}
+        settings={
+            "lease.duration.ms": "1000",
+            "metadata.publish.interval.ms": "600000",
+            "internal.segment.bytes": "20000",
+        }
     )
     with WireClient(broker.bootstrap_servers) as client:
         create_topic(client, topic)

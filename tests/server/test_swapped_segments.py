@@ -21,7 +21,7 @@ from kafkalake.spark.options import parse_options
 from kafkalake.spark.snapshot import take_snapshot
 
 RECORDS = [Record(b"k%d" % (i % 7), b"v%d" % i + bytes(300), timestamp_ms=1_700_000_000_000 + i) for i in range(400)]
-SETTINGS = {"file.delete.delay.ms": "1000", "segment.bytes": "14000"}
+SETTINGS = {"file.delete.delay.ms": "1000", "internal.segment.bytes": "14000"}
 CLOCK = SystemClock()
 
 

@@ -54,7 +54,7 @@ def test_spark_reads_what_the_rules_of_compaction_and_retention_keep(
         ):
             config = {
                 "cleanup.policy": policy,
-                "segment.bytes": "6000",
+                "internal.segment.bytes": "6000",
                 "retention.ms": str(retention_ms),
                 "retention.bytes": str(retention_bytes),
             }

@@ -35,7 +35,7 @@ TOPIC = "states"
 CONFIG = {
     "cleanup.policy": "compact",
     "min.cleanable.dirty.ratio": "0",
-    "segment.bytes": "3000",
+    "internal.segment.bytes": "3000",
     "delete.retention.ms": str(HOUR_MS // 2),
 }
 

@@ -58,7 +58,7 @@ def _here(monkeypatch: pytest.MonkeyPatch) -> None:
 @given(first=st.lists(operations, min_size=1, max_size=25), then=st.lists(operations, max_size=15))
 def test_what_is_left_is_what_the_rules_keep(first: list[Operation], then: list[Operation]) -> None:
     with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as directory:
-        topic = CompactedTopic(Path(directory) / "lake", **{"segment.bytes": "6000"})
+        topic = CompactedTopic(Path(directory) / "lake", **{"internal.segment.bytes": "6000"})
         act(topic, first)
         topic.seal()
         cleaned_to = topic.publish()
@@ -110,7 +110,7 @@ def reopened(topic: CompactedTopic) -> None:
 
 
 def small_topic(path: Path) -> CompactedTopic:
-    topic = CompactedTopic(path, **{"segment.bytes": "9000"})
+    topic = CompactedTopic(path, **{"internal.segment.bytes": "9000"})
     for number in range(8):
         for batch in range(4):
             topic.write([(b"k%d" % ((number * 5 + batch * 3 + i) % 9), b"v" * 40) for i in range(6)])

@@ -33,7 +33,7 @@ def test_spark_keeps_the_newest_of_each_key(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(key_offsets, "PIECE_BYTES", 20_000)
-    topic = CompactedTopic(tmp_path / "lake", **{"segment.bytes": "120000"})
+    topic = CompactedTopic(tmp_path / "lake", **{"internal.segment.bytes": "120000"})
     for number in range(12):
         for batch in range(10):
             topic.write([(b"k%d" % ((number * 71 + batch * 13 + i) % 150), b"v" * 50) for i in range(30)], producer=3)
@@ -105,7 +105,7 @@ def read(broker: Kafkalake, count: int) -> list[tuple[int, bytes | None, bytes |
 
 
 def test_a_driver_that_is_killed_while_its_tasks_write(tmp_path: Path, spark: SparkSession) -> None:
-    topic = CompactedTopic(tmp_path / "lake", **{"segment.bytes": "40000"})
+    topic = CompactedTopic(tmp_path / "lake", **{"internal.segment.bytes": "40000"})
     for number in range(40):
         topic.write([(b"k%d" % ((number * 7 + i) % 90), b"v" * 200) for i in range(100)])
         topic.seal()

@@ -175,7 +175,7 @@ def test_metadata_retention_is_what_the_broker_was_told(
     settings = {
         "metadata.maintenance.interval.ms": "200",
         "metadata.retention.ms": "7200000",
-        "log.segment.bytes": "20000",
+        "internal.segment.bytes": "20000",
         "log.retention.bytes": "40000",
         "log.segment.delete.delay.ms": "0",
     }

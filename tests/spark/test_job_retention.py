@@ -172,7 +172,11 @@ def first_offset(broker: Kafkalake, topic: str) -> int:
 def test_beside_a_broker_whose_clients_write_and_read_at_full_speed(
     kafkalake_broker: Callable[..., Kafkalake], tmp_path: Path, topic: str
 ) -> None:
-    settings = {"log.segment.bytes": "1000000", "log.segment.delete.delay.ms": "500", "log.retention.bytes": "3000000"}
+    settings = {
+        "internal.segment.bytes": "1000000",
+        "log.segment.delete.delay.ms": "500",
+        "log.retention.bytes": "3000000",
+    }
     broker = kafkalake_broker(settings=settings)
     create(broker, topic)
     lake = tmp_path / "lake"
@@ -211,7 +215,7 @@ def test_what_retention_says_while_the_broker_is_down_its_next_start_does(
     kafkalake_broker: Callable[..., Kafkalake], tmp_path: Path, topic: str
 ) -> None:
     broker = kafkalake_broker()
-    create(broker, topic, **{"segment.bytes": "20000", "retention.bytes": "40000"})
+    create(broker, topic, **{"internal.segment.bytes": "20000", "retention.bytes": "40000"})
     produce(broker, topic, 0, 3_000)
     lake = tmp_path / "lake"
     broker.stop()
@@ -233,7 +237,7 @@ def test_a_live_group_that_reads_slowly_keeps_what_it_needs_or_is_warned_of(
     broker = kafkalake_broker(settings={"metadata.publish.interval.ms": "100"})
     lake = tmp_path / "lake"
     store = DeltaMetadataStore(lake)
-    create(broker, topic, **{"segment.bytes": "2000", "retention.ms": "1", "retention.groups.guard": "block"})
+    create(broker, topic, **{"internal.segment.bytes": "2000", "retention.ms": "1", "retention.groups.guard": "block"})
     group = Speaker([sys.executable, str(CONSUMER), broker.bootstrap_servers, "slow", topic])
 
     def got() -> list[int]:

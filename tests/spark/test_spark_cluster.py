@@ -131,7 +131,7 @@ local_spark.end(spark)
 def test_a_stream_and_a_compaction_of_which_an_executor_is_killed_run_on_a_standalone_cluster(
     lake: WrittenLake, tmp_path: Path
 ) -> None:
-    topic = CompactedTopic(lake, **{"segment.bytes": "9000"})
+    topic = CompactedTopic(lake, **{"internal.segment.bytes": "9000"})
     for number in range(12):
         topic.write([(b"k%d" % ((number * 7 + i) % 90), b"v" * 100) for i in range(60)])
         topic.seal()

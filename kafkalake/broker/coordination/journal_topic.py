@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from kafkalake.broker.coordination.journal import JournalRecord
 from kafkalake.broker.coordination.topic_journal import READ_BYTES, TopicJournal
 from kafkalake.broker.topic_admin import NewTopic
+from kafkalake.config_definitions import TOPIC_SETTINGS
 from kafkalake.errors import CoordinatorNotAvailableError, KafkaError, KafkaLakeError, TopicAlreadyExistsError
 from kafkalake.record.build import ReadBatch, build_batch, read_batches
 
@@ -27,6 +28,12 @@ TRIM_RECORDS = 5_000
 
 FILL_RECORDS = 500
 NEVER = 1 << 63
+
+
+def _size_setting(segment_bytes: int) -> str:
+    """The topic setting that takes this size: Kafka's settings of its journals have no minimum."""
+    minimum = TOPIC_SETTINGS["segment.bytes"].minimum
+    return "segment.bytes" if minimum is None or segment_bytes >= minimum else "internal.segment.bytes"
 
 
 class JournalTopic:
@@ -69,7 +76,7 @@ class JournalTopic:
                 config={
                     "cleanup.policy": "compact",
                     "compression.type": "producer",
-                    "segment.bytes": str(self._segment_bytes),
+                    _size_setting(self._segment_bytes): str(self._segment_bytes),
                 },
             )
             try:

@@ -14,6 +14,10 @@ from kafkalake.server.request import Request
 
 
 def _replacing(resource: Any) -> Change:
+    """Raise `InvalidRequestError` for a setting without a value."""
+    for config in resource.configs:
+        if config.value is None:
+            raise InvalidRequestError(f"Null value not supported for : {config.name}")
     wanted = {config.name: config.value for config in resource.configs}
     return lambda present: wanted
 

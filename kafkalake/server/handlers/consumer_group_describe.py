@@ -13,7 +13,7 @@ from kafkalake.broker.groups.consumer_records import by_topic
 from kafkalake.broker.groups.consumer_requests import ConsumerGroupDescription, ConsumerMemberDescription
 from kafkalake.errors import KafkaError, TopicAuthorizationError
 from kafkalake.server.authorizer import Operation, Resource
-from kafkalake.server.group_lookup import GROUP_OPERATIONS, check_group
+from kafkalake.server.group_lookup import check_group
 from kafkalake.server.handlers.metadata import operation_bits
 from kafkalake.server.request import Request
 from kafkalake.server.topic_lookup import allows_topic
@@ -35,7 +35,7 @@ def _describe(request: Request, group_id: str) -> dict[str, Any]:
         answer.update(error_code=error.code, error_message=str(error))
         return answer
     if request.body.include_authorized_operations:
-        answer["authorized_operations"] = operation_bits(request, GROUP_OPERATIONS, Resource.GROUP, group_id)
+        answer["authorized_operations"] = operation_bits(request, Resource.GROUP, group_id)
     answer.update(
         group_state=group.state,
         group_epoch=group.epoch,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from kafkalake.server.authorizer import CLUSTER_NAME, Resource
-from kafkalake.server.handlers.metadata import CLUSTER_OPERATIONS, operation_bits
+from kafkalake.server.handlers.metadata import operation_bits
 from kafkalake.server.request import Request
 
 _BROKERS, _CONTROLLERS = 1, 2
@@ -31,7 +31,7 @@ def handle(request: Request) -> dict[str, Any]:
     broker = request.context.broker
     operations = -(2**31)
     if body.include_cluster_authorized_operations:
-        operations = operation_bits(request, CLUSTER_OPERATIONS, Resource.CLUSTER, CLUSTER_NAME)
+        operations = operation_bits(request, Resource.CLUSTER, CLUSTER_NAME)
     return {
         "error_code": 0,
         "endpoint_type": _BROKERS,

@@ -10,7 +10,7 @@ from typing import Any
 
 from kafkalake.errors import GroupIdNotFoundError, KafkaError
 from kafkalake.server.authorizer import Operation, Resource
-from kafkalake.server.group_lookup import GROUP_OPERATIONS, check_group
+from kafkalake.server.group_lookup import check_group
 from kafkalake.server.handlers.metadata import operation_bits
 from kafkalake.server.request import Request
 
@@ -35,7 +35,7 @@ def _describe(request: Request, group_id: str) -> dict[str, Any]:
         answer["error_code"] = error.code
         return answer
     if getattr(request.body, "include_authorized_operations", False):
-        answer["authorized_operations"] = operation_bits(request, GROUP_OPERATIONS, Resource.GROUP, group_id)
+        answer["authorized_operations"] = operation_bits(request, Resource.GROUP, group_id)
     answer.update(
         group_state=group.state,
         protocol_type=group.protocol_type,

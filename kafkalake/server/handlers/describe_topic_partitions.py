@@ -11,7 +11,7 @@ from typing import Any
 from kafkalake.errors import KafkaError
 from kafkalake.internal_topics import INTERNAL
 from kafkalake.server.authorizer import Operation, Resource
-from kafkalake.server.handlers.metadata import TOPIC_OPERATIONS, operation_bits
+from kafkalake.server.handlers.metadata import operation_bits
 from kafkalake.server.request import Request
 from kafkalake.server.topic_lookup import allows_topic, find_described_topic
 
@@ -69,7 +69,7 @@ def _describe(request: Request, name: str, first: int, limit: int) -> tuple[dict
             }
             for partition in shown
         ],
-        "topic_authorized_operations": operation_bits(request, TOPIC_OPERATIONS, Resource.TOPIC, topic.name),
+        "topic_authorized_operations": operation_bits(request, Resource.TOPIC, topic.name),
     }
     following = first + len(shown)
     return answer, following if following < len(topic.partitions) else None

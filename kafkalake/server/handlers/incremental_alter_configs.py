@@ -1,6 +1,7 @@
 """IncrementalAlterConfigs (44), versions 0-1: set, delete, append to or subtract from single settings (KIP-339). 1: flexible.
 
-- Append and subtract are for lists (`cleanup.policy`) only, INVALID_CONFIG for others.
+- Append and subtract are for lists (`cleanup.policy`) only, INVALID_CONFIG for others. To delete a setting that is not set, or
+  is none at all, changes nothing.
 - A setting that is named twice for one resource, or an unknown operation, gets INVALID_REQUEST.
 """
 
@@ -11,6 +12,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+from kafkalake.config import format_value, members_of
 from kafkalake.config_definitions import BROKER_SETTINGS, TOPIC_SETTINGS, Kind
 from kafkalake.errors import InvalidConfigError, InvalidRequestError, KafkaError
 from kafkalake.server.config_changes import change_resource
@@ -66,26 +68,21 @@ def _apply(resource: Any, present: dict[str, str]) -> Mapping[str, str | None]:
     settings = TOPIC_SETTINGS if resource.resource_type == TOPIC else BROKER_SETTINGS
     changed: dict[str, str | None] = dict(present)
     for config in resource.configs:
+        name = config.name
         if config.config_operation == SET:
-            changed[config.name] = config.value
+            changed[name] = config.value
         elif config.config_operation == DELETE:
-            changed.pop(config.name, None)
-            if config.name not in settings:
-                raise InvalidConfigError(f"Unknown topic config name: {config.name}")
+            changed.pop(name, None)
         else:
-            setting = settings.get(config.name)
-            if setting is None:
-                raise InvalidConfigError(f"Unknown topic config name: {config.name}")
-            if setting.kind is not Kind.LIST:
-                raise InvalidConfigError(
-                    f"Can't {'APPEND' if config.config_operation == APPEND else 'SUBTRACT'} to key {config.name} "
-                    "because its type is not LIST."
-                )
-            members = [each for each in (present.get(config.name, str(setting.default)) or "").split(",") if each]
-            given = [each.strip() for each in config.value.split(",")]
+            setting = settings.get(name)
+            if setting is None or setting.kind is not Kind.LIST:
+                operation = "APPEND" if config.config_operation == APPEND else "SUBTRACT"
+                raise InvalidConfigError(f"Can't {operation} to key {name} because its type is not LIST.")
+            members = members_of(present.get(name, format_value(setting.default) or ""))
+            given = members_of(config.value) or [""]
             if config.config_operation == APPEND:
                 members += [each for each in given if each not in members]
             else:
                 members = [each for each in members if each not in given]
-            changed[config.name] = ",".join(members)
+            changed[name] = ",".join(members)
     return changed

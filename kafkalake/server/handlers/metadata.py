@@ -15,15 +15,11 @@ from uuid import UUID
 from kafkalake.broker.topics import Topic
 from kafkalake.errors import KafkaError, TopicAlreadyExistsError
 from kafkalake.internal_topics import GROUP_JOURNAL, INTERNAL
-from kafkalake.server.authorizer import CLUSTER_NAME, Operation, Resource
+from kafkalake.server.authorizer import CLUSTER_NAME, OPERATIONS, Operation, Resource
 from kafkalake.server.request import Request
 from kafkalake.server.topic_lookup import allows_topic, find_described_topic, find_topic_by_id
 
 _NOT_ASKED = -(2**31)
-CLUSTER_OPERATIONS = (Operation.CREATE, Operation.ALTER, Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS,
-                      Operation.ALTER_CONFIGS, Operation.IDEMPOTENT_WRITE)  # fmt: skip
-TOPIC_OPERATIONS = (Operation.READ, Operation.WRITE, Operation.CREATE, Operation.DELETE, Operation.ALTER,
-                    Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS)  # fmt: skip
 
 
 async def handle(request: Request) -> dict[str, Any]:
@@ -46,7 +42,7 @@ def _cluster(request: Request) -> dict[str, Any]:
     broker = request.context.broker
     operations = _NOT_ASKED
     if getattr(request.body, "include_cluster_authorized_operations", False):
-        operations = operation_bits(request, CLUSTER_OPERATIONS, Resource.CLUSTER, CLUSTER_NAME)
+        operations = operation_bits(request, Resource.CLUSTER, CLUSTER_NAME)
     return {
         "brokers": [
             {
@@ -62,11 +58,11 @@ def _cluster(request: Request) -> dict[str, Any]:
     }
 
 
-def operation_bits(request: Request, operations: tuple[Operation, ...], resource: Resource, name: str) -> int:
+def operation_bits(request: Request, resource: Resource, name: str) -> int:
     """The operations that are allowed, as Kafka's bit set: bit n stands for operation number n (KIP-430)."""
     allows = request.context.authorizer.allows
     principal = request.connection.principal
-    return sum(1 << each.value for each in operations if allows(principal, each, resource, name))
+    return sum(1 << each.value for each in OPERATIONS[resource] if allows(principal, each, resource, name))
 
 
 async def _find(request: Request, asked: Any, *, may_create: bool) -> dict[str, Any]:
@@ -100,7 +96,7 @@ def _topic(request: Request, topic: Topic) -> dict[str, Any]:
     broker_id = request.context.broker.identity.broker_id
     operations = _NOT_ASKED
     if getattr(request.body, "include_topic_authorized_operations", False):
-        operations = operation_bits(request, TOPIC_OPERATIONS, Resource.TOPIC, topic.name)
+        operations = operation_bits(request, Resource.TOPIC, topic.name)
     replicas = (broker_id,)
     return {
         "error_code": 0,
