@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 from kafka_reference import Kafkalake, create_topic
-from staged_jobs import append, consumed, describe, numbered, stage
+from staged_jobs import addresses, append, consumed, describe, numbered, stage
 
 from kafkalake.broker.staged.service import FaultPoint
 from kafkalake.broker.transactions.fault_points import KILL_AT
 from kafkalake.client.staged_append import OutcomeUnknownError, ask_until
 from kafkalake.dataset import topic_dataset
-from kafkalake.errors import BrokerUnavailableError
+from kafkalake.errors import BrokerUnavailableError, RequestTimedOutError
 from kafkalake.storage.staging import commits_path
 
 RECORDS = 40_000
@@ -100,3 +101,26 @@ def test_a_job_that_asks_on_finds_the_broker_that_came_back_elsewhere(
 def test_without_an_answer_in_time_the_outcome_is_unknown_and_said_so(tmp_path: Path) -> None:
     with pytest.raises(OutcomeUnknownError, match="no broker of this lake is running"):
         ask_until(list, {"ask": "append"}, 0.2)
+
+
+class BrokerWithSlowDisk(Kafkalake):
+    """A kafkalake broker whose fsync of the first decision takes four seconds."""
+
+    def _command(self) -> Sequence[str]:
+        pairs = [f"{name}={value}" for name, value in self._settings.items()]
+        script = Path(__file__).parents[1] / "broker_with_slow_disk.py"
+        return [sys.executable, str(script), str(self.lake), str(self.port), "4", *pairs]
+
+
+def test_a_decision_that_takes_longer_than_anybody_waits_is_not_made_twice(tmp_path: Path) -> None:
+    settings = {"log.flush.interval.messages": "1"}
+    broker = BrokerWithSlowDisk(tmp_path / "lake", directory=tmp_path / "broker", settings=settings)
+    with broker:
+        create_topic(broker, "clicks", partitions=2)
+        request = stage(broker.lake, describe(broker, "clicks"), "job", [[numbered(0, 100)]])
+        with pytest.raises(RequestTimedOutError):
+            append(broker, request)
+        answer = ask_until(lambda: addresses(broker), request, 60)
+        assert (answer["records"], answer["again"]) == (100, True)
+        assert topic_dataset(str(broker.lake), "clicks").count_rows() == 100
+        assert len(consumed(broker.bootstrap_servers, "clicks", "read_committed")) == 100

@@ -8,7 +8,8 @@
     its markers are written                                 every reader sees all of it
     "committed" is made durable, the job is answered
 
-Asked again, at whatever step the first time ended: what the coordinator says of the producer that is under way decides. One
+Asked again, at whatever step the first time ended: what the coordinator says of the producer that is under way decides, and while
+a decision is on its way to the journal (a disk may take minutes) the version stays under way and the job is told to ask again. One
 request at a time runs for an application; the same request again waits for the one that runs.
 """
 
@@ -195,7 +196,8 @@ class StagedAppends:
         if outcome is Outcome.COMMITTED:
             settled = Committed(committed.application, under_way.version, under_way.records)
         elif outcome is Outcome.OPEN:
-            await transaction.begin(self._broker.config.transaction_max_timeout_ms)  # aborts it
+            # Nothing is on its way and nothing ran since: this begins the abort, or somebody else did and it is one as well.
+            await transaction.begin(self._broker.config.transaction_max_timeout_ms)
         await self._save(settled)
         return settled
 

@@ -30,9 +30,13 @@ _AGAIN = (ConcurrentTransactionsError, CoordinatorLoadInProgressError)
 
 
 class Outcome(Enum):
-    """How a producer's transaction stands. `COMMITTING`: decided, markers are missing."""
+    """How a producer's transaction stands.
+
+    `UNDECIDED`: its next state is on its way to the journal, a decision perhaps. `COMMITTING`: decided, markers are missing.
+    """
 
     OPEN = "open"
+    UNDECIDED = "undecided"
     COMMITTING = "committing"
     COMMITTED = "committed"
     NOT_COMMITTED = "not committed"
@@ -76,6 +80,8 @@ class ApplicationTransaction:
     def outcome(self, producer: Producer) -> Outcome:
         """What became of the transaction of `producer`. Raises `KafkaError` while the coordinator does not know yet."""
         try:
+            if self._coordinator.is_deciding(self._id):
+                return Outcome.UNDECIDED
             found = self._coordinator.describe(self._id)
         except TransactionalIdNotFoundError:
             return Outcome.NOT_COMMITTED
@@ -84,18 +90,23 @@ class ApplicationTransaction:
         return _OUTCOMES.get(found.state, Outcome.NOT_COMMITTED)
 
     async def settled(self, producer: Producer) -> Outcome:
-        """As `outcome`, once the markers of a commit are written. Raises `KafkaError`, `RequestTimedOutError`."""
+        """As `outcome`, once nothing of it is under way: no decision, no marker of a commit.
+
+        Raises `KafkaError`, `RequestTimedOutError`: what became of it is still not known then.
+        """
         deadline = _now() + ANSWER_TIMEOUT_S
         pause = PAUSE_S
         while True:
             try:
                 outcome = self.outcome(producer)
             except CoordinatorLoadInProgressError:
-                outcome = Outcome.COMMITTING
-            if outcome is not Outcome.COMMITTING:
+                outcome = Outcome.UNDECIDED
+            if outcome not in (Outcome.COMMITTING, Outcome.UNDECIDED):
                 return outcome
             if _now() > deadline:
-                raise RequestTimedOutError("the markers of a committed transaction could not be written in time")
+                raise RequestTimedOutError(
+                    f"the end of a transaction could not be written in time: it is {outcome.value}"
+                )
             await asyncio.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE_S)
 

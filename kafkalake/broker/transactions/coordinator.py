@@ -230,6 +230,12 @@ class TransactionCoordinator:
             tuple(sorted(entry.transaction.unfinished_partitions if entry is not None else ())),
         )
 
+    def is_deciding(self, transactional_id: str) -> bool:
+        """Whether a step of the id is on its way to the journal: what `describe` says may be over. Raise as `describe` does."""
+        self.table.check(transactional_id)
+        entry = self.table.find(transactional_id)
+        return entry is not None and entry.transaction.has_step
+
     def list_transactions(self, wanted: TransactionFilter) -> TransactionList:
         """ListTransactions. Raises `CoordinatorLoadInProgressError`, `InvalidRegularExpressionError`."""
         if self.table.is_loading:

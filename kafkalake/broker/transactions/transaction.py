@@ -99,6 +99,11 @@ class Transaction:
         return frozenset(self._unmarked) if self.current.state.is_prepared else self.current.partitions
 
     @property
+    def has_step(self) -> bool:
+        """Whether a state is being written: whether the journal takes it is not known yet."""
+        return self._step is not None
+
+    @property
     def is_between_steps(self) -> bool:
         """Whether nothing is being written and no marker is missing: what was told ConcurrentTransactions may come again."""
         return self._step is None and (self.current is None or not self.current.state.is_prepared)
