@@ -100,7 +100,6 @@ class Broker:
         self.transactions = TransactionService(self)
         self.staged: StagedAppends | None = None
         """The door for what jobs have staged; there once the node knows the lake."""
-        self.topic_admin.on_deleted = self.groups.topic_deleted
         self.topic_admin.on_changed = self.groups.topic_changed
         settings.on_change(self._settings_changed)
 

@@ -100,8 +100,6 @@ class TopicAdmin:
         self._later = later
         self._lock = asyncio.Lock()
         self._under_way: set[asyncio.Task[Any]] = set()
-        self.on_deleted: Callable[[str], None] = lambda name: None
-        """Told of each topic that was deleted."""
         self.on_changed: Callable[[str], None] = lambda name: None
         """Told of each topic that came, went or has more partitions."""
 
@@ -336,7 +334,6 @@ class TopicAdmin:
         for partition in topic.partitions:
             partition.remove()
             call_isolated(Place.TOPIC_CHANGE, self._observer.partition_removed, partition)
-        call_isolated(Place.TOPIC_CHANGE, self.on_deleted, topic.name)
         call_isolated(Place.TOPIC_CHANGE, self.on_changed, topic.name)
         retired = await self._run_blocking(lambda: self._discard_and_retire(topic))
         self._later(topic.config.file_delete_delay_ms, lambda: self._remove_later(retired))

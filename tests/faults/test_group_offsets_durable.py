@@ -15,6 +15,7 @@ from contract.wire_client import WireClient, code, create_topic
 from deltalake import DeltaTable
 from kafka_reference import Kafkalake
 
+from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.storage.state import read_state
 
 PARTITIONS = 100
@@ -232,3 +233,29 @@ def test_a_damaged_journal_does_not_keep_the_broker_from_starting(kafkalake_brok
     broker.start()
     with coordinator(broker, "etl") as client:
         assert committed(client, "etl") == {0: 25}
+
+
+@pytest.mark.parametrize("published", [True, False])
+def test_a_kill_between_a_topics_deletion_and_its_tombstones_leaves_no_offset_to_the_next_topic_of_that_name(
+    kafkalake_broker: Any, published: bool
+) -> None:
+    """The deletion is in Delta, and nothing else of it is anywhere."""
+    interval_ms = "20" if published else "1000000"
+    broker = kafkalake_broker(settings={"metadata.publish.interval.ms": interval_ms, **ONE_JOURNAL})
+    with coordinator(broker, "etl") as client:
+        create_topic(client, "clicks", 1)
+        commit(client, "etl", {0: 100})
+        if published:
+            wait_for(lambda: rows(broker.lake))
+            assert rows(broker.lake)[0]["topic_id"] is not None
+    broker.kill()
+    DeltaMetadataStore(broker.lake, create=False).delete_topic("clicks")
+    broker.start()
+    with coordinator(broker, "etl") as client:
+        create_topic(client, "clicks", 1)
+        assert committed(client, "etl") == {}
+        commit(client, "etl", {0: 7})
+    broker.kill()
+    broker.start()
+    with coordinator(broker, "etl") as client:
+        assert committed(client, "etl") == {0: 7}

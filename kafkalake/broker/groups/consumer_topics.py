@@ -20,6 +20,7 @@ class TopicOfGroup(NamedTuple):
 
     topic_id: uuid.UUID
     partitions: int
+    created_at_ms: int = 0
 
 
 Topics: TypeAlias = Mapping[str, TopicOfGroup]

@@ -8,15 +8,16 @@ shape its version has. Source: Kafka protocol guide; KIP-211 (expiry), KIP-447 (
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from kafkalake.broker.callbacks import Place, call_isolated
 from kafkalake.broker.coordination.decisions import ErrorClass
 from kafkalake.broker.coordination.journal import Producer
 from kafkalake.broker.groups.consumer import ConsumerGroup
+from kafkalake.broker.groups.consumer_topics import TopicOfGroup
 from kafkalake.broker.groups.coordinator import GroupCoordinator
 from kafkalake.broker.groups.journal_format import Record
 from kafkalake.broker.groups.offsets import PartitionKey
@@ -42,6 +43,9 @@ from kafkalake.errors import (
 
 PartitionErrors: TypeAlias = dict[PartitionKey, ErrorClass | None]
 GroupErrors: TypeAlias = dict[str, ErrorClass | None]
+
+STALE_RETRY_MS = 1_000
+"""How long after a failure the offsets of topics that are gone are taken out again."""
 
 RECORDS_PER_BATCH = 500
 """Tombstones go to the journal in batches of at most this many records, far below any message size limit."""
@@ -75,22 +79,19 @@ class CommitRequest:
     knows_member_epochs: bool = True
 
 
-class PartitionsOfTopics(Protocol):
-    """The topics, seen as far as a commit needs it."""
-
-    def __call__(self, topic: str) -> int:
-        """How many partitions the topic has; 0 where there is no such topic."""
-        ...
+TopicOf: TypeAlias = Callable[[str], TopicOfGroup | None]
+"""The topic that has a name now, None where there is none."""
 
 
 class OffsetRequests:
     """Committed offsets of the coordinator's groups."""
 
-    def __init__(self, coordinator: GroupCoordinator, partitions_of: PartitionsOfTopics) -> None:
+    def __init__(self, coordinator: GroupCoordinator, topic_of: TopicOf) -> None:
         self._coordinator = coordinator
         self._table = coordinator.table
         self._config = coordinator.config
-        self._partitions_of = partitions_of
+        self._topic_of = topic_of
+        self._retrying = False
 
     # Committing
 
@@ -120,11 +121,15 @@ class OffsetRequests:
         self._coordinator.write(partition, self._records(request, accepted), written, request.producer)
 
     def _refusal(self, one: OffsetToCommit) -> ErrorClass | None:
-        if not 0 <= one.partition < self._partitions_of(one.topic):
+        if not self._exists(one.topic, one.partition):
             return UnknownTopicOrPartitionError
         if len(one.metadata) > self._config.offset_metadata_max_bytes:
             return OffsetMetadataTooLargeError
         return None
+
+    def _exists(self, name: str, partition: int) -> bool:
+        topic = self._topic_of(name)
+        return topic is not None and 0 <= partition < topic.partitions
 
     def _check_group(self, request: CommitRequest) -> None:
         entry = self._table.find(request.group_id)
@@ -147,10 +152,21 @@ class OffsetRequests:
                 request.group_id,
                 one.topic,
                 one.partition,
-                CommittedOffset(one.offset, one.leader_epoch, one.metadata, now_ms, expires_at_ms, one.topic_id),
+                CommittedOffset(
+                    one.offset,
+                    one.leader_epoch,
+                    one.metadata,
+                    now_ms,
+                    expires_at_ms,
+                    one.topic_id or self._id_of(one.topic),
+                ),
             )
             for one in offsets
         ]
+
+    def _id_of(self, name: str) -> uuid.UUID | None:
+        topic = self._topic_of(name)
+        return None if topic is None else topic.topic_id
 
     # Reading
 
@@ -177,7 +193,8 @@ class OffsetRequests:
         found: dict[PartitionKey, CommittedOffset | ErrorClass | None] = {}
         for key in entry.offsets.committed_keys() if partitions is None else partitions:
             try:
-                found[key] = entry.offsets.fetch(key, require_stable=require_stable)
+                committed = entry.offsets.fetch(key, require_stable=require_stable)
+                found[key] = None if committed is None or self._is_stale(key[0], committed) else committed
             except KafkaError as error:
                 found[key] = type(error)
         return found
@@ -200,7 +217,7 @@ class OffsetRequests:
         results: PartitionErrors = {
             key: GroupSubscribedToTopicError
             if group.reads(key[0])
-            else (None if 0 <= key[1] < self._partitions_of(key[0]) else UnknownTopicOrPartitionError)
+            else (None if self._exists(*key) else UnknownTopicOrPartitionError)
             for key in partitions
         }
         gone = [key for key, error in results.items() if error is None and entry.offsets.get(key) is not None]
@@ -234,15 +251,44 @@ class OffsetRequests:
                 continue
             self._delete_group(entry, partial(done, group_id))
 
-    def delete_of_topics(self, topics: Iterable[str]) -> None:
-        """Topics were deleted: no group has an offset of them any more."""
-        names = frozenset(topics)
-        for entry in self._table:
-            call_isolated(Place.COORDINATED, self._delete_of_topics, entry, names)
+    # Offsets of topics that are gone
 
-    def _delete_of_topics(self, entry: GroupEntry, names: frozenset[str]) -> None:
-        gone = [key for key in entry.offsets if key[0] in names]
-        self._write_all(entry.partition, _tombstones(entry, gone), _nobody_waits)
+    def delete_stale(self, names: Collection[str] | None = None) -> None:
+        """Take out the offsets of topics that are not there any more, also where another one has the name now.
+
+        names: topics that came or went (None: look at all). Those in open transactions go too. What the journal does not take is
+        tried again.
+        """
+        for entry in self._table:
+            call_isolated(Place.COORDINATED, self._delete_stale_of, entry, names)
+
+    def _delete_stale_of(self, entry: GroupEntry, names: Collection[str] | None) -> None:
+        keys = [key for key in entry.offsets.known_keys() if names is None or key[0] in names]
+        gone = [key for key in keys if self._has_stale(entry, key)]
+        if gone:
+            self._write_all(entry.partition, _tombstones(entry, gone), self._tried)
+
+    def _has_stale(self, entry: GroupEntry, key: PartitionKey) -> bool:
+        """Whether all that the group has of a partition is of another topic than the one that has the name now."""
+        return all(self._is_stale(key[0], committed) for committed in entry.offsets.all_of(key))
+
+    def _is_stale(self, name: str, committed: CommittedOffset) -> bool:
+        """Whether an offset is of an earlier topic of that name. Offsets that older brokers wrote have no topic id but a time."""
+        topic = self._topic_of(name)
+        if topic is None:
+            return True
+        if committed.topic_id is None:
+            return committed.committed_at_ms < topic.created_at_ms
+        return committed.topic_id != topic.topic_id
+
+    def _tried(self, error: ErrorClass | None) -> None:
+        if error is not None and not self._retrying:
+            self._retrying = True
+            self._coordinator.timers.schedule(STALE_RETRY_MS, self._try_again)
+
+    def _try_again(self) -> None:
+        self._retrying = False
+        self.delete_stale()
 
     def _delete_group(self, entry: GroupEntry, written: Callable[[ErrorClass | None], None]) -> None:
         """Nothing is accepted for the group from now on; where the journal does not take it, it is as before."""
@@ -254,7 +300,7 @@ class OffsetRequests:
 
         entry.group.die(CoordinatorNotAvailableError)
         self._coordinator.carry_out(entry)
-        offsets = _tombstones(entry, entry.offsets.keys())
+        offsets = _tombstones(entry, entry.offsets.known_keys())
         records: list[Record] = [*offsets, *entry.group.tombstones()]
         self._write_all(entry.partition, records, deleted)
 

@@ -69,9 +69,16 @@ class GroupOffsets:
         """Partitions with a committed offset."""
         return sorted(self._committed)
 
-    def keys(self) -> list[PartitionKey]:
+    def known_keys(self) -> list[PartitionKey]:
         """Partitions with a committed offset, or with one that a transaction may commit."""
         return sorted({*self._committed, *+self._pending_of})
+
+    def all_of(self, key: PartitionKey) -> list[CommittedOffset]:
+        """What is committed of a partition, and what open transactions may commit."""
+        found = [of_producer[key] for of_producer in self._pending.values() if key in of_producer]
+        if key in self._committed:
+            found.append(self._committed[key])
+        return [positioned.committed for positioned in found]
 
     # Following the journal
 

@@ -63,7 +63,7 @@ class GroupService:
             self._topics_now,
         )
         self.consumers = ConsumerGroups(self.coordinator)
-        self.offsets = OffsetRequests(self.coordinator, self._partitions_of)
+        self.offsets = OffsetRequests(self.coordinator, lambda name: self._topics_now().get(name))
         self._topics: Topics | None = None
         self._unpublished = Unpublished(self.coordinator.table, Changes([], {}))
 
@@ -87,6 +87,7 @@ class GroupService:
         """
         if self.topic.attach():
             self._serve(published, positions)
+            self.offsets.delete_stale()
         self.offsets.start_expiry()
 
     def stop(self) -> None:
@@ -99,20 +100,18 @@ class GroupService:
         for partition in self.coordinator.table.partitions:
             self.coordinator.unload(partition)
 
-    def topic_deleted(self, name: str) -> None:
-        """No group has an offset of the topic any more."""
-        self.offsets.delete_of_topics([name])
-
     def topic_changed(self, name: str) -> None:
         """A topic came, went or has more partitions."""
         self._topics = None
+        self.offsets.delete_stale([name])
         self.consumers.topics_changed([name])
 
     def _topics_now(self) -> Topics:
         """The topics as groups of the consumer protocol see them, kept until they change."""
         if self._topics is None:
             self._topics = {
-                topic.name: TopicOfGroup(topic.topic_id, len(topic.partitions)) for topic in self._broker.topics
+                topic.name: TopicOfGroup(topic.topic_id, len(topic.partitions), topic.created_at_ms)
+                for topic in self._broker.topics
             }
         return self._topics
 
@@ -197,10 +196,6 @@ class GroupService:
             position = batch.base_offset + number
             if position >= begin or not is_offset(record.key):
                 self.coordinator.load(index, position, [record], producer)
-
-    def _partitions_of(self, topic: str) -> int:
-        found = self._broker.topics.find(topic)
-        return 0 if found is None else len(found.partitions)
 
 
 def group_config(config: BrokerConfig) -> GroupConfig:

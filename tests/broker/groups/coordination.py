@@ -116,7 +116,7 @@ class Cluster:
             self.config, self.clock, self.timers, self.journal, lambda: str(next(self._numbers)), lambda: self.topics
         )
         self.consumers = ConsumerGroups(self.coordinator)
-        self.offsets = OffsetRequests(self.coordinator, lambda topic: TOPICS.get(topic, 0))
+        self.offsets = OffsetRequests(self.coordinator, lambda topic: self.topics.get(topic))
         for partition, batches in self.journal.batches.items():
             begin = 0 if published is None else published.resume_at[partition]
             rows = () if published is None else published.rows

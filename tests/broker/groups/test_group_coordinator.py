@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import uuid
+
 import pytest
 from broker.groups.coordination import Cluster
 from broker.groups.scenario import DELAY_MS, SESSION_MS
 
 from kafkalake.broker.coordination.journal import Producer, journal_partition
+from kafkalake.broker.groups.consumer_topics import TopicOfGroup
 from kafkalake.broker.groups.offset_requests import OffsetToCommit
 from kafkalake.broker.groups.records import CommittedOffset, GroupTombstone, OffsetRecord, decode
 from kafkalake.broker.groups.requests import LeavingMember, SyncRequest
@@ -422,8 +425,39 @@ def test_offsets_are_deleted_unless_they_are_being_read() -> None:
 def test_offsets_of_a_deleted_topic_are_gone() -> None:
     c = Cluster()
     c.commit("g", one(1), one(1, 0, "views"))
-    c.offsets.delete_of_topics(["views"])
+    del c.topics["views"]
+    c.offsets.delete_stale(["views"])
+    c.start()
     assert c.fetched("g") == {KEY: 1}
+
+
+def test_a_topic_created_again_inherits_no_offset_of_the_one_before() -> None:
+    c = Cluster()
+    c.commit("g", one(7), one(7, 0, "views"))
+    producer = Producer(7, 0)
+    c.commit("g", one(8, 1), producer=producer)
+    for name in ("clicks", "views"):
+        c.topics[name] = TopicOfGroup(uuid.uuid4(), c.topics[name].partitions)
+    assert set(c.fetched("g").values()) == {None}  # at once, before the journal has it
+    c.commit("g", one(9))
+    c.journal.fail_next = KafkaStorageError()
+    c.offsets.delete_stale()
+    assert c.fetched("g") == {KEY: 9, ("views", 0): None}
+    c.advance(1_000)
+    assert c.fetched("g") == {KEY: 9}
+    c.end_transaction("g", producer, committed=True)
+    c.start()
+    assert c.fetched("g") == {KEY: 9}
+
+
+def test_offsets_without_a_topic_id_count_unless_they_are_older_than_the_topic() -> None:
+    c = Cluster()
+    c.topics["views"] = c.topics["views"]._replace(created_at_ms=1_000)
+    records = [OffsetRecord("g", topic, 0, CommittedOffset(5, committed_at_ms=999)) for topic in ("clicks", "views")]
+    c.coordinator.write(c.coordinator.table.check("g"), records, lambda error: None)
+    c.start()
+    c.offsets.delete_stale()
+    assert c.fetched("g") == {KEY: 5}
 
 
 def test_an_empty_groups_offsets_expire_with_the_group() -> None:
