@@ -81,7 +81,7 @@ API_VERSIONS_KEY = 18
 _ALL = (
     # Apache Kafka 4 advertises Produce from 0 on too: librdkafka compresses only where it sees that version.
     _api(PRODUCE_KEY, "Produce", 3, 13, produce.handle, advertised_lowest=0),
-    _api(1, "Fetch", 4, 17, fetch.handle),
+    _api(1, "Fetch", 4, 18, fetch.handle),
     _api(2, "ListOffsets", 1, 10, list_offsets.handle),
     _api(3, "Metadata", 0, 13, metadata.handle),
     _api(8, "OffsetCommit", 2, 9, offset_commit.handle),

@@ -51,7 +51,7 @@ def told(answer: Any) -> dict[tuple[str, int], list[bytes | None]]:
     }
 
 
-@pytest.mark.parametrize("version", range(4, 18))
+@pytest.mark.parametrize("version", range(4, 19))
 def test_every_version_reads_from_an_offset_on(client: WireClient, topic: str, version: int) -> None:
     topic_id = create_topic(client, topic)
     for number in range(3):
@@ -61,6 +61,8 @@ def test_every_version_reads_from_an_offset_on(client: WireClient, topic: str, v
     for name, since in (("current_leader_epoch", 9), ("last_fetched_epoch", 12), ("log_start_offset", 5)):
         if version < since:
             del asked[name]
+    if version >= 18:
+        asked["high_watermark"] = 1
     answer = ask(client, [{**named, "partitions": [asked]}], version=version)
     got = answer.responses[0].partitions[0]
     assert code(got.error_code) == 0

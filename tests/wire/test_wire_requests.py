@@ -28,7 +28,7 @@ from kafkalake.wire.shape import checked_message
 
 VERSIONS = {
     "Produce": (0, 3, 13),
-    "Fetch": (1, 4, 17),
+    "Fetch": (1, 4, 18),
     "ListOffsets": (2, 1, 10),
     "Metadata": (3, 0, 13),
     "FindCoordinator": (10, 0, 6),

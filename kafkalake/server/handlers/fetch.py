@@ -1,7 +1,8 @@
-"""Fetch (1), versions 4-17: records from an offset on, with long poll and incremental sessions.
+"""Fetch (1), versions 4-18: records from an offset on, with long poll and incremental sessions.
 
 - 5: log start offset. 7: sessions (KIP-227). 9: current leader epoch (KIP-320). 10: zstd. 11: rack. 12: flexible, last
-  fetched epoch and diverging epoch (KIP-595). 13: topics by id (KIP-516). 15-17: only replicas see a difference.
+  fetched epoch and diverging epoch (KIP-595). 13: topics by id (KIP-516). 15-18: only replicas see a difference;
+  18 tells the leader a follower's high watermark (KIP-1166).
 - Records come from the cache of producers' bytes, or are encoded here from the stored Arrow messages.
 - A consumer that cannot read zstd (below version 10) gets UNSUPPORTED_COMPRESSION_TYPE for a topic whose
   `compression.type` it is.
