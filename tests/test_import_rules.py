@@ -23,7 +23,18 @@ LEAVES = {
     "__init__",
     "__version__",
 }
-ROOT = {"node", "publishing", "journal_publishing", "logs", "memory", "warm", "dataset", "topic_scanner", "__main__"}
+ROOT = {
+    "node",
+    "publishing",
+    "journal_publishing",
+    "logs",
+    "log_limits",
+    "memory",
+    "warm",
+    "dataset",
+    "topic_scanner",
+    "__main__",
+}
 MAY_IMPORT = {
     "record": {"errors"},
     "storage": {"record", "errors", "clock"},
