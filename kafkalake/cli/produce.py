@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import sys
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,6 +21,7 @@ from kafkalake.cli.output import Failure, UsageProblem, note, size, write_json
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from kafkalake.cli.bad_lines import BadLines
     from kafkalake.client.producer import Producer, Sent
 
 EXAMPLES = """Examples
@@ -68,7 +71,7 @@ class Acks(StrEnum):
     NONE = "0"
 
 
-INPUT, SENDING = "Input", "Sending"
+INPUT, SENDING, PROBLEMS = "Input", "Sending", "When something is wrong"
 
 
 def produce(
@@ -133,7 +136,7 @@ def produce(
         str | None,
         typer.Option(
             metavar="TEXT",
-            help="Delimiter of a CSV file (default: found out).",
+            help="Delimiter of a CSV file, one character (default: what its head is cut at).",
             show_default=False,
             rich_help_panel=INPUT,
         ),
@@ -175,6 +178,41 @@ def produce(
         float,
         typer.Option(min=0.1, metavar="SECONDS", help="Give up on a batch after this time.", rich_help_panel=SENDING),
     ] = 120.0,
+    on_error: Annotated[
+        str,
+        typer.Option(
+            "--on-error",
+            metavar="stop|skip|FILE",
+            help="At a line that cannot be read: stop there, leave it out, or leave it out and write it to a file.",
+            rich_help_panel=PROBLEMS,
+        ),
+    ] = "stop",
+    from_line: Annotated[
+        int,
+        typer.Option(
+            "--from-line",
+            min=1,
+            metavar="N",
+            help="Begin with this line of the input, to go on where an earlier run stopped.",
+            rich_help_panel=PROBLEMS,
+        ),
+    ] = 1,
+    transactional: Annotated[
+        bool,
+        typer.Option(
+            "--transactional",
+            help="All records or none: one transaction, aborted when the command fails.",
+            rich_help_panel=PROBLEMS,
+        ),
+    ] = False,
+    create_topic: Annotated[
+        bool,
+        typer.Option(
+            "--create-topic",
+            help="Create the topic if it does not exist, with the broker's defaults.",
+            rich_help_panel=SENDING,
+        ),
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no summary.")] = False,
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
     json: Json = False,
@@ -183,30 +221,95 @@ def produce(
     path = None if file is None or str(file) == "-" else file
     kind = format or Format(_import_input().format_of(path))
     _check(kind, path, key_field or value_field or timestamp_field, key_separator or null_marker, delimiter)
+    if from_line > 1 and kind is Format.PARQUET:
+        raise UsageProblem("--from-line counts lines, which parquet has not")
+    if transactional and acks is not Acks.ALL:
+        raise UsageProblem("--transactional needs --acks all")
     headers = [(key, value.encode()) for key, value in parse_pairs(header or (), "--header").items()]
     descriptor = 0 if path is None else _open(path)
 
+    from kafkalake.cli.bad_lines import BadLines
     from kafkalake.client.producer import ALL, LEADER, NONE, Producer
+    from kafkalake.errors import UnknownTopicOrPartitionError
 
     started = time.monotonic()
-    with connect(bootstrap_server) as cluster:
-        with Producer(
-            cluster,
-            topic,
-            acks={Acks.ALL: ALL, Acks.LEADER: LEADER, Acks.NONE: NONE}[acks],
-            compression=compression.value,
-            partition=partition,
-            batch_bytes=batch_bytes,
-            delivery_timeout_ms=int(timeout * 1000),
-        ) as producer:
-            if path is None and sys.stdin.isatty() and not quiet:
-                note("A record a line; Ctrl-D ends.")
-            show = not quiet and sys.stderr.isatty() and not (path is None and sys.stdin.isatty())
-            with _progress(show, path, kind, producer) as progress:
-                fields = (key_field, value_field, timestamp_field)
-                batches = _batches(kind, path, descriptor, fields, key_separator, null_marker, delimiter, progress)
-                _send_all(producer, batches, headers, descriptor if path is None else None)
-        _summarise(topic, producer.sent, time.monotonic() - started, quiet, json)
+    producer: Producer | None = None
+    with connect(bootstrap_server) as cluster, BadLines(on_error) as bad:
+        try:
+            with Producer(
+                cluster,
+                topic,
+                acks={Acks.ALL: ALL, Acks.LEADER: LEADER, Acks.NONE: NONE}[acks],
+                compression=compression.value,
+                partition=partition,
+                batch_bytes=batch_bytes,
+                delivery_timeout_ms=int(timeout * 1000),
+                create_topic=create_topic,
+                transactional_id=f"kafkalake-produce-{uuid.uuid4()}" if transactional else None,
+            ) as producer:
+                if path is None and sys.stdin.isatty() and not quiet:
+                    note("A record a line; Ctrl-D ends.")
+                show = not quiet and sys.stderr.isatty() and not (path is None and sys.stdin.isatty())
+                with _progress(show, path, kind, producer) as progress:
+                    fields = (key_field, value_field, timestamp_field)
+                    reading = _Reading(kind, path, descriptor, fields, key_separator, null_marker, delimiter, from_line)
+                    _send_all(producer, reading.batches(bad, progress), headers, descriptor if path is None else None)
+        except BaseException as error:
+            if producer is not None:
+                note(_what_was_written(producer, bad, acks))
+            elif isinstance(error, UnknownTopicOrPartitionError) and not create_topic and partition is None:
+                raise Failure(str(error), "--create-topic creates it.") from None
+            raise
+        if bad.count:
+            note(f"{_counted(bad.count, 'line')} left out; the first: {bad.first}")
+        _summarise(topic, producer.sent, bad.count, time.monotonic() - started, quiet, json)
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """What is read, and how."""
+
+    kind: Format
+    path: Path | None
+    descriptor: int
+    fields: tuple[str | None, str | None, str | None]
+    key_separator: str | None
+    null_marker: str | None
+    delimiter: str | None
+    from_line: int
+
+    def batches(self, bad: BadLines, progress: Callable[[int], None]) -> Iterator[pa.RecordBatch]:
+        source = _import_input()
+        fields = source.Fields(*self.fields)
+        rest = (bad, self.from_line, progress)
+        if self.kind is Format.LINES:
+            return source.from_lines(self.descriptor, self.key_separator, self.null_marker, *rest)  # type: ignore[no-any-return]
+        if self.kind is Format.JSON:
+            return source.from_json_lines(self.descriptor, fields, *rest)  # type: ignore[no-any-return]
+        if self.kind is Format.RECORDS:
+            return source.from_record_lines(self.descriptor, *rest)  # type: ignore[no-any-return]
+        if self.kind is Format.CSV:
+            return source.from_csv(self.path, fields, self.delimiter, *rest)  # type: ignore[no-any-return]
+        return source.from_parquet(self.path, fields, progress)  # type: ignore[no-any-return]
+
+
+def _what_was_written(producer: Producer, bad: BadLines, acks: Acks) -> str:
+    """What of the input is in the topic when the command fails, and how to go on."""
+    topic, sent, pending = producer.topic, producer.sent, producer.pending_records
+    if producer.is_committing:
+        return f"Whether the transaction was committed to {topic} is not known."
+    if producer.is_transactional:
+        return f"The transaction was aborted: none of its records is in {topic}."
+    said = f"{_counted(sent.records, 'record')} {'sent' if acks is Acks.NONE else 'written'} to {topic}"
+    if pending:
+        return f"{said}, and up to {pending:,} more that were not acknowledged."
+    if bad.stopped_at is not None:
+        return f"{said}. Once line {bad.stopped_at} is mended, --from-line {bad.stopped_at} goes on there."
+    return said + "."
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun} was" if count == 1 else f"{count:,} {noun}s were"
 
 
 def _import_input() -> Any:
@@ -233,26 +336,6 @@ def _open(path: Path) -> int:
         return os.open(path, os.O_RDONLY)
     except OSError as error:
         raise Failure(f"{path}: {error.strerror}") from None
-
-
-def _batches(
-    kind: Format,
-    path: Path | None,
-    descriptor: int,
-    fields: tuple[str | None, str | None, str | None],
-    key_separator: str | None,
-    null_marker: str | None,
-    delimiter: str | None,
-    progress: Callable[[int], None],
-) -> Iterator[pa.RecordBatch]:
-    source = _import_input()
-    if kind is Format.LINES:
-        return source.from_lines(descriptor, key_separator, null_marker, progress)  # type: ignore[no-any-return]
-    if kind is Format.JSON:
-        return source.from_json_lines(descriptor, source.Fields(*fields), progress)  # type: ignore[no-any-return]
-    if kind is Format.RECORDS:
-        return source.from_record_lines(descriptor, progress)  # type: ignore[no-any-return]
-    return source.from_table(path, kind.value, source.Fields(*fields), delimiter, progress)  # type: ignore[no-any-return]
 
 
 def _send_all(
@@ -309,12 +392,13 @@ def _progress(show: bool, path: Path | None, kind: Format, producer: Producer) -
         yield advance
 
 
-def _summarise(topic: str, sent: Sent, seconds: float, quiet: bool, json: bool) -> None:
+def _summarise(topic: str, sent: Sent, left_out: int, seconds: float, quiet: bool, json: bool) -> None:
     if json:
         write_json(
             {
                 "topic": topic,
                 "records": sent.records,
+                "leftOut": left_out,
                 "batches": sent.batches,
                 "bytes": sent.bytes,
                 "seconds": round(seconds, 3),

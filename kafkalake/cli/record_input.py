@@ -16,13 +16,18 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from kafkalake.cli.bad_lines import BadLines
+from kafkalake.cli.csv_input import CsvFile
 from kafkalake.cli.lines import read_lines
 from kafkalake.cli.output import Failure, UsageProblem, close_names
 from kafkalake.record.schema import SCHEMA
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
 
 ROWS_PER_BATCH = 32_768
 _TIMESTAMP = SCHEMA.field("timestamp").type
@@ -61,34 +66,52 @@ def format_of(path: Path | None) -> str:
 
 
 def from_lines(
-    descriptor: int, key_separator: str | None, null_marker: str | None, progress: Callable[[int], None]
+    descriptor: int,
+    key_separator: str | None,
+    null_marker: str | None,
+    bad: BadLines,
+    from_line: int,
+    progress: Callable[[int], None],
 ) -> Iterator[pa.RecordBatch]:
-    """A record a line. Raises `Failure` for a line without the separator, after the lines before it."""
+    """A record a line, from line `from_line` on; a line without the separator goes to `bad`. Raises `Failure`."""
     separator = key_separator.encode() if key_separator else None
     null = null_marker.encode() if null_marker is not None else None
     number = 0
     for lines in read_lines(descriptor, progress):
+        first = number + 1
+        number += len(lines)
+        if number < from_line:
+            continue
+        passed_over = max(from_line - first, 0)
+        lines = lines[passed_over:]
+        first += passed_over
         problem = None
         keys: Sequence[bytes | None] = [None] * len(lines)
         values: Sequence[bytes | None] = lines
         if separator is not None:
-            parts = [line.partition(separator) for line in lines]
-            bad = next((index for index, (_, found, _) in enumerate(parts) if not found), None)
-            if bad is not None:
-                problem = Failure(f"line {number + bad + 1} has no key separator '{key_separator}'")
-                parts = parts[:bad]
+            parts = []
+            for index, line in enumerate(lines):
+                part = line.partition(separator)
+                if part[1]:
+                    parts.append(part)
+                    continue
+                failure = Failure(f"line {first + index} has no key separator '{key_separator}'")
+                problem = bad.take(failure, line, first + index)
+                if problem is not None:
+                    break
             keys = [None if key == null else key for key, _, _ in parts]
             values = [value for _, _, value in parts]
         if null is not None:
             values = [None if value == null else value for value in values]
-        number += len(lines)
         yield _batch(keys, values)
         if problem is not None:
             raise problem
 
 
-def from_json_lines(descriptor: int, fields: Fields, progress: Callable[[int], None]) -> Iterator[pa.RecordBatch]:
-    """A JSON value a line; blank lines are left out. Raises `Failure` for what is no JSON, after the lines before it."""
+def from_json_lines(
+    descriptor: int, fields: Fields, bad: BadLines, from_line: int, progress: Callable[[int], None]
+) -> Iterator[pa.RecordBatch]:
+    """A JSON value a line, from line `from_line` on; blank lines are left out, what is no JSON goes to `bad`. Raises `Failure`."""
 
     def record(line: bytes, number: int) -> _Record:
         parsed = _parse(line, number)
@@ -98,11 +121,13 @@ def from_json_lines(descriptor: int, fields: Fields, progress: Callable[[int], N
             timestamp=_milliseconds(_field(parsed, fields.timestamp, number), number) if fields.timestamp else None,
         )
 
-    return _records(read_lines(descriptor, progress), record)
+    return _records(read_lines(descriptor, progress), record, bad, from_line)
 
 
-def from_record_lines(descriptor: int, progress: Callable[[int], None]) -> Iterator[pa.RecordBatch]:
-    """Whole records, as `consume --format json` prints them. Raises `Failure`, after the lines before it."""
+def from_record_lines(
+    descriptor: int, bad: BadLines, from_line: int, progress: Callable[[int], None]
+) -> Iterator[pa.RecordBatch]:
+    """Whole records, as `consume --format json` prints them; what is none goes to `bad`. Raises `Failure`."""
 
     def record(line: bytes, number: int) -> _Record:
         parsed = _parse(line, number)
@@ -115,34 +140,69 @@ def from_record_lines(descriptor: int, progress: Callable[[int], None]) -> Itera
             headers=_headers(parsed.get("headers"), number),
         )
 
-    return _records(read_lines(descriptor, progress), record)
+    return _records(read_lines(descriptor, progress), record, bad, from_line)
 
 
-def from_table(
-    path: Path | None, kind: str, fields: Fields, delimiter: str | None, progress: Callable[[int], None]
+def from_csv(
+    path: Path,
+    fields: Fields,
+    delimiter: str | None,
+    bad: BadLines,
+    from_line: int,
+    progress: Callable[[int], None],
 ) -> Iterator[pa.RecordBatch]:
-    """A record a row of a CSV or Parquet file; `progress` is told the rows so far. Raises `Failure`, `UsageProblem`."""
+    """A record a row of a CSV file, from line `from_line` on; a row that cannot be read goes to `bad`.
+
+    `progress` is called with the rows so far. Raises `Failure`, `UsageProblem`.
+    """
+    with CsvFile(path, delimiter) as file:
+        selection = _selection(dict.fromkeys(file.columns, "VARCHAR"), "csv", fields)
+        for rows in file.batches(ROWS_PER_BATCH, bad, from_line, progress):
+            yield from _select(path, selection, "rows", {"rows": rows})
+
+
+def from_parquet(path: Path, fields: Fields, progress: Callable[[int], None]) -> Iterator[pa.RecordBatch]:
+    """A record a row of a Parquet file; `progress` is called with the rows so far. Raises `Failure`."""
+    import duckdb
+
+    if not os.access(path, os.R_OK):
+        raise Failure(f"{path}: no such file, or it cannot be read")
+    source = f"read_parquet({_quoted(str(path), chr(39))})"
+    try:
+        with _duckdb() as connection:
+            described = connection.execute(f"DESCRIBE SELECT * FROM {source}").fetchall()
+    except duckdb.Error as error:
+        raise Failure(f"{path}: {str(error).splitlines()[0]}") from None
+    selection = _selection({name: str(type_) for name, type_, *_ in described}, "parquet", fields)
+    rows = 0
+    for batch in _select(path, selection, source, {}):
+        rows += batch.num_rows
+        progress(rows)
+        yield batch
+
+
+def _duckdb() -> DuckDBPyConnection:
+    import duckdb
+
+    return duckdb.connect(config={"autoinstall_known_extensions": False, "autoload_known_extensions": False})
+
+
+def _select(path: Path, selection: str, source: str, tables: dict[str, pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Records made by `selection` from `source`, one of `tables` or what DuckDB reads itself. Raises `Failure`."""
     import duckdb
 
     from kafkalake.cli.duckdb_rows import arrow_batches
 
-    connection = duckdb.connect(config={"autoinstall_known_extensions": False, "autoload_known_extensions": False})
     try:
-        source = _source(path, kind, delimiter)
-        columns = {
-            name: str(type_) for name, type_, *_ in connection.execute(f"DESCRIBE SELECT * FROM {source}").fetchall()
-        }
-        rows = 0
-        for batch in arrow_batches(
-            connection, f"SELECT {_selection(columns, kind, fields)} FROM {source}", ROWS_PER_BATCH
-        ):
-            rows += batch.num_rows
-            progress(rows)
-            arrays = {name: batch.column(name) for name in batch.schema.names}
-            yield pa.RecordBatch.from_arrays(
-                [array.cast(_TIMESTAMP if name == "timestamp" else pa.binary()) for name, array in arrays.items()],
-                names=list(arrays),
-            )
+        with _duckdb() as connection:
+            for name, table in tables.items():
+                connection.register(name, pa.Table.from_batches([table]))
+            for batch in arrow_batches(connection, f"SELECT {selection} FROM {source}", ROWS_PER_BATCH):
+                arrays = {name: batch.column(name) for name in batch.schema.names}
+                yield pa.RecordBatch.from_arrays(
+                    [array.cast(_TIMESTAMP if name == "timestamp" else pa.binary()) for name, array in arrays.items()],
+                    names=list(arrays),
+                )
     except duckdb.Error as error:
         raise Failure(f"{path}: {str(error).splitlines()[0]}") from None
 
@@ -162,19 +222,23 @@ def header_columns(headers: Sequence[tuple[str, bytes | None]], rows: int) -> pa
     return pa.array([[{"key": key, "value": value} for key, value in headers]] * rows, _HEADERS)
 
 
-def _records(chunks: Iterator[list[bytes]], record: Callable[[bytes, int], _Record]) -> Iterator[pa.RecordBatch]:
-    """A batch for each chunk of lines; of a chunk with a bad line, what stands before it, and then the error."""
+def _records(
+    chunks: Iterator[list[bytes]], record: Callable[[bytes, int], _Record], bad: BadLines, from_line: int
+) -> Iterator[pa.RecordBatch]:
+    """A batch for each chunk of lines; of a chunk whose reading ends in it, what stands before, and then the error."""
     number = 0
     for lines in chunks:
         records = []
         problem = None
         for line in lines:
             number += 1
-            if line and not line.isspace():
-                try:
-                    records.append(record(line, number))
-                except Failure as failure:
-                    problem = failure
+            if number < from_line or not line or line.isspace():
+                continue
+            try:
+                records.append(record(line, number))
+            except Failure as failure:
+                problem = bad.take(failure, line, number)
+                if problem is not None:
                     break
         yield _batch(
             [record.key for record in records],
@@ -261,18 +325,6 @@ def _milliseconds(value: Any, number: int) -> int | None:
         raise Failure(
             f"line {number}: '{value}' is no timestamp: milliseconds since 1970 or 2026-11-21T08:00:00Z"
         ) from None
-
-
-def _source(path: Path | None, kind: str, delimiter: str | None) -> str:
-    if path is None:
-        raise UsageProblem(f"{kind} is read from a file, not from stdin")
-    if not os.access(path, os.R_OK):
-        raise Failure(f"{path}: no such file, or it cannot be read")
-    quoted = _quoted(str(path), "'")
-    if kind == "parquet":
-        return f"read_parquet({quoted})"
-    options = ", all_varchar=true, header=true" + (f", delim={_quoted(delimiter, chr(39))}" if delimiter else "")
-    return f"read_csv({quoted}{options})"
 
 
 def _selection(columns: dict[str, str], kind: str, fields: Fields) -> str:

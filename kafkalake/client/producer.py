@@ -8,6 +8,7 @@ producer id and sequence numbers (KIP-98), so that a batch sent twice is written
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -25,6 +26,7 @@ from kafkalake.client.connection import Connection, ConnectionLostError
 from kafkalake.client.partitioner import partitions_of_keys, sticky_partitions
 from kafkalake.client.record_sizes import cut, record_bytes
 from kafkalake.client.requests import INIT_PRODUCER_ID, PRODUCE
+from kafkalake.client.transaction import Transaction
 from kafkalake.errors import (
     BrokerUnavailableError,
     DuplicateSequenceError,
@@ -43,6 +45,9 @@ from kafkalake.wire.record_batch import encode_batch
 REQUEST_BYTES = 8 * 1024 * 1024
 TOPIC_WAIT_MS = 5_000
 """How long a topic that is not there may take to be created by the broker."""
+
+METADATA_WAIT_MS = 300
+"""How long a topic that was just created may take until the broker that is asked knows it."""
 
 ALL, LEADER, NONE = -1, 1, 0
 
@@ -73,7 +78,9 @@ class Producer:
     """Writes to one topic. Use it in a `with` block, from one thread; leaving the block flushes.
 
     acks: `ALL`, `LEADER` or `NONE`. compression: none, gzip, snappy, lz4 or zstd. `partition`: all records go there.
-    Raises `UnknownTopicOrPartitionError` where the topic does not exist and the broker does not create it.
+    `create_topic`: have the broker create a topic that does not exist, where its setting allows that. With a
+    `transactional_id` all that is sent is one transaction, committed by leaving the block and aborted where that is by an error.
+    Raises `UnknownTopicOrPartitionError` where the topic does not exist.
     """
 
     def __init__(
@@ -87,7 +94,10 @@ class Producer:
         batch_bytes: int = 256 * 1024,
         delivery_timeout_ms: int = 120_000,
         idempotent: bool = True,
+        create_topic: bool = False,
+        transactional_id: str | None = None,
     ) -> None:
+        assert transactional_id is None or acks == ALL
         self.topic = topic
         self.sent = Sent()
         self._cluster = cluster
@@ -96,7 +106,8 @@ class Producer:
         self._partition = partition
         self._batch_bytes = batch_bytes
         self._delivery_timeout_ms = delivery_timeout_ms
-        self._partitions = len(cluster.topic(topic, create=True, wait_ms=TOPIC_WAIT_MS).partitions)
+        wait_ms = TOPIC_WAIT_MS if create_topic else METADATA_WAIT_MS
+        self._partitions = len(cluster.topic(topic, create=create_topic, wait_ms=wait_ms).partitions)
         if partition is not None:
             cluster.leader(topic, partition)
         self._unkeyed_bytes = 0
@@ -104,7 +115,11 @@ class Producer:
         self._in_flight: dict[int, tuple[Connection, list[_Batch]]] = {}
         self._producer_id, self._producer_epoch = -1, -1
         self._next_sequence: dict[int, int] = {}
-        if idempotent and acks == ALL:
+        self._transaction: Transaction | None = None
+        if transactional_id is not None:
+            self._transaction = Transaction(cluster, transactional_id)
+            self._producer_id, self._producer_epoch = self._transaction.begin()
+        elif idempotent and acks == ALL:
             self._become_idempotent()
 
     def __enter__(self) -> Producer:
@@ -115,6 +130,27 @@ class Producer:
     ) -> None:
         if error is None:
             self.flush()
+        elif self._transaction is not None:
+            with contextlib.suppress(KafkaError, BrokerUnavailableError):
+                self.flush()  # nothing of it comes behind the abort
+        if self._transaction is not None:
+            self._transaction.end(commit=error is None)
+
+    @property
+    def is_transactional(self) -> bool:
+        """Whether all that is sent is one transaction."""
+        return self._transaction is not None
+
+    @property
+    def is_committing(self) -> bool:
+        """Whether the commit of the transaction was asked for and not answered: its outcome is not known."""
+        return self._transaction is not None and self._transaction.is_committing
+
+    @property
+    def pending_records(self) -> int:
+        """Records that were sent or wait to be, and are not acknowledged."""
+        queues = [*self._waiting.values(), *(batches for _, batches in self._in_flight.values())]
+        return sum(batch.records for queue in queues for batch in queue)
 
     def send(self, records: pa.RecordBatch) -> None:
         """Encode and send `records`: columns `key` and `value` (binary), and if present `headers` and `timestamp` as in `SCHEMA`.
@@ -164,8 +200,14 @@ class Producer:
 
     def _enqueue(self, partition: int, records: pa.RecordBatch) -> None:
         sequence = self._next_sequence.get(partition, 0) if self._producer_id >= 0 else -1
+        if self._transaction is not None:
+            self._transaction.add(self.topic, partition)
         batch = batch_from_arrow(
-            records, producer_id=self._producer_id, producer_epoch=self._producer_epoch, base_sequence=sequence
+            records,
+            producer_id=self._producer_id,
+            producer_epoch=self._producer_epoch,
+            base_sequence=sequence,
+            transactional=self._transaction is not None,
         )
         if self._producer_id >= 0:
             self._next_sequence[partition] = (sequence + records.num_rows) & 0x7FFFFFFF
@@ -206,7 +248,7 @@ class Producer:
     def _send(self, leader: int, batches: list[_Batch]) -> None:
         data = [{"index": batch.partition, "records": batch.data} for batch in batches]
         values = {
-            "transactional_id": None,
+            "transactional_id": None if self._transaction is None else self._transaction.transactional_id,
             "acks": self._acks,
             "timeout": self._cluster.request_timeout_ms,
             "topic_data": [{"name": self.topic, "partition_data": data}],

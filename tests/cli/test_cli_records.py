@@ -64,7 +64,9 @@ def console_consumer(broker: BrokerProcess, topic: str, count: int, *properties:
 
 def test_lines_from_a_pipe(on: Run, process: Run, any_broker: BrokerProcess, topic: str) -> None:
     servers = {"KAFKALAKE_BOOTSTRAP_SERVERS": any_broker.bootstrap_servers}
-    sent = process("produce", topic, environment=servers, stdin="first\n\nthird without an end\r\nlast")
+    sent = process(
+        "produce", topic, "--create-topic", environment=servers, stdin="first\n\nthird without an end\r\nlast"
+    )
     assert (sent.code, sent.stdout) == (0, "")
     assert sent.stderr.startswith("4 records (")
     read = on("consume", topic, "--from-beginning", "--exit-at-end")
@@ -86,7 +88,11 @@ def test_keys_before_a_separator_and_nulls(on: Run, topic: str) -> None:
 def test_a_line_without_the_separator_ends_it_after_the_lines_before(on: Run, topic: str) -> None:
     assert on("topics", "create", topic).code == 0
     sent = on("produce", topic, "--key-separator", ":", stdin="a:1\nb:2\nc\nd:4\n")
-    assert (sent.code, sent.stderr) == (1, "error: line 3 has no key separator ':'\n")
+    assert sent.code == 1
+    assert sent.stderr.splitlines() == [
+        f"2 records were written to {topic}. Once line 3 is mended, --from-line 3 goes on there.",
+        "error: line 3 has no key separator ':'",
+    ]
     assert [record["value"] for record in consumed(on, topic)] == ["1", "2"]
 
 
@@ -115,10 +121,62 @@ def test_json_lines_with_key_and_time_from_fields(on: Run, topic: str, tmp_path:
     ],
 )
 def test_json_that_cannot_be_used(on: Run, topic: str, text: str, arguments: tuple[str, ...], said: str) -> None:
-    ended = on("produce", topic, "--format", "json", *arguments, stdin=text)
+    ended = on("produce", topic, "--create-topic", "--format", "json", *arguments, stdin=text)
     assert (ended.code, ended.stdout) == (1, "")
     assert f"error: {said}" in ended.stderr
-    assert len(ended.stderr.splitlines()) == 1
+    assert len(ended.stderr.splitlines()) == 2  # what was written, and the error
+
+
+def test_a_name_that_is_no_topic_is_refused(on: Run, topic: str) -> None:
+    assert on("topics", "create", topic).code == 0
+    ended = on("produce", topic + "x", stdin="a\n")
+    assert ended.code == 1
+    assert ended.stderr.startswith(f"error: topic '{topic}x' does not exist; did you mean '{topic}'")
+    assert ended.stderr.endswith("--create-topic creates it.\n")
+    assert on("topics", "describe", topic + "x").code == 1
+    assert on("produce", topic + "x", "--create-topic", stdin="a\n").code == 0
+    assert [record["value"] for record in consumed(on, topic + "x")] == ["a"]
+
+
+def test_bad_lines_are_left_out_or_kept_in_a_file(on: Run, topic: str, tmp_path: Path) -> None:
+    assert on("topics", "create", topic).code == 0
+    text = '{"a": 1}\nnonsense\n{"a": 2}\n{"b": 3}\n'
+    skipped = on("produce", topic, "-f", "json", "--value-field", "a", "--on-error", "skip", "--json", stdin=text)
+    assert skipped.code == 0
+    assert skipped.stderr.startswith("2 lines were left out; the first: line 2 is not JSON")
+    assert (json.loads(skipped.stdout)["records"], json.loads(skipped.stdout)["leftOut"]) == (2, 2)
+    kept = tmp_path / "bad.jsonl"
+    assert on("produce", topic, "-f", "json", "--value-field", "a", "--on-error", str(kept), stdin=text).code == 0
+    assert kept.read_text() == 'nonsense\n{"b": 3}\n'
+    assert [record["value"] for record in consumed(on, topic)] == ["1", "2"] * 2
+    assert on("produce", topic, "--on-error", str(tmp_path), stdin="a\n").code == 1
+
+
+def test_a_stopped_run_goes_on_at_its_line(on: Run, topic: str, tmp_path: Path) -> None:
+    assert on("topics", "create", topic).code == 0
+    file = tmp_path / "rows.csv"
+    file.write_text("a,b\n1,2\n3\n5,6\n")
+    stopped = on("produce", topic, str(file))
+    assert stopped.code == 1
+    assert stopped.stderr.splitlines() == [
+        f"1 record was written to {topic}. Once line 3 is mended, --from-line 3 goes on there.",
+        "error: line 3 has 1 column, the head has 2",
+    ]
+    file.write_text("a,b\n1,2\n3,4\n5,6\n")
+    assert on("produce", topic, str(file), "--from-line", "3").code == 0
+    values = [record["value"] for record in consumed(on, topic)]
+    assert values == ['{"a":1,"b":2}', '{"a":3,"b":4}', '{"a":5,"b":6}']
+
+
+def test_a_transaction_is_all_or_nothing(on: Run, topic: str) -> None:
+    assert on("topics", "create", topic, "--partitions", "3").code == 0
+    good = "".join(f"k{n}:{n}\n" for n in range(50))
+    failed = on("produce", topic, "--transactional", "--key-separator", ":", stdin=good + "bad\n")
+    assert failed.code == 1
+    assert failed.stderr.splitlines()[0] == f"The transaction was aborted: none of its records is in {topic}."
+    assert consumed(on, topic) == []
+    assert on("produce", topic, "--transactional", "--key-separator", ":", stdin=good).code == 0
+    assert sorted(int(record["value"]) for record in consumed(on, topic)) == list(range(50))
 
 
 def test_csv_rows_become_json_objects_and_numbers_stay_as_they_are_written(on: Run, topic: str, tmp_path: Path) -> None:
@@ -165,7 +223,7 @@ def test_files_that_cannot_be_read(
 ) -> None:
     if content is not None:
         (tmp_path / name).write_text(content)
-    ended = on("produce", topic, str(tmp_path / name), "--key-field", "c")
+    ended = on("produce", topic, str(tmp_path / name), "--create-topic", "--key-field", "c")
     assert (ended.code, ended.stdout) == (1, "")
     assert said in ended.stderr
     assert "Traceback" not in ended.stderr
@@ -267,7 +325,7 @@ def test_consume_ends_when_nothing_comes(on: Run, topic: str) -> None:
 
 
 def test_a_topic_that_is_not_there_is_named_with_its_neighbour(on: Run, topic: str) -> None:
-    assert on("produce", topic, stdin="a\n").code == 0
+    assert on("produce", topic, "--create-topic", stdin="a\n").code == 0
     ended = on("consume", topic[:-1] + "_", "--from-beginning")
     assert (ended.code, ended.stdout) == (1, "")
     assert f"did you mean '{topic}'" in ended.stderr
@@ -319,7 +377,7 @@ def test_lines_arrive_while_both_ends_are_open_and_ctrl_c_ends_it_cleanly(
 
 
 def test_a_reader_that_goes_away_ends_it_quietly(on: Run, any_broker: BrokerProcess, topic: str) -> None:
-    assert on("produce", topic, stdin="a line\n" * 200_000).code == 0
+    assert on("produce", topic, "--create-topic", stdin="a line\n" * 200_000).code == 0
     consumer = start(any_broker, "consume", topic, "--from-beginning", "--quiet")
     try:
         assert consumer.stdout is not None and consumer.stderr is not None

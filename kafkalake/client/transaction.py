@@ -1,0 +1,89 @@
+"""One transaction of a producer, from its producer id to its end. Source: KIP-98, the flow before KIP-890."""
+
+from __future__ import annotations
+
+from kafkalake.client.cluster import Cluster
+from kafkalake.client.connection import Connection
+from kafkalake.client.coordinators import TRANSACTION, coordinator, raise_error
+from kafkalake.client.requests import ADD_PARTITIONS_TO_TXN, END_TXN, INIT_PRODUCER_ID
+
+TIMEOUT_MS = 900_000
+"""Kafka's largest transaction timeout by default (`transaction.max.timeout.ms`)."""
+
+
+class Transaction:
+    """The only transaction of a producer with this transactional id. Each call raises what the coordinator answers."""
+
+    def __init__(self, cluster: Cluster, transactional_id: str) -> None:
+        self.transactional_id = transactional_id
+        self._cluster = cluster
+        self._producer = (-1, -1)
+        self._partitions: set[tuple[str, int]] = set()
+        self.is_committing = False
+        """Whether the commit was asked for and not answered: its outcome is not known."""
+
+    def begin(self) -> tuple[int, int]:
+        """Return the producer id and epoch to write with; ends what an earlier producer with this id left open."""
+        values = {
+            "transactional_id": self.transactional_id,
+            "transaction_timeout": TIMEOUT_MS,
+            "producer_id": -1,
+            "producer_epoch": -1,
+        }
+
+        def ask() -> tuple[int, int]:
+            answer = self._coordinator().request(INIT_PRODUCER_ID, values)
+            raise_error(answer.error_code, self._subject)
+            return int(answer.producer_id), int(answer.producer_epoch)
+
+        self._producer = self._cluster.retrying(ask)
+        return self._producer
+
+    def add(self, topic: str, partition: int) -> None:
+        """Make a partition part of the transaction, before the first batch to it is sent."""
+        if (topic, partition) in self._partitions:
+            return
+        producer_id, producer_epoch = self._producer
+        values = {
+            "v3_and_below_transactional_id": self.transactional_id,
+            "v3_and_below_producer_id": producer_id,
+            "v3_and_below_producer_epoch": producer_epoch,
+            "v3_and_below_topics": [{"name": topic, "partitions": [partition]}],
+        }
+
+        def ask() -> None:
+            answer = self._coordinator().request(ADD_PARTITIONS_TO_TXN, values)
+            for result in answer.results_by_topic_v3_and_below:
+                for each in result.results_by_partition:
+                    raise_error(each.partition_error_code, f"partition {topic}-{partition}")
+
+        self._cluster.retrying(ask)
+        self._partitions.add((topic, partition))
+
+    def end(self, *, commit: bool) -> None:
+        """Commit or abort; nothing happens where no partition was written to."""
+        if not self._partitions:
+            return
+
+        producer_id, producer_epoch = self._producer
+        values = {
+            "transactional_id": self.transactional_id,
+            "producer_id": producer_id,
+            "producer_epoch": producer_epoch,
+            "committed": commit,
+        }
+
+        def ask() -> None:
+            raise_error(self._coordinator().request(END_TXN, values).error_code, self._subject)
+
+        self.is_committing = commit
+        self._cluster.retrying(ask)
+        self.is_committing = False
+        self._partitions.clear()
+
+    def _coordinator(self) -> Connection:
+        return coordinator(self._cluster, TRANSACTION, self.transactional_id)[1]
+
+    @property
+    def _subject(self) -> str:
+        return f"transactional id '{self.transactional_id}'"

@@ -1,0 +1,143 @@
+"""CSV files as `kafkalake produce` reads them: what Python's csv module reads, or an error that names the line."""
+
+from __future__ import annotations
+
+import csv
+import io
+import random
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from kafkalake.cli.bad_lines import SKIP, BadLines
+from kafkalake.cli.csv_input import CsvFile
+from kafkalake.cli.output import Failure, UsageProblem
+
+Rows = list[dict[str, str | None]]
+
+
+def read(path: Path, *, delimiter: str | None = None, bad: BadLines | None = None, from_line: int = 1) -> Rows:
+    with CsvFile(path, delimiter) as file:
+        batches = list(file.batches(3, bad or BadLines(), from_line, lambda _: None))
+        rows: Rows = pa.Table.from_batches(batches).to_pylist() if batches else []
+        return rows
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "rows.csv"
+
+
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        ("a,b\n1,2\n", [{"a": "1", "b": "2"}]),
+        ("a;b\n1;2,5\n", [{"a": "1", "b": "2,5"}]),
+        ("a\tb\r\n1\t\r\n", [{"a": "1", "b": None}]),
+        ("\ufeffa|b\n1|2", [{"a": "1", "b": "2"}]),
+        ('a,"b;c;d"\n1,"x\ny"\n', [{"a": "1", "b;c;d": "x\ny"}]),
+        ("name\nann\n\nbob\n", [{"name": "ann"}, {"name": "bob"}]),
+        ("a,b\n", []),
+    ],
+)
+def test_the_head_tells_the_delimiter(file: Path, text: str, rows: Rows) -> None:
+    file.write_bytes(text.encode())
+    assert read(file) == rows
+
+
+@pytest.mark.parametrize(
+    ("text", "delimiter", "said"),
+    [
+        ("a,b\n1,2\n3\n", None, "line 3 has 1 column, the head has 2"),
+        ('a,b\n"1\n1",2\n3\n', None, "line 4 has 1 column, the head has 2"),
+        ("name\nann\nLee, Bob\n", None, "line 3 has 2 columns, the head has 1"),
+        ("a,b;c\n1,2;3\n", None, "the head may be cut at a comma or a semicolon"),
+        ('"a,b"\n1\n', None, "the head is one column, 'a,b'"),
+        ("a,b\n1,2\n", "|", "line 2 has"),
+        ('a,b\n1,"2\n3,4\n', None, "line 2 is no CSV"),
+        ('a,b\n1,"2"x\n3,4\n', None, "line 2 is no CSV"),
+        ("a,b,a\n1,2,3\n", None, "column 'a' stands twice in the head"),
+        ("a,,b\n1,2,3\n", None, "column 2 of the head has no name"),
+        ("", None, "is no head"),
+        ("\na,b\n", None, "is no head"),
+    ],
+)
+def test_what_cannot_be_read_is_named(file: Path, text: str, delimiter: str | None, said: str) -> None:
+    file.write_text(text)
+    if delimiter == "|":
+        assert read(file, delimiter="|") == [{"a,b": "1,2"}]  # what is asked for is done
+        return
+    with pytest.raises(Failure, match=said):
+        read(file, delimiter=delimiter)
+
+
+def test_bytes_that_are_no_text_are_named(file: Path) -> None:
+    file.write_bytes(b"a,b\n1,2\n3,\xff\n")
+    with pytest.raises(Failure, match="is not UTF-8"):
+        read(file)
+    file.write_bytes(b"a,\xff\n1,2\n")
+    with pytest.raises(Failure, match="line 1 is not UTF-8"):
+        read(file)
+
+
+@pytest.mark.parametrize("delimiter", ["", ",,", '"', "\n"])
+def test_a_delimiter_is_one_character(file: Path, delimiter: str) -> None:
+    file.write_text("a,b\n")
+    with pytest.raises(UsageProblem, match="one character"):
+        read(file, delimiter=delimiter)
+
+
+def test_rows_that_are_left_out_are_counted_and_kept_as_they_are(file: Path, tmp_path: Path) -> None:
+    file.write_text('a,b\n1,2\n3\n4,"5"x\n"6\n6",7,8\n9,10\n')
+    kept = tmp_path / "bad.csv"
+    with BadLines(str(kept)) as bad:
+        assert read(file, bad=bad) == [{"a": "1", "b": "2"}, {"a": "9", "b": "10"}]
+        assert (bad.count, bad.first) == (3, "line 3 has 1 column, the head has 2")
+    assert kept.read_text() == '3\n4,"5"x\n"6\n6",7,8\n'
+    assert len(read(file, bad=BadLines(SKIP))) == 2
+
+
+def test_reading_goes_on_at_a_line(file: Path) -> None:
+    file.write_text("a,b\n" + "".join(f"{n},x\n" for n in range(2, 12)))
+    assert [row["a"] for row in read(file, from_line=8)] == ["8", "9", "10", "11"]
+
+
+def test_any_file_is_read_as_the_csv_module_reads_it_or_refused(file: Path) -> None:
+    """Ragged, quoted, with and without a byte order mark, CRLF, one column, other delimiters."""
+    choice = random.Random(7)
+    refused = equal = 0
+    for _ in range(1_500):
+        delimiter, end = choice.choice(",;\t|"), choice.choice(["\n", "\r\n"])
+        columns = choice.randint(1, 4)
+        lines = []
+        for number in range(choice.randint(1, 7)):
+            count = columns if choice.random() < 0.93 else choice.randint(1, 5)
+            cells = [
+                choice.choice(["1", "x y", "a,b", "c;d", 'say "x"', "", "line\nfeed", "ä", "\t"]) for _ in range(count)
+            ]
+            if number == 0:
+                cells = [f"c{index}" if choice.random() < 0.95 else "x y" for index in range(count)]
+            text = io.StringIO()
+            csv.writer(text, delimiter=delimiter, lineterminator=end).writerow(cells)
+            lines.append(text.getvalue() if choice.random() < 0.97 else text.getvalue().replace('"', "", 1))
+        data = "".join(lines)
+        if choice.random() < 0.2:
+            data = "\ufeff" + data
+        file.write_bytes(data.encode())
+        try:
+            with CsvFile(file, None) as opened:
+                chosen = opened.delimiter
+            rows = read(file)
+        except Failure as failure:
+            assert any(word in str(failure) for word in ("line ", "head")), failure
+            refused += 1
+            continue
+        with open(file, encoding="utf-8-sig", newline="") as source:
+            wanted = [row for row in csv.reader(source, delimiter=chosen, strict=True) if row]
+        assert chosen == delimiter or len(wanted[0]) == 1
+        assert [tuple(row) for row in rows] == [tuple(wanted[0])] * len(rows)
+        assert [[cell or "" for cell in row.values()] for row in rows] == wanted[1:]
+        equal += 1
+    assert equal > 300
+    assert refused > 100
