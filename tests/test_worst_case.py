@@ -12,6 +12,8 @@ from contract.wire_client import WireClient, batch, create_topic, produce
 from kafka_reference import Kafkalake
 from worst_case import MIB, resident_bytes, worst_case
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Kafkalake]:

@@ -12,6 +12,8 @@ from contract.wire_client import WireClient, batch, code, create_topic, produce
 from kafka_reference import Kafkalake
 from worst_case import MIB, worst_case
 
+pytestmark = pytest.mark.process
+
 KEPT_BYTES = 96 * MIB
 """Free heap that the broker keeps for its next buffers, 64 MiB, and a few buffers."""
 
