@@ -74,6 +74,7 @@ class BrokerConfig:
     advertised_listeners: str | None
     auto_create_topics_enable: bool
     broker_rack: str | None
+    connection_max_unfinished_ms: int
     connections_max_idle_ms: int
     default_replication_factor: int
     delete_topic_enable: bool
@@ -109,6 +110,7 @@ class BrokerConfig:
     offsets_topic_segment_bytes: int
     open_files_max: int
     producer_id_expiration_ms: int
+    queued_max_request_bytes: int
     request_timeout_ms: int
     shutdown_timeout_ms: int
     socket_listen_backlog_size: int

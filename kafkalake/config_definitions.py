@@ -54,6 +54,14 @@ _OWN_BROKER_SETTINGS = (
         "Whether a Metadata request that allows it creates a topic that is not there.",
     ),
     _broker("broker.rack", Kind.STRING, None, "The rack that this broker reports.", nullable=True),
+    _broker(
+        "connection.max.unfinished.ms",
+        Kind.LONG,
+        30_000,
+        "A connection is closed when a request on it has begun and does not arrive: when less than 64 KiB come in this time. "
+        "kafkalake's own.",
+        minimum=100,
+    ),
     _broker("connections.max.idle.ms", Kind.LONG, 600_000, "A connection on which nothing came for so long is closed."),
     _broker("default.replication.factor", Kind.INT, 1, "Replicas of a topic that is created without saying."),
     _broker("delete.topic.enable", Kind.BOOLEAN, True, "Whether DeleteTopics is allowed."),
@@ -215,6 +223,14 @@ _OWN_BROKER_SETTINGS = (
         "An idempotent producer that was silent for so long is forgotten.",
         _CLUSTER,
         minimum=1,
+    ),
+    _broker(
+        "queued.max.request.bytes",
+        Kind.LONG,
+        -1,
+        "Memory for requests of all connections: those that are arriving, and batches on their way into the logs. "
+        "What exceeds it is not read until there is room. -1: a quarter of the machine's memory.",
+        minimum=-1,
     ),
     _broker(
         "request.timeout.ms",

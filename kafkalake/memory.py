@@ -7,9 +7,12 @@ serving consumers. Here buffers of up to 8 MiB come from the heap, and up to 64 
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
+import os
 import sys
+from pathlib import Path
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _MAPPED_FROM_BYTES = 8 * 1024 * 1024
@@ -33,3 +36,12 @@ def settle_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 20, 50)
+
+
+def memory_bytes() -> int:
+    """Return the memory of this machine, or of the container where that has less."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for limit in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        with contextlib.suppress(OSError, ValueError):
+            total = min(total, int(Path(limit).read_text()))
+    return total

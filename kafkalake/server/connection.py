@@ -1,7 +1,9 @@
 """One client connection: bytes into frames, frames to handlers, answers back in the order of the requests.
 
 **Reading.** All connections of a server read into one shared buffer: whole frames are handled from it in place before the next
-read. A frame that is not whole yet moves to a buffer of its own, made for its size; the size is checked first.
+read. A frame that is not whole yet moves to a buffer of its own. Its size is checked first, and then not believed: the buffer
+begins small and grows with what has arrived, within a bound over all connections (`request_memory.py`). A frame that does not
+arrive for `connection.max.unfinished.ms` ends its connection (`check_unfinished`).
 
 **Order.** As in Apache Kafka, requests of a connection take effect in their order: the next one is looked at when the one before
 is answered. Produce requests are the exception that pays: they queue one after the other, and one group commit answers all.
@@ -23,6 +25,8 @@ import struct
 from collections import deque
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
 
 from kafkalake.broker.callbacks import Place, call_isolated
 from kafkalake.errors import InvalidRequestError
@@ -46,6 +50,12 @@ PRODUCES_IN_FLIGHT_MAX = 256
 PRODUCE_BYTES_IN_FLIGHT_MAX = 16 * 1024 * 1024
 WRITE_BUFFER_HIGH_BYTES = 256 * 1024
 _JOINED_BYTES = 16 * 1024
+_FIRST_BYTES = 64 * 1024
+"""A frame's buffer begins with as much, or with what is there of it."""
+_GROWTH = 16
+"""Its next one is so many times what has arrived: memory that nothing was written to costs nothing, and each step costs a copy."""
+_PROGRESS_BYTES = 64 * 1024
+"""By so much an unfinished frame must grow in `connection.max.unfinished.ms`, however slow its client."""
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -58,7 +68,12 @@ class Connection(asyncio.BufferedProtocol):
         self._own: memoryview | None = None
         """The frame, or its 4-byte size, that is being completed; `_filled` bytes of it are there."""
         self._filled = 0
-        self._reads_size = False
+        self._frame_size = 0
+        """Bytes of the frame in `_own`; 0 while its size is being read."""
+        self._own_since_ms = 0
+        self._own_before = 0
+        """When `_own` was last looked at for progress, and how many bytes were there then."""
+        self._waits_for_memory = False
         self._backlog: memoryview | None = None
         self._requests: deque[Request] = deque()
         self._bytes_owed = 0
@@ -100,22 +115,31 @@ class Connection(asyncio.BufferedProtocol):
         for request in self._requests:
             call_isolated(Place.ABANDONED_REQUEST, request.abandon)
         self._requests.clear()
-        self._backlog = self._own = None
+        if self._own is not None:
+            self._forget_own()
+        self._take_backlog()
 
     def get_buffer(self, size_hint: int) -> memoryview:
         return self._shared if self._own is None else self._own[self._filled :]
 
     def buffer_updated(self, count: int) -> None:
         self.last_active_ms = self._context.clock.monotonic_ms()
-        if self._own is None:
+        own = self._own
+        if own is None:
             self._take(self._shared[:count], kept=False)
             return
         self._filled += count
-        if self._filled == len(self._own):
-            own, self._own = self._own, None
-            if self._reads_size:
-                self._begin_frame(_SIZE.unpack(own)[0], b"")
-            elif self._is_blocked(own):
+        self._context.request_memory.arriving += count
+        if self._filled < len(own):
+            return
+        if not self._frame_size:
+            self._forget_own()
+            self._begin_frame(_SIZE.unpack(own)[0], b"")
+        elif self._filled < self._frame_size:
+            self._grow()
+        else:
+            self._forget_own()
+            if self._is_blocked(own):
                 self._keep(own, with_size=False)
             else:
                 self._handle(own.toreadonly(), kept=True)
@@ -151,14 +175,57 @@ class Connection(asyncio.BufferedProtocol):
             self._handle(frame.toreadonly(), kept=kept)
             position = begin + size
         if position < end and not self._closing:
-            self._own, self._filled, self._reads_size = memoryview(bytearray(4)), end - position, True
-            self._own[: self._filled] = data[position:end]
+            self._begin_own(0, 4, data[position:end])
 
     def _begin_frame(self, size: int, start: bytes | memoryview) -> None:
-        if not self._is_acceptable(size):
-            return
-        self._own, self._filled, self._reads_size = memoryview(bytearray(size)), len(start), False
+        if self._is_acceptable(size):
+            self._begin_own(size, min(size, max(_FIRST_BYTES, _GROWTH * len(start))), start)
+
+    def _begin_own(self, frame_size: int, length: int, start: bytes | memoryview) -> None:
+        """Go on reading into a buffer of `length` bytes of its own, which begins with `start`."""
+        self._own = np.empty(length, dtype=np.uint8).data  # a bytearray would be written to at once
+        self._filled, self._frame_size = len(start), frame_size
         self._own[: self._filled] = start
+        self._own_since_ms, self._own_before = self._context.clock.monotonic_ms(), self._filled
+        self._context.request_memory.arriving += self._filled
+
+    def _forget_own(self) -> None:
+        self._own = None
+        self._context.request_memory.arrived(self, self._filled)
+
+    def _grow(self) -> None:
+        """The buffer is full: read on in a larger one, or not at all until there is memory."""
+        memory, own = self._context.request_memory, self._own
+        assert own is not None
+        if not memory.may_grow(self):
+            if not self._waits_for_memory:
+                self._waits_for_memory = True
+                memory.call_when_free(self._grow_later)
+            self._pause_reading()
+            return
+        self._own = np.empty(min(self._frame_size, _GROWTH * self._filled), dtype=np.uint8).data
+        self._own[: self._filled] = own
+
+    def _grow_later(self) -> None:
+        self._waits_for_memory = False
+        if self._own is None or self._closing or self._stopping:
+            return
+        self._own_since_ms, self._own_before = self._context.clock.monotonic_ms(), self._filled
+        self._grow()
+        if not self._waits_for_memory:
+            self._resume_soon()
+
+    def check_unfinished(self, now_ms: int, unfinished_ms: int) -> None:
+        """Close where a frame has begun `unfinished_ms` ago and does not arrive."""
+        if self._own is None or self._waits_for_memory or now_ms - self._own_since_ms < unfinished_ms:
+            return
+        if self._filled - self._own_before < _PROGRESS_BYTES:
+            logger.warning(
+                "connection closed peer=%s reason='a request of which %d bytes came'", self.peer, self._filled
+            )
+            self.abort()
+            return
+        self._own_since_ms, self._own_before = now_ms, self._filled
 
     def _is_acceptable(self, size: int) -> bool:
         limit = self._context.broker.config.socket_request_max_bytes
@@ -183,6 +250,16 @@ class Connection(asyncio.BufferedProtocol):
         """Put bytes aside until the connection is no longer blocked, and read no more."""
         assert self._backlog is None
         self._backlog = memoryview(bytes(data) if with_size else _SIZE.pack(len(data)) + bytes(data))
+        self._context.request_memory.arriving += len(self._backlog)
+        self._pause_reading()
+
+    def _take_backlog(self) -> memoryview | None:
+        backlog, self._backlog = self._backlog, None
+        if backlog is not None:
+            self._context.request_memory.arrived(self, len(backlog))
+        return backlog
+
+    def _pause_reading(self) -> None:
         if not self._reading_paused and self._transport is not None:
             self._reading_paused = True
             self._transport.pause_reading()
@@ -196,10 +273,12 @@ class Connection(asyncio.BufferedProtocol):
         self._resume_scheduled = False
         if self._closing or self._writing_paused or self._stopping:
             return
-        backlog, self._backlog = self._backlog, None
+        backlog = self._take_backlog()
         if backlog is not None:
             self._take(backlog, kept=True)
-        if self._backlog is None and self._reading_paused and not self._closing and self._transport is not None:
+        if self._backlog is not None or self._waits_for_memory:
+            return
+        if self._reading_paused and not self._closing and self._transport is not None:
             self._reading_paused = False
             self._transport.resume_reading()
 
@@ -307,10 +386,9 @@ class Connection(asyncio.BufferedProtocol):
     def stop_reading(self) -> None:
         """The server stops: take no further request."""
         self._stopping = True
-        if not self._reading_paused and self._transport is not None and not self._closing:
-            self._reading_paused = True
-            self._transport.pause_reading()
-        self._backlog = None
+        if not self._closing:
+            self._pause_reading()
+        self._take_backlog()
 
     def close(self, reason: str) -> None:
         """Close after what is written is sent; `reason` goes to the log."""

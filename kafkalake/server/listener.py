@@ -7,6 +7,7 @@ import logging
 from collections import Counter
 
 from kafkalake.broker.callbacks import Place, call_isolated
+from kafkalake.config_setting import INT_MAX
 from kafkalake.server.connection import Connection
 from kafkalake.server.context import ServerContext
 
@@ -103,12 +104,15 @@ class Listener:
                 del self._per_address[connection.address]
 
     def _check_idle(self) -> None:
-        idle_ms = self._context.broker.config.connections_max_idle_ms
-        if idle_ms < 0:
-            return
-        oldest_ms = self._context.clock.monotonic_ms() - idle_ms
-        for connection in [each for each in self._connections if each.last_active_ms < oldest_ms]:
-            if not connection.is_waiting:
+        """Close connections on which nothing came for too long, and those whose request does not arrive."""
+        config = self._context.broker.config
+        unfinished_ms = config.connection_max_unfinished_ms
+        idle_ms = config.connections_max_idle_ms if config.connections_max_idle_ms >= 0 else INT_MAX
+        now_ms = self._context.clock.monotonic_ms()
+        for connection in list(self._connections):
+            if connection.last_active_ms < now_ms - idle_ms and not connection.is_waiting:
                 call_isolated(Place.CONNECTION, connection.close_idle)
-        delay_s = min(max(idle_ms / 4000, 0.05), _IDLE_CHECK_S_MAX)
+            else:
+                call_isolated(Place.CONNECTION, connection.check_unfinished, now_ms, unfinished_ms)
+        delay_s = min(max(min(idle_ms, unfinished_ms) / 4000, 0.05), _IDLE_CHECK_S_MAX)
         self._idle_check = asyncio.get_running_loop().call_later(delay_s, self._check_idle)

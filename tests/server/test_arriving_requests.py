@@ -1,0 +1,103 @@
+"""Requests that are arriving: memory follows what has come, not what was announced; and what does not come is not waited for."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from contract.wire_client import WireClient, batch, code, create_topic, encode, produce, produce_values
+from kafka_reference import Kafkalake
+from worst_case import MIB, worst_case
+
+pytestmark = pytest.mark.process
+
+StartBroker = Callable[..., Kafkalake]
+LARGEST = struct.pack(">i", 104_857_600)
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Kafkalake]:
+    with Kafkalake(
+        settings={"queued.max.request.bytes": str(24 * MIB), "connection.max.unfinished.ms": "2500"}
+    ) as broker:
+        yield broker
+
+
+def test_a_size_alone_takes_no_memory(broker: Kafkalake) -> None:
+    clients = [WireClient(broker.bootstrap_servers) for _ in range(40)]
+    try:
+        with worst_case(broker) as cost, WireClient(broker.bootstrap_servers) as other:
+            for number, each in enumerate(clients):
+                each.socket.sendall(LARGEST + bytes(100 * number))
+            assert other.call("ApiVersions", 0).api_keys
+        assert cost.peak_bytes < 32 * MIB
+    finally:
+        for each in clients:
+            each.socket.close()
+
+
+def test_a_request_that_does_not_arrive_ends_its_connection(broker: Kafkalake) -> None:
+    with WireClient(broker.bootstrap_servers) as idle:
+        starts = [b"\0\0", LARGEST, LARGEST + b"\0\3\0\1", LARGEST + bytes(300_000)]
+        clients = [WireClient(broker.bootstrap_servers) for _ in starts]
+        for each, start in zip(clients, starts, strict=True):
+            each.socket.sendall(start)
+        for each in clients:
+            assert each.is_closed()
+            each.socket.close()
+        assert idle.call("ApiVersions", 0).api_keys
+    assert "a request of which 2 bytes came" in broker.stderr_path.read_text()
+
+
+def test_a_slow_request_that_goes_on_arriving_is_taken(broker: Kafkalake, topic: str) -> None:
+    """For longer than a request may stand still."""
+    with WireClient(broker.bootstrap_servers) as client:
+        create_topic(client, topic)
+        request = encode("Produce", 9, 7, produce_values(topic, batch([(None, b"x" * 1_000_000)])))
+        for start in range(0, len(request), 100_000):
+            client.socket.sendall(request[start : start + 100_000])
+            time.sleep(0.3)
+        assert code(client.receive("Produce", 9, 7).responses[0].partition_responses[0].error_code) == 0
+
+
+def test_many_large_requests_at_once_take_turns(broker: Kafkalake, topic: str) -> None:
+    """Together they are ten times what the broker holds; each has begun before the first one goes on."""
+    large = batch([(None, b"x" * 20 * MIB)])
+    request = encode("Produce", 9, 1, produce_values("no-such-topic-" + topic, large))
+    clients = [WireClient(broker.bootstrap_servers, timeout_s=60) for _ in range(12)]
+    errors: list[int] = []
+
+    def send(client: WireClient) -> None:
+        client.socket.sendall(memoryview(request)[8 * MIB :])
+        answer = client.receive("Produce", 9, 1).responses[0].partition_responses[0]
+        errors.append(code(answer.error_code))
+
+    threads = [threading.Thread(target=send, args=(client,)) for client in clients]
+    beginnings = [threading.Thread(target=client.socket.sendall, args=(request[: 8 * MIB],)) for client in clients]
+    with worst_case(broker) as cost, WireClient(broker.bootstrap_servers) as other:
+        for each in [*beginnings, *threads]:
+            each.start()
+            if each is beginnings[-1]:
+                for begun in beginnings:
+                    begun.join(0.05)
+        for each in [*beginnings, *threads]:
+            each.join(60)
+        create_topic(other, topic)
+        assert code(produce(other, topic, batch([(None, b"y")])).error_code) == 0
+    for client in clients:
+        client.socket.close()
+    assert errors == [3] * 12
+    assert cost.peak_bytes < (24 + 20 + 20 + 64) * MIB
+
+
+def test_memory_of_lost_connections_is_given_back(broker: Kafkalake, topic: str) -> None:
+    for _ in range(10):
+        with socket.create_connection(("127.0.0.1", broker.port)) as lost:
+            lost.sendall(LARGEST + bytes(10 * MIB))
+    with WireClient(broker.bootstrap_servers) as client:
+        create_topic(client, topic)
+        assert code(produce(client, topic, batch([(None, b"x" * 20 * MIB)])).error_code) == 10
