@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from kafkalake.config import parse_broker_settings, parse_topic_overrides
 from kafkalake.config_definitions import Value
-from kafkalake.errors import ConfigurationError
+from kafkalake.errors import ConfigurationError, as_value
 
 _NAMES_NOW = {"segment.bytes": "internal.segment.bytes"}
 """Releases before 0.2 took a `segment.bytes` below Kafka's minimum. Such a topic keeps the size of its segments."""
@@ -27,7 +27,7 @@ def parse_stored_overrides(stored: Mapping[str, str]) -> tuple[dict[str, Value],
                 parsed |= parse_topic_overrides({candidate: text})
                 break
             except ConfigurationError as error:
-                problem = problem or error
+                problem = problem or as_value(error)
         else:
             assert problem is not None
             problems.append(problem)
@@ -43,5 +43,5 @@ def usable_broker_settings(stored: Mapping[str, str]) -> tuple[dict[str, str], l
             parse_broker_settings({name: text})
             usable[name] = text
         except ConfigurationError as error:
-            problems.append(error)
+            problems.append(as_value(error))
     return usable, problems

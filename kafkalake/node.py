@@ -182,7 +182,7 @@ class Node:
         self._at_stop("last publish of transactions", transaction_publishing.finish, stop_s / 4)
         broker.staged = StagedAppends(broker, self.lake)
         broker.staged.start()
-        context = ServerContext(broker, self._clock, loop, advertised())
+        context = ServerContext(broker, self._clock, loop, advertised(), memory_bytes=memory.memory_bytes())
         listener = self.listener = Listener(context)
         self.port = await listener.start(self.host, self.port)
         identity.host, identity.port = advertised_address(settings.current.broker, self.host, self.port)

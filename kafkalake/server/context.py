@@ -9,7 +9,6 @@ from typing import Any
 from kafkalake.broker.broker import Broker
 from kafkalake.broker.callbacks import Place, call_isolated
 from kafkalake.clock import Clock
-from kafkalake.memory import memory_bytes
 from kafkalake.server.authorizer import AllowEverything, Authorizer
 from kafkalake.server.request_memory import RequestMemory
 
@@ -24,15 +23,17 @@ class ServerContext:
         loop: asyncio.AbstractEventLoop,
         advertised_apis: list[dict[str, int]],
         authorizer: Authorizer | None = None,
+        *,
+        memory_bytes: int,
     ) -> None:
-        """`advertised_apis`: what ApiVersions answers, see `registry.advertised`."""
+        """`advertised_apis`: what ApiVersions answers, see `registry.advertised`. memory_bytes: what this machine has."""
         self.broker = broker
         self.clock = clock
         self.authorizer: Authorizer = authorizer or AllowEverything()
         self.call_soon: Callable[[Callable[[], None]], object] = loop.call_soon
         self.advertised_apis = advertised_apis
         bytes_max = broker.config.queued_max_request_bytes
-        self.request_memory = RequestMemory(bytes_max if bytes_max >= 0 else memory_bytes() // 4)
+        self.request_memory = RequestMemory(bytes_max if bytes_max >= 0 else memory_bytes // 4)
         self._loop = loop
         self._tasks: set[asyncio.Task[None]] = set()
         self._outbox: list[Callable[[], None]] = []
