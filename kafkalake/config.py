@@ -305,6 +305,20 @@ def _build(kind: type[Config], values: Mapping[str, Value]) -> Config:
     return kind(**{field.name: values[field.name.replace("_", ".")] for field in fields(kind)})  # type: ignore[arg-type]
 
 
+def changed_values(
+    before: Iterable[ConfigEntry], after: Iterable[ConfigEntry]
+) -> list[tuple[str, str | None, str | None]]:
+    """Return name, value before and value after of the settings that have another value or another source, by name."""
+    old = {entry.setting.name: (entry.value, entry.source) for entry in before}
+    new = {entry.setting.name: (entry.value, entry.source) for entry in after}
+    nothing = (None, ConfigSource.DEFAULT)
+    return [
+        (name, old.get(name, nothing)[0], new.get(name, nothing)[0])
+        for name in sorted(old.keys() | new.keys())
+        if old.get(name, nothing) != new.get(name, nothing)
+    ]
+
+
 def _without_hidden(entries: Iterable[ConfigEntry]) -> list[ConfigEntry]:
     return [entry for entry in entries if entry.value is not None or not entry.setting.hidden]
 

@@ -30,7 +30,7 @@ from typing import Any, TypeVar
 
 import uvloop
 
-from kafkalake import logs, memory
+from kafkalake import __version__, logs, memory
 from kafkalake.broker.broker import Broker, Identity
 from kafkalake.broker.broker_settings import FILE_NAME as SETTINGS_FILE
 from kafkalake.broker.broker_settings import BrokerSettings
@@ -62,6 +62,7 @@ _UPKEEP_INTERVAL_S = 0.2
 _SLOW_UPKEEP_INTERVAL_MS = 10_000
 _NEVER = 2**63 - 1
 _RELEASE_TIMEOUT_S = 5.0
+_PROGRESS_INTERVAL_S = 3.0
 
 
 def run_broker(lake: Path, host: str, port: int, broker_id: int, overrides: Mapping[str, str]) -> int:
@@ -101,6 +102,13 @@ async def _run(node: Node) -> int:
     return 1 if node.failed else 0
 
 
+async def report_recovery(recovered: Callable[[], int], partitions: int, interval_s: float) -> None:
+    """Log how many of the partitions are recovered, every few seconds until this is cancelled."""
+    while True:
+        await asyncio.sleep(interval_s)
+        logger.info("recovering recovered=%d partitions=%d", recovered(), partitions)
+
+
 class Node:
     """One broker in this process."""
 
@@ -134,6 +142,7 @@ class Node:
     async def start(self) -> None:
         """Start everything. Raises `ConfigurationError`, `LakeError`, `LeaseHeldError`, `OSError`; then call `stop`."""
         loop = asyncio.get_running_loop()
+        logger.info("broker starting version=%s broker=%d lake=%s", __version__, self.broker_id, self.lake)
         root = paths.broker_log_path(self.lake, self.broker_id)
         store = await self._blocking(lambda: DeltaMetadataStore(self.lake))
         await self._blocking(lambda: make_durable_directory(REAL_FILES, str(root.absolute())))
@@ -269,8 +278,15 @@ class Node:
                     for index in range(row.partitions)
                 ]
             )
-        for row, logs_of_topic in zip(rows, opening, strict=True):
-            broker.topic_admin.serve_existing(row, await asyncio.gather(*logs_of_topic))
+        partitions = sum(row.partitions for row in rows)
+        reporting = asyncio.get_running_loop().create_task(
+            report_recovery(lambda: sum(1 for _ in broker.topics.partitions()), partitions, _PROGRESS_INTERVAL_S)
+        )
+        try:
+            for row, logs_of_topic in zip(rows, opening, strict=True):
+                broker.topic_admin.serve_existing(row, await asyncio.gather(*logs_of_topic))
+        finally:
+            reporting.cancel()
         leftovers += broker.logs.take_predecessors()
         if leftovers:
             self._background.append(

@@ -15,7 +15,7 @@ import os
 from collections.abc import Callable, Mapping
 
 from kafkalake.broker.callbacks import Place, call_isolated
-from kafkalake.config import Settings, format_value
+from kafkalake.config import ConfigSource, Settings, changed_values, format_value
 from kafkalake.config_definitions import BROKER_SETTINGS, Update
 from kafkalake.config_stored import usable_broker_settings
 from kafkalake.errors import ConfigurationError, InvalidConfigError, InvalidRequestError, KafkaStorageError, LakeError
@@ -45,20 +45,36 @@ class BrokerSettings:
         self._listeners.append(listener)
 
     def show_static(self) -> None:
-        """Write what the command line set beside the dynamic settings. Raises `KafkaStorageError`."""
+        """Write what the command line set beside the dynamic settings, and log it. Raises `KafkaStorageError`."""
         path = os.path.join(os.path.dirname(self._path), STATIC_SETTINGS_FILE)
+        self._log_static(path)
         try:
             replace_file(self._files, path, json.dumps(self._static, indent=1).encode(), sync=False)
         except OSError as error:
             raise KafkaStorageError(f"cannot write {path}: {error}") from error
+
+    def _log_static(self, path: str) -> None:
+        """What is not as Kafka has it by default, and what is not as it was when the broker ran last."""
+        for entry in self.current.describe_broker():
+            if entry.source is not ConfigSource.DEFAULT:
+                source = entry.source.name.lower()
+                logger.info("broker setting name=%s value=%s source=%s", entry.setting.name, entry.value, source)
+        try:
+            earlier = Settings(usable_broker_settings(json.loads(read_file(self._files, path)))[0])
+        except (OSError, ValueError, AttributeError, ConfigurationError):
+            return  # the first start, or nothing to compare with
+        for name, old, new in changed_values(earlier.describe_broker(), Settings(self._static).describe_broker()):
+            logger.info("broker setting changed name=%s old=%s new=%s by=%s", name, old, new, "command-line")
 
     def layer(self, *, cluster_default: bool) -> dict[str, str]:
         """The settings of one dynamic layer as text."""
         layer = self.current.dynamic_default if cluster_default else self.current.dynamic
         return {name: format_value(value) or "" for name, value in layer.items()}
 
-    def change(self, settings: Mapping[str, str | None], *, cluster_default: bool, validate_only: bool) -> None:
-        """Make `settings` the whole content of one dynamic layer.
+    def change(
+        self, settings: Mapping[str, str | None], *, cluster_default: bool, changed_by: str, validate_only: bool
+    ) -> None:
+        """Make `settings` the whole content of one dynamic layer. `changed_by` is for the log.
 
         Raises `InvalidConfigError` (unknown name), `InvalidRequestError` (a bad value, a setting that cannot change while the
         broker runs), `KafkaStorageError`.
@@ -86,7 +102,9 @@ class BrokerSettings:
             replace_file(self._files, self._path, content, sync=True)
         except OSError as error:
             raise KafkaStorageError(f"cannot keep the settings: {error}") from error
-        self.current = changed
+        before, self.current = self.current, changed
+        for name, old, new in changed_values(before.describe_broker(), changed.describe_broker()):
+            logger.info("broker setting changed name=%s old=%s new=%s by=%s", name, old, new, changed_by)
         for listener in self._listeners:
             call_isolated(Place.SETTINGS_CHANGE, listener)
 

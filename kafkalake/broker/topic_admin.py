@@ -22,7 +22,7 @@ from kafkalake.broker.topic_names import check_topic_name, find_collision
 from kafkalake.broker.topics import Topic, Topics
 from kafkalake.broker.wire_cache import WireCache
 from kafkalake.clock import Clock
-from kafkalake.config import Settings, format_value, parse_topic_overrides
+from kafkalake.config import Settings, changed_values, format_value, parse_topic_overrides
 from kafkalake.config_definitions import Value
 from kafkalake.config_stored import parse_stored_overrides
 from kafkalake.errors import (
@@ -159,13 +159,22 @@ class TopicAdmin:
             await self._finish(self._add_partitions(topic, count), timeout_ms)
 
     async def alter_config(
-        self, topic: Topic, change: Callable[[dict[str, str]], Mapping[str, str | None]], *, validate_only: bool
+        self,
+        topic: Topic,
+        change: Callable[[dict[str, str]], Mapping[str, str | None]],
+        *,
+        changed_by: str,
+        validate_only: bool,
     ) -> None:
-        """Give a topic the settings that `change` makes of its present ones. Raises `InvalidConfigError`, ..."""
+        """Give a topic the settings that `change` makes of its present ones. `changed_by` is for the log.
+
+        Raises `InvalidConfigError`, `RequestTimedOutError`, `KafkaStorageError`.
+        """
         self._parse(change(overrides_as_text(topic.overrides)))
         if not validate_only:
             timeout_ms = self._settings().broker.request_timeout_ms
-            await self._finish(self._alter_config(topic, lambda now: self._parse(change(now))), timeout_ms)
+            work = self._alter_config(topic, lambda now: self._parse(change(now)), changed_by)
+            await self._finish(work, timeout_ms)
 
     # Deciding.
 
@@ -363,13 +372,22 @@ class TopicAdmin:
         call_isolated(Place.TOPIC_CHANGE, self.on_changed, topic.name)
         logger.info("partitions added topic=%s partitions=%d", topic.name, count)
 
-    async def _alter_config(self, topic: Topic, change: Callable[[dict[str, str]], dict[str, Value]]) -> None:
+    async def _alter_config(
+        self, topic: Topic, change: Callable[[dict[str, str]], dict[str, Value]], changed_by: str
+    ) -> None:
         overrides = change(overrides_as_text(topic.overrides))
+        if overrides == topic.overrides:
+            return
         row = topic_row(topic, len(topic.partitions), overrides)
         await self._run_blocking(lambda: self._store.alter_topic(row))
+        settings = self._settings()
+        changes = changed_values(settings.describe_topic(topic.overrides), settings.describe_topic(overrides))
         topic.overrides = overrides
         self.apply_settings(topic)
-        logger.info("topic settings changed topic=%s", topic.name)
+        for name, old, new in changes:
+            logger.info(
+                "topic setting changed topic=%s name=%s old=%s new=%s by=%s", topic.name, name, old, new, changed_by
+            )
 
     def apply_settings(self, topic: Topic) -> None:
         """Let the topic and its logs follow its overrides and the broker's settings as they are now."""

@@ -26,7 +26,7 @@ async def change_resource(
         if not name:
             raise InvalidRequestError("Default topic resources are not allowed.")
         topic = find_topic(request, Operation.ALTER_CONFIGS, name)
-        await broker.topic_admin.alter_config(topic, change, validate_only=validate_only)
+        await broker.topic_admin.alter_config(topic, change, changed_by=request.caller, validate_only=validate_only)
     elif resource_type == BROKER:
         allows = request.context.authorizer.allows
         if not allows(request.connection.principal, Operation.ALTER_CONFIGS, Resource.CLUSTER, CLUSTER_NAME):
@@ -35,6 +35,6 @@ async def change_resource(
             check_broker_name(request, name)
         settings = broker.settings
         changed = change(settings.layer(cluster_default=not name))
-        settings.change(changed, cluster_default=not name, validate_only=validate_only)
+        settings.change(changed, cluster_default=not name, changed_by=request.caller, validate_only=validate_only)
     else:
         raise InvalidRequestError(f"Unsupported resource type: {resource_type}")

@@ -22,6 +22,7 @@ import asyncio
 import logging
 import socket
 import struct
+import time
 from collections import deque
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, cast
@@ -91,6 +92,7 @@ class Connection(asyncio.BufferedProtocol):
         self.peer = ""
         self.client_software = ""
         self.last_active_ms = context.clock.monotonic_ms()
+        self._logs_requests = logger.isEnabledFor(logging.DEBUG)
 
     # What the transport calls.
 
@@ -231,7 +233,7 @@ class Connection(asyncio.BufferedProtocol):
         limit = self._context.broker.config.socket_request_max_bytes
         if 8 <= size <= limit:
             return True
-        self.close(f"a request of {size} bytes (socket.request.max.bytes is {limit})")
+        self.close(_other_protocol(size) or f"a request of {size} bytes (socket.request.max.bytes is {limit})")
         return False
 
     def _is_blocked(self, frame: memoryview) -> bool:
@@ -316,6 +318,8 @@ class Connection(asyncio.BufferedProtocol):
         if api_key != PRODUCE_KEY:
             context.broker.append_queue.flush()  # what this connection produced before is there for what it asks now
         request.size = len(frame)
+        if self._logs_requests:
+            request.began_s = time.monotonic()
         self._bytes_owed += request.size
         self._requests.append(request)
         answer = api.handle(request)
@@ -347,11 +351,25 @@ class Connection(asyncio.BufferedProtocol):
             request = requests.popleft()
             self._bytes_owed -= request.size
             answers += request.answer
+            if self._logs_requests:
+                self._log(request)
         if not self._context.is_collecting:
             self._send()
         elif not self._send_scheduled:
             self._send_scheduled = True
             self._context.send_later(self._send)
+
+    def _log(self, request: Request) -> None:
+        logger.debug(
+            "request peer=%s api=%s version=%d client=%s bytes=%d answer_bytes=%d duration_ms=%.3f",
+            self.peer,
+            APIS[request.api_key].name,
+            request.version,
+            request.client_id,
+            request.size,
+            sum(map(len, request.answer)),
+            (time.monotonic() - request.began_s) * 1000 if request.began_s else 0.0,
+        )
 
     def _send(self) -> None:
         self._send_scheduled = False
@@ -407,6 +425,20 @@ class Connection(asyncio.BufferedProtocol):
         self._closing = True
         if self._transport is not None:
             self._transport.abort()
+
+
+_HTTP_BEGINNINGS = (b"GET ", b"HEAD", b"POST", b"PUT ", b"DELE", b"OPTI", b"PATC", b"CONN", b"TRAC", b"PRI ")
+_TLS_HANDSHAKE = b"\x16\x03"
+
+
+def _other_protocol(size: int) -> str | None:
+    """What a client speaks whose first four bytes were read as this size, where it is not Kafka's protocol."""
+    beginning = _SIZE.pack(size)
+    if beginning in _HTTP_BEGINNINGS:
+        return "this looks like HTTP: the port speaks Kafka's protocol"
+    if beginning.startswith(_TLS_HANDSHAKE):
+        return "this looks like TLS: the port speaks Kafka's protocol without encryption (security.protocol=PLAINTEXT)"
+    return None
 
 
 def _read(frame: memoryview, api_key: int, version: int) -> tuple[str | None, Any]:

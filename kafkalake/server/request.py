@@ -24,6 +24,7 @@ class Request:
     __slots__ = (
         "answer",
         "api_key",
+        "began_s",
         "body",
         "body_is_kept",
         "client_id",
@@ -58,6 +59,8 @@ class Request:
         self.body_is_kept = body_is_kept
         self.done = False
         self.size = 0
+        self.began_s = 0.0
+        """When it was taken, where requests are logged."""
         self.answer: Sequence[Buffer] = ()
         self.on_abandoned: Any = None
 
@@ -81,6 +84,11 @@ class Request:
                 raise
 
         return guarded
+
+    @property
+    def caller(self) -> str:
+        """Who asks, for the log: principal, address and client id."""
+        return f"{self.connection.principal}@{self.connection.peer}/{self.client_id or ''}"
 
     def reply(self, values: Mapping[str, Any]) -> None:
         """Answer with the fields of `values`, encoded for the request's version."""

@@ -86,13 +86,6 @@ def test_what_came_before_a_broken_request_is_answered(client: WireClient, topic
     assert client.is_closed()
 
 
-def test_what_was_broken_is_in_the_log(broker: Kafkalake) -> None:
-    with WireClient(broker.bootstrap_servers) as client:
-        client.socket.sendall(BROKEN["an unknown api key"])
-        assert client.is_closed()
-    until(lambda: "api key 999 is not supported" in broker.stderr_path.read_text())
-
-
 def test_bytes_may_come_one_at_a_time(client: WireClient) -> None:
     client.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     for number in (1, 2):
