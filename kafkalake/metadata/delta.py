@@ -7,8 +7,9 @@ replaces its leader's one file. `segments` is kept by `SegmentFiles`, `group_off
 Every write is decided on the rows of one version and committed on top of exactly that version; when another writer was
 faster, it is decided anew, at most `delta_table.ATTEMPTS_MAX` times.
 
-Commits are fsynced, but for `partitions`: the next publish writes those rows anew, once a second is too often to make
-the disk wait, and a log entry that a loss of power cuts off is set aside when a broker opens the lake.
+Commits are forced to the disk, but for publishes of `partitions`: the next one writes those rows anew, and once a second is too
+often to make the disk wait. What a loss of power damages of them is set aside when a broker opens the lake, and its first publish
+says what the logs say.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import pyarrow.compute as pc
 
 from kafkalake.metadata import changes, paths
 from kafkalake.metadata.delta_table import Change, OpenDeltaTable, TableDefinition, TableSize
+from kafkalake.metadata.disk import DISK, Disk
 from kafkalake.metadata.group_offset_files import GroupOffsetFiles, newest_offsets
 from kafkalake.metadata.schemas import (
     BROKERS_SCHEMA,
@@ -61,10 +63,13 @@ from kafkalake.metadata.transaction_files import TransactionFiles
 
 TABLE_DEFINITIONS = {
     # A broker renews its lease every ten seconds, for ever.
-    paths.BROKERS: TableDefinition(BROKERS_SCHEMA, history="interval 1 hours"),
+    paths.BROKERS: TableDefinition(BROKERS_SCHEMA, history="interval 1 hours", expendable=True),
     # Longer than `partitions`: each of its readable versions needs the version of `segments` that it names.
     paths.SEGMENTS: TableDefinition(SEGMENTS_SCHEMA, history="interval 2 days"),
-    paths.PARTITIONS: TableDefinition(PARTITIONS_SCHEMA, history="interval 1 days", partition_by=("leader",)),
+    # A broker that starts says of all its partitions anew what their logs say.
+    paths.PARTITIONS: TableDefinition(
+        PARTITIONS_SCHEMA, history="interval 1 days", partition_by=("leader",), expendable=True
+    ),
     paths.GROUP_OFFSETS: TableDefinition(GROUP_OFFSETS_SCHEMA, history="interval 7 days"),
     paths.CLEANING: TableDefinition(CLEANING_SCHEMA, history="interval 7 days"),
     paths.TRANSACTIONS: TableDefinition(TRANSACTIONS_SCHEMA, history="interval 1 days"),
@@ -84,7 +89,14 @@ class DeltaMetadataStore:
     does not need.
     """
 
-    def __init__(self, lake_path: str | Path, *, create: bool = True, randomness: random.Random | None = None) -> None:
+    def __init__(
+        self,
+        lake_path: str | Path,
+        *,
+        create: bool = True,
+        randomness: random.Random | None = None,
+        disk: Disk = DISK,
+    ) -> None:
         self.lake = Path(lake_path)
         if create:
             paths.prepare_lake(self.lake)
@@ -92,7 +104,7 @@ class DeltaMetadataStore:
             paths.require_lake(self.lake)
         self._randomness = randomness or random.Random()
         self._locks = {name: threading.Lock() for name in paths.TABLES}
-        self._tables = _Tables(self.lake, create=create)
+        self._tables = _Tables(self.lake, disk, create=create)
         # For the broker of this store: what other writers say about where its partitions begin.
         self._published_version = -1
         self._log_starts: dict[PartitionId, int] = {}
@@ -166,6 +178,7 @@ class DeltaMetadataStore:
             table.refresh()
             while _log_starts_change(table, log_starts) is not None:
                 self._commit(table, lambda: _log_starts_change(table, log_starts), durable=True)
+            table.force()
             return table.version
 
     def raised_log_starts(self, leader: int) -> dict[PartitionId, int]:
@@ -233,7 +246,7 @@ class DeltaMetadataStore:
         with self._locks[paths.CLEANING]:
             if paths.CLEANING not in self._tables:
                 path, definition = paths.table_path(self.lake, paths.CLEANING), TABLE_DEFINITIONS[paths.CLEANING]
-                self._tables[paths.CLEANING] = OpenDeltaTable(path, definition, create=True)
+                self._tables[paths.CLEANING] = OpenDeltaTable(path, definition, create=True, disk=self._tables.disk)
         self._replace_rows(paths.CLEANING, CleaningRow, lambda rows: changes.with_cleaning(rows, updates))
         return self._tables[paths.CLEANING].version
 
@@ -379,8 +392,9 @@ class DeltaMetadataStore:
 class _Tables(dict[str, OpenDeltaTable]):
     """The lake's tables by name: all of them made and opened at once for a broker, each on first use for a reader."""
 
-    def __init__(self, lake: Path, *, create: bool) -> None:
+    def __init__(self, lake: Path, disk: Disk, *, create: bool) -> None:
         self._lake = lake
+        self.disk = disk
         super().__init__({name: self._open(name, create=True) for name in paths.TABLES} if create else {})
 
     def __missing__(self, name: str) -> OpenDeltaTable:
@@ -390,7 +404,8 @@ class _Tables(dict[str, OpenDeltaTable]):
         return name in self or paths.table_path(self._lake, name).exists()
 
     def _open(self, name: str, *, create: bool) -> OpenDeltaTable:
-        return OpenDeltaTable(paths.table_path(self._lake, name), TABLE_DEFINITIONS[name], create=create)
+        path = paths.table_path(self._lake, name)
+        return OpenDeltaTable(path, TABLE_DEFINITIONS[name], create=create, disk=self.disk)
 
 
 def _history(name: str, retention_ms: int | None) -> str | None:

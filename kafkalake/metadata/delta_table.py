@@ -10,18 +10,25 @@ seen (`CommitConflict` otherwise) and whoever decides, decides again on fresh ro
 What costs is listing `_delta_log`: 3 ms a commit per 1,000 files in it. So tables have a log retention. delta-rs would
 look for expired entries after every commit, which quadruples that; here it is done once per `CLEANUP_INTERVAL` versions.
 
+What must outlive a loss of power is forced to the disk before a call returns, with all that came before it in the log, whoever
+wrote that: an entry is nothing without those below it. Checkpoints are written by `delta_checkpoint`, in an order that leaves a
+log readable at any moment; what a loss of power damages all the same, a start mends (`damaged_log`). A commit whose outcome
+is unknown (the error came after it was written) is found by the id that it carries.
+
 Source: Delta protocol, "Delta Transaction Log Protocol".
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
 import random
+import shutil
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -34,9 +41,20 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
 from kafkalake.errors import KafkaStorageError, LakeError
+from kafkalake.metadata.damaged_log import ACTIONS, Damage, find_damage, set_aside
+from kafkalake.metadata.delta_checkpoint import (
+    checkpoint_versions,
+    entry_path,
+    log_path,
+    remove_leftovers,
+    write_checkpoint,
+)
+from kafkalake.metadata.disk import DISK, Disk
 
 CLEANUP_INTERVAL = 1_000
 ATTEMPTS_MAX = 20
+COMMIT_ID = "kafkalakeCommit"
+"""In the `commitInfo` of our commits: which one it is."""
 
 _log = logging.getLogger(__name__)
 
@@ -47,12 +65,16 @@ class CommitConflict(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TableDefinition:
-    """What a table is created with. `history` is how long old versions stay readable, as Delta writes intervals."""
+    """What a table is created with. `history` is how long old versions stay readable, as Delta writes intervals.
+
+    expendable: what it says is said elsewhere too, or may be forgotten; a table that cannot be mended is begun anew.
+    """
 
     schema: pa.Schema
     history: str
     partition_by: tuple[str, ...] = ()
     checkpoint_interval: int = 100
+    expendable: bool = False
 
     @property
     def properties(self) -> dict[str, str | None]:
@@ -95,14 +117,22 @@ class Change:
 class OpenDeltaTable:
     """A table at the newest version that this handle has seen. Not thread-safe: its owner locks."""
 
-    def __init__(self, path: Path, definition: TableDefinition, *, create: bool) -> None:
-        """Opens the table, creating it first if `create`. Raises `LakeError` when it cannot be opened."""
+    def __init__(self, path: Path, definition: TableDefinition, *, create: bool, disk: Disk = DISK) -> None:
+        """Opens the table, creating it first if `create`, or mending what a loss of power has left of it.
+
+        Raises `LakeError` when it cannot be opened.
+        """
         self.path = path
         self._definition = definition
-        self._table = _open_or_create(path, definition) if create else _open(path)
+        self._disk = disk
+        self._table = _open_or_create(path, definition, disk) if create else _open(path)
         self._files: list[DataFile] | None = None
         self._rows: dict[str, pa.Table] = {}
         self._transactions: dict[str, int | None] = {}
+        self._forced_version: int | None = None
+        self._forced_files: frozenset[str] = frozenset()
+        self._doubtful: set[Path] = set()
+        """Files that could not be forced: the kernel may have dropped what it could not write, and says so only once."""
 
     @property
     def version(self) -> int:
@@ -110,7 +140,7 @@ class OpenDeltaTable:
 
     def is_outdated(self) -> bool:
         """Whether there is a version after the one seen: one look for one file, where `refresh` lists the log."""
-        return (self.path / "_delta_log" / f"{self._table.version() + 1:020}.json").exists()
+        return entry_path(self.path, self._table.version() + 1).exists()
 
     def refresh(self) -> None:
         """Move to the newest version."""
@@ -126,13 +156,15 @@ class OpenDeltaTable:
     def transaction_version(self, app_id: str) -> int | None:
         """Newest `txn` version of `app_id` in the log."""
         if app_id not in self._transactions:
-            self._transactions[app_id] = self._table.transaction_version(app_id)
+            with self._reading():
+                self._transactions[app_id] = self._table.transaction_version(app_id)
         return self._transactions[app_id]
 
     def files(self) -> list[DataFile]:
         """The files of this version."""
         if self._files is None:
-            self._files = _data_files(self._table)
+            with self._reading():
+                self._files = _data_files(self._table)
             current = {file.path for file in self._files}
             self._rows = {path: rows for path, rows in self._rows.items() if path in current}
         return self._files
@@ -169,7 +201,7 @@ class OpenDeltaTable:
             table.load_as_version(moment)
             version = table.version()
             # delta-rs answers with its oldest version when all are younger. Delta's time of a version is its file's.
-            committed_ms = (self.path / "_delta_log" / f"{version:020}.json").stat().st_mtime_ns // 1_000_000
+            committed_ms = entry_path(self.path, version).stat().st_mtime_ns // 1_000_000
         except (DeltaError, OSError, ValueError) as error:
             raise LakeError(f"no version of {self.path} at {moment.isoformat()}: {_first_line(error)}") from error
         if committed_ms > timestamp_ms:
@@ -182,24 +214,54 @@ class OpenDeltaTable:
     def commit(self, change: Change, *, durable: bool = False) -> None:
         """Commit `change` on top of the version seen and move to the new one.
 
-        With `durable` the new files and their directories are fsynced, for what must outlive a loss of power.
-        Raises `CommitConflict` when another version came first (then refreshed), `KafkaStorageError` on I/O errors.
+        With `durable` it outlives a loss of power, and so does all that was committed before it. Raises `CommitConflict` when
+        another version came first (then refreshed), `KafkaStorageError` on I/O errors: whether the commit has happened is then
+        not known, and whoever decides again on fresh rows finds out.
         """
         before = self._table.version()
         written: list[AddAction] = []
+        commit_id = uuid.uuid4().hex
         try:
             written = [self._write_file(rows, change.partition) for rows in change.add if rows.num_rows]
-            self._commit_files(written, change)
+            if durable:
+                self._force_files(action.path for action in written)
+            self._commit_files(written, change, commit_id)
         except (CommitFailedError, DeltaError, OSError, pa.ArrowException) as error:
-            self._after_failure(error, written)
+            self._after_failure(error, written, commit_id)
         self.refresh()
         if durable:
-            for version in range(before + 1, self._table.version() + 1):
-                _sync(self.path / "_delta_log" / f"{version:020}.json")
-            for action in written:
-                _sync(self.path / action.path)
-        if self._table.version() % CLEANUP_INTERVAL == 0:
+            self.force()
+        if (self._table.version() + 1) // self._definition.checkpoint_interval > (
+            before + 1
+        ) // self._definition.checkpoint_interval:
+            self._write_checkpoint()
+        if self._table.version() // CLEANUP_INTERVAL > before // CLEANUP_INTERVAL:
             self._clean_log()
+
+    def force(self) -> None:
+        """Have the disk keep this version: its entries since the last checkpoint, that, and its data files.
+
+        Raises `KafkaStorageError`.
+        """
+        version = self._table.version()
+        if self._forced_version == version and not self._doubtful:
+            return
+        try:
+            log = log_path(self.path)
+            first = self._forced_version
+            if first is None:
+                checkpoints = checkpoint_versions(os.listdir(log))
+                first = max(checkpoints, default=-1)
+                for name in checkpoints.get(first, ()):
+                    self._force(log / name)
+            self._force_files(file.path for file in self.files())
+            for number in range(first + 1, version + 1):
+                self._force(entry_path(self.path, number))
+            self._disk.force_directory(log)
+        except OSError as error:
+            raise KafkaStorageError(f"cannot force {self.path} to the disk: {error}") from error
+        self._forced_version = version
+        self._forced_files = frozenset(file.path for file in self.files())
 
     def commit_decided(
         self, decide: Callable[[], Change | None], *, durable: bool = False, randomness: random.Random | None = None
@@ -212,6 +274,8 @@ class OpenDeltaTable:
         for attempt in range(ATTEMPTS_MAX):
             change = decide()
             if change is None:
+                if durable:
+                    self.force()  # it may be there since a commit that failed at just that
                 return
             try:
                 self.commit(change, durable=durable)
@@ -230,7 +294,9 @@ class OpenDeltaTable:
         try:
             self.refresh()
             self._keep_history(history)
-            self._table.create_checkpoint()  # entries go only where a checkpoint stands for them
+            self.force()
+            write_checkpoint(self.path, self._table.version(), self._disk)  # entries go only where one stands for them
+            remove_leftovers(self.path)
             self._table.cleanup_metadata()
             self._table.vacuum(dry_run=False, full=True)
             self.refresh()
@@ -254,6 +320,44 @@ class OpenDeltaTable:
             self._table.alter.set_table_properties(dict.fromkeys(wanted, history))
             self.refresh()
 
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[None]:
+        """What delta-rs raises inside becomes `KafkaStorageError`."""
+        try:
+            yield
+        except (DeltaError, OSError) as error:
+            raise KafkaStorageError(f"cannot read the log of {self.path}: {_first_line(error)}") from error
+
+    def _force_files(self, data_files: Iterable[str]) -> None:
+        """Have the disk keep data files and their names. Raises `OSError`."""
+        paths = [self.path / file for file in data_files if file not in self._forced_files]
+        for path in paths:
+            self._force(path)
+        for directory in sorted({parent for path in paths for parent in (path.parent, self.path)}):
+            self._disk.force_directory(directory)
+
+    def _force(self, file: Path) -> None:
+        """Have the disk keep a file; one that failed once is written again. Raises `OSError`."""
+        try:
+            if file in self._doubtful:
+                self._disk.replace(file, file.read_bytes())
+                self._doubtful.discard(file)
+            else:
+                self._disk.force(file)
+        except FileNotFoundError:
+            self._doubtful.discard(file)  # removed meanwhile: nobody needs it any more
+        except OSError:
+            self._doubtful.add(file)
+            raise
+
+    def _write_checkpoint(self) -> None:
+        """Without one, readers read a longer log; the next is as good."""
+        try:
+            self.force()
+            write_checkpoint(self.path, self._table.version(), self._disk)
+        except (DeltaError, OSError, KafkaStorageError) as error:
+            _log.warning("cannot write a checkpoint of %s: %s", self.path, _first_line(error))
+
     def _clean_log(self) -> None:
         """Remove expired log entries; the commit stands when that fails, and the next time may do better."""
         try:
@@ -275,31 +379,43 @@ class OpenDeltaTable:
         statistics = json.dumps({"numRecords": rows.num_rows})
         return AddAction(path, size, dict(partition), _wall_ms(), True, statistics)
 
-    def _commit_files(self, written: Sequence[AddAction], change: Change) -> None:
+    def _commit_files(self, written: Sequence[AddAction], change: Change, commit_id: str) -> None:
         now_ms = _wall_ms()
         removed = [RemoveAction(file.path, True, now_ms, file.size, dict(file.partition)) for file in change.remove]
-        transactions = [Transaction(*each) for each in change.transactions] or None
+        transactions = [Transaction(*each) for each in change.transactions]
+        marks = {COMMIT_ID: commit_id, ACTIONS: len(written) + len(removed) + len(transactions)}
         self._table.create_write_transaction(
             [*written, *removed],
             "append",
             self._definition.schema,
             list(self._definition.partition_by),
-            commit_properties=CommitProperties(max_commit_retries=0, app_transactions=transactions),
-            post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=False),
+            commit_properties=CommitProperties(
+                custom_metadata=marks, max_commit_retries=0, app_transactions=transactions or None
+            ),
+            post_commithook_properties=PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False),
         )
 
-    def _after_failure(self, error: Exception, written: Sequence[AddAction]) -> None:
-        """Tell a lost race from a failed disk: in a race there is a newer version than the one seen."""
+    def _after_failure(self, error: Exception, written: Sequence[AddAction], commit_id: str) -> None:
+        """Tell a lost race from a failed disk: in a race there is a newer version than the one seen, which is not ours."""
         before = self._table.version()
         self.refresh()
-        mine = {action.path for action in written} & {file.path for file in self.files()}
-        if mine:
-            return  # the commit itself succeeded; what failed came after it (a checkpoint, say)
+        if self._has_committed(commit_id, before + 1):
+            return  # what failed came after it
         for action in written:
             (self.path / action.path).unlink(missing_ok=True)
         if self._table.version() != before:
             raise CommitConflict(str(error)) from error
         raise KafkaStorageError(f"cannot commit to {self.path}: {_first_line(error)}") from error
+
+    def _has_committed(self, commit_id: str, first_version: int) -> bool:
+        """Whether the log has the commit with this id from a version on. Raises `KafkaStorageError`."""
+        try:
+            return any(
+                commit_id.encode() in entry_path(self.path, version).read_bytes()
+                for version in range(first_version, self._table.version() + 1)
+            )
+        except OSError as error:
+            raise KafkaStorageError(f"cannot read the log of {self.path}: {error}") from error
 
 
 def _open(path: Path) -> DeltaTable:
@@ -307,47 +423,113 @@ def _open(path: Path) -> DeltaTable:
         return DeltaTable(path)
     except (DeltaError, OSError) as error:
         hint = ""
-        if path.exists() and _torn_entry(path) is not None:
-            hint = " The newest entry of its log is torn, as after a loss of power; starting a broker on the lake mends it."
+        if _damage_of(path) is not None:
+            hint = " Its log is damaged, as after a loss of power; starting a broker on the lake mends it."
         raise LakeError(f"cannot open the Delta table {path}: {_first_line(error)}.{hint}") from error
 
 
-def _open_or_create(path: Path, definition: TableDefinition) -> DeltaTable:
+def _open_or_create(path: Path, definition: TableDefinition, disk: Disk) -> DeltaTable:
     try:
-        if not DeltaTable.is_deltatable(str(path)):
-            return DeltaTable.create(
-                path,
-                definition.schema,
-                partition_by=list(definition.partition_by),
-                name=path.name,
-                configuration=definition.properties,
-            )
+        _mend(path, definition, disk)
+    except OSError as error:
+        raise LakeError(f"cannot mend the Delta table {path}: {error}") from error
+    if not DeltaTable.is_deltatable(str(path)):
+        return _create(path, definition, disk)
+    try:
+        return _open_whole(path, definition)
+    except LakeError:
+        if not definition.expendable:
+            raise
+        _log.warning("the Delta table %s cannot be read and is begun anew", path, exc_info=True)
+    try:
+        _begin_anew(path, disk)
+    except OSError as error:
+        raise LakeError(f"cannot begin the Delta table {path} anew: {error}") from error
+    return _create(path, definition, disk)
+
+
+def _open_whole(path: Path, definition: TableDefinition) -> DeltaTable:
+    """Open a table; one that is expendable only if its rows can be read."""
+    table = _open(path)
+    if definition.expendable:
+        for file in _data_files(table):
+            _read_file(path, definition.schema, file)
+    return table
+
+
+def _create(path: Path, definition: TableDefinition, disk: Disk) -> DeltaTable:
+    try:
+        table = DeltaTable.create(
+            path,
+            definition.schema,
+            partition_by=list(definition.partition_by),
+            name=path.name,
+            configuration=definition.properties,
+        )
+        _force_created(path, disk)
+        return table
     except (DeltaError, OSError) as error:
         if not DeltaTable.is_deltatable(str(path)):  # else another process has just created it
             raise LakeError(f"cannot create the Delta table {path}: {_first_line(error)}") from error
-    torn = _torn_entry(path)
-    if torn is not None:
-        _log.warning("setting aside %s: a commit that was cut off, as by a loss of power", torn)
-        torn.rename(torn.with_name(f"{torn.name}.torn"))
     return _open(path)
 
 
-def _torn_entry(path: Path) -> Path | None:
-    """The newest entry of a table's log if it is not whole lines of JSON.
+def _force_created(path: Path, disk: Disk) -> None:
+    """Have the disk keep a table's first entry and the names of its directories."""
+    disk.force(entry_path(path, 0))
+    for directory in (log_path(path), path, path.parent, path.parent.parent):
+        disk.force_directory(directory)
 
-    Entries appear whole (a rename), so one that is cut was in the page cache when the power went. It was never
-    acknowledged when it had to be durable, and what the publisher commits it commits again.
-    """
-    log = path / "_delta_log"
-    newest = max((name for name in os.listdir(log) if name[0].isdigit() and name.endswith(".json")), default=None)
-    if newest is None:
-        return None
+
+def _damage_of(path: Path) -> Damage | None:
+    """The damage of a log, the same at two looks: a listing made while others write may have a gap."""
+    damage = find_damage(path)
+    return damage if damage is not None and damage == find_damage(path) else None
+
+
+def _mend(path: Path, definition: TableDefinition, disk: Disk) -> None:
+    """Leave a log that can be read. Raises `LakeError`, where nothing can be done; `OSError`."""
+    damage = _damage_of(path)
+    if damage is not None and damage.lacks_first:
+        set_aside(path, damage, disk)
+        _write_first_entry(path, definition, disk)
+        damage = _damage_of(path)
+    if damage is None:
+        return
+    if not damage.lost:
+        set_aside(path, damage, disk)
+    elif definition.expendable:
+        _log.warning("the Delta table %s has lost its first entries and is begun anew", path)
+        _begin_anew(path, disk)
+    else:
+        raise LakeError(
+            f"cannot open the Delta table {path}: {damage.reason} cannot be read, and the entries that it stood for "
+            "were removed. Restore the directory from a backup."
+        )
+
+
+def _begin_anew(path: Path, disk: Disk) -> None:
+    """Put a log out of the way."""
+    disk.rename(log_path(path), path / f"_delta_log.torn-{uuid.uuid4()}")
+    disk.force_directory(path)
+
+
+def _write_first_entry(path: Path, definition: TableDefinition, disk: Disk) -> None:
+    """Write entry 0 anew: it says no more than the definition does."""
+    scratch = path.parent / f".{path.name}-{uuid.uuid4()}"
     try:
-        for line in (log / newest).read_bytes().splitlines():
-            json.loads(line)
-    except ValueError:
-        return log / newest
-    return None
+        DeltaTable.create(
+            scratch,
+            definition.schema,
+            partition_by=list(definition.partition_by),
+            name=path.name,
+            configuration=definition.properties,
+        )
+        disk.replace(entry_path(path, 0), entry_path(scratch, 0).read_bytes())
+    except DeltaError as error:
+        raise LakeError(f"cannot mend the Delta table {path}: {_first_line(error)}") from error
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _first_line(error: Exception) -> str:
@@ -388,15 +570,6 @@ def _read_file(root: Path, schema: pa.Schema, file: DataFile) -> pa.Table:
 
 def _concatenate(schema: pa.Schema, tables: Iterable[pa.Table]) -> pa.Table:
     return pa.concat_tables([schema.empty_table(), *tables])
-
-
-def _sync(file: Path) -> None:
-    for path in (file, file.parent):
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def _wall_ms() -> int:

@@ -66,8 +66,8 @@ LAG_SCHEMA = pa.schema(
 """The lag of a group in a partition. Offsets and `lag` in records; rates in records a second; nulls: not known."""
 
 _DEFINITIONS = {
-    paths.JOB_RUNS: TableDefinition(JOB_RUNS_SCHEMA, history="interval 7 days"),
-    paths.LAG: TableDefinition(LAG_SCHEMA, history="interval 1 days"),
+    paths.JOB_RUNS: TableDefinition(JOB_RUNS_SCHEMA, history="interval 7 days", expendable=True),
+    paths.LAG: TableDefinition(LAG_SCHEMA, history="interval 1 days", expendable=True),
 }
 _TIME_COLUMN = {paths.JOB_RUNS: "ended_at", paths.LAG: "measured_at"}
 
