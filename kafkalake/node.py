@@ -15,13 +15,11 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
 import logging
 import os
 import signal
 import sys
-import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -46,12 +44,15 @@ from kafkalake.journal_publishing import publish_groups, publish_transactions
 from kafkalake.metadata import lease as leases
 from kafkalake.metadata import paths
 from kafkalake.metadata.delta import DeltaMetadataStore
+from kafkalake.metadata.identity import cluster_id
+from kafkalake.metadata.lake_format import write_format
 from kafkalake.publishing import Publishing
 from kafkalake.server.context import ServerContext
 from kafkalake.server.listener import Listener
 from kafkalake.server.registry import advertised
 from kafkalake.storage.files import REAL_FILES, make_durable_directory
 from kafkalake.storage.open_files import OpenFiles
+from kafkalake.supervision import supervise
 
 logger = logging.getLogger(__name__)
 
@@ -155,9 +156,10 @@ class Node:
             )
         )
         self._stack.push_async_callback(self._release, lease)
+        await self._blocking(lambda: write_format(self.lake, __version__))
         await self._blocking(settings.show_static)
         publishing = Publishing(self.lake, self.broker_id, store, self._clock, self._blocking)
-        identity = Identity(self.broker_id, self.host, self.port, cluster_id(self.lake))
+        identity = Identity(self.broker_id, self.host, self.port, await self._blocking(lambda: cluster_id(self.lake)))
         broker = self.broker = Broker(
             identity=identity,
             settings=settings,
@@ -197,14 +199,16 @@ class Node:
         identity.host, identity.port = advertised_address(settings.current.broker, self.host, self.port)
         self._stack.push_async_callback(self._stop_serving, broker, listener, stop_s / 4)
         await self._blocking(lambda: lease.renew(host=identity.host, port=identity.port))
-        self._background = [
-            loop.create_task(publishing.run(self._stop_on_error)),
-            loop.create_task(group_publishing.run()),
-            loop.create_task(transaction_publishing.run()),
-            loop.create_task(self._keep_lease(lease)),
-            loop.create_task(self._upkeep(broker)),
-            loop.create_task(self._maintain_metadata(broker, store)),
-        ]
+        background: dict[str, Callable[[], Awaitable[None]]] = {
+            "publishing": publishing.run,
+            "publishing of groups": group_publishing.run,
+            "publishing of transactions": transaction_publishing.run,
+            "lease": lambda: self._keep_lease(lease),
+            "upkeep": lambda: self._upkeep(broker),
+            "maintenance of metadata": lambda: self._maintain_metadata(broker, store),
+        }
+        for name, work in background.items():
+            self._background.append(loop.create_task(supervise(name, work, self._clock), name=name))
         memory.settle_collector()
         await listener.serve()
         logger.info(
@@ -317,10 +321,6 @@ class Node:
             self.listener.abort()
         self.on_fatal()
 
-    def _stop_on_error(self) -> None:
-        self.failed = True
-        self.on_fatal()
-
     async def _upkeep(self, broker: Broker) -> None:
         """What is due by time in each log: fsync, removal of deleted files, forgetting silent producers."""
         expired_ms = self._clock.monotonic_ms()
@@ -336,9 +336,7 @@ class Node:
             if self._clock.monotonic_ms() - expired_ms >= _SLOW_UPKEEP_INTERVAL_MS:
                 expired_ms = self._clock.monotonic_ms()
                 for partition in broker.topics.partitions():
-                    call_isolated(Place.UPKEEP, partition.log.remove_deleted_files)
-                    call_isolated(Place.UPKEEP, partition.log.expire_producers)
-                    await self._force_sealed(partition)
+                    await self._look_after(partition)
 
     async def _maintain_metadata(self, broker: Broker, store: DeltaMetadataStore) -> None:
         """Every hour: keep the metadata tables small. One table at a time, so that a publish waits for one listing at most."""
@@ -349,13 +347,16 @@ class Node:
             except KafkaLakeError as error:
                 logger.warning("metadata tables not cleaned up error=%s", error)
 
-    async def _force_sealed(self, partition: Any) -> None:
-        """Have the disk keep sealed segments, so that after a power failure only the active one has to be looked at."""
+    async def _look_after(self, partition: Any) -> None:
+        """Remove what is deleted, forget silent producers, and have the disk keep sealed segments, so that after a loss of power
+        only the active one has to be looked at. What fails in one partition is its own."""
         try:
+            call_isolated(Place.UPKEEP, partition.log.remove_deleted_files)
+            call_isolated(Place.UPKEEP, partition.log.expire_producers)
             if partition.log.has_unsynced_segments():
                 await self._blocking(partition.log.flush_sealed)
         except Exception as error:
-            logger.error("sealed segments not on the disk partition=%s error=%s", partition.name, error)
+            logger.error("upkeep failed partition=%s error=%s", partition.name, error)
 
     # Stopping.
 
@@ -377,15 +378,6 @@ class Node:
 
     async def _release(self, lease: leases.Lease) -> None:
         await self._in_time("release of the lease", self._blocking(lease.release), _RELEASE_TIMEOUT_S)
-
-
-def cluster_id(lake: Path) -> str:
-    """The id of the lake's cluster, 22 characters as Kafka's; made once, kept in `metadata/cluster-id`."""
-    path = lake / paths.METADATA_DIRECTORY / "cluster-id"
-    made = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-    with contextlib.suppress(FileExistsError), path.open("x") as file:
-        file.write(made)
-    return path.read_text().strip() or made
 
 
 class _LoopAlarm:

@@ -97,7 +97,7 @@ class Publishing:
 
     # What goes to Delta.
 
-    async def run(self, on_fatal: Callable[[], None]) -> None:
+    async def run(self) -> None:
         """Publish what is due, for ever."""
         looked_ms = self._clock.monotonic_ms()
         while True:
@@ -143,7 +143,7 @@ class Publishing:
         """Where jobs have raised log starts (retention) or rewritten segments (compaction), have the logs follow."""
         try:
             await self._run_blocking(lambda: self._follow_log_starts(self._store.raised_log_starts(self._broker_id)))
-        except KafkaLakeError as error:
+        except Exception as error:
             logger.warning("log starts that a job has raised were not taken over error=%s", error)
         partitions = list(self._partitions.values())
         try:

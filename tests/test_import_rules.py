@@ -30,6 +30,7 @@ ROOT = {
     "logs",
     "log_limits",
     "memory",
+    "supervision",
     "warm",
     "dataset",
     "topic_scanner",

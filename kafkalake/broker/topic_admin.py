@@ -34,6 +34,7 @@ from kafkalake.errors import (
     InvalidRequestError,
     InvalidTopicError,
     KafkaError,
+    KafkaStorageError,
     RequestTimedOutError,
     TopicAlreadyExistsError,
 )
@@ -46,6 +47,9 @@ logger = logging.getLogger(__name__)
 
 PARTITIONS_MAX = 10_000
 """Partitions that one request may ask for, over all its topics, as in Kafka."""
+
+_SETTLE_DELAY_MS = 250
+_SETTLE_DELAY_MS_MAX = 30_000
 
 T = TypeVar("T")
 RunBlocking = Callable[[Callable[[], T]], Awaitable[T]]
@@ -257,17 +261,17 @@ class TopicAdmin:
     async def _finish(self, work: Coroutine[Any, Any, T], timeout_ms: int) -> T:
         """Do `work` after what is under way; give up waiting, not the work, after `timeout_ms`."""
 
-        async def in_turn() -> T:
-            async with self._lock:
-                return await work
-
-        task = asyncio.ensure_future(in_turn())
+        task = asyncio.ensure_future(self._in_turn(work))
         self._under_way.add(task)
         task.add_done_callback(self._settled)
         try:
             return await asyncio.wait_for(asyncio.shield(task), max(timeout_ms, 0) / 1000)
         except TimeoutError:
             raise RequestTimedOutError() from None
+
+    async def _in_turn(self, work: Coroutine[Any, Any, T]) -> T:
+        async with self._lock:
+            return await work
 
     def _settled(self, task: asyncio.Task[Any]) -> None:
         self._under_way.discard(task)
@@ -282,7 +286,11 @@ class TopicAdmin:
     async def _create(self, new: NewTopic) -> Topic:
         count = self.plan(new)
         topic = self._new_topic(new)
-        logs = await self._run_blocking(lambda: self._commit_and_open(topic, count))
+        try:
+            logs = await self._run_blocking(lambda: self._commit_and_open(topic, count))
+        except KafkaStorageError:
+            await self._settle(topic)
+            raise
         self._serve(topic, logs)
         self._topics.add(topic)
         call_isolated(Place.TOPIC_CHANGE, self.on_changed, topic.name)
@@ -338,7 +346,42 @@ class TopicAdmin:
     async def _delete(self, topic: Topic) -> None:
         if self._topics.find(topic.name) is not topic:
             return
-        await self._run_blocking(lambda: self._store.delete_topic(topic.name))
+        try:
+            await self._run_blocking(lambda: self._store.delete_topic(topic.name))
+        except KafkaStorageError:
+            await self._settle(topic)
+            if self._topics.find(topic.name) is topic:
+                raise
+            return
+        await self._forget(topic)
+
+    async def _settle(self, topic: Topic, delay_ms: int = _SETTLE_DELAY_MS) -> None:
+        """Find out what became of a change whose outcome is not known, now or, while Delta cannot say, later.
+
+        A topic that is in Delta and not served is taken out of it: nobody was told that it exists. One that is served and not in
+        Delta is deleted: what is written to it would be gone at the next start.
+        """
+
+        def is_known() -> bool:
+            rows = self._store.load_topics()
+            found = any(row.topic_id == str(topic.topic_id) for row in rows)
+            if found and self._topics.find(topic.name) is not topic:
+                self._store.delete_topic(topic.name)
+                return False
+            return found
+
+        try:
+            known = await self._run_blocking(is_known)
+        except KafkaStorageError as error:
+            logger.warning("whether a topic is in Delta is not known topic=%s error=%s", topic.name, error)
+            again = min(2 * delay_ms, _SETTLE_DELAY_MS_MAX)
+            self._later(delay_ms, lambda: self._do_later(self._in_turn(self._settle(topic, again))))
+            return
+        if not known and self._topics.find(topic.name) is topic:
+            await self._forget(topic)
+
+    async def _forget(self, topic: Topic) -> None:
+        """Serve a topic no longer that is not in Delta."""
         self._topics.remove(topic)
         for partition in topic.partitions:
             partition.remove()
@@ -355,7 +398,10 @@ class TopicAdmin:
         return self._logs.retire(topic.name, topic.topic_id, range(len(topic.partitions)))
 
     def _remove_later(self, retired: list[Path]) -> None:
-        task = asyncio.ensure_future(self._run_blocking(lambda: self._logs.remove(retired)))
+        self._do_later(self._run_blocking(lambda: self._logs.remove(retired)))
+
+    def _do_later(self, work: Awaitable[Any]) -> None:
+        task = asyncio.ensure_future(work)
         self._under_way.add(task)
         task.add_done_callback(self._settled)
 

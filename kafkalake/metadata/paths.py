@@ -1,6 +1,8 @@
 """Where things lie in a lake.
 
     <lake>/metadata/<table>                        a Delta table
+    <lake>/metadata/format.json                    the version of this layout (`lake_format`)
+    <lake>/metadata/cluster-id                     the id of the lake's cluster (`identity`)
     <lake>/metadata/jobs/<job>.lock                held (flock) by the running job
     <lake>/logs/<broker id>/.lock                  held (flock) by the running broker
     <lake>/logs/<broker id>/<topic>-<partition>/   segments, indexes and `state` of one partition
@@ -15,6 +17,7 @@ import re
 from pathlib import Path
 
 from kafkalake.errors import LakeError
+from kafkalake.metadata import lake_format
 
 METADATA_DIRECTORY = "metadata"
 LOG_DIRECTORY = "logs"
@@ -82,9 +85,10 @@ def is_lake(path: Path) -> bool:
 def require_lake(path: Path) -> Path:
     """`path` itself when it is a lake.
 
-    Raises `LakeError` with what to do about it when it is not.
+    Raises `LakeError` with what to do about it when it is not, or when it is one that this version cannot read.
     """
     if is_lake(path):
+        lake_format.require_readable(path)
         return path
     if not path.exists():
         raise LakeError(
@@ -101,7 +105,7 @@ def require_lake(path: Path) -> Path:
 def prepare_lake(path: Path) -> Path:
     """Make the directories of a lake at `path`, unless they are there; the tables are the store's.
 
-    Raises `LakeError` when `path` holds something else or cannot be written.
+    Raises `LakeError` when `path` holds something else, is a lake that this version must not change, or cannot be written.
     """
     if re.search("%[0-9A-Fa-f]{2}", str(path.absolute())):
         raise LakeError(
@@ -109,6 +113,7 @@ def prepare_lake(path: Path) -> Path:
         )
     if not is_lake(path):
         _refuse_foreign_directory(path)
+    lake_format.require_writable(path)
     try:
         (path / METADATA_DIRECTORY).mkdir(parents=True, exist_ok=True)
         (path / LOG_DIRECTORY).mkdir(exist_ok=True)
@@ -122,7 +127,8 @@ def _refuse_foreign_directory(path: Path) -> None:
         return
     if not path.is_dir():
         raise LakeError(f"cannot make a lake at {path}: that is a file.")
-    foreign = sorted(entry.name for entry in path.iterdir() if entry.name not in (METADATA_DIRECTORY, LOG_DIRECTORY))
+    ours = (METADATA_DIRECTORY, LOG_DIRECTORY, "lost+found")  # the last is in every new ext4 volume
+    foreign = sorted(entry.name for entry in path.iterdir() if entry.name not in ours and entry.name[0] != ".")
     if foreign:
         raise LakeError(
             f"cannot make a lake at {path}: it already holds other files ({', '.join(foreign[:3])}). "

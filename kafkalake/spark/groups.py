@@ -18,8 +18,8 @@ from pathlib import Path
 from kafkalake.client.cluster import Cluster
 from kafkalake.client.group_admin import commit_offsets, committed_offsets
 from kafkalake.errors import BrokerUnavailableError, KafkaLakeError
-from kafkalake.metadata import paths
 from kafkalake.metadata.delta import DeltaMetadataStore
+from kafkalake.metadata.identity import known_cluster_id
 from kafkalake.spark.stream_offsets import Partition, Positions
 
 TIMEOUT_MS = 10_000
@@ -71,11 +71,8 @@ class ConsumerGroup:
     @contextmanager
     def _cluster(self, store: DeltaMetadataStore) -> Iterator[Cluster]:
         """A running broker of this lake. Raises `BrokerUnavailableError`."""
-        try:
-            wanted = (self._lake / paths.METADATA_DIRECTORY / "cluster-id").read_text().strip()
-        except OSError:
-            wanted = ""  # no broker ever ran
-        brokers = store.load_brokers() if wanted else []
+        wanted = known_cluster_id(self._lake)
+        brokers = store.load_brokers() if wanted is not None else []
         for row in brokers:
             with Cluster(
                 f"{row.host}:{row.port}",

@@ -33,6 +33,7 @@ from kafkalake.clock import Clock, SystemClock
 from kafkalake.errors import ConfigurationError, KafkaLakeError, LakeError, UnknownTopicOrPartitionError
 from kafkalake.metadata import paths
 from kafkalake.metadata.delta import DeltaMetadataStore
+from kafkalake.metadata.lake_format import require_writable
 from kafkalake.metadata.schemas import TopicRow
 from kafkalake.spark.error_sentence import sentence
 from kafkalake.spark.job_lock import LockHolder, only_one
@@ -177,6 +178,7 @@ def main(job: Job, arguments: Sequence[str], *, spark: SparkSession | None = Non
             raise ConfigurationError(f"no lake: name it with --lake DIR or in the environment variable {LAKE_VARIABLE}")
         job.check(parsed)
         lake = paths.require_lake(Path(parsed.lake).absolute())
+        require_writable(lake)
         run = Run(lake, parsed, clock or SystemClock(), spark)
         if parsed.dry_run:
             return _show_plan(job, run)

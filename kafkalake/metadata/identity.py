@@ -1,0 +1,48 @@
+"""The id of a lake's cluster: made once by the first broker, kept in `metadata/cluster-id`, 22 characters as Kafka's."""
+
+from __future__ import annotations
+
+import base64
+import logging
+import re
+import uuid
+from pathlib import Path
+
+from kafkalake.errors import LakeError
+from kafkalake.metadata.disk import DISK
+from kafkalake.metadata.paths import METADATA_DIRECTORY
+
+_FILE = "cluster-id"
+_ID = re.compile(r"[A-Za-z0-9_-]{22}")
+
+_log = logging.getLogger(__name__)
+
+
+def known_cluster_id(lake: Path) -> str | None:
+    """The id, for whoever looks for the brokers of a lake; None before the first broker, or where the file is damaged."""
+    try:
+        text = (lake / METADATA_DIRECTORY / _FILE).read_text(errors="replace").strip()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise LakeError(f"cannot read the cluster id of {lake}: {error.strerror or error}.") from error
+    return text if _ID.fullmatch(text) else None
+
+
+def cluster_id(lake: Path) -> str:
+    """The id, for the broker: made where there is none, or where a loss of power has left an empty file.
+
+    Raises `LakeError`.
+    """
+    known = known_cluster_id(lake)
+    if known is not None:
+        return known
+    path = lake / METADATA_DIRECTORY / _FILE
+    made = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    if path.exists():
+        _log.warning("the cluster id was damaged and is made anew file=%s cluster_id=%s", path, made)
+    try:
+        DISK.replace(path, made.encode())
+    except OSError as error:
+        raise LakeError(f"cannot write the cluster id {path}: {error.strerror or error}.") from error
+    return made

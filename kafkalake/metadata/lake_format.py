@@ -1,0 +1,86 @@
+"""Which version of the layout on the disk a lake has, so that an older kafkalake refuses a newer lake with a sentence.
+
+`metadata/format.json`: `format`, what the lake's files are written as; `min_reader` and `min_writer`, the oldest format that a
+program must know to read the lake, and to change it; `written_by`. A broker writes it at its start. A lake without it is of
+version 0.1, which has format 1 too.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from kafkalake.errors import LakeError
+from kafkalake.metadata.disk import DISK
+
+FORMAT = 1
+"""What this version writes and knows."""
+MIN_READER = 1
+MIN_WRITER = 1
+
+_FILE = Path("metadata") / "format.json"
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class LakeFormat:
+    """What the file says."""
+
+    format: int = 1
+    min_reader: int = 1
+    min_writer: int = 1
+    written_by: str = "kafkalake 0.1"
+
+
+def read_format(lake: Path) -> LakeFormat:
+    """The format of a lake. Raises `LakeError` where the file cannot be read."""
+    try:
+        content = (lake / _FILE).read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return LakeFormat()
+    except OSError as error:
+        raise LakeError(f"cannot read {lake / _FILE}: {error.strerror or error}.") from error
+    try:
+        said = json.loads(content)
+        return LakeFormat(
+            int(said["format"]), int(said["min_reader"]), int(said["min_writer"]), str(said.get("written_by", "?"))
+        )
+    except (ValueError, KeyError, TypeError):
+        _log.warning("%s is damaged; a broker that starts writes it anew", lake / _FILE)
+        return LakeFormat()
+
+
+def require_readable(lake: Path) -> None:
+    """Raise `LakeError` where this version must not read the lake."""
+    found = read_format(lake)
+    if found.min_reader > FORMAT:
+        raise _newer(lake, found, found.min_reader, "read")
+
+
+def require_writable(lake: Path) -> None:
+    """Raise `LakeError` where this version must not change the lake."""
+    found = read_format(lake)
+    if max(found.min_reader, found.min_writer) > FORMAT:
+        raise _newer(lake, found, max(found.min_reader, found.min_writer), "change")
+
+
+def write_format(lake: Path, version: str) -> None:
+    """Say that this version has written the lake, where that is news. Raises `LakeError`."""
+    ours = LakeFormat(FORMAT, MIN_READER, MIN_WRITER, f"kafkalake {version}")
+    found = read_format(lake)
+    if found.format > FORMAT or (found == ours and (lake / _FILE).exists()):
+        return
+    try:
+        DISK.replace(lake / _FILE, (json.dumps(asdict(ours)) + "\n").encode())
+    except OSError as error:
+        raise LakeError(f"cannot write {lake / _FILE}: {error.strerror or error}.") from error
+
+
+def _newer(lake: Path, found: LakeFormat, needed: int, to_do: str) -> LakeError:
+    return LakeError(
+        f"the lake at {lake} was written by {found.written_by}: to {to_do} it takes a version of kafkalake that knows "
+        f"format {needed}, this one knows {FORMAT}. Install a newer kafkalake."
+    )

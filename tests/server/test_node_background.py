@@ -1,0 +1,215 @@
+"""What runs in the background of a broker goes on after any error, and changes of topics whose outcome Delta does not tell."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kafka_reference import free_port
+
+from kafkalake import supervision
+from kafkalake.broker.topic_admin import NewTopic
+from kafkalake.broker.topics import Topic
+from kafkalake.clock import ManualClock
+from kafkalake.errors import KafkaStorageError
+from kafkalake.journal_publishing import JournalPublishing
+from kafkalake.metadata.delta import DeltaMetadataStore
+from kafkalake.metadata.delta_table import OpenDeltaTable
+from kafkalake.metadata.lease import Lease
+from kafkalake.node import Node
+from kafkalake.publishing import Publishing
+from kafkalake.supervision import supervise
+
+TIMEOUT_MS = 20_000
+
+
+@asynccontextmanager
+async def running(lake: Path, **settings: str) -> AsyncIterator[Node]:
+    pairs = {name.replace("_", "."): value for name, value in settings.items()}
+    node = Node(lake, "127.0.0.1", free_port(), 0, pairs)
+    try:
+        await node.start()
+        yield node
+    finally:
+        await node.stop()
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    async with asyncio.timeout(TIMEOUT_MS / 1000):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+# Supervision.
+
+
+def test_a_task_begins_anew_after_pauses_that_grow(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    clock = ManualClock()
+    calls = 0
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+
+    async def work() -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 11:
+            clock.advance(60_000)  # it ran well for long: the next failure is a first one
+        if calls < 13:
+            raise ZeroDivisionError
+
+    monkeypatch.setattr(supervision.asyncio, "sleep", sleep)
+    asyncio.run(supervise("test", work, clock))
+    assert calls == 13
+    assert pauses[:8] == [0.25, 0.5, 1, 2, 4, 8, 16, 30]
+    assert pauses[-2:] == [0.25, 0.5]
+
+
+def test_a_task_that_is_cancelled_ends() -> None:
+    async def scenario() -> None:
+        task = asyncio.ensure_future(supervise("test", lambda: asyncio.sleep(1_000), ManualClock()))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(scenario())
+
+
+STEPS = {
+    "publishing": (Publishing, "_look_for_jobs"),
+    "publishing of groups": (JournalPublishing, "publish"),
+    "publishing of transactions": (JournalPublishing, "publish"),
+    "lease": (Lease, "renew"),
+    "upkeep": (Node, "_look_after"),
+    "maintenance of metadata": (DeltaMetadataStore, "maintain"),
+}
+"""Of each task that runs in the background: a step of it that is made to fail."""
+
+
+def test_every_task_in_the_background_goes_on_after_any_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = dict.fromkeys(STEPS.values(), 0)
+
+    def fail_twice(place: tuple[type, str]) -> None:
+        original = getattr(*place)
+
+        def step(*arguments: Any, **named: Any) -> Any:
+            calls[place] += 1
+            if calls[place] in (2, 3):  # the first renewal belongs to the start
+                raise RuntimeError("injected")
+            return original(*arguments, **named)
+
+        monkeypatch.setattr(*place, step)
+
+    for place in calls:
+        fail_twice(place)
+    monkeypatch.setattr("kafkalake.node._SLOW_UPKEEP_INTERVAL_MS", 10)
+    monkeypatch.setattr(supervision, "PAUSE_S_MIN", 0.01)
+
+    async def scenario() -> None:
+        short = {"lease_duration_ms": "3000", "metadata_publish_interval_ms": "10"}
+        async with running(tmp_path / "lake", **short, metadata_maintenance_interval_ms="100") as node:
+            assert {task.get_name() for task in node._background} >= set(STEPS)
+            assert [task.get_name() for task in node._background if task.get_name() not in STEPS] == []
+            assert node.broker is not None
+            await node.broker.topic_admin.create(NewTopic("clicks"), timeout_ms=TIMEOUT_MS)
+            await until(lambda: all(count > 4 for count in calls.values()))
+            assert not any(task.done() for task in node._background)
+
+    asyncio.run(scenario())
+
+
+# Changes of topics whose outcome Delta does not tell.
+
+
+class UnreliableTable:
+    """`topics` of a store: from `break_it` on commits are written, then nothing can be read, `failures` times."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.failures = 0
+        self.written = True
+        commit, refresh = OpenDeltaTable._commit_files, OpenDeltaTable.refresh
+
+        def commit_files(table: OpenDeltaTable, *arguments: Any) -> None:
+            if table.path.name != "topics" or not self.failures:
+                commit(table, *arguments)
+                return
+            if self.written:
+                commit(table, *arguments)
+            raise OSError(5, "Input/output error")
+
+        def fail_to_refresh(table: OpenDeltaTable) -> None:
+            if table.path.name == "topics" and self.failures and not self._is_first(table):
+                self.failures -= 1
+                raise KafkaStorageError("cannot read the log")
+            refresh(table)
+
+        self._seen = 0
+        monkeypatch.setattr(OpenDeltaTable, "_commit_files", commit_files)
+        monkeypatch.setattr(OpenDeltaTable, "refresh", fail_to_refresh)
+
+    def _is_first(self, table: OpenDeltaTable) -> bool:
+        """The look before the commit succeeds."""
+        self._seen += 1
+        return self._seen == 1
+
+    def break_it(self, *, failures: int, written: bool) -> None:
+        self.failures, self.written, self._seen = failures, written, 0
+
+
+def served(node: Node) -> list[str]:
+    assert node.broker is not None
+    return sorted(node.broker.topics.names())
+
+
+def in_delta(lake: Path) -> list[str]:
+    return [row.topic for row in DeltaMetadataStore(lake, create=False).load_topics()]
+
+
+@pytest.mark.parametrize("written", [True, False])
+@pytest.mark.parametrize("failures", [1, 4])
+def test_a_topic_is_served_exactly_where_delta_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failures: int, written: bool
+) -> None:
+    """The outcome of a commit is not known, once, and again: what is written to a topic is never gone at the next start."""
+    lake = tmp_path / "lake"
+
+    async def scenario() -> None:
+        table = UnreliableTable(monkeypatch)
+        async with running(lake) as node:
+            assert node.broker is not None
+            admin = node.broker.topic_admin
+
+            async def delete(topic: Topic) -> None:
+                await admin.delete(topic, timeout_ms=TIMEOUT_MS)
+
+            for _ in range(2):
+                await admin.create(NewTopic("kept"), timeout_ms=TIMEOUT_MS)
+                table.break_it(failures=failures, written=written)
+                with pytest.raises(KafkaStorageError):
+                    await admin.create(NewTopic("new"), timeout_ms=TIMEOUT_MS)
+                await until(lambda: not table.failures)
+                await until(lambda: in_delta(lake) == ["kept"])
+                assert served(node) == ["kept"]
+                topic = await admin.create(NewTopic("new"), timeout_ms=TIMEOUT_MS)
+                assert (await admin.create(NewTopic("other"), timeout_ms=TIMEOUT_MS)).topic_id != topic.topic_id
+                table.break_it(failures=failures, written=written)
+                try:
+                    await delete(topic)
+                except KafkaStorageError:
+                    assert failures > 1 or not written
+                await until(lambda: not table.failures)
+                await until(lambda: served(node) == in_delta(lake))
+                assert served(node) == (["kept", "other"] if written else ["kept", "new", "other"])
+                for name in served(node):
+                    await delete(node.broker.topics.find(name))
+            await admin.create(NewTopic("kept"), timeout_ms=TIMEOUT_MS)
+        async with running(lake) as node:
+            assert served(node) == in_delta(lake) == ["kept"]
+
+    asyncio.run(scenario())
