@@ -20,6 +20,7 @@ LEAVES = {
     "error_sentences",
     "config_topics",
     "internal_topics",
+    "printable",
     "__init__",
     "__version__",
 }

@@ -135,6 +135,14 @@ def consume(
             rich_help_panel=PRINT,
         ),
     ] = None,
+    raw: Annotated[
+        bool,
+        typer.Option(
+            "--raw",
+            help="On a terminal too, print control characters as they are (default: as \\\\x1b).",
+            rich_help_panel=PRINT,
+        ),
+    ] = False,
     read_uncommitted: Annotated[
         bool,
         typer.Option(
@@ -181,7 +189,7 @@ def consume(
             out_of_range="error" if offset is not None and offset.lstrip("-").isdecimal() else "earliest",
         )
         ends = _ends(cluster, topic, partitions, not read_uncommitted) if exit_at_end else None
-        _print_all(fetcher, formatter, max_records, ends, timeout, quiet)
+        _print_all(fetcher, formatter, max_records, ends, timeout, quiet, raw)
 
 
 def _partitions(cluster: Cluster, topic: str, wanted: Sequence[int] | None) -> list[int]:
@@ -237,6 +245,7 @@ def _print_all(
     ends: dict[int, int] | None,
     timeout_s: float | None,
     quiet: bool,
+    raw: bool,
 ) -> None:
     """Poll and print until one of the bounds is reached, Ctrl-C, or nobody reads any more."""
     printed = 0
@@ -263,7 +272,7 @@ def _print_all(
                 if records.num_rows:
                     printed += records.num_rows
                     newest = time.monotonic()
-                    write(formatter(replace(part, records=records)))
+                    write(formatter(replace(part, records=records)), raw=raw)
     except OutputClosed:
         return
     finally:

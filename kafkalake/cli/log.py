@@ -10,6 +10,7 @@ import typer
 
 from kafkalake.cli.options import Json
 from kafkalake.cli.output import Failure, show_error, size, write, write_json, write_line
+from kafkalake.printable import printable
 
 if TYPE_CHECKING:
     from kafkalake.storage.dump import DumpedBatch, DumpedEntry, DumpedRecord
@@ -36,7 +37,7 @@ def verify(
     for problem in problems_of(lake):
         problems.append(problem)
         place = f"{problem.file}: " if problem.position < 0 else f"{problem.file}: at byte {problem.position}: "
-        printer.print(Text.assemble((place, "bold"), problem.what))
+        printer.print(Text.assemble((printable(place), "bold"), printable(problem.what)))
     segments = list((lake / "logs").glob("*/*/*.arrow"))
     partitions = {segment.parent for segment in segments}
     total = sum(_size(segment) for segment in segments)

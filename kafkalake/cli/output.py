@@ -2,6 +2,9 @@
 
 A table is drawn only on a terminal. Piped output has no colours and no frames; `NO_COLOR` is respected by rich. Writing to a
 pipe whose reader has gone ends the command quietly.
+
+Names and values come from clients. On a terminal their control characters, C0, C1 and those that change the direction of
+writing, are shown as escapes (`printable`), so that nobody's group id moves the cursor; a pipe gets the bytes as they are.
 """
 
 from __future__ import annotations
@@ -11,6 +14,8 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
+
+from kafkalake.printable import printable, printable_on
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -42,8 +47,10 @@ def on_terminal() -> bool:
     return sys.stdout.isatty()
 
 
-def write(data: bytes) -> None:
-    """Write to stdout and flush it. Raises `OutputClosed`."""
+def write(data: bytes, *, raw: bool = False) -> None:
+    """Write to stdout and flush it; on a terminal control characters are made visible, unless `raw`. Raises `OutputClosed`."""
+    if not raw and on_terminal():
+        data = printable(data.decode("utf-8", "backslashreplace")).encode()
     try:
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
@@ -90,7 +97,10 @@ def table(
     from rich.table import Table
     from rich.text import Text
 
-    cells = [["" if value is None else str(value).replace("\n", "\\n") for value in row] for row in rows]
+    cells = [
+        ["" if value is None else printable_on(sys.stdout, str(value)).replace("\n", "\\n") for value in row]
+        for row in rows
+    ]
     natural = [max([cell_len(name), *(cell_len(row[index]) for row in cells)]) for index, name in enumerate(columns)]
     printer = console()
     widths = fit(natural, printer.width - GAP * len(columns) - 1)
@@ -144,7 +154,7 @@ def note(text: str) -> None:
     """A remark to stderr."""
     from rich.text import Text
 
-    error_console().print(Text(text, style="dim"))
+    error_console().print(Text(printable_on(sys.stderr, text), style="dim"))
 
 
 def show_error(message: str, hint: str | None = None) -> None:
@@ -152,9 +162,9 @@ def show_error(message: str, hint: str | None = None) -> None:
     from rich.text import Text
 
     printer = error_console()
-    printer.print(Text.assemble(("error: ", "bold red"), message))
+    printer.print(Text.assemble(("error: ", "bold red"), printable_on(sys.stderr, message)))
     if hint:
-        printer.print(Text(hint, style="dim"))
+        printer.print(Text(printable_on(sys.stderr, hint), style="dim"))
 
 
 def size(count: int) -> str:

@@ -18,6 +18,7 @@ from kafkalake.cli.options import (
     unknown_setting_hint,
 )
 from kafkalake.cli.output import Failure, UsageProblem, console, on_terminal, table, write_json, write_line
+from kafkalake.printable import printable
 from kafkalake.storage.partition_metadata import encode_topic_id
 
 if TYPE_CHECKING:
@@ -350,7 +351,7 @@ def _draw(topic: TopicInfo, configs: Sequence[ConfigEntry]) -> None:
 
     head = Text.assemble(
         ("Topic: ", "dim"),
-        (topic.name, "bold"),
+        (printable(topic.name), "bold"),
         ("  TopicId: ", "dim"),
         str(kafka_uuid(topic.topic_id)),
         ("  PartitionCount: ", "dim"),
@@ -361,7 +362,7 @@ def _draw(topic: TopicInfo, configs: Sequence[ConfigEntry]) -> None:
     printer = console()
     printer.print(head)
     for entry in configs:
-        printer.print(Text.assemble(("  Config: ", "dim"), f"{entry.name}={entry.value}"))
+        printer.print(Text.assemble(("  Config: ", "dim"), printable(f"{entry.name}={entry.value}")))
     table(
         None,
         ["Partition", "Leader", "Replicas", "Isr"],

@@ -30,6 +30,7 @@ from kafkalake.metadata import paths
 from kafkalake.metadata.history import History
 from kafkalake.metadata.job_tables import LAG_SCHEMA, JobTable, exists
 from kafkalake.metadata.schemas import PartitionRow, SegmentRow
+from kafkalake.printable import printable_on
 from kafkalake.spark.job import Done, Job, Run, Step, reached
 from kafkalake.spark.job import main as run_job
 from kafkalake.spark.lag_report import (
@@ -148,7 +149,7 @@ class LagJob(Job):
         earlier = _earlier_totals(run, arguments.growing) if arguments.growing else []
         self._alerts = alerts(self._rows, earlier, rules)
         for alert in self._alerts:
-            print(f"lag: alert: {alert.text}", file=sys.stderr)
+            print(printable_on(sys.stderr, f"lag: alert: {alert.text}"), file=sys.stderr)
             run.note(
                 Step("alert", alert.topic, None, alert.text, {"limit": alert.limit}),
                 Done({"group": alert.group, "rule": alert.rule, "value": alert.value}, outcome="raised"),

@@ -7,6 +7,8 @@ import time
 from collections.abc import Iterable, Sequence
 from types import TracebackType
 
+from kafkalake.printable import printable_on
+
 _TERMINAL_INTERVAL_S = 0.1
 _LOG_INTERVAL_S = 5.0
 
@@ -37,7 +39,7 @@ class Progress:
         if now - self._shown < (_TERMINAL_INTERVAL_S if self._terminal else _LOG_INTERVAL_S):
             return
         self._shown = now
-        text = f"{self._job}: {self._count} of {self._total}, {what}"
+        text = printable_on(sys.stderr, f"{self._job}: {self._count} of {self._total}, {what}")
         if self._terminal:
             print(f"\r\x1b[K{text[:150]}", end="", file=sys.stderr, flush=True)
             self._open_line = True
@@ -47,7 +49,7 @@ class Progress:
     def say(self, text: str) -> None:
         """A line that stays."""
         self._end_line()
-        print(f"{self._job}: {text}", file=sys.stderr, flush=True)
+        print(printable_on(sys.stderr, f"{self._job}: {text}"), file=sys.stderr, flush=True)
 
     def _end_line(self) -> None:
         if self._open_line:
@@ -57,7 +59,7 @@ class Progress:
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Iterable[str] = ()) -> None:
     """Columns as wide as their content, on stdout; `right`: columns of numbers. None is shown as `-`."""
-    cells = [["-" if cell is None else str(cell) for cell in row] for row in rows]
+    cells = [["-" if cell is None else printable_on(sys.stdout, str(cell)) for cell in row] for row in rows]
     widths = [max(len(name), *(len(row[index]) for row in cells), 0) for index, name in enumerate(columns)]
     numbers = set(right)
     for row in [list(columns), *cells]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -329,6 +330,40 @@ def test_a_topic_that_is_not_there_is_named_with_its_neighbour(on: Run, topic: s
     ended = on("consume", topic[:-1] + "_", "--from-beginning")
     assert (ended.code, ended.stdout) == (1, "")
     assert f"did you mean '{topic}'" in ended.stderr
+
+
+def on_a_terminal(broker: BrokerProcess, *arguments: str) -> bytes:
+    """What the command writes to a terminal."""
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "KAFKALAKE_BOOTSTRAP_SERVERS": broker.bootstrap_servers, "COLUMNS": "100"}
+    command = [sys.executable, "-m", "kafkalake", *arguments]
+    with subprocess.Popen(command, stdout=theirs, stderr=theirs, stdin=subprocess.DEVNULL, env=environment) as process:
+        os.close(theirs)
+        written = b""
+        try:
+            while piece := os.read(ours, 65_536):
+                written += piece
+        except OSError:  # the other side has gone
+            pass
+        os.close(ours)
+        assert process.wait(60) == 0
+    return written
+
+
+@pytest.mark.parametrize("any_broker", ["kafkalake"], indirect=True)
+def test_escapes_of_strangers_do_not_reach_the_terminal(on: Run, any_broker: BrokerProcess, topic: str) -> None:
+    assert on("topics", "create", topic).code == 0
+    assert on("produce", topic, stdin="clear\x1b[2J\x9b and \u202egnp.exe\n").code == 0
+    group = f"{topic}-\x1b[2J"
+    assert on("groups", "reset-offsets", group, "--topic", topic, "--to-earliest", "--execute").code == 0
+    assert on("consume", topic, "--from-beginning", "-e", "-q").stdout == "clear\x1b[2J\x9b and \u202egnp.exe\n"
+    arguments = ("consume", topic, "--from-beginning", "-e", "-q")
+    assert on_a_terminal(any_broker, *arguments) == b"clear\\x1b[2J\\u009b and \\u202egnp.exe\r\n"
+    assert b"clear\x1b[2J" in on_a_terminal(any_broker, *arguments, "--raw")
+    for command in ("list", "describe", "members"):
+        shown = on_a_terminal(any_broker, "groups", command, *(() if command == "list" else (group,)))
+        assert b"\\x1b[2J" in shown
+        assert b"\x1b[2J" not in shown
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
