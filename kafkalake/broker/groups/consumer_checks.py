@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kafkalake.broker.coordination.patterns import check_regex
 from kafkalake.broker.groups.assignors import ASSIGNORS
 from kafkalake.broker.groups.consumer_records import Subscription
 from kafkalake.broker.groups.consumer_requests import (
@@ -10,7 +11,6 @@ from kafkalake.broker.groups.consumer_requests import (
     LEAVE_STATIC_EPOCH,
     HeartbeatRequest,
 )
-from kafkalake.broker.groups.consumer_topics import check_regex
 from kafkalake.errors import InvalidRequestError, UnsupportedAssignorError
 
 

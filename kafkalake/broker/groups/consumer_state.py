@@ -9,6 +9,7 @@ import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
+from kafkalake.broker.coordination.patterns import matching
 from kafkalake.broker.groups.assignors import ASSIGNORS, NOTHING, Assignment, Subscriber, TopicPartition
 from kafkalake.broker.groups.consumer_records import (
     ConsumerRecord,
@@ -22,7 +23,7 @@ from kafkalake.broker.groups.consumer_records import (
     TargetRecord,
 )
 from kafkalake.broker.groups.consumer_requests import LEAVE_STATIC_EPOCH
-from kafkalake.broker.groups.consumer_topics import Topics, matching
+from kafkalake.broker.groups.consumer_topics import Topics
 
 EMPTY, ASSIGNING, RECONCILING, STABLE, DEAD = "Empty", "Assigning", "Reconciling", "Stable", "Dead"
 """Kafka's names of the states."""

@@ -3,16 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
-import struct
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, TypeAlias
-
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from kafkalake.errors import InvalidRegularExpressionError
 
 
 class TopicOfGroup(NamedTuple):
@@ -27,33 +20,6 @@ Topics: TypeAlias = Mapping[str, TopicOfGroup]
 """Topic name -> topic."""
 
 TopicsNow: TypeAlias = Callable[[], Topics]
-
-
-def check_regex(pattern: str) -> None:
-    """Raises `InvalidRegularExpressionError`."""
-    matching(pattern, ("",))
-
-
-def matching(pattern: str, names: Iterable[str]) -> frozenset[str]:
-    """The names that `pattern` matches as a whole. RE2, as in Kafka: no pattern of a client can take long.
-
-    Raises `InvalidRegularExpressionError`.
-    """
-    known = list(names)
-    try:
-        # Wrapped so that alternatives stay whole; checked alone first, or ")|(" would pass.
-        pc.match_substring_regex(_strings([""]), pattern)
-        found = pc.match_substring_regex(_strings(known), rf"\A(?:{pattern})\z")
-    except pa.ArrowInvalid as error:
-        raise InvalidRegularExpressionError(f"{pattern!r} is not a regular expression: {error}") from error
-    return frozenset(name for name, matches in zip(known, found.to_pylist(), strict=True) if matches)
-
-
-def _strings(names: list[str]) -> pa.Array:
-    """An Arrow array of `names`; made of buffers, because `pa.array` imports pandas where it is installed (0.5 s, once)."""
-    encoded = [name.encode() for name in names]
-    offsets = struct.pack(f"={len(encoded) + 1}i", 0, *itertools.accumulate(map(len, encoded)))
-    return pa.StringArray.from_buffers(len(encoded), pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded)))
 
 
 def metadata_hash(names: Iterable[str], topics: Topics) -> int:

@@ -10,7 +10,6 @@ thread. Requests that never wait return or raise.
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
@@ -18,6 +17,7 @@ from kafkalake.broker.callbacks import Place, call_isolated
 from kafkalake.broker.coordination.automata import Carrier
 from kafkalake.broker.coordination.decisions import Append, ErrorClass
 from kafkalake.broker.coordination.journal import Journal, JournalRecord, Producer, Timers, coordinator_error
+from kafkalake.broker.coordination.patterns import matching
 from kafkalake.broker.transactions.config import TransactionConfig
 from kafkalake.broker.transactions.decisions import FaultPoint, Marker, Reach, TransactionDecision, WriteMarker
 from kafkalake.broker.transactions.ending import EndRequest
@@ -37,7 +37,6 @@ from kafkalake.clock import Clock
 from kafkalake.errors import (
     CoordinatorLoadInProgressError,
     InvalidProducerIdMappingError,
-    InvalidRegularExpressionError,
     InvalidTransactionTimeoutError,
     KafkaError,
     NotCoordinatorError,
@@ -240,12 +239,11 @@ class TransactionCoordinator:
         """ListTransactions. Raises `CoordinatorLoadInProgressError`, `InvalidRegularExpressionError`."""
         if self.table.is_loading:
             raise CoordinatorLoadInProgressError
-        try:
-            pattern = None if not wanted.pattern else re.compile(wanted.pattern)
-        except re.error as error:
-            raise InvalidRegularExpressionError(str(error)) from error
         now_ms = self.clock.now_ms()
         records = [entry.transaction.current for entry in self.table]
+        named = None
+        if wanted.pattern:
+            named = matching(wanted.pattern, [one.transactional_id for one in records if one is not None])
         return TransactionList(
             tuple(
                 TransactionSummary(one.transactional_id, one.producer_id, one.state.label)
@@ -254,7 +252,7 @@ class TransactionCoordinator:
                 and (not wanted.states or one.state.label in wanted.states)
                 and (not wanted.producer_ids or one.producer_id in wanted.producer_ids)
                 and (wanted.duration_ms < 0 or now_ms - one.started_at_ms > wanted.duration_ms)
-                and (pattern is None or pattern.fullmatch(one.transactional_id))
+                and (named is None or one.transactional_id in named)
             ),
             tuple(sorted(wanted.states - BY_LABEL.keys())),
         )

@@ -7,10 +7,11 @@ import uuid
 import pytest
 from broker.groups.consumer_worlds import REBALANCE_MS, Beat, OurGroup
 
+from kafkalake.broker.coordination.patterns import matching
 from kafkalake.broker.groups.consumer import ConsumerGroup
 from kafkalake.broker.groups.consumer_records import MemberState
 from kafkalake.broker.groups.consumer_requests import HeartbeatRequest
-from kafkalake.broker.groups.consumer_topics import TopicOfGroup, matching
+from kafkalake.broker.groups.consumer_topics import TopicOfGroup
 from kafkalake.broker.groups.records import GroupTombstone
 from kafkalake.errors import (
     CoordinatorNotAvailableError,
