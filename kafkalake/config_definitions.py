@@ -144,6 +144,14 @@ _OWN_BROKER_SETTINGS = (
         minimum=0,
     ),
     _broker(
+        "max.incremental.fetch.session.partitions",
+        Kind.INT,
+        200_000,
+        "The most partitions that all fetch sessions remember together; a client without a session asks for everything each "
+        "time. kafkalake's own.",
+        minimum=0,
+    ),
+    _broker(
         "max.request.partition.size.limit",
         Kind.INT,
         2000,

@@ -79,7 +79,10 @@ class Broker:
         self.wire_cache = WireCache(self.config.fetch_wire_cache_bytes)
         numbers = randomness or random.Random()
         self.fetch_sessions = FetchSessionCache(
-            self.config.max_incremental_fetch_session_cache_slots, lambda: numbers.randrange(1, 2**31)
+            self.config.max_incremental_fetch_session_cache_slots,
+            lambda: numbers.randrange(1, 2**31),
+            self.config.max_incremental_fetch_session_partitions,
+            lambda asked: self.topics.serves(asked.topic, asked.partition),
         )
         self.fetcher = Fetcher(
             self.topics, self.fetch_sessions, self.purgatory, clock, lambda: self.config.fetch_max_bytes
@@ -95,6 +98,7 @@ class Broker:
             observer=observer,
             run_blocking=run_blocking,
             later=self.timers.schedule,
+            wake=self.purgatory.check,
         )
         self.groups = GroupService(self)
         self.transactions = TransactionService(self)

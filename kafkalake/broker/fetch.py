@@ -16,7 +16,7 @@ Records come as they lie: views of the producers' bytes from the cache, or verif
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
@@ -36,7 +36,6 @@ from kafkalake.errors import (
     as_value,
 )
 from kafkalake.record.message_set import MessageSet
-from kafkalake.storage.log import Log
 
 logger = logging.getLogger(__name__)
 
@@ -224,9 +223,8 @@ class _FetchOperation(DelayedOperation):
         self._request = request
         self._context = context
         self._reply = reply
-        self._watched: list[Partition] = []
-        self._unstable: list[tuple[Log, int]] = []
-        """Logs with an open transaction, and their last stable offset when the waiting began."""
+        self._bytes_seen: dict[Partition, int] = {}
+        """By partition, how far its count of readable bytes was when it was last looked at."""
         self._bytes_wanted = 0
 
     def start(self, purgatory: Purgatory) -> bool:
@@ -236,24 +234,22 @@ class _FetchOperation(DelayedOperation):
         if found.urgent or found.bytes >= request.min_bytes or request.max_wait_ms <= 0 or not self._context.partitions:
             self._answer(found)
             return False
-        self._watched = found.watched
-        if request.isolation is Isolation.READ_COMMITTED:
-            logs = [partition.log for partition in found.watched]
-            self._unstable = [
-                (log, log.last_stable_offset) for log in logs if log.last_stable_offset < log.high_watermark
-            ]
-        appended = sum(partition.appended_bytes for partition in found.watched)
-        self._bytes_wanted = appended + request.min_bytes - found.bytes
+        self._bytes_seen = {partition: self._readable_bytes(partition) for partition in found.watched}
+        self._bytes_wanted = request.min_bytes - found.bytes
         purgatory.watch(self, found.watched, request.max_wait_ms)
         return True
 
-    def is_complete(self) -> bool:
-        """Enough was appended; for read_committed, where a transaction was open: one has ended. Or a partition is gone."""
-        if any(partition.removed for partition in self._watched):
-            return True
-        if self._unstable:
-            return any(log.last_stable_offset > stable for log, stable in self._unstable)
-        return sum(partition.appended_bytes for partition in self._watched) >= self._bytes_wanted
+    def is_complete(self, key: Hashable) -> bool:
+        """Whether enough can be read that is new, over all partitions, each up to its own end; or the partition is gone."""
+        assert isinstance(key, Partition)
+        readable = self._readable_bytes(key)
+        self._bytes_wanted -= readable - self._bytes_seen[key]
+        self._bytes_seen[key] = readable
+        return self._bytes_wanted <= 0 or key.removed
+
+    def _readable_bytes(self, partition: Partition) -> int:
+        committed = self._request.isolation is Isolation.READ_COMMITTED
+        return partition.stable_bytes if committed else partition.appended_bytes
 
     def complete(self) -> None:
         self._answer(self._fetcher.read(self._request, self._context))

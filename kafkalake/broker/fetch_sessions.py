@@ -27,6 +27,8 @@ from kafkalake.errors import FetchSessionIdNotFoundError, FetchSessionTopicIdErr
 FINAL_EPOCH = -1
 INITIAL_EPOCH = 0
 IDLE_MS = 120_000
+UNKNOWN_PARTITIONS_MAX = 64
+"""Partitions that are not there, in one session."""
 _EPOCH_MAX = 2**31 - 1
 
 TopicKey = str | UUID
@@ -64,6 +66,8 @@ class FetchSession:
     created_ms: int
     last_used_ms: int
     epoch: int = 1
+    unknown: int = 0
+    """Partitions that were not known when they came."""
     partitions: dict[PartitionKey, FetchPartition] = field(default_factory=dict)
 
 
@@ -108,10 +112,24 @@ def _once(partitions: Sequence[FetchPartition]) -> list[FetchPartition]:
 class FetchSessionCache:
     """The sessions of all clients."""
 
-    def __init__(self, slots: int, random_id: Callable[[], int]) -> None:
-        """`random_id` gives integers in [1, 2**31)."""
+    def __init__(
+        self,
+        slots: int,
+        random_id: Callable[[], int],
+        partitions_max: int = 2**31 - 1,
+        is_known: Callable[[FetchPartition], bool] = lambda partition: True,
+    ) -> None:
+        """`random_id` gives integers in [1, 2**31), `partitions_max` bounds the partitions of all sessions together.
+
+        There is no end of names, so a session keeps a few partitions that are not known (a topic that was just deleted), and
+        a client that asks for more of them has no session and goes on with full fetches.
+        """
         self._slots = slots
         self._random_id = random_id
+        self._partitions_max = partitions_max
+        self._is_known = is_known
+        self._kept = 0
+        """Partitions in all sessions."""
         self._sessions: dict[int, FetchSession] = {}  # least recently used first
 
     def __len__(self) -> int:
@@ -133,7 +151,7 @@ class FetchSessionCache:
         then starts again with a full fetch.
         """
         if epoch in (FINAL_EPOCH, INITIAL_EPOCH):
-            self._sessions.pop(session_id, None)
+            self._close(session_id)
             session = None
             partitions = _once(partitions)
             if epoch == INITIAL_EPOCH and partitions:
@@ -146,7 +164,9 @@ class FetchSessionCache:
             raise InvalidFetchSessionEpochError()
         if session.uses_topic_ids != uses_topic_ids:
             raise FetchSessionTopicIdError()
-        self._update(session, partitions, forgotten)
+        if not self._update(session, partitions, forgotten):
+            self._close(session_id)
+            raise FetchSessionIdNotFoundError()  # the client asks for everything anew, and is answered without a session
         session.epoch = 1 if session.epoch == _EPOCH_MAX else session.epoch + 1
         session.last_used_ms = now_ms
         del self._sessions[session_id]
@@ -155,8 +175,27 @@ class FetchSessionCache:
         self._sessions[session_id] = session
         return FetchContext(list(session.partitions.values()), session, incremental=True)
 
-    @staticmethod
-    def _update(session: FetchSession, partitions: Sequence[FetchPartition], forgotten: Iterable[PartitionKey]) -> None:
+    def _close(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self._kept -= len(session.partitions)
+
+    def _may_keep(self, partitions: Sequence[FetchPartition], unknown: int) -> bool:
+        return self._kept + len(partitions) <= self._partitions_max and unknown <= UNKNOWN_PARTITIONS_MAX
+
+    def _count_unknown(self, partitions: Sequence[FetchPartition]) -> int:
+        return sum(not self._is_known(partition) for partition in partitions)
+
+    def _update(
+        self, session: FetchSession, partitions: Sequence[FetchPartition], forgotten: Iterable[PartitionKey]
+    ) -> bool:
+        """Follow the changes that a request names; return whether the session can be kept with them."""
+        new = [partition for partition in partitions if partition.key not in session.partitions] if partitions else []
+        if new:
+            session.unknown += self._count_unknown(new)
+            if not self._may_keep(new, session.unknown):
+                return False
+        before = len(session.partitions)
         for partition in partitions:
             known = session.partitions.get(partition.key)
             if known is None:
@@ -168,18 +207,23 @@ class FetchSessionCache:
                 known.last_fetched_epoch = partition.last_fetched_epoch
         for key in forgotten:
             session.partitions.pop(key, None)
+        self._kept += len(session.partitions) - before
+        return True
 
     def _create(
         self, partitions: Sequence[FetchPartition], *, uses_topic_ids: bool, now_ms: int
     ) -> FetchSession | None:
-        if not self._make_room(len(partitions), now_ms):
+        unknown = self._count_unknown(partitions)
+        if not self._may_keep(partitions, unknown) or not self._make_room(len(partitions), now_ms):
             return None
         session_id = self._random_id()
         while session_id in self._sessions:
             session_id = self._random_id()
         session = FetchSession(session_id, uses_topic_ids, now_ms, now_ms)
+        session.unknown = unknown
         session.partitions = {partition.key: partition for partition in partitions}
         self._sessions[session_id] = session
+        self._kept += len(session.partitions)
         return session
 
     def _make_room(self, size: int, now_ms: int) -> bool:
@@ -189,11 +233,11 @@ class FetchSessionCache:
             return False
         idle = next(iter(self._sessions.values()))
         if now_ms - idle.last_used_ms > IDLE_MS:
-            del self._sessions[idle.session_id]
+            self._close(idle.session_id)
             return True
         settled = [each for each in self._sessions.values() if now_ms - each.created_ms > IDLE_MS]
         smallest = min(settled, key=lambda each: len(each.partitions), default=None)
         if smallest is not None and len(smallest.partitions) < size:
-            del self._sessions[smallest.session_id]
+            self._close(smallest.session_id)
             return True
         return False

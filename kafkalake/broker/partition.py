@@ -29,6 +29,8 @@ logger = logging.getLogger(__name__)
 
 _BASE_OFFSET = struct.Struct(">q")
 _LEADER_EPOCH = struct.Struct(">i")
+_BYTES_OF_OPEN_TRANSACTION = 1024 * 1024
+"""What an open transaction that a start finds counts for when it ends: its bytes are not known."""
 
 
 class PendingAppend:
@@ -76,7 +78,19 @@ def _failed(pending: list[PendingAppend], error: KafkaError) -> list[PendingAppe
 class Partition:
     """A partition. Used by the event loop's thread only."""
 
-    __slots__ = ("_queue", "_tail", "appended_bytes", "index", "leader_epoch", "log", "removed", "syncing", "topic")
+    __slots__ = (
+        "_queue",
+        "_stable_offset",
+        "_tail",
+        "appended_bytes",
+        "index",
+        "leader_epoch",
+        "log",
+        "removed",
+        "stable_bytes",
+        "syncing",
+        "topic",
+    )
 
     def __init__(self, topic: Topic, index: int, log: Log, tail: PartitionTail) -> None:
         self.topic = topic
@@ -87,6 +101,12 @@ class Partition:
         self.syncing = False
         """Whether the disk is being asked to keep what was appended; batches queue up meanwhile."""
         self.appended_bytes = 0
+        """Bytes that were ever appended, as readers of everything count what is new."""
+        self.stable_bytes = 0
+        """Bytes of them that lie below the last stable offset, as readers of what is committed count what is new."""
+        self._stable_offset = log.last_stable_offset
+        if self._stable_offset < log.high_watermark:
+            self.appended_bytes = _BYTES_OF_OPEN_TRANSACTION
         self._tail = tail
         self._queue: list[PendingAppend] = []
 
@@ -165,6 +185,18 @@ class Partition:
             result = pending.result
             if type(result) is AppendResult and not result.duplicate:
                 self._keep_original(pending, result)
+        self._count_stable()
+
+    def _count_stable(self) -> None:
+        """Count what became readable to those who read what is committed: all of it, or a share while a transaction is open."""
+        log = self.log
+        before, self._stable_offset = self._stable_offset, log.last_stable_offset
+        held = log.high_watermark - before
+        if self._stable_offset >= log.high_watermark:
+            self.stable_bytes = self.appended_bytes
+        elif self._stable_offset > before and held > 0:
+            share = (self._stable_offset - before) / held
+            self.stable_bytes += max(1, int((self.appended_bytes - self.stable_bytes) * share))
 
     def read_tail(
         self, offset: int, end_offset: int, bytes_max: int, *, first_whole: bool

@@ -26,8 +26,8 @@ class DelayedOperation:
         self.timeout: Timeout | None = None
         self.waiting = False
 
-    def is_complete(self) -> bool:
-        """Whether enough has happened; cheap, called on every change of a watched key."""
+    def is_complete(self, key: Hashable) -> bool:
+        """Whether enough has happened, now that `key` has changed; cheap, called on every change of a watched key."""
         raise NotImplementedError
 
     def complete(self) -> None:
@@ -114,10 +114,10 @@ class Purgatory:
         watchers = self._watchers.get(key)
         if watchers:
             for operation in list(watchers):
-                call_isolated(Place.WAITING_REQUEST, self._check_one, operation)
+                call_isolated(Place.WAITING_REQUEST, self._check_one, operation, key)
 
-    def _check_one(self, operation: DelayedOperation) -> None:
-        if operation.waiting and operation.is_complete():
+    def _check_one(self, operation: DelayedOperation, key: Hashable) -> None:
+        if operation.waiting and operation.is_complete(key):
             self.finish(operation)
 
     def finish(self, operation: DelayedOperation) -> None:

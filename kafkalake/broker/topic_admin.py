@@ -90,8 +90,12 @@ class TopicAdmin:
         observer: TopicObserver,
         run_blocking: Callable[[Callable[[], Any]], Awaitable[Any]],
         later: Callable[[int, Callable[[], None]], object],
+        wake: Callable[[Partition], None],
     ) -> None:
-        """`settings` gives the broker's settings now; `later(delay_ms, action)` does something after a time."""
+        """`settings` gives the broker's settings now; `later(delay_ms, action)` does something after a time.
+
+        `wake` answers the fetches that wait for a partition.
+        """
         self._broker_id = broker_id
         self._topics = topics
         self._store = store
@@ -102,6 +106,7 @@ class TopicAdmin:
         self._observer = observer
         self._run_blocking = run_blocking
         self._later = later
+        self._wake = wake
         self._lock = asyncio.Lock()
         self._under_way: set[asyncio.Task[Any]] = set()
         self.on_changed: Callable[[str], None] = lambda name: None
@@ -386,6 +391,7 @@ class TopicAdmin:
         for partition in topic.partitions:
             partition.remove()
             call_isolated(Place.TOPIC_CHANGE, self._observer.partition_removed, partition)
+            call_isolated(Place.FETCHES_OF_PARTITION, self._wake, partition)
         call_isolated(Place.TOPIC_CHANGE, self.on_changed, topic.name)
         retired = await self._run_blocking(lambda: self._discard_and_retire(topic))
         self._later(topic.config.file_delete_delay_ms, lambda: self._remove_later(retired))

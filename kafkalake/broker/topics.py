@@ -85,6 +85,11 @@ class Topics:
             raise UnknownTopicOrPartitionError()
         return topic.partitions[index]
 
+    def serves(self, topic: str | UUID, index: int) -> bool:
+        """Whether the topic of that name or id has that partition."""
+        found = self.find(topic) if isinstance(topic, str) else self.find_id(topic)
+        return found is not None and 0 <= index < len(found.partitions)
+
     def partitions(self) -> Iterator[Partition]:
         """All partitions of all topics."""
         for topic in list(self._by_name.values()):

@@ -28,6 +28,9 @@ from kafkalake.errors import InvalidRequestError
 ELEMENTS_MAX = 250_000
 """Array elements in one request, over all its arrays."""
 
+TAGGED_FIELDS_MAX = 64
+"""Tagged fields in one section; over all sections they count as array elements. No version of Kafka's messages has ten."""
+
 Message = SimpleNamespace
 Reader = Callable[[Any, int, list[int]], tuple[Any, int]]
 """(frame, position, [elements that may still come]) -> (value, position after it)."""
@@ -286,7 +289,7 @@ def _struct_reader(entity: Any) -> Reader:
 
 def skip_unknown_tagged_fields(frame: Any, position: int) -> int:
     """The position after a section of tagged fields, none of which is known. Raises `InvalidRequestError`, `IndexError`."""
-    return _skip_tagged_fields(frame, position, {}, None, [0])
+    return _skip_tagged_fields(frame, position, {}, None, [TAGGED_FIELDS_MAX])
 
 
 def _skip_tagged_fields(
@@ -294,6 +297,9 @@ def _skip_tagged_fields(
 ) -> int:
     """Read the tagged fields that are known into `values` and pass over the others."""
     count, position = read_varint(frame, position)
+    budget[0] -= count
+    if count > TAGGED_FIELDS_MAX or budget[0] < 0:
+        raise InvalidRequestError(f"{count} tagged fields at byte {position}")
     for _ in range(count):
         tag, position = read_varint(frame, position)
         size, position = read_varint(frame, position)

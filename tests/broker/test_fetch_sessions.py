@@ -6,7 +6,13 @@ import itertools
 
 import pytest
 
-from kafkalake.broker.fetch_sessions import IDLE_MS, FetchContext, FetchPartition, FetchSessionCache
+from kafkalake.broker.fetch_sessions import (
+    IDLE_MS,
+    UNKNOWN_PARTITIONS_MAX,
+    FetchContext,
+    FetchPartition,
+    FetchSessionCache,
+)
 from kafkalake.errors import FetchSessionIdNotFoundError, FetchSessionTopicIdError, InvalidFetchSessionEpochError
 
 
@@ -98,3 +104,35 @@ def test_an_emptied_session_is_closed() -> None:
     assert context.partitions == []
     assert context.session_id == 0
     assert len(sessions) == 0
+
+
+def test_of_a_partition_that_is_named_twice_the_last_counts() -> None:
+    sessions = cache(1)
+    asked = [FetchPartition("t", 0, 5, 1000), FetchPartition("t", 1, 6, 1000), FetchPartition("t", 0, 7, 1000)]
+    for epoch in (-1, 0):
+        context = sessions.begin(0, epoch, asked, [], uses_topic_ids=False, now_ms=0)
+        assert [(each.partition, each.fetch_offset) for each in context.partitions] == [(0, 7), (1, 6)]
+
+
+def test_a_session_keeps_few_partitions_that_are_not_there() -> None:
+    sessions = FetchSessionCache(9, itertools.count(1).__next__, is_known=lambda asked: asked.partition < 3)
+    assert begin(sessions, 0, 0, 4 + UNKNOWN_PARTITIONS_MAX).session_id == 0
+    assert begin(sessions, 0, 0, 4).session_id == 1
+    begin(sessions, 1, 1, 3 + UNKNOWN_PARTITIONS_MAX)
+    with pytest.raises(FetchSessionIdNotFoundError):
+        begin(sessions, 1, 2, 4 + UNKNOWN_PARTITIONS_MAX)
+    assert len(sessions) == 0
+
+
+def test_partitions_of_all_sessions_are_bounded() -> None:
+    sessions = FetchSessionCache(9, itertools.count(1).__next__, partitions_max=5)
+    assert begin(sessions, 0, 0, 3).session_id == 1
+    assert begin(sessions, 0, 0, 3).session_id == 0
+    assert begin(sessions, 0, 0, 2).session_id == 2
+    assert begin(sessions, 1, 1, 3).session_id == 1  # changes nothing
+    with pytest.raises(FetchSessionIdNotFoundError):
+        begin(sessions, 1, 2, 4)
+    assert begin(sessions, 0, 0, 3).session_id == 3
+    sessions.begin(3, 1, [], [("t", 0), ("t", 1), ("t", 2)], uses_topic_ids=False, now_ms=0)
+    begin(sessions, 2, -1)
+    assert begin(sessions, 0, 0, 5).session_id == 4

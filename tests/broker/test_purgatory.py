@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 from kafkalake.broker.purgatory import DelayedOperation, Purgatory, Timers
 from kafkalake.clock import ManualClock
 
@@ -12,7 +14,7 @@ class Waiting(DelayedOperation):
         self.enough = False
         self.completed = 0
 
-    def is_complete(self) -> bool:
+    def is_complete(self, key: Hashable) -> bool:
         return self.enough
 
     def complete(self) -> None:

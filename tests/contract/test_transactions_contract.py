@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 import pytest
-from contract.wire_client import WireClient, code, create_topic, fetch, values_of
+from contract.wire_client import WireClient, batch, code, create_topic, fetch, produce, values_of
 from contract.wire_transactions import (
     NONE,
     TransactionalClient,
@@ -364,3 +364,52 @@ def test_the_feature_that_has_clients_use_transactions_version_2(client: WireCli
     ]
     assert ("transaction.version", 2) in [(each.name, each.max_version_level) for each in answer.finalized_features]
     assert answer.finalized_features_epoch >= 0
+
+
+def test_a_long_poll_is_not_held_by_an_open_transaction_elsewhere(client: WireClient, topic: str) -> None:
+    """What is new in one partition counts, whatever is open in another; so does the end of the transaction."""
+    create_topic(client, topic, 2)
+    with WireClient("{}:{}".format(*client.socket.getpeername()[:2])) as waiting:
+        one = TransactionalClient(client, f"id-of-{topic}", version_2=False)
+        assert one.init() == NONE
+        one.write(topic, {0: [b"open"]})
+
+        def asked(second: int) -> dict[str, Any]:
+            partitions = [
+                {
+                    "partition": index,
+                    "current_leader_epoch": -1,
+                    "fetch_offset": offset,
+                    "last_fetched_epoch": -1,
+                    "log_start_offset": -1,
+                    "partition_max_bytes": 1 << 20,
+                }
+                for index, offset in ((0, 0), (1, second))
+            ]
+            return {
+                "max_wait": 15_000,
+                "min_bytes": 1,
+                "max_bytes": 1 << 20,
+                "isolation_level": 1,
+                "session_id": 0,
+                "session_epoch": -1,
+                "topics": [{"topic": topic, "partitions": partitions}],
+                "forgotten_topics_data": [],
+                "rack_id": "",
+            }
+
+        def received(number: int) -> list[list[bytes | None]]:
+            answer = waiting.receive("Fetch", 12, number)
+            return [[value for _, value in values_of(each.records)] for each in answer.responses[0].partitions]
+
+        began = time.monotonic()
+        number = waiting.send("Fetch", 12, **asked(0))
+        time.sleep(0.2)  # nothing tells that a long poll has begun
+        produce(client, topic, batch([(None, b"new")]), partition=1)
+        assert received(number) == [[], [b"new"]]
+        number = waiting.send("Fetch", 12, **asked(1))
+        time.sleep(0.2)
+        assert one.produce(topic, [b"more"]) == NONE
+        assert one.end(committed=True) == NONE
+        assert received(number)[0][:2] == [b"open", b"more"]
+        assert time.monotonic() - began < 10

@@ -22,8 +22,8 @@ from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
 
 from kafkalake.errors import InvalidRequestError
-from kafkalake.wire.requests import Message, decode_request, read_fixed_header, read_header
-from kafkalake.wire.responses import encode_response
+from kafkalake.wire.requests import ELEMENTS_MAX, Message, decode_request, read_fixed_header, read_header
+from kafkalake.wire.responses import append_varint, encode_response
 from kafkalake.wire.shape import checked_message
 
 VERSIONS = {
@@ -377,6 +377,22 @@ def test_a_broken_header_is_refused(frame: bytes) -> None:
     with pytest.raises(InvalidRequestError):
         read_fixed_header(frame)
         decode(frame)
+
+
+def test_tagged_fields_are_counted() -> None:
+    """They cost two bytes each; so many are in no header and no section, and all of a request's count together."""
+    many = b"\x41" + b"\x09\x00" * 65
+    fixed, no_fields = struct.pack(">hhih", 3, 9, 1, -1), b"\0\0\0\0"
+    body = b"\x02\x02a\0" + no_fields
+    with pytest.raises(InvalidRequestError, match="65 tagged fields"):
+        decode(fixed + many + body)
+    with pytest.raises(InvalidRequestError, match="65 tagged fields"):
+        decode(fixed + b"\0" + b"\x02\x02a" + many + no_fields)
+    full = b"\x40" + b"\x09\x00" * 64
+    topics, count = ELEMENTS_MAX // 65 + 1, bytearray()
+    append_varint(count, topics + 1)
+    with pytest.raises(InvalidRequestError, match="tagged fields"):
+        decode(fixed + b"\0" + count + (b"\x02a" + full) * topics + no_fields)
 
 
 @pytest.mark.parametrize("length", [-32_768, -2, -1, 0])
