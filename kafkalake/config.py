@@ -89,9 +89,13 @@ class BrokerConfig:
     group_consumer_min_heartbeat_interval_ms: int
     group_consumer_min_session_timeout_ms: int
     group_consumer_session_timeout_ms: int
+    group_coordinator_groups_max: int
+    group_coordinator_metadata_max_bytes: int
     group_initial_rebalance_delay_ms: int
     group_max_session_timeout_ms: int
     group_max_size: int
+    group_member_metadata_max_bytes: int
+    group_metadata_max_bytes: int
     group_min_session_timeout_ms: int
     lease_duration_ms: int
     log_level: str
@@ -123,6 +127,7 @@ class BrokerConfig:
     transaction_state_log_num_partitions: int
     transaction_state_log_segment_bytes: int
     transactional_id_expiration_ms: int
+    transactional_ids_max: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

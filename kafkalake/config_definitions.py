@@ -75,6 +75,21 @@ _OWN_BROKER_SETTINGS = (
     ),
     *GROUP_CONSUMER_SETTINGS,
     _broker(
+        "group.coordinator.groups.max",
+        Kind.INT,
+        1_000_000,
+        "The most groups of this broker; a further one is refused until others are gone. kafkalake's own.",
+        minimum=1,
+    ),
+    _broker(
+        "group.coordinator.metadata.max.bytes",
+        Kind.LONG,
+        268_435_456,
+        "The most bytes that members of all classic groups say of themselves in JoinGroup, held in memory; a member beyond it "
+        "has to try again later. kafkalake's own.",
+        minimum=1_048_576,
+    ),
+    _broker(
         "group.initial.rebalance.delay.ms",
         Kind.INT,
         3_000,
@@ -87,6 +102,20 @@ _OWN_BROKER_SETTINGS = (
         1_800_000,
         "The longest session timeout that a group member may ask for.",
         minimum=1,
+    ),
+    _broker(
+        "group.member.metadata.max.bytes",
+        Kind.INT,
+        1_048_576,
+        "The most bytes that one member of a group says of itself, protocols in JoinGroup or a subscription. kafkalake's own.",
+        minimum=1024,
+    ),
+    _broker(
+        "group.metadata.max.bytes",
+        Kind.INT,
+        33_554_432,
+        "The most bytes that the members of one classic group say of themselves. kafkalake's own.",
+        minimum=1024,
     ),
     _broker("group.max.size", Kind.INT, INT_MAX, "The most members of one group.", minimum=1),
     _broker(
@@ -308,6 +337,13 @@ _OWN_BROKER_SETTINGS = (
         Kind.INT,
         604_800_000,
         "A transactional id that is not used for so long, and has no open transaction, is forgotten.",
+        minimum=1,
+    ),
+    _broker(
+        "transactional.ids.max",
+        Kind.INT,
+        1_000_000,
+        "The most transactional ids of this broker; a further one is refused until others expire. kafkalake's own.",
         minimum=1,
     ),
     _broker(

@@ -21,7 +21,7 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -62,6 +62,8 @@ OPENING_THREADS = 4
 _UPKEEP_INTERVAL_S = 0.2
 _SLOW_UPKEEP_INTERVAL_MS = 10_000
 _NEVER = 2**63 - 1
+_LAST_WORK_TIMEOUT_MS = 2_000
+"""At the end of a stop, how long threads may still be at work: the interpreter would wait for them without an end."""
 _RELEASE_TIMEOUT_S = 5.0
 _PROGRESS_INTERVAL_S = 3.0
 
@@ -134,6 +136,7 @@ class Node:
         self.on_fatal: Callable[[], None] = lambda: None
         self._overrides = overrides
         self._clock = clock or SystemClock()
+        self._working: set[Future[Any]] = set()
         self._executor = ThreadPoolExecutor(OPENING_THREADS, thread_name_prefix="blocking")
         self._background: list[asyncio.Task[None]] = []
         self._stack = contextlib.AsyncExitStack()
@@ -229,6 +232,10 @@ class Node:
             logger.exception("stopping failed broker=%d", self.broker_id)
             self.failed = True
         self._executor.shutdown(wait=False, cancel_futures=True)
+        deadline_ms = self._clock.monotonic_ms() + _LAST_WORK_TIMEOUT_MS
+        while self._working and not self.is_stuck:
+            await asyncio.sleep(0.02)
+            self.is_stuck = self._clock.monotonic_ms() >= deadline_ms
         logger.info("broker stopped broker=%d in_time=%s", self.broker_id, not self.is_stuck)
 
     def _at_stop(self, what: str, work: Callable[[], Awaitable[Any]], timeout_s: float) -> None:
@@ -252,7 +259,10 @@ class Node:
             logger.exception("stopping failed part=%r", what)
 
     async def _blocking(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._executor, work)
+        future = self._executor.submit(work)
+        self._working.add(future)
+        future.add_done_callback(self._working.discard)
+        return await asyncio.wrap_future(future)
 
     # Starting.
 

@@ -10,7 +10,9 @@ because compiled code that follows does not look again.
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
@@ -130,7 +132,7 @@ class StagedReader:
             self._descriptor = -1
 
     def _open(self) -> None:
-        self._descriptor = os.open(self._path, os.O_CLOEXEC | os.O_RDONLY | os.O_NOFOLLOW)
+        self._descriptor = open_regular(self._path)
         size = self._files.size(self._descriptor)
         if size != self._size:
             raise self._corrupt(min(size, self._size), f"the file has {size} bytes, its job wrote {self._size}")
@@ -155,6 +157,24 @@ class StagedReader:
 
     def _corrupt(self, position: int, reason: str) -> CorruptSegmentError:
         return CorruptSegmentError(self._path, self._position + position, reason)
+
+
+def open_regular(path: str) -> int:
+    """Open a file to read. Neither it nor its directory may be a link, and nothing but a regular file is opened: a pipe would wait.
+
+    Raise `OSError`.
+    """
+    directory, name = os.path.split(path)
+    flags = os.O_CLOEXEC | os.O_RDONLY | os.O_NOFOLLOW
+    parent = os.open(directory, flags | os.O_DIRECTORY)
+    try:
+        descriptor = os.open(name, flags | os.O_NONBLOCK, dir_fd=parent)
+    finally:
+        os.close(parent)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "no regular file")
+    return descriptor
 
 
 def data_bytes(batch: RecordBatch) -> int:

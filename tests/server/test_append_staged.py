@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import concurrent.futures
 import json
 import os
 import socket
-import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +17,8 @@ import pytest
 from kafka_reference import Kafkalake, create_topic, topic_name
 from staged_jobs import addresses, append, consumed, describe, numbered, stage
 
-from kafkalake.broker.staged.service import RUNS_MAX
+from kafkalake.broker.staged.request import AppendRequest, StagedFile
+from kafkalake.broker.staged.service import RUNS_MAX, Appended, StagedAppends
 from kafkalake.client.staged_append import ask_once
 from kafkalake.dataset import topic_dataset
 from kafkalake.errors import (
@@ -27,7 +29,7 @@ from kafkalake.errors import (
     MessageTooLargeError,
     UnknownTopicOrPartitionError,
 )
-from kafkalake.storage.staging import commits_path, staging_path
+from kafkalake.storage.staging import staging_path
 from kafkalake.wire.staged_append import API_KEY, body_of_request, decode_response, encode_request
 
 pytestmark = pytest.mark.process
@@ -83,45 +85,101 @@ def test_a_client_that_goes_away_does_not_stop_what_it_asked_for(broker: Kafkala
     assert count(broker, clicks) == 3_000
 
 
-def test_two_jobs_append_at_a_time_and_a_third_waits_for_its_turn(broker: Kafkalake, clicks: str) -> None:
-    described = describe(broker, clicks)
-    jobs = [f"{clicks}-{number}" for number in range(RUNS_MAX + 1)]
-    requests = [stage(broker.lake, described, job, [[numbered(100 * n, 100)]]) for n, job in enumerate(jobs)]
-    files = [staging_path(broker.lake) / request["directory"] / request["files"][0][0] for request in requests]
-    kept = [file.read_bytes() for file in files]
-    for file in files[:RUNS_MAX]:
-        # Reading waits until somebody opens it to write: a file system as slow as the test wants it.
-        file.unlink()
-        os.mkfifo(file)
+def test_two_jobs_append_at_a_time_and_a_third_waits_for_its_turn(tmp_path: Path) -> None:
+    begun: list[str] = []
 
-    def under_way() -> set[str]:
-        notes = [json.loads(path.read_text()) for path in commits_path(broker.lake).glob("*.json")]
-        return {note["application"] for note in notes if note["under_way"] is not None}
+    async def check() -> None:
+        released = asyncio.Event()
 
-    with concurrent.futures.ThreadPoolExecutor(RUNS_MAX) as pool:
-        slow = [pool.submit(append, broker, request) for request in requests[:RUNS_MAX]]
-        try:
-            deadline = time.monotonic() + 30
-            while under_way() != set(jobs[:RUNS_MAX]):
-                assert time.monotonic() < deadline
-                time.sleep(0.02)
-            with pytest.raises(BrokerUnavailableError, match="no answer in time"):
-                append(broker, requests[-1], 0.5)
-            assert under_way() == set(jobs[:RUNS_MAX])
-            assert describe(broker, clicks)["error"] == 0
-        finally:
-            for file in files[:RUNS_MAX]:
-                os.close(os.open(file, os.O_WRONLY))
-        for each in slow:
-            with pytest.raises(KafkaLakeError, match="the file has 0 bytes, its job wrote"):
-                each.result(30)
-    assert append(broker, requests[-1])["records"] == 100
-    for file, content, request in zip(files, kept, requests[:RUNS_MAX], strict=False):
-        file.unlink()
-        file.write_bytes(content)
-        assert append(broker, request) == {"error": 0, "records": 100, "again": False}
-    found = consumed(broker.bootstrap_servers, clicks, "read_committed")
-    assert sorted(int(key or b"") for _, _, key in found) == list(range(100 * len(jobs)))
+        class Held(StagedAppends):
+            def _check(self, request: AppendRequest) -> Any:
+                return {}
+
+            async def _append(self, request: AppendRequest, committed: Any, partitions: Any) -> Appended:
+                begun.append(request.application)
+                await released.wait()
+                return Appended(request.records, again=False, version=request.version)
+
+        async def run_blocking(work: Any) -> Any:
+            return work()
+
+        appends = Held(SimpleNamespace(run_blocking=run_blocking), tmp_path)  # type: ignore[arg-type]
+        jobs = [f"job-{number}" for number in range(RUNS_MAX + 1)]
+        file = StagedFile("f", 1, 1, 100)
+        requests = [AppendRequest(job, 0, "d", (("t", "i"),), ((0, 0),), (file,)) for job in jobs]
+        running = [asyncio.ensure_future(appends.append(request)) for request in requests]
+        while len(begun) < RUNS_MAX:
+            await asyncio.sleep(0)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert begun == jobs[:RUNS_MAX]
+        released.set()
+        assert [each.records for each in await asyncio.gather(*running)] == [100] * len(jobs)
+        assert begun == jobs
+
+    asyncio.run(check())
+
+
+def test_nothing_but_regular_files_of_a_real_directory_is_read(broker: Kafkalake, clicks: str, tmp_path: Path) -> None:
+    request = stage(broker.lake, describe(broker, clicks), clicks, [[numbered(0, 100)]])
+    directory = staging_path(broker.lake) / request["directory"]
+    ((name, *_),) = request["files"]
+    kept = directory.rename(tmp_path / "elsewhere")
+    directory.symlink_to(kept)
+    with pytest.raises(KafkaLakeError, match="cannot be read"):
+        append(broker, request)
+    directory.unlink()
+    directory.mkdir()
+    for make in (os.mkfifo, lambda path: path.symlink_to(kept / name), lambda path: path.mkdir()):
+        make(directory / name)  # type: ignore[no-untyped-call]
+        with pytest.raises(KafkaLakeError, match="cannot be read"):
+            append(broker, request)
+        (directory / name).rename(tmp_path / f"done-{make}".replace("/", ""))
+    kept_file = (kept / name).read_bytes()
+    (directory / name).write_bytes(kept_file)
+    assert append(broker, request)["records"] == 100
+
+
+def test_a_version_without_files_commits_nothing(broker: Kafkalake, clicks: str) -> None:
+    request = stage(broker.lake, describe(broker, clicks), clicks, [[numbered(0, 100)]], version=5)
+    empty = request | {"files": [], "partitions": []}
+    for version in (6, 2**63 - 1):
+        assert append(broker, empty | {"version": version})["version"] == -1
+    assert append(broker, request) == {"error": 0, "records": 100, "again": False, "version": 5}
+    assert append(broker, request | {"version": 4}) == {"error": 0, "records": 0, "again": True, "version": 5}
+
+
+def test_large_requests_that_say_nothing_cost_little(broker: Kafkalake, clicks: str) -> None:
+    def asked(text: bytes) -> dict[str, Any]:
+        frame = encode_request(3, "x", {})[4:-2] + text
+        with socket.create_connection(addresses(broker)[0], 60) as connection:
+            connection.sendall(len(frame).to_bytes(4, "big") + frame)
+            size = int.from_bytes(connection.recv(4, socket.MSG_WAITALL), "big")
+            return decode_response(3, connection.recv(size, socket.MSG_WAITALL))
+
+    before = rss_bytes(broker.pid)
+    padding = b"[]," * (10 << 20)
+    for text in (
+        b'{"ask":"describe"}',
+        b'{"ask":"describe","topics":{}}',
+        b'{"ask":"describe","topics":[[]]}',
+        b'{"ask":"describe","topics":["%s"]}' % (b"x" * (31 << 20)),
+        b'{"ask":"describe","topics":[%s[]]}' % padding,
+        b'{"ask":"append","files":[%s[]]}' % padding,
+        b'{"ask":"append","files":[["a",1,1,1]],"topics":[%s[]]}' % padding,
+    ):
+        answer = asked(text)
+        assert answer["error"] == InvalidRequestError.code
+        assert len(answer["message"]) < 400
+    # The frames themselves, and what the allocator keeps.
+    assert rss_bytes(broker.pid) - before < 3 * (31 << 20) + (64 << 20)
+    files = [(f"task-{number}.arrow", 1000, 1, 1) for number in range(100_000)]
+    with pytest.raises(MessageTooLargeError):
+        append(broker, stage(broker.lake, describe(broker, clicks), clicks, [[numbered(0, 1)]]) | {"files": files})
+
+
+def rss_bytes(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def damaged(path: Path) -> None:
@@ -151,7 +209,7 @@ def test_whatever_is_wrong_with_the_files_nothing_is_seen_and_a_right_request_fo
     damaged(directory / name)
     refused("checksum")
     stage(broker.lake, described, clicks, tasks)
-    assert append(broker, request) == {"error": 0, "records": 1_000, "again": False}
+    assert append(broker, request) == {"error": 0, "records": 1_000, "again": False, "version": 0}
     assert sorted(
         int(key or b"") for _, _, key in consumed(broker.bootstrap_servers, clicks, "read_committed")
     ) == list(range(1_000))
@@ -192,6 +250,8 @@ def test_what_the_topic_does_not_take_is_refused(broker: Kafkalake, clicks: str)
         {"ask": "destroy"},
         {"application": ""},
         {"application": "x" * 201},
+        {"application": "job\n2026-01-01 ERROR forged"},
+        {"application": "\u202e"},
         {"version": -1},
         {"version": True},
         {"directory": ".."},

@@ -289,3 +289,29 @@ def test_a_start_that_fails_leaves_no_lease(kafkalake_broker: StartBroker, tmp_p
         kafkalake_broker(lake)
     except BrokerFailed as error:
         pytest.fail(str(error))
+
+
+@pytest.mark.process
+def test_a_thread_that_never_comes_back_does_not_keep_the_process_from_ending(tmp_path: Path) -> None:
+    """What blocks it is no part of the stop: a staged file on a dead file system, say."""
+    script = """
+import sys, threading
+from pathlib import Path
+from kafkalake import node
+
+started = node.Node.start
+
+async def start(self):
+    await started(self)
+    self.listener._context.start_task(self._blocking(threading.Event().wait))
+
+node.Node.start = start
+sys.exit(node.run_broker(Path(sys.argv[1]), "127.0.0.1", int(sys.argv[2]), 0, {}))
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", script, str(tmp_path / "lake"), str(free_port())], stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith(b"listening")
+        process.terminate()
+        assert process.wait(30) == 1

@@ -36,7 +36,7 @@ from kafkalake.broker.groups.requests import (
     SyncRequest,
     SyncResult,
 )
-from kafkalake.broker.groups.roster import Member
+from kafkalake.broker.groups.roster import Member, metadata_bytes
 from kafkalake.errors import (
     CoordinatorNotAvailableError,
     FencedInstanceIdError,
@@ -48,6 +48,9 @@ from kafkalake.errors import (
     RebalanceInProgressError,
     UnknownMemberIdError,
 )
+
+PENDING_MAX = 10_000
+"""So many members of a group may have been given an id and not have come back with it yet."""
 
 
 class ClassicGroup(Generation):
@@ -81,8 +84,22 @@ class ClassicGroup(Generation):
             if member is not None:
                 self._remove(member)
             raise GroupMaxSizeReachedError
+        self._check_size(request, member)
         if not self.roster.supports(request.protocol_type, request.protocols):
             raise InconsistentGroupProtocolError
+
+    def _check_size(self, request: JoinRequest, member: Member | None) -> None:
+        """Members are kept in memory, before they have shown that they live: each of them, a group, and all groups have a limit."""
+        size = metadata_bytes(request.protocols)
+        if size > self._config.group_member_metadata_max_bytes:
+            raise InvalidRequestError
+        grows = size - (0 if member is None else metadata_bytes(member.protocols))
+        if grows <= 0:
+            return
+        if self.roster.bytes + grows > self._config.group_metadata_max_bytes or len(self._pending) >= PENDING_MAX:
+            raise GroupMaxSizeReachedError
+        if self.roster.memory.bytes + grows > self._config.group_coordinator_metadata_max_bytes:
+            raise CoordinatorNotAvailableError
 
     def _has_room(self, member: Member | None) -> bool:
         """While members rejoin, places go to those who come first; later the group is as big as its generation."""

@@ -25,7 +25,7 @@ from kafkalake.broker.groups.requests import (
     JoinResult,
     SyncResult,
 )
-from kafkalake.broker.groups.roster import Member, Roster
+from kafkalake.broker.groups.roster import Member, MetadataMemory, Roster
 from kafkalake.broker.groups.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 from kafkalake.clock import Clock
 from kafkalake.errors import (
@@ -44,13 +44,20 @@ class Generation:
     `state_since_ms` is wall clock time. `subscribed_topics` is None where the members' metadata does not say.
     """
 
-    def __init__(self, group_id: str, config: GroupConfig, clock: Clock, new_uuid: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        group_id: str,
+        config: GroupConfig,
+        clock: Clock,
+        new_uuid: Callable[[], str],
+        memory: MetadataMemory | None = None,
+    ) -> None:
         self.group_id = group_id
         self.state = State.EMPTY
         self.state_since_ms = clock.now_ms()
         self.generation_id = 0
         self.protocol_name: str | None = None
-        self.roster = Roster()
+        self.roster = Roster(memory)
         self.subscribed_topics: frozenset[str] | None = None
         self.decisions: list[Decision] = []
         self._config = config

@@ -17,6 +17,10 @@ class GroupConfig:
     offset_metadata_max_bytes: int = 4_096
     offsets_retention_ms: int = 7 * 24 * 3_600_000
     offsets_retention_check_interval_ms: int = 600_000
+    group_member_metadata_max_bytes: int = 1 << 20
+    group_metadata_max_bytes: int = 32 << 20
+    group_coordinator_metadata_max_bytes: int = 256 << 20
+    group_coordinator_groups_max: int = 1_000_000
     group_consumer_session_timeout_ms: int = 45_000
     group_consumer_heartbeat_interval_ms: int = 5_000
     group_consumer_max_size: int = 2**31 - 1

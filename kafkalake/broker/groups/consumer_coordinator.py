@@ -37,8 +37,8 @@ class ConsumerGroups:
         try:
             if not group_id.strip():
                 raise InvalidRequestError("GroupId can't be empty.")
+            _check_names(request, self._coordinator.config.group_member_metadata_max_bytes)
             check_request(request)
-            _check_names(request)
             partition = self._table.check(group_id)
             entry = self._entry(group_id, partition, joins=request.member_epoch == JOIN_EPOCH)
         except KafkaError as error:
@@ -58,6 +58,7 @@ class ConsumerGroups:
         """The group, which the first member makes one of this protocol. Raises `GroupIdNotFoundError`."""
         if not joins:
             return self._existing(group_id)
+        self._coordinator.check_room(self._table.find(group_id))
         entry = self._table.find_or_create(group_id, partition)
         if isinstance(entry.group, ClassicGroup):
             if entry.group.state is State.DEAD:
@@ -102,8 +103,11 @@ class ConsumerGroups:
                 call_isolated(Place.COORDINATED, group.topics_changed)
 
 
-def _check_names(request: HeartbeatRequest) -> None:
-    """Names that go into the journal fit its formats."""
+def _check_names(request: HeartbeatRequest, bytes_max: int) -> None:
+    """Names that go into the journal fit its formats, and all together the limit of a member."""
+    said = [request.regex, request.assignor, *(request.topics or ())]
+    if sum(len(name or "") for name in said) > bytes_max:
+        raise InvalidRequestError("The subscription is too long (group.member.metadata.max.bytes).")
     names = [request.member_id, request.client_id, request.client_host, request.group_instance_id, request.rack_id]
     if any(len((name or "").encode()) > NAME_BYTES_MAX for name in names):
         raise InvalidRequestError("A name is too long.")

@@ -38,6 +38,7 @@ from kafkalake.broker.groups.requests import (
     SyncRequest,
     SyncResult,
 )
+from kafkalake.broker.groups.roster import MetadataMemory
 from kafkalake.broker.groups.table import ChangedOffset, GroupEntry, GroupTable
 from kafkalake.clock import Clock
 from kafkalake.errors import (
@@ -78,9 +79,10 @@ class GroupCoordinator:
         self.journal = journal
         self.unsettled: Counter[int] = Counter()
         """Journal partition -> batches with records of groups that are on their way to it."""
+        memory = MetadataMemory()
         self.table = GroupTable(
             lambda: journal.partitions,
-            lambda group_id: ClassicGroup(group_id, config, clock, new_uuid),
+            lambda group_id: ClassicGroup(group_id, config, clock, new_uuid, memory),
             lambda group_id, replaces: ConsumerGroup(group_id, config, clock, topics, replaces_classic=replaces),
         )
         self._carrier: Carrier[GroupEntry] = Carrier(timers, self._append)
@@ -141,6 +143,7 @@ class GroupCoordinator:
             entry = self.table.find(group_id)
             if request.member_id and entry is None:
                 raise UnknownMemberIdError
+            self.check_room(entry)
             if entry is not None and isinstance(entry.group, ConsumerGroup):
                 self._check_may_become_classic(entry.group, request)
         except KafkaError as error:
@@ -155,6 +158,11 @@ class GroupCoordinator:
         self.carry_out(entry)
         if not entry.written and entry.group.is_vacant and not len(entry.offsets) and not entry.offsets.has_pending:
             self.table.forget(entry)  # refused before it began
+
+    def check_room(self, entry: GroupEntry | None) -> None:
+        """Whether a group that is not there yet (None) may begin. Raise `CoordinatorNotAvailableError`."""
+        if entry is None and len(self.table) >= self.config.group_coordinator_groups_max:
+            raise CoordinatorNotAvailableError("too many groups (group.coordinator.groups.max)")
 
     @staticmethod
     def _check_may_become_classic(group: ConsumerGroup, request: JoinRequest) -> None:

@@ -143,6 +143,8 @@ class OffsetRequests:
             self._coordinator.carry_out(entry)
         elif request.generation_id >= 0:
             raise IllegalGenerationError if transactional else GroupIdNotFoundError
+        else:
+            self._coordinator.check_room(entry)
 
     def _records(self, request: CommitRequest, offsets: Iterable[OffsetToCommit]) -> list[OffsetRecord]:
         now_ms = self._coordinator.clock.now_ms()

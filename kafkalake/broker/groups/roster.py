@@ -41,10 +41,22 @@ class Member:
         return next((protocol.metadata for protocol in self.protocols if protocol.name == protocol_name), b"")
 
 
-class Roster:
-    """The members of one group. Iterates over them in the order they came."""
+@dataclass(slots=True)
+class MetadataMemory:
+    """How many bytes the members of some groups say of themselves."""
 
-    def __init__(self) -> None:
+    bytes: int = 0
+
+
+class Roster:
+    """The members of one group. Iterates over them in the order they came.
+
+    `bytes`: what they say of themselves; it counts in `memory` too, with that of other groups.
+    """
+
+    def __init__(self, memory: MetadataMemory | None = None) -> None:
+        self.memory = memory or MetadataMemory()
+        self.bytes = 0
         self._members: dict[str, Member] = {}
         self._static: dict[str, str] = {}
         self._supporters: Counter[str] = Counter()
@@ -104,7 +116,7 @@ class Roster:
         self._members[member.member_id] = member
         if member.group_instance_id is not None:
             self._static[member.group_instance_id] = member.member_id
-        self._supporters.update(_names(member.protocols))
+        self._remember_protocols(member)
         self._joining += member.joining is not None
 
     def remove(self, member: Member) -> None:
@@ -131,7 +143,7 @@ class Roster:
     def set_protocols(self, member: Member, protocols: tuple[GroupProtocol, ...]) -> None:
         self._forget_protocols(member)
         member.protocols = protocols
-        self._supporters.update(_names(protocols))
+        self._remember_protocols(member)
 
     def set_joining(self, member: Member, waiter: object) -> None:
         """`waiter` waits for the member's join; None: it was answered."""
@@ -175,9 +187,23 @@ class Roster:
             JoinedMember(member.member_id, member.group_instance_id, member.metadata(protocol_name)) for member in self
         )
 
+    def _remember_protocols(self, member: Member) -> None:
+        self._supporters.update(_names(member.protocols))
+        self._count(metadata_bytes(member.protocols))
+
+    def _count(self, bytes_: int) -> None:
+        self.bytes += bytes_
+        self.memory.bytes += bytes_
+
     def _forget_protocols(self, member: Member) -> None:
+        self._count(-metadata_bytes(member.protocols))
         self._supporters.subtract(_names(member.protocols))
         self._supporters += Counter()
+
+
+def metadata_bytes(protocols: Iterable[GroupProtocol]) -> int:
+    """How many bytes a member says of itself."""
+    return sum(len(protocol.name) + len(protocol.metadata) for protocol in protocols)
 
 
 def _names(protocols: Iterable[GroupProtocol]) -> set[str]:

@@ -211,6 +211,10 @@ def group_config(config: BrokerConfig) -> GroupConfig:
         group_consumer_assignors=tuple(
             dict.fromkeys(name.strip() for name in config.group_consumer_assignors.split(","))
         ),
+        group_member_metadata_max_bytes=config.group_member_metadata_max_bytes,
+        group_metadata_max_bytes=config.group_metadata_max_bytes,
+        group_coordinator_metadata_max_bytes=config.group_coordinator_metadata_max_bytes,
+        group_coordinator_groups_max=config.group_coordinator_groups_max,
         offset_metadata_max_bytes=config.offset_metadata_max_bytes,
         offsets_retention_ms=config.offsets_retention_minutes * 60_000,
         offsets_retention_check_interval_ms=config.offsets_retention_check_interval_ms,

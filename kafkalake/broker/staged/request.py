@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,16 @@ NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")
 """A directory or file of the staging area: no way out of it, and nothing that is hidden."""
 APPLICATION_BYTES_MAX = 200
 FILES_MAX = 250_000
+TOPICS_MAX = 10_000
+TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
+HEAD_BYTES_MAX = 1 << 20
+"""The most that a request may take without the list of its files: as JSON, small text can become very much memory."""
+
+_FILES = re.compile(rb'"files"\s*:\s*\[')
+_FILE = re.compile(
+    rb'\s*\[\s*"([A-Za-z0-9._-]{1,200})"\s*,\s*(\d{1,19})\s*,\s*(\d{1,19})\s*,\s*(\d{1,19})\s*\]\s*([,\]])'
+)
+_NO_FILES = re.compile(rb"\s*\]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,27 +61,107 @@ class AppendRequest:
         return sum(file.records for file in self.files)
 
     @classmethod
-    def parse(cls, body: Mapping[str, Any]) -> AppendRequest:
-        """From the plain values of a message. Raises `InvalidRequestError`."""
+    def parse(cls, body: Mapping[str, Any], files: Sequence[StagedFile]) -> AppendRequest:
+        """From the plain values of a message, and its files. Raise `InvalidRequestError`."""
         try:
             request = cls(
-                _text(body["application"], APPLICATION_BYTES_MAX),
+                _application(body["application"]),
                 _count(body["version"]),
                 _name(body["directory"]),
-                tuple((_text(name, 249), _text(topic_id, 40)) for name, topic_id in body["topics"]),
+                tuple((check_topic_name(name), _text(topic_id, 40)) for name, topic_id in body["topics"]),
                 tuple((_count(topic), _count(partition)) for topic, partition in body["partitions"]),
-                tuple(
-                    StagedFile(_name(name), _count(size), _count(batches), _count(records))
-                    for name, size, batches, records in body["files"]
-                ),
+                tuple(files),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise InvalidRequestError(f"malformed AppendStaged request: {error}") from None
-        if len(request.files) > FILES_MAX:
-            raise InvalidRequestError(f"{len(request.files)} staged files in one request; {FILES_MAX} are possible")
         if any(topic >= len(request.topics) for topic, _ in request.partitions):
             raise InvalidRequestError("malformed AppendStaged request: a partition of a topic that is not named")
         return request
+
+
+def decode(text: bytes) -> tuple[dict[str, Any], AppendRequest | None]:
+    """The plain values of a message but for its files, and the request where it asks to append. Raise `InvalidRequestError`.
+
+    Takes memory in proportion to `text`: files are read one by one, and what is left is small. Run it in a thread.
+    """
+    head, files = _take_files(text)
+    if len(head) > HEAD_BYTES_MAX:
+        raise InvalidRequestError(
+            f"{_MALFORMED}: {len(head)} bytes beside the list of files; {HEAD_BYTES_MAX} are possible"
+        )
+    try:
+        body = json.loads(head)
+    except (ValueError, RecursionError) as error:
+        raise InvalidRequestError(f"{_MALFORMED}: {str(error)[:200]}") from None
+    if not isinstance(body, dict) or body.get("ask") not in ("describe", "append"):
+        raise InvalidRequestError(f"{_MALFORMED}: it asks for nothing that is known")
+    if body["ask"] == "append":
+        if files is None:
+            raise InvalidRequestError(f"{_MALFORMED}: no list of files")
+        return body, AppendRequest.parse(body, files)
+    topics = body.get("topics", ())
+    if topics is not None and (not isinstance(topics, list) or len(topics) > TOPICS_MAX):
+        raise InvalidRequestError(f"{_MALFORMED}: topics is no list of at most {TOPICS_MAX} names")
+    try:
+        body["topics"] = None if topics is None else [check_topic_name(name) for name in dict.fromkeys(topics)]
+    except (TypeError, ValueError) as error:
+        raise InvalidRequestError(f"{_MALFORMED}: {error}") from None
+    return body, None
+
+
+_MALFORMED = "malformed AppendStaged request"
+
+
+def _take_files(text: bytes) -> tuple[bytes, list[StagedFile] | None]:
+    """`text` with an empty list of files, and the files; None where it has no such list. Raise `InvalidRequestError`."""
+    # No string of JSON holds a quote that is not escaped, so this is the key itself.
+    begun = _FILES.search(text)
+    if begun is None:
+        return text, None
+    files: list[StagedFile] = []
+    ended = _NO_FILES.match(text, begun.end())
+    position = begun.end() if ended is None else ended.end()
+    while ended is None:
+        file = _FILE.match(text, position)
+        if file is None:
+            raise InvalidRequestError(f"{_MALFORMED}: no staged file at byte {position}")
+        if len(files) == FILES_MAX:
+            raise InvalidRequestError(f"more than {FILES_MAX} staged files in one request")
+        name, size, batches, records, after = file.groups()
+        files.append(StagedFile(_checked_name(name), *map(_checked_count, (size, batches, records))))
+        position = file.end()
+        if after == b"]":
+            break
+    return text[: begun.end()] + b"]" + text[position:], files
+
+
+def _checked_name(name: bytes) -> str:
+    try:
+        return _name(name.decode())
+    except ValueError as error:
+        raise InvalidRequestError(f"{_MALFORMED}: {error}") from None
+
+
+def _checked_count(digits: bytes) -> int:
+    try:
+        return _count(int(digits))
+    except ValueError as error:
+        raise InvalidRequestError(f"{_MALFORMED}: {error}") from None
+
+
+def check_topic_name(value: object) -> str:
+    """`value`, which may be a topic's name. Raise `ValueError`."""
+    if not isinstance(value, str) or not TOPIC_NAME.fullmatch(value):
+        raise ValueError(f"{str(value)[:80]!r} is no name of a topic")
+    return value
+
+
+def _application(value: object) -> str:
+    """A name that can stand in a log and on a terminal."""
+    text = _text(value, APPLICATION_BYTES_MAX)
+    if not text.isprintable():
+        raise ValueError(f"{text!r} is not printable")
+    return text
 
 
 def _text(value: object, bytes_max: int) -> str:

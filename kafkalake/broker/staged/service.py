@@ -67,10 +67,11 @@ class FaultPoint(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """The answer: how many records; `again`: they were appended by an earlier request."""
+    """The answer: how many records; `again`: they were appended by an earlier request. `version`: the newest committed one."""
 
     records: int
     again: bool
+    version: int
 
 
 class StagedAppends:
@@ -135,11 +136,19 @@ class StagedAppends:
             if request.version > committed.version:
                 committed = await self._settle(committed)
             if request.version <= committed.version:
-                return Appended(committed.records if request.version == committed.version else 0, again=True)
+                if request.version < committed.version:
+                    logger.warning(
+                        "staged append not done, a newer version is committed application=%r version=%d committed=%d",
+                        request.application,
+                        request.version,
+                        committed.version,
+                    )
+                records = committed.records if request.version == committed.version else 0
+                return Appended(records, again=True, version=committed.version)
             partitions = self._check(request)
             if not request.files:
-                await self._save(Committed(request.application, request.version))
-                return Appended(0, again=False)
+                # Nothing to append, so nothing to remember: to ask again, or for a version below, does no harm.
+                return Appended(0, again=False, version=committed.version)
             return await self._append(request, committed, partitions)
 
     async def _append(
@@ -164,7 +173,7 @@ class StagedAppends:
             for file in request.files:
                 await appending.append_file(directory, file)
         except KafkaLakeError as error:
-            logger.error("staged append aborted application=%s error=%s", request.application, error)
+            logger.error("staged append aborted application=%r error=%s", request.application, error)
             with contextlib.suppress(KafkaError):  # the coordinator aborts it by itself then
                 await transaction.end(producer, committed=False)
                 await self._save(replace(committed, under_way=None))
@@ -177,13 +186,13 @@ class StagedAppends:
         self._reached(FaultPoint.COMMITTED)
         await self._save(Committed(request.application, request.version, request.records))
         logger.info(
-            "staged append committed application=%s version=%d records=%d bytes=%d",
+            "staged append committed application=%r version=%d records=%d bytes=%d",
             request.application,
             request.version,
             request.records,
             request.bytes,
         )
-        return Appended(request.records, again=False)
+        return Appended(request.records, again=False, version=request.version)
 
     async def _settle(self, committed: Committed) -> Committed:
         """What an earlier request, or an earlier process, left under way: whether it was committed. Raises `KafkaError`."""
@@ -206,7 +215,7 @@ class StagedAppends:
             try:
                 await self._settle(committed)
             except KafkaLakeError as error:
-                logger.error("staged append not settled application=%s error=%s", committed.application, error)
+                logger.error("staged append not settled application=%r error=%s", committed.application, error)
 
     async def _transaction(self, application: str) -> ApplicationTransaction:
         await self._broker.transactions.make_ready()

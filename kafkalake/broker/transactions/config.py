@@ -12,6 +12,7 @@ class TransactionConfig:
 
     transaction_max_timeout_ms: int = 900_000
     transactional_id_expiration_ms: int = 7 * 24 * 3_600_000
+    transactional_ids_max: int = 1_000_000
     transaction_remove_expired_transaction_cleanup_interval_ms: int = 3_600_000
     retry_ms: int = 100
     wait_ms: int = 100

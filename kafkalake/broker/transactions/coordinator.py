@@ -36,6 +36,7 @@ from kafkalake.broker.transactions.transaction import Transaction
 from kafkalake.clock import Clock
 from kafkalake.errors import (
     CoordinatorLoadInProgressError,
+    CoordinatorNotAvailableError,
     InvalidProducerIdMappingError,
     InvalidTransactionTimeoutError,
     KafkaError,
@@ -153,6 +154,8 @@ class TransactionCoordinator:
             if not 0 < timeout_ms <= self.config.transaction_max_timeout_ms:
                 raise InvalidTransactionTimeoutError
             partition = self.table.check(transactional_id)
+            if self.table.find(transactional_id) is None and len(self.table) >= self.config.transactional_ids_max:
+                raise CoordinatorNotAvailableError("too many transactional ids (transactional.ids.max)")
         except KafkaError as error:
             reply(ProducerResult(type(error)))
             return

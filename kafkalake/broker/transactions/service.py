@@ -150,6 +150,7 @@ def transaction_config(config: BrokerConfig) -> TransactionConfig:
     return TransactionConfig(
         transaction_max_timeout_ms=config.transaction_max_timeout_ms,
         transactional_id_expiration_ms=config.transactional_id_expiration_ms,
+        transactional_ids_max=config.transactional_ids_max,
         transaction_remove_expired_transaction_cleanup_interval_ms=(
             config.transaction_remove_expired_transaction_cleanup_interval_ms
         ),

@@ -2,21 +2,21 @@
 
 One JSON object each way (`wire/staged_append.py`). `{"ask": "describe", "topics": ["clicks"]}` (null: all that there are) says of
 each topic its id, its partitions and what it takes; `{"ask": "append", ...}` is `broker.staged.AppendRequest`, answered when all
-of it can be read, or with an error: then nothing of it will be. Asking again is always right.
+of it can be read, or with an error: then nothing of it will be. Asking again is always right. `again` in the answer: the version
+was committed before; `version` is the newest that was.
 """
 
 from __future__ import annotations
 
 import difflib
-import json
+import logging
 from typing import Any
 
-from kafkalake.broker.staged.request import AppendRequest
+from kafkalake.broker.staged.request import AppendRequest, decode
 from kafkalake.broker.staged.service import TRANSACTIONAL_ID_PREFIX
 from kafkalake.broker.topics import Topic
 from kafkalake.errors import (
     CoordinatorNotAvailableError,
-    InvalidRequestError,
     KafkaError,
     KafkaLakeError,
     TopicAuthorizationError,
@@ -29,18 +29,21 @@ from kafkalake.server.request import Request
 from kafkalake.server.topic_lookup import allows_topic
 from kafkalake.wire.staged_append import encode_response
 
+logger = logging.getLogger(__name__)
+
+_COMPARED_MAX = 500
+"""So many names are compared with one that is not there, 30 us each."""
+
 
 def handle(request: Request) -> None:
     request.context.start_task(_answer(request, request.body))
 
 
 async def _answer(request: Request, text: bytes) -> None:
+    """Answer in any case: a connection waits for the answers that it owes, in their order."""
     try:
-        body = await request.context.broker.run_blocking(lambda: _parse(text))
-        if body["ask"] == "describe":
-            answer = _describe(request, body["topics"])
-        else:
-            answer = await _append(request, body)
+        body, asked = await request.context.broker.run_blocking(lambda: decode(text))
+        answer = _describe(request, body["topics"]) if asked is None else await _append(request, asked)
     except KafkaLakeError as error:
         is_kafkas = isinstance(error, KafkaError)
         answer = {
@@ -48,22 +51,10 @@ async def _answer(request: Request, text: bytes) -> None:
             "message": str(error),
             "retriable": is_kafkas and error.retriable,  # type: ignore[attr-defined]
         }
+    except Exception:
+        logger.exception("request failed peer=%s api=%s", request.connection.peer, request.api_key)
+        answer = {"error": KafkaError.code, "message": "an unexpected error", "retriable": False}
     request.reply_buffers((encode_response(request.correlation_id, answer),))
-
-
-def _parse(text: bytes) -> dict[str, Any]:
-    try:
-        body = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InvalidRequestError(f"malformed AppendStaged request: {error}") from None
-    if not isinstance(body, dict) or body.get("ask") not in ("describe", "append"):
-        raise InvalidRequestError("malformed AppendStaged request: it asks for nothing that is known")
-    topics = body.get("topics")
-    if body["ask"] == "append":
-        body["request"] = AppendRequest.parse(body)
-    elif topics is not None and (not isinstance(topics, list) or not all(isinstance(name, str) for name in topics)):
-        raise InvalidRequestError("malformed AppendStaged request: topics is no list of names")
-    return body
 
 
 def _describe(request: Request, names: list[str] | None) -> dict[str, Any]:
@@ -85,7 +76,8 @@ def _topic(request: Request, name: str) -> Topic:
         raise TopicAuthorizationError(f"not allowed to write to topic {name!r}")
     topic = request.context.broker.topics.find(name)
     if topic is None or name in INTERNAL:
-        near = difflib.get_close_matches(name, _writable(request), n=1)
+        like = [each for each in _writable(request) if abs(len(each) - len(name)) <= 3][:_COMPARED_MAX]
+        near = difflib.get_close_matches(name, like, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         error = UnknownTopicOrPartitionError(f"there is no topic {name!r} that could be written to{hint}")
         error.retriable = False
@@ -103,8 +95,7 @@ def _described(topic: Topic) -> dict[str, Any]:
     }
 
 
-async def _append(request: Request, body: dict[str, Any]) -> dict[str, Any]:
-    asked: AppendRequest = body["request"]
+async def _append(request: Request, asked: AppendRequest) -> dict[str, Any]:
     allows = request.context.authorizer.allows
     transactional_id = TRANSACTIONAL_ID_PREFIX + asked.application
     if not allows(request.connection.principal, Operation.WRITE, Resource.TRANSACTIONAL_ID, transactional_id):
@@ -114,7 +105,7 @@ async def _append(request: Request, body: dict[str, Any]) -> dict[str, Any]:
         if not allows_topic(request, Operation.WRITE, name):
             raise TopicAuthorizationError(f"not allowed to write to topic {name!r}")
     result = await _service(request).append(asked)
-    return {"error": 0, "records": result.records, "again": result.again}
+    return {"error": 0, "records": result.records, "again": result.again, "version": result.version}
 
 
 def _service(request: Request) -> Any:

@@ -11,11 +11,14 @@ from kafkalake.broker.coordination.decisions import ErrorClass
 from kafkalake.broker.coordination.journal import Producer
 from kafkalake.broker.transactions.decisions import FaultPoint, Marker
 from kafkalake.broker.transactions.ending import EPOCH_LAST, EPOCH_MAX, EndRequest
-from kafkalake.broker.transactions.records import encode
+from kafkalake.broker.transactions.records import TransactionRecord, encode
 from kafkalake.broker.transactions.requests import ProducerResult, TransactionFilter
+from kafkalake.broker.transactions.starting import pass_over
+from kafkalake.broker.transactions.states import State
 from kafkalake.errors import (
     ConcurrentTransactionsError,
     CoordinatorLoadInProgressError,
+    CoordinatorNotAvailableError,
     InvalidProducerEpochError,
     InvalidProducerIdMappingError,
     InvalidRegularExpressionError,
@@ -342,3 +345,28 @@ def test_what_was_published_and_the_journal_behind_it_are_the_whole_truth() -> N
     assert cluster.end(producer, committed=True)[0].error is None
     cluster.start(changes)
     assert cluster.state == "CompleteCommit"
+
+
+@pytest.mark.parametrize(
+    ("state", "epoch", "lost", "then"),
+    [
+        (State.EMPTY, 3, 2, (State.EMPTY, 7, 5)),
+        (State.COMPLETE_COMMIT, 3, 1, (State.EMPTY, 7, 4)),
+        (State.COMPLETE_ABORT, EPOCH_LAST - 1, 2, (State.EMPTY, 8, 0)),
+        (State.ONGOING, 3, 2, (State.PREPARE_ABORT, 7, 5)),
+        (State.ONGOING, EPOCH_LAST, 9, (State.PREPARE_ABORT, 7, EPOCH_MAX)),
+    ],
+)
+def test_epochs_that_lost_records_may_have_given_are_given_to_nobody(
+    state: State, epoch: int, lost: int, then: tuple[State, int, int]
+) -> None:
+    record = pass_over(TransactionRecord(ID, 7, epoch, 60_000, state), lost, 1_000, lambda: 8)
+    assert (record.state, record.producer_id, record.epoch) == then
+
+
+def test_transactional_ids_have_a_limit() -> None:
+    cluster = Cluster(transactional_ids_max=2)
+    for name in ("a", "b"):
+        assert cluster.init(name=name)[0].error is None
+    assert cluster.init(name="c")[0].error is CoordinatorNotAvailableError
+    assert cluster.init(name="a")[0].error is None
