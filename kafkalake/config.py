@@ -15,8 +15,10 @@ import socket
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from enum import IntEnum
+from itertools import dropwhile
 from typing import TypeVar
 
+from kafkalake.config_accepted import reason_for_refusal
 from kafkalake.config_definitions import (
     BROKER_SETTINGS,
     INT_MAX,
@@ -299,7 +301,9 @@ def parse_broker_settings(settings: Mapping[str, str]) -> dict[str, Value]:
             name = topic_setting.broker_name
         setting = BROKER_SETTINGS.get(name)
         if setting is None:
-            raise ConfigurationError(f"Unknown broker config name: {given}")
+            raise ConfigurationError(reason_for_refusal(given))
+        if setting.option is not None:
+            raise ConfigurationError(f"The broker config {given} cannot be set: it is given with {setting.option}")
         parsed[name] = parse(setting, text)
     return parsed
 
@@ -340,8 +344,13 @@ class Settings:
         static: Mapping[str, str] | None = None,
         dynamic_default: Mapping[str, str] | None = None,
         dynamic: Mapping[str, str] | None = None,
+        *,
+        given: Mapping[str, str] | None = None,
     ) -> None:
+        """`given` are values of settings that options of the command line give. Raises `ConfigurationError`."""
+        self.given = dict(given or {})
         self.static = parse_broker_settings(static or {})
+        self._static = self.static | {name: parse(BROKER_SETTINGS[name], text) for name, text in self.given.items()}
         self.dynamic_default = parse_broker_settings(dynamic_default or {})
         self.dynamic = parse_broker_settings(dynamic or {})
         self.broker = _build(BrokerConfig, {name: self._value(name) for name in BROKER_SETTINGS})
@@ -356,7 +365,16 @@ class Settings:
     def with_dynamic(self, dynamic_default: Mapping[str, str], dynamic: Mapping[str, str]) -> Settings:
         """The settings with other dynamic layers. Raises `ConfigurationError` as the constructor does."""
         static = {name: text for name, value in self.static.items() if (text := format_value(value)) is not None}
-        return Settings(static, dynamic_default, dynamic)
+        return Settings(static, dynamic_default, dynamic, given=self.given)
+
+    def with_given(self, given: Mapping[str, str]) -> Settings:
+        """The settings with what options of the command line give."""
+        static = {name: text for name, value in self.static.items() if (text := format_value(value)) is not None}
+        layers = (
+            {name: format_value(value) or "" for name, value in layer.items()}
+            for layer in (self.dynamic_default, self.dynamic)
+        )
+        return Settings(static, *layers, given=given)
 
     def topic(self, overrides: Mapping[str, Value]) -> TopicConfig:
         """The settings of a topic with these (parsed) overrides."""
@@ -385,7 +403,7 @@ class Settings:
         return _without_hidden(self._describe_topic_setting(setting, overrides) for setting in TOPIC_SETTINGS.values())
 
     def _value(self, name: str) -> Value:
-        for layer in (self.dynamic, self.dynamic_default, self.static):
+        for layer in (self.dynamic, self.dynamic_default, self._static):
             if name in layer:
                 return layer[name]
         return BROKER_SETTINGS[name].default
@@ -398,23 +416,32 @@ class Settings:
             return value
         return _coarser_default(setting.name, self._value)
 
-    def _layers(self, name: str) -> list[Synonym]:
+    def _layers(self, topic_name: str, name: str) -> list[Synonym]:
+        """What gives a broker setting its value, the nearest first.
+
+        As in Kafka a coarser setting is shown behind the finer one, where that is set itself, and not instead of it.
+        """
+        names = (name, *_COARSER.get(topic_name, ()))
         layers = (
             (self.dynamic, ConfigSource.DYNAMIC_BROKER),
             (self.dynamic_default, ConfigSource.DYNAMIC_DEFAULT_BROKER),
-            (self.static, ConfigSource.STATIC_BROKER),
+            (self._static, ConfigSource.STATIC_BROKER),
         )
-        found = [Synonym(name, format_value(layer[name]), source) for layer, source in layers if name in layer]
-        default = BROKER_SETTINGS[name].default
-        if default is not None:
-            found.append(Synonym(name, format_value(default), ConfigSource.DEFAULT))
-        return found
+        found = [
+            Synonym(each, format_value(layer[each]), source)
+            for layer, source in layers
+            for each in names
+            if each in layer
+        ]
+        defaults = ((each, BROKER_SETTINGS[each].default) for each in names)
+        found += [
+            Synonym(each, format_value(value), ConfigSource.DEFAULT) for each, value in defaults if value is not None
+        ]
+        return list(dropwhile(lambda layer: layer.name != name, found))
 
     def _describe_broker_setting(self, setting: Setting) -> ConfigEntry:
-        layers = self._layers(setting.name)
-        for coarser in _COARSER.get(TOPIC_NAME_OF_BROKER_NAME.get(setting.name, ""), ()):
-            layers += self._layers(coarser)
-        source = layers[0].source if layers and layers[0].name == setting.name else ConfigSource.DEFAULT
+        layers = self._layers(TOPIC_NAME_OF_BROKER_NAME.get(setting.name, ""), setting.name)
+        source = layers[0].source if layers else ConfigSource.DEFAULT
         return ConfigEntry(
             setting,
             format_value(self._value(setting.name)),
@@ -431,8 +458,7 @@ class Settings:
         else:
             value = self._topic_defaults[setting.name]
         if setting.broker_name is not None:
-            for name in (setting.broker_name, *_COARSER.get(setting.name, ())):
-                layers += self._layers(name)
+            layers += self._layers(setting.name, setting.broker_name)
         source = layers[0].source if layers else ConfigSource.DEFAULT
         return ConfigEntry(setting, format_value(value), source, False, tuple(layers))
 

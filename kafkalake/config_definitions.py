@@ -6,6 +6,7 @@ Data only; `config.py` parses and holds the values. The broker's settings are he
 
 from __future__ import annotations
 
+from kafkalake.config_accepted import ACCEPTED_SETTINGS
 from kafkalake.config_groups import GROUP_CONSUMER_SETTINGS
 from kafkalake.config_setting import INT_MAX, LONG_MAX, NO_EFFECT, Kind, Setting, Update, Value
 from kafkalake.config_topics import TOPIC_SETTINGS
@@ -37,6 +38,14 @@ def _broker(
         **bounds,  # type: ignore[arg-type]
     )
 
+
+_GIVEN_SETTINGS = (
+    _broker("broker.id", Kind.INT, None, "The id of this broker.", option="--broker-id", nullable=True),
+    _broker("listeners", Kind.STRING, None, "Where the broker listens.", option="--listen", nullable=True),
+    _broker("log.dirs", Kind.STRING, None, "Where the broker's logs are.", option="--lake", nullable=True),
+    _broker("node.id", Kind.INT, None, "The id of this broker.", option="--broker-id", nullable=True),
+)
+"""What the command line says otherwise; shown as Kafka shows it."""
 
 _OWN_BROKER_SETTINGS = (
     _broker(
@@ -390,7 +399,10 @@ _TOPIC_DEFAULTS = tuple(
 )
 
 BROKER_SETTINGS: dict[str, Setting] = {
-    setting.name: setting for setting in sorted(_OWN_BROKER_SETTINGS + _TOPIC_DEFAULTS, key=lambda each: each.name)
+    setting.name: setting
+    for setting in sorted(
+        _OWN_BROKER_SETTINGS + _GIVEN_SETTINGS + ACCEPTED_SETTINGS + _TOPIC_DEFAULTS, key=lambda each: each.name
+    )
 }
 """Broker settings by name, the defaults of the topic settings among them."""
 

@@ -37,7 +37,8 @@ class Setting:
 
     `minimum` / `maximum` bound numbers, `choices` strings and the members of lists. `broker_name` (topic settings only) is the
     broker setting that gives the default, None where there is none. A list with
-    `choices` is empty only where `allows_empty`. A `hidden` setting is described only where it is set.
+    `choices` is empty only where `allows_empty`. A `hidden` setting is described only where it is set. `option` is the one of the
+    command line that gives the value, where nothing else does.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Setting:
     nullable: bool = False
     hidden: bool = False
     allows_empty: bool = False
+    option: str | None = None
 
 
 NO_EFFECT = " Accepted for Kafka's tools; changes nothing here yet."

@@ -200,6 +200,7 @@ class Node:
         listener = self.listener = Listener(context)
         self.port = await listener.start(self.host, self.port)
         identity.host, identity.port = advertised_address(settings.current.broker, self.host, self.port)
+        settings.show_given(self._given_settings(root))
         self._stack.push_async_callback(self._stop_serving, broker, listener, stop_s / 4)
         await self._blocking(lambda: lease.renew(host=identity.host, port=identity.port))
         background: dict[str, Callable[[], Awaitable[None]]] = {
@@ -237,6 +238,13 @@ class Node:
             await asyncio.sleep(0.02)
             self.is_stuck = self._clock.monotonic_ms() >= deadline_ms
         logger.info("broker stopped broker=%d in_time=%s", self.broker_id, not self.is_stuck)
+
+    def _given_settings(self, root: Path) -> dict[str, str]:
+        """What options of the command line say, under the names that Kafka's tools look for."""
+        broker_id = str(self.broker_id)
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        listener = f"PLAINTEXT://{host}:{self.port}"
+        return {"broker.id": broker_id, "node.id": broker_id, "listeners": listener, "log.dirs": str(root.absolute())}
 
     def _at_stop(self, what: str, work: Callable[[], Awaitable[Any]], timeout_s: float) -> None:
         """Have `work` done at the stop, unless the lease is lost by then."""

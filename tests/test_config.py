@@ -19,6 +19,7 @@ from kafkalake.config import (
     parse,
     parse_topic_overrides,
 )
+from kafkalake.config_accepted import reason_for_refusal
 from kafkalake.config_definitions import BROKER_SETTINGS, TOPIC_SETTINGS
 from kafkalake.config_stored import parse_stored_overrides
 from kafkalake.errors import ConfigurationError
@@ -110,6 +111,32 @@ def test_a_topics_own_segment_size_counts_before_the_brokers_internal_one() -> N
     assert settings.topic({}).segment_bytes == 5000
     assert settings.topic({"segment.bytes": 2_000_000}).segment_bytes == 2_000_000
     assert settings.topic({"segment.bytes": 2_000_000, "internal.segment.bytes": 9}).segment_bytes == 9
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("ssl.keystore.location", "there is no encryption"),
+        ("listener.name.external.ssl.key.password", "there is no encryption"),
+        ("sasl.enabled.mechanisms", "no authentication"),
+        ("authorizer.class.name", "there is no access control"),
+        ("leader.replication.throttled.rate", "there are no quotas"),
+        ("remote.log.storage.system.enable", "segments are not tiered"),
+        ("log.dir", "given with --lake"),
+        ("log.dirs", "given with --lake"),
+        ("broker.id", "given with --broker-id"),
+        ("listeners", "given with --listen"),
+        ("listenersx", "Unknown broker config name"),
+    ],
+)
+def test_a_setting_that_means_nothing_here_is_refused_with_the_reason(name: str, reason: str) -> None:
+    with pytest.raises(ConfigurationError, match=reason) as raised:
+        Settings({name: "1"})
+    assert name in str(raised.value)
+
+
+def test_settings_that_are_taken_are_none_of_those_that_are_refused() -> None:
+    assert not [name for name in BROKER_SETTINGS if "cannot be set" in reason_for_refusal(name)]
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ LEAVES = {
     "config",
     "config_definitions",
     "config_setting",
+    "config_accepted",
     "config_groups",
     "config_stored",
     "error_sentences",

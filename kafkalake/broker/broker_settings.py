@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 
 from kafkalake.broker.callbacks import Place, call_isolated
 from kafkalake.config import ConfigSource, Settings, changed_values, format_value
+from kafkalake.config_accepted import reason_for_refusal
 from kafkalake.config_definitions import BROKER_SETTINGS, Update
 from kafkalake.config_stored import usable_broker_settings
 from kafkalake.errors import ConfigurationError, InvalidConfigError, InvalidRequestError, KafkaStorageError, LakeError
@@ -66,6 +67,10 @@ class BrokerSettings:
         for name, old, new in changed_values(earlier.describe_broker(), Settings(self._static).describe_broker()):
             logger.info("broker setting changed name=%s old=%s new=%s by=%s", name, old, new, "command-line")
 
+    def show_given(self, given: Mapping[str, str]) -> None:
+        """Let the settings show what options of the command line give."""
+        self.current = self.current.with_given(given)
+
     def layer(self, *, cluster_default: bool) -> dict[str, str]:
         """The settings of one dynamic layer as text."""
         layer = self.current.dynamic_default if cluster_default else self.current.dynamic
@@ -83,7 +88,7 @@ class BrokerSettings:
         for name, text in settings.items():
             setting = BROKER_SETTINGS.get(name)
             if setting is None:
-                raise InvalidConfigError(f"Unknown broker config name: {name}")
+                raise InvalidConfigError(reason_for_refusal(name))
             if text is None:
                 raise InvalidRequestError(f"Null value not supported for : {name}")
             if setting.update is Update.READ_ONLY:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from contract.wire_client import WireClient, batch, code, create_topic, produce
+from kafka_reference import ApacheKafka, BrokerProcess, Kafkalake
 
 TOPIC, BROKER = 2, 4
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
@@ -82,6 +83,47 @@ def test_the_broker(client: WireClient) -> None:
     assert found["num.partitions"].read_only
     assert found["message.max.bytes"].value == "1048588"
     assert not found["message.max.bytes"].read_only
+
+
+def test_the_brokers_identity(any_broker: BrokerProcess, client: WireClient) -> None:
+    found = {each.name: each for each in describe(client, BROKER, "0", include_synonyms=True).configs}
+    for name, value in {
+        "broker.id": "0",
+        "node.id": "0",
+        "listeners": f"PLAINTEXT://{any_broker.bootstrap_servers}",
+    }.items():
+        assert found[name].value.split(",")[0] == value
+        assert found[name].config_source == 4
+        assert (found[name].synonyms[0].name, found[name].synonyms[0].source) == (name, 4)
+    assert found["log.dirs"].value.startswith("/")
+    for name in ("broker.id", "node.id", "log.dirs"):
+        assert found[name].read_only
+        assert incremental(client, BROKER, "0", (name, SET, "1")) == 42
+
+
+def test_settings_of_kafkas_own_parts_are_taken(client: WireClient) -> None:
+    for name in ("num.io.threads", "background.threads"):
+        before = settings(client, BROKER, "0")[name]
+        assert incremental(client, BROKER, "", (name, SET, "9")) == 0
+        eventually_setting(client, BROKER, "0", name, ("9", 3))
+        assert incremental(client, BROKER, "", (name, DELETE, None)) == 0
+        eventually_setting(client, BROKER, "0", name, before)
+
+
+def test_a_coarser_setting_is_a_synonym_behind_the_finer_one(client: WireClient, topic: str) -> None:
+    create_topic(client, topic)
+
+    def synonyms() -> list[tuple[str, str, int]]:
+        found = describe(client, TOPIC, topic, "retention.ms", include_synonyms=True).configs[0].synonyms
+        return [(each.name, each.value, each.source) for each in found]
+
+    assert synonyms() == []
+    assert incremental(client, BROKER, "0", ("log.retention.ms", SET, "604800001")) == 0
+    eventually_setting(client, TOPIC, topic, "retention.ms", ("604800001", 2))
+    found = synonyms()
+    assert incremental(client, BROKER, "0", ("log.retention.ms", DELETE, None)) == 0
+    eventually_setting(client, TOPIC, topic, "retention.ms", ("604800000", 5))
+    assert found == [("log.retention.ms", "604800001", 2), ("log.retention.hours", "168", 5)]
 
 
 class TestIncremental:
@@ -178,6 +220,43 @@ def test_a_setting_cannot_be_null(client: WireClient, topic: str) -> None:
     resource = {"resource_type": TOPIC, "resource_name": topic, "configs": [{"name": "retention.ms", "value": None}]}
     answer = client.call("AlterConfigs", 2, resources=[resource], validate_only=False).responses[0]
     assert (code(answer.error_code), answer.error_message) == (42, "Null value not supported for : retention.ms")
+
+
+NOT_ALIKE = {
+    "listeners": "Apache Kafka adds listeners while it runs",
+    "min.insync.replicas": "Apache Kafka sets it for the cluster when it formats its first directory",
+}
+
+
+def test_what_both_brokers_know_is_described_alike(kafka_reference: ApacheKafka, _shared_kafkalake: Kafkalake) -> None:
+    """Types, sources and what is read-only; values and sources where both have their defaults."""
+    found: list[dict[tuple[int, str], Any]] = []
+    for broker in (kafka_reference, _shared_kafkalake):
+        with WireClient(broker.bootstrap_servers) as client:
+            create_topic(client, "described-alike")
+            kinds = {BROKER: "0", TOPIC: "described-alike"}
+            found.append(
+                {(kind, each.name): each for kind in kinds for each in describe(client, kind, kinds[kind]).configs}
+            )
+    kafka, ours = found
+    given = {name for broker in found for (_, name), each in broker.items() if each.config_source == 4}
+    differing = {}
+    for kind, name in kafka.keys() & ours.keys():
+        compared = ["config_type", "is_sensitive"]
+        if name not in NOT_ALIKE:
+            compared.append("read_only")
+            if name not in given:
+                compared.append("config_source")
+        differences = {
+            field: (getattr(kafka[kind, name], field), getattr(ours[kind, name], field))
+            for field in compared
+            if getattr(kafka[kind, name], field) != getattr(ours[kind, name], field)
+        }
+        if differences:
+            differing[kind, name] = differences
+    assert differing == {}
+    assert len(kafka.keys() & ours.keys()) > 150
+    assert {name for kind, name in kafka.keys() - ours.keys() if kind == TOPIC} == set()
 
 
 @pytest.mark.parametrize("version", (0, 1, 2))
