@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 from typing import Protocol
 
+_ELAPSED = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # macOS has no such clock
+
 
 class Clock(Protocol):
-    """Two readings of time, both in milliseconds."""
+    """Three readings of time, all in milliseconds."""
 
     def now_ms(self) -> int:
         """Wall clock: milliseconds since the Unix epoch, UTC. May jump."""
@@ -15,6 +17,10 @@ class Clock(Protocol):
 
     def monotonic_ms(self) -> int:
         """Milliseconds since some fixed point; never goes back. For timeouts and ages."""
+        ...
+
+    def elapsed_ms(self) -> int:
+        """As `monotonic_ms`, from another fixed point, and it goes on while the machine is suspended. For leases."""
         ...
 
 
@@ -27,9 +33,12 @@ class SystemClock:
     def monotonic_ms(self) -> int:
         return time.monotonic_ns() // 1_000_000
 
+    def elapsed_ms(self) -> int:
+        return time.clock_gettime_ns(_ELAPSED) // 1_000_000
+
 
 class ManualClock:
-    """A clock that moves only when told to. Both readings start at `start_ms`."""
+    """A clock that moves only when told to. All readings start at `start_ms`."""
 
     def __init__(self, start_ms: int = 1_700_000_000_000) -> None:
         self._wall_ms = start_ms
@@ -41,8 +50,11 @@ class ManualClock:
     def monotonic_ms(self) -> int:
         return self._monotonic_ms
 
+    def elapsed_ms(self) -> int:
+        return self._monotonic_ms
+
     def advance(self, milliseconds: int) -> None:
-        """Move both readings forward."""
+        """Move all readings forward."""
         assert milliseconds >= 0
         self._wall_ms += milliseconds
         self._monotonic_ms += milliseconds

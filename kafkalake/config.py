@@ -100,6 +100,7 @@ class BrokerConfig:
     group_metadata_max_bytes: int
     group_min_session_timeout_ms: int
     lease_duration_ms: int
+    lease_wait_ms: int
     log_level: str
     max_connections: int
     max_connections_per_ip: int

@@ -142,6 +142,13 @@ _OWN_BROKER_SETTINGS = (
         minimum=1_000,
     ),
     _broker(
+        "lease.wait.ms",
+        Kind.LONG,
+        120_000,
+        "How long a start waits for the lease of a broker that may still run on another machine. kafkalake's own.",
+        minimum=0,
+    ),
+    _broker(
         "log.flush.scheduler.interval.ms",
         Kind.LONG,
         LONG_MAX,

@@ -1,6 +1,6 @@
 """The composition root: starts a broker process part by part, and stops it in the opposite order.
 
-    start                                   stop (SIGTERM, SIGINT, a lost lease)
+    start                                   stop (SIGTERM, SIGINT, SIGHUP, a lost lease)
     settings                                listener: no new connections, no more requests
     metadata store, lease                   answers that are owed are sent
     logs opened and recovered               changes of topics under way end
@@ -20,6 +20,7 @@ import logging
 import os
 import signal
 import sys
+import threading
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
@@ -39,19 +40,23 @@ from kafkalake.broker.producer_ids import ProducerIds
 from kafkalake.broker.staged.service import StagedAppends
 from kafkalake.clock import Clock, SystemClock
 from kafkalake.config import advertised_address
-from kafkalake.errors import KafkaLakeError, LeaseHeldError
+from kafkalake.errors import KafkaLakeError, KafkaStorageError
 from kafkalake.journal_publishing import publish_groups, publish_transactions
 from kafkalake.metadata import lease as leases
 from kafkalake.metadata import paths
 from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.metadata.identity import cluster_id
 from kafkalake.metadata.lake_format import write_format
+from kafkalake.metadata.leaders import refuse_foreign_partitions
+from kafkalake.metadata.lease_keeper import LeaseKeeper
+from kafkalake.ownership import Ownership
 from kafkalake.publishing import Publishing
 from kafkalake.server.context import ServerContext
 from kafkalake.server.listener import Listener
 from kafkalake.server.registry import advertised
 from kafkalake.storage.files import REAL_FILES, make_durable_directory
 from kafkalake.storage.open_files import OpenFiles
+from kafkalake.storage.owned_files import OwnedFiles
 from kafkalake.supervision import supervise
 
 logger = logging.getLogger(__name__)
@@ -59,6 +64,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 OPENING_THREADS = 4
+METADATA_THREADS = 3
 _UPKEEP_INTERVAL_S = 0.2
 _SLOW_UPKEEP_INTERVAL_MS = 10_000
 _NEVER = 2**63 - 1
@@ -66,6 +72,7 @@ _LAST_WORK_TIMEOUT_MS = 2_000
 """At the end of a stop, how long threads may still be at work: the interpreter would wait for them without an end."""
 _RELEASE_TIMEOUT_S = 5.0
 _PROGRESS_INTERVAL_S = 3.0
+_END_TIMEOUT_S = 10.0
 
 
 def run_broker(lake: Path, host: str, port: int, broker_id: int, overrides: Mapping[str, str]) -> int:
@@ -76,7 +83,7 @@ def run_broker(lake: Path, host: str, port: int, broker_id: int, overrides: Mapp
     """
     logs.write_to_stderr(overrides.get("log.level", "info") if overrides.get("log.level") in logs.LEVELS else "info")
     memory.keep_buffers()
-    node = Node(Path(lake), host, port, broker_id, overrides)
+    node = Node(Path(lake), host, port, broker_id, overrides, ends_process=True)
     try:
         code = uvloop.run(_run(node))
         if node.is_stuck:
@@ -93,8 +100,14 @@ def run_broker(lake: Path, host: str, port: int, broker_id: int, overrides: Mapp
 async def _run(node: Node) -> int:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+
+    def end() -> None:
+        stop.set()
+        node.give_up_waiting()
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN or number != signal.SIGHUP:  # nohup ignores it
+            loop.add_signal_handler(number, end)
     node.on_fatal = stop.set
     try:
         await node.start()
@@ -124,7 +137,9 @@ class Node:
         overrides: Mapping[str, str],
         *,
         clock: Clock | None = None,
+        ends_process: bool = False,
     ) -> None:
+        """`ends_process`: where the lease is lost and the event loop hangs, the process is ended without it."""
         self.lake = lake
         self.host = host
         self.port = port
@@ -137,7 +152,12 @@ class Node:
         self._overrides = overrides
         self._clock = clock or SystemClock()
         self._working: set[Future[Any]] = set()
+        self._ownership = Ownership(self._clock)
+        self._ends_process = ends_process
+        self._waits_no_more = threading.Event()
+        # Two, so that threads that hang in the disk's fsync do not keep the metadata from being published.
         self._executor = ThreadPoolExecutor(OPENING_THREADS, thread_name_prefix="blocking")
+        self._metadata_executor = ThreadPoolExecutor(METADATA_THREADS, thread_name_prefix="metadata")
         self._background: list[asyncio.Task[None]] = []
         self._stack = contextlib.AsyncExitStack()
         self.broker: Broker | None = None
@@ -148,29 +168,42 @@ class Node:
         loop = asyncio.get_running_loop()
         logger.info("broker starting version=%s broker=%d lake=%s", __version__, self.broker_id, self.lake)
         root = paths.broker_log_path(self.lake, self.broker_id)
-        store = await self._blocking(lambda: DeltaMetadataStore(self.lake))
-        await self._blocking(lambda: make_durable_directory(REAL_FILES, str(root.absolute())))
-        settings = BrokerSettings(self._overrides, str(root / SETTINGS_FILE), REAL_FILES)
-        lease_ms = settings.current.broker.lease_duration_ms
+        store = await self._blocking(lambda: DeltaMetadataStore(self.lake, ownership=self._ownership))
         self._stack.callback(store.close)
+        await self._blocking(lambda: refuse_foreign_partitions(store, self.lake, self.broker_id))
+        await self._blocking(lambda: make_durable_directory(REAL_FILES, str(root.absolute())))
+        files = OwnedFiles(self._ownership)
+        settings = BrokerSettings(self._overrides, str(root / SETTINGS_FILE), files)
         lease = await self._blocking(
             lambda: leases.acquire(
-                store, self.lake, self.broker_id, self.host, self.port, self._clock, lease_ms=lease_ms
+                store,
+                self.lake,
+                self.broker_id,
+                self.host,
+                self.port,
+                self._clock,
+                lease_ms=settings.current.broker.lease_duration_ms,
+                ownership=self._ownership,
+                wait_ms=settings.current.broker.lease_wait_ms,
+                sleep=self._waits_no_more.wait,
             )
         )
-        self._stack.push_async_callback(self._release, lease)
+        keeper = LeaseKeeper(lease, self._clock, self._lost_lease(loop))
+        self._stack.push_async_callback(self._release, lease, keeper)
+        keeper.start()
         await self._blocking(lambda: write_format(self.lake, __version__))
         await self._blocking(settings.show_static)
-        publishing = Publishing(self.lake, self.broker_id, store, self._clock, self._blocking)
+        publishing = Publishing(self.lake, self.broker_id, store, self._clock, self._on_metadata)
         identity = Identity(self.broker_id, self.host, self.port, await self._blocking(lambda: cluster_id(self.lake)))
         broker = self.broker = Broker(
             identity=identity,
             settings=settings,
             store=store,
-            logs=LogDirectory(root, self._clock, OpenFiles(REAL_FILES, settings.current.broker.open_files_max)),
-            producer_ids=ProducerIds(str(root / PRODUCER_IDS_FILE), self.broker_id, REAL_FILES),
+            logs=LogDirectory(root, self._clock, OpenFiles(files, settings.current.broker.open_files_max)),
+            producer_ids=ProducerIds(str(root / PRODUCER_IDS_FILE), self.broker_id, files),
             clock=self._clock,
             observer=publishing,
+            ownership=self._ownership,
             call_soon=loop.call_soon,
             run_blocking=self._blocking,
         )
@@ -180,13 +213,15 @@ class Node:
         stop_s = settings.current.broker.shutdown_timeout_ms / 1000
         self._at_stop("last publish", publishing.finish, stop_s / 4)
         self._at_stop("closing of logs", lambda: self._close_logs(broker), stop_s / 4)
-        await self._open_topics(broker, store, publishing)
-        await self._blocking(publishing.take_log_starts)
+        await self._open_topics(broker, store, publishing, taking_over=lease.took_over)
+        await self._blocking(lambda: publishing.take_published(took_over=lease.took_over))
         await self._blocking(lambda: publishing.reconcile(broker.topics))
+        if lease.took_over and not await publishing.finish():
+            raise KafkaStorageError("the leader epochs of a broker that took over were not published")
         interval_ms = settings.current.broker.metadata_publish_interval_ms
-        group_publishing = publish_groups(broker.groups, store, self._clock, self._blocking, interval_ms)
+        group_publishing = publish_groups(broker.groups, store, self._clock, self._on_metadata, interval_ms)
         transaction_publishing = publish_transactions(
-            broker.transactions, store, self._clock, self._blocking, interval_ms
+            broker.transactions, store, self._clock, self._on_metadata, interval_ms
         )
         committed = await self._blocking(store.load_group_offsets)
         broker.groups.start(committed.rows, committed.positions)
@@ -194,7 +229,7 @@ class Node:
         broker.transactions.start(transactions.rows, transactions.positions)
         self._at_stop("last publish of groups", group_publishing.finish, stop_s / 4)
         self._at_stop("last publish of transactions", transaction_publishing.finish, stop_s / 4)
-        broker.staged = StagedAppends(broker, self.lake)
+        broker.staged = StagedAppends(broker, self.lake, files)
         broker.staged.start()
         context = ServerContext(broker, self._clock, loop, advertised(), memory_bytes=memory.memory_bytes())
         listener = self.listener = Listener(context)
@@ -202,12 +237,11 @@ class Node:
         identity.host, identity.port = advertised_address(settings.current.broker, self.host, self.port)
         settings.show_given(self._given_settings(root))
         self._stack.push_async_callback(self._stop_serving, broker, listener, stop_s / 4)
-        await self._blocking(lambda: lease.renew(host=identity.host, port=identity.port))
+        await self._on_metadata(lambda: lease.renew(host=identity.host, port=identity.port))
         background: dict[str, Callable[[], Awaitable[None]]] = {
             "publishing": publishing.run,
             "publishing of groups": group_publishing.run,
             "publishing of transactions": transaction_publishing.run,
-            "lease": lambda: self._keep_lease(lease),
             "upkeep": lambda: self._upkeep(broker),
             "maintenance of metadata": lambda: self._maintain_metadata(broker, store),
         }
@@ -232,7 +266,8 @@ class Node:
         except Exception:
             logger.exception("stopping failed broker=%d", self.broker_id)
             self.failed = True
-        self._executor.shutdown(wait=False, cancel_futures=True)
+        for executor in (self._executor, self._metadata_executor):
+            executor.shutdown(wait=False, cancel_futures=True)
         deadline_ms = self._clock.monotonic_ms() + _LAST_WORK_TIMEOUT_MS
         while self._working and not self.is_stuck:
             await asyncio.sleep(0.02)
@@ -267,14 +302,26 @@ class Node:
             logger.exception("stopping failed part=%r", what)
 
     async def _blocking(self, work: Callable[[], T]) -> T:
-        future = self._executor.submit(work)
+        return await self._run_in(self._executor, work)
+
+    async def _on_metadata(self, work: Callable[[], T]) -> T:
+        return await self._run_in(self._metadata_executor, work)
+
+    async def _run_in(self, executor: ThreadPoolExecutor, work: Callable[[], T]) -> T:
+        future = executor.submit(work)
         self._working.add(future)
         future.add_done_callback(self._working.discard)
         return await asyncio.wrap_future(future)
 
+    def give_up_waiting(self) -> None:
+        """Have a `start` that waits for a lease fail at once."""
+        self._waits_no_more.set()
+
     # Starting.
 
-    async def _open_topics(self, broker: Broker, store: DeltaMetadataStore, publishing: Publishing) -> None:
+    async def _open_topics(
+        self, broker: Broker, store: DeltaMetadataStore, publishing: Publishing, *, taking_over: bool
+    ) -> None:
         rows = await self._blocking(store.load_topics)
         leftovers = await self._blocking(
             lambda: broker.logs.clear((row.topic, index) for row in rows for index in range(row.partitions))
@@ -295,6 +342,7 @@ class Node:
                             topic.topic_id,
                             config,
                             swapped.get((row.topic_id, index), []),
+                            taking_over=taking_over,
                         )
                     )
                     for index in range(row.partitions)
@@ -317,19 +365,24 @@ class Node:
 
     # Running.
 
-    async def _keep_lease(self, lease: leases.Lease) -> None:
-        while True:
-            await asyncio.sleep(lease.renew_interval_ms / 1000)
-            try:
-                await self._blocking(lease.renew)
-            except LeaseHeldError as error:
-                self._lose_lease(str(error))
-                return
-            except KafkaLakeError as error:
-                logger.warning("lease not renewed broker=%d error=%s", self.broker_id, error)
-                if self._clock.now_ms() >= lease.row.lease_expires_at_ms:
-                    self._lose_lease("it could not be renewed before it expired")
-                    return
+    def _lost_lease(self, loop: asyncio.AbstractEventLoop) -> Callable[[str], None]:
+        """What the keeper of the lease calls, in its thread, when it is lost."""
+
+        def lost(reason: str) -> None:
+            if self._ends_process:
+                timer = threading.Timer(_END_TIMEOUT_S, self._end_process)
+                timer.daemon = True
+                timer.start()
+            with contextlib.suppress(RuntimeError):  # the loop is closed already
+                loop.call_soon_threadsafe(self._lose_lease, reason)
+
+        return lost
+
+    @staticmethod
+    def _end_process() -> None:
+        logger.critical("lease lost and the broker did not stop in time, ending the process")
+        logging.shutdown()
+        os._exit(1)
 
     def _lose_lease(self, reason: str) -> None:
         """Another broker may own the logs now: answer nobody, write nothing more, not even what a stop writes."""
@@ -361,7 +414,7 @@ class Node:
         while True:
             await asyncio.sleep(broker.config.metadata_maintenance_interval_ms / 1000)
             try:
-                await self._blocking(lambda: store.maintain(broker.config.metadata_retention_ms))
+                await self._on_metadata(lambda: store.maintain(broker.config.metadata_retention_ms))
             except KafkaLakeError as error:
                 logger.warning("metadata tables not cleaned up error=%s", error)
 
@@ -394,8 +447,11 @@ class Node:
 
         await asyncio.gather(*(close(partition) for partition in broker.topics.partitions()))
 
-    async def _release(self, lease: leases.Lease) -> None:
-        await self._in_time("release of the lease", self._blocking(lease.release), _RELEASE_TIMEOUT_S)
+    async def _release(self, lease: leases.Lease, keeper: LeaseKeeper) -> None:
+        """Not where something may still write: whoever comes next then waits for the end of this process, or of the lease."""
+        keeper.stop()
+        if not self._lease_lost and not self.is_stuck:
+            await self._in_time("release of the lease", self._on_metadata(lease.release), _RELEASE_TIMEOUT_S)
 
 
 class _LoopAlarm:

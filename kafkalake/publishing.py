@@ -111,13 +111,17 @@ class Publishing:
             except Exception:  # the next turn tries again: without it no version of the lake would ever be published
                 logger.exception("publishing failed")
 
-    async def finish(self) -> None:
-        """Publish what is left, after what is under way. One failure is tried again; then the next start repairs it."""
+    async def finish(self) -> bool:
+        """Publish what is left, after what is under way; return whether nothing is left.
+
+        One failure is tried again; then the next start repairs it.
+        """
         if self._under_way is not None:
             await self._under_way
         for _ in range(2):
             if not self.publisher.pending or await self._publish():
-                return
+                return True
+        return False
 
     async def _publish(self) -> bool:
         publisher = self.publisher
@@ -152,9 +156,17 @@ class Publishing:
             self._swapped_read = None
             logger.warning("segments that a job has rewritten were not taken over error=%s", error)
 
-    def take_log_starts(self) -> None:
-        """Blocking, at the start: where jobs have said that partitions begin while this broker did not run."""
+    def take_published(self, *, took_over: bool) -> None:
+        """Blocking, at the start: what Delta says of the partitions.
+
+        Where jobs have said that they begin while this broker did not run; and in which epoch they were led last, below which
+        none begins, whatever a loss of power has left of the log. took_over: by a broker that may still run.
+        """
         rows = self._store.load_partitions()
+        epochs = {(row.topic_id, row.partition): row.leader_epoch + took_over for row in rows}
+        for partition in self._partitions.values():
+            known = epochs.get((str(partition.topic.topic_id), partition.index), 0)
+            partition.leader_epoch = max(partition.leader_epoch, known)
         self._follow_log_starts({(row.topic_id, row.partition): row.log_start_offset for row in rows})
 
     def _follow_log_starts(self, starts: Mapping[PartitionId, int]) -> None:

@@ -2,7 +2,7 @@
 
 It is logged, and the task begins anew after a pause that doubles up to `PAUSE_S_MAX` while it fails; once it has run well for that
 long, the next failure counts as the first. No error of the background stops the broker: what Delta lacks is published when it can
-be, or by the next start. Only a lease that is lost does, and its task says so itself.
+be, or by the next start. Only a lease that is lost does, and its keeper says so.
 """
 
 from __future__ import annotations

@@ -22,6 +22,8 @@ LEAVES = {
     "config_topics",
     "internal_topics",
     "printable",
+    "machine",
+    "ownership",
     "__init__",
     "__version__",
 }
@@ -40,8 +42,8 @@ ROOT = {
 }
 MAY_IMPORT = {
     "record": {"errors"},
-    "storage": {"record", "errors", "clock"},
-    "metadata": {"errors", "clock"},
+    "storage": {"record", "errors", "clock", "machine", "ownership"},
+    "metadata": {"errors", "clock", "machine", "ownership"},
     "broker": {"record", "storage", "metadata", *LEAVES},
     "wire": {"record", "errors"},
     "server": {"broker", "wire", "record", *LEAVES},

@@ -28,6 +28,7 @@ from kafkalake.broker.wire_cache import WireCache
 from kafkalake.clock import Clock
 from kafkalake.config import BrokerConfig
 from kafkalake.metadata.store import MetadataStore
+from kafkalake.ownership import Ownership
 
 
 @dataclass(slots=True)
@@ -61,6 +62,7 @@ class Broker:
         producer_ids: ProducerIds,
         clock: Clock,
         observer: BrokerObserver,
+        ownership: Ownership,
         call_soon: CallSoon,
         run_blocking: Callable[[Callable[[], Any]], Awaitable[Any]],
         randomness: random.Random | None = None,
@@ -70,12 +72,13 @@ class Broker:
         self.logs = logs
         self.producer_ids = producer_ids
         self.clock = clock
+        self.ownership = ownership
         self.run_blocking = run_blocking
         self._observer = observer
         self.topics = Topics()
         self.timers = Timers(clock)
         self.purgatory = Purgatory(self.timers)
-        self.append_queue = AppendQueue(self.purgatory, call_soon, run_blocking, observer.partition_moved)
+        self.append_queue = AppendQueue(self.purgatory, call_soon, run_blocking, observer.partition_moved, ownership)
         self.wire_cache = WireCache(self.config.fetch_wire_cache_bytes)
         numbers = randomness or random.Random()
         self.fetch_sessions = FetchSessionCache(

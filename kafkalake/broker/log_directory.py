@@ -24,6 +24,7 @@ from kafkalake.storage.generations import SwappedSegment
 from kafkalake.storage.log import Log
 from kafkalake.storage.open_files import OpenFiles
 from kafkalake.storage.partition_metadata import encode_topic_id, read_topic_id
+from kafkalake.storage.takeover import begin_leadership, take_over_files
 
 logger = logging.getLogger(__name__)
 
@@ -65,10 +66,13 @@ class LogDirectory:
         topic_id: UUID,
         config: LogConfig,
         swapped: Sequence[SwappedSegment] = (),
+        *,
+        taking_over: bool = False,
     ) -> Log:
         """Open a partition's log, made if it is not there; `swapped` as in `Log.open`.
 
-        A directory of another topic that had the name before is retired. Raise `KafkaStorageError`.
+        A directory of another topic that had the name before is retired. taking_over: the last owner of the log may still
+        run. Raise `KafkaStorageError`.
         """
         path = self.path(topic, index)
         try:
@@ -78,11 +82,16 @@ class LogDirectory:
                     "directory of an earlier topic retired path=%s topic_id=%s", path, encode_topic_id(owner)
                 )
                 self._predecessors += self._retire(path, topic, index, owner)
+            if taking_over:
+                take_over_files(path, self._open_files.files)
         except (OSError, LakeError) as error:
             logger.error("log not opened path=%s error=%s", path, error)
             raise KafkaStorageError(f"{path}: open: {error}") from error
         files = self._open_files
-        return Log.open(str(path), config, self._clock, files.files, files, swapped, topic_id)
+        log = Log.open(str(path), config, self._clock, files.files, files, swapped, topic_id)
+        if taking_over:
+            begin_leadership(log)
+        return log
 
     def take_predecessors(self) -> list[Path]:
         """Return the directories that `open` has retired since this was last asked; they are to be removed later."""

@@ -13,7 +13,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from kafkalake.broker.callbacks import Place, call_isolated
 from kafkalake.broker.partition import Partition, PendingAppend
 from kafkalake.broker.purgatory import Purgatory
-from kafkalake.errors import KafkaError, KafkaStorageError, as_value
+from kafkalake.errors import KafkaError, KafkaStorageError, NotLeaderOrFollowerError, as_value
+from kafkalake.ownership import Ownership
 
 logger = logging.getLogger(__name__)
 
@@ -63,12 +64,17 @@ class AppendQueue:
         call_soon: CallSoon,
         run_blocking: Callable[[Callable[[], None]], Awaitable[None]],
         moved: Callable[[Partition], None],
+        ownership: Ownership,
     ) -> None:
-        """`run_blocking` runs something in a thread; `moved` is told of each partition that was appended to."""
+        """`run_blocking` runs something in a thread; `moved` is told of each partition that was appended to.
+
+        While `ownership` is not certain nothing is appended, and each batch fails with `NotLeaderOrFollowerError`.
+        """
         self._purgatory = purgatory
         self._call_soon = call_soon
         self._run_blocking = run_blocking
         self._moved = moved
+        self._ownership = ownership
         self._dirty: list[Partition] = []
         self.is_answering = False
         """Whether producers are being answered just now; more answers follow until `on_answered`."""
@@ -104,10 +110,19 @@ class AppendQueue:
         return True
 
     def _flush(self, dirty: list[Partition]) -> None:
+        if not self._ownership.is_certain():
+            error = NotLeaderOrFollowerError("the broker's lease was not renewed in time")
+            for partition in dirty:
+                self._refuse(partition, error)
+            return
         for partition in dirty:
             if not call_isolated(Place.FLUSH_OF_PARTITION, self._flush_partition, partition):
-                for refused in partition.refuse_queued(KafkaStorageError("append failed")):
-                    call_isolated(Place.PRODUCER_ANSWER, refused.settled)
+                self._refuse(partition, KafkaStorageError("append failed"))
+
+    @staticmethod
+    def _refuse(partition: Partition, error: KafkaError) -> None:
+        for refused in partition.refuse_queued(error):
+            call_isolated(Place.PRODUCER_ANSWER, refused.settled)
 
     def _flush_partition(self, partition: Partition) -> None:
         appended = partition.append_queued()

@@ -59,11 +59,9 @@ def with_topic_altered(topics: Sequence[TopicRow], row: TopicRow) -> list[TopicR
     return [row if topic is current else topic for topic in topics]
 
 
-def with_broker_acquired(
-    brokers: Sequence[BrokerRow], row: BrokerRow, replacing_lease_id: str | None
-) -> list[BrokerRow]:
+def with_broker_acquired(brokers: Sequence[BrokerRow], row: BrokerRow, replacing: BrokerRow | None) -> list[BrokerRow]:
     current = _broker(brokers, row.broker_id)
-    if current is not None and current.lease_id != replacing_lease_id:
+    if current is not None and current != replacing:  # also where its holder has just renewed it
         raise LeaseHeldError(held_sentence(current))
     return [*(broker for broker in brokers if broker is not current), row]
 

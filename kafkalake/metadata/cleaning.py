@@ -9,6 +9,7 @@ found by name (`storage/generations.py`).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from kafkalake.clock import Clock
 from kafkalake.metadata.lease import running_brokers
@@ -16,14 +17,14 @@ from kafkalake.metadata.schemas import SegmentRow
 from kafkalake.metadata.store import MetadataStore
 
 
-def swap(store: MetadataStore, old: Sequence[SegmentRow], new: Sequence[SegmentRow], clock: Clock) -> int:
+def swap(lake: Path, store: MetadataStore, old: Sequence[SegmentRow], new: Sequence[SegmentRow], clock: Clock) -> int:
     """Have `new` count in place of `old`, which are whole segments of the same ranges; the version of `segments` that says so.
 
     The files of `new` must be on the disk. Raises `SegmentsChangedError` where `old` is not there any more, and nothing is
     changed; `KafkaStorageError`.
     """
     version = store.swap_segments(old, new)
-    running = running_brokers(store.load_brokers(), clock.now_ms())
+    running = running_brokers(lake, store.load_brokers(), clock.now_ms())
     for leader in sorted({leader_of(row) for row in old} - running):
         store.stamp_partitions(leader)  # a broker that runs publishes itself
     return version

@@ -25,6 +25,7 @@ from typing import TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kafkalake.errors import KafkaStorageError
 from kafkalake.metadata import changes, paths
 from kafkalake.metadata.delta_table import Change, OpenDeltaTable, TableDefinition, TableSize
 from kafkalake.metadata.disk import DISK, Disk
@@ -60,6 +61,7 @@ from kafkalake.metadata.store import (
     Transactions,
 )
 from kafkalake.metadata.transaction_files import TransactionFiles
+from kafkalake.ownership import Ownership
 
 TABLE_DEFINITIONS = {
     # A broker renews its lease every ten seconds, for ever.
@@ -86,7 +88,7 @@ class DeltaMetadataStore:
 
     With `create` (a broker) missing tables are made; without (a reader) a path that is no lake raises `LakeError`, and
     tables are opened when they are asked for: a reader does not miss a table that came with a later version and that it
-    does not need.
+    does not need. With `ownership` (a broker) nothing but the lease is committed while that is not certain.
     """
 
     def __init__(
@@ -96,6 +98,7 @@ class DeltaMetadataStore:
         create: bool = True,
         randomness: random.Random | None = None,
         disk: Disk = DISK,
+        ownership: Ownership | None = None,
     ) -> None:
         self.lake = Path(lake_path)
         if create:
@@ -103,12 +106,14 @@ class DeltaMetadataStore:
         else:
             paths.require_lake(self.lake)
         self._randomness = randomness or random.Random()
+        self._ownership = ownership
         self._locks = {name: threading.Lock() for name in paths.TABLES}
         self._tables = _Tables(self.lake, disk, create=create)
         # For the broker of this store: what other writers say about where its partitions begin.
         self._published_version = -1
         self._log_starts: dict[PartitionId, int] = {}
         self._log_starts_changed = False
+        self._leader_epochs: dict[PartitionId, int] = {}
 
     @cached_property
     def _segment_files(self) -> SegmentFiles:
@@ -141,10 +146,8 @@ class DeltaMetadataStore:
     def load_brokers(self) -> list[BrokerRow]:
         return sorted(self._load(paths.BROKERS, BrokerRow), key=lambda row: row.broker_id)
 
-    def acquire_broker(self, row: BrokerRow, replacing_lease_id: str | None) -> None:
-        self._replace_rows(
-            paths.BROKERS, BrokerRow, lambda rows: changes.with_broker_acquired(rows, row, replacing_lease_id)
-        )
+    def acquire_broker(self, row: BrokerRow, replacing: BrokerRow | None) -> None:
+        self._replace_rows(paths.BROKERS, BrokerRow, lambda rows: changes.with_broker_acquired(rows, row, replacing))
 
     def renew_broker(self, row: BrokerRow) -> None:
         self._replace_rows(paths.BROKERS, BrokerRow, lambda rows: changes.with_broker_renewed(rows, row))
@@ -166,6 +169,7 @@ class DeltaMetadataStore:
 
             def change() -> Change | None:
                 self._look_for_log_starts(state.leader)
+                self._refuse_older_epochs(state)
                 return _partitions_change(partitions, state, segments_version, self._log_starts)
 
             self._commit(partitions, change)
@@ -367,11 +371,20 @@ class DeltaMetadataStore:
             return
         self._published_version = table.version
         self._log_starts_changed = True
+        rows = [row for row in from_table(PartitionRow, table.read()) if row.leader == leader]
         self._log_starts = {
-            (row.topic_id, row.partition): row.log_start_offset
-            for row in from_table(PartitionRow, table.read())
-            if row.leader == leader and row.log_start_offset > 0
+            (row.topic_id, row.partition): row.log_start_offset for row in rows if row.log_start_offset > 0
         }
+        self._leader_epochs = {(row.topic_id, row.partition): row.leader_epoch for row in rows}
+
+    def _refuse_older_epochs(self, state: PublishedState) -> None:
+        """Whoever led these partitions before someone took over may be late with a publish. Raise `KafkaStorageError`."""
+        for row in state.partitions:
+            newer = self._leader_epochs.get((row.topic_id, row.partition), -1)
+            if row.leader_epoch < newer:
+                raise KafkaStorageError(
+                    f"{row.topic}-{row.partition} is led in epoch {newer}; what epoch {row.leader_epoch} says is late"
+                )
 
     def _partitions_at(self, version: int | None, timestamp_ms: int | None) -> tuple[int, list[PartitionRow]]:
         if version is not None and timestamp_ms is not None:
@@ -386,7 +399,13 @@ class DeltaMetadataStore:
         return found, changes.current_partitions(from_table(PartitionRow, table))
 
     def _commit(self, table: OpenDeltaTable, decide: Callable[[], Change | None], *, durable: bool = False) -> None:
-        table.commit_decided(decide, durable=durable, randomness=self._randomness)
+        def decide_as_owner() -> Change | None:
+            if ownership is not None and not ownership.is_certain():
+                raise KafkaStorageError(f"nothing is committed to {table.path}: the lease was not renewed in time")
+            return decide()
+
+        ownership = None if table is self._tables.get(paths.BROKERS) else self._ownership
+        table.commit_decided(decide_as_owner, durable=durable, randomness=self._randomness)
 
 
 class _Tables(dict[str, OpenDeltaTable]):

@@ -36,7 +36,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
+from deltalake import CommitProperties, DeltaTable, Field, PostCommitHookProperties, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
@@ -55,6 +55,8 @@ CLEANUP_INTERVAL = 1_000
 ATTEMPTS_MAX = 20
 COMMIT_ID = "kafkalakeCommit"
 """In the `commitInfo` of our commits: which one it is."""
+_ADDED_COLUMNS = frozenset({"boot_id", "lease_duration"})
+"""Columns that version 0.1 did not have."""
 
 _log = logging.getLogger(__name__)
 
@@ -125,7 +127,9 @@ class OpenDeltaTable:
         self.path = path
         self._definition = definition
         self._disk = disk
-        self._table = _open_or_create(path, definition, disk) if create else _open(path)
+        self._table = (
+            _with_columns(_open_or_create(path, definition, disk), path, definition, disk) if create else _open(path)
+        )
         self._files: list[DataFile] | None = None
         self._rows: dict[str, pa.Table] = {}
         self._transactions: dict[str, int | None] = {}
@@ -481,6 +485,30 @@ def _force_created(path: Path, disk: Disk) -> None:
         disk.force_directory(directory)
 
 
+def _with_columns(table: DeltaTable, path: Path, definition: TableDefinition, disk: Disk) -> DeltaTable:
+    """The table with the columns that came with a later version of kafkalake; in rows from before they are null.
+
+    Raises `LakeError`.
+    """
+    missing = _missing_columns(table, definition)
+    if not missing:
+        return table
+    try:
+        table.alter.add_columns(missing)
+        disk.force(entry_path(path, table.version()))
+        disk.force_directory(log_path(path))
+    except (DeltaError, OSError) as error:
+        table.update_incremental()
+        if _missing_columns(table, definition):  # else another process has just added them
+            raise LakeError(f"cannot add columns to {path}: {_first_line(error)}") from error
+    return table
+
+
+def _missing_columns(table: DeltaTable, definition: TableDefinition) -> list[Field]:
+    there = {column.name for column in table.schema().fields}
+    return [column for column in Schema.from_arrow(definition.schema).fields if column.name not in there]
+
+
 def _damage_of(path: Path) -> Damage | None:
     """The damage of a log, the same at two looks: a listing made while others write may have a gap."""
     damage = find_damage(path)
@@ -560,12 +588,19 @@ def _read_file(root: Path, schema: pa.Schema, file: DataFile) -> pa.Table:
         columns = [
             pa.repeat(pa.scalar(file.partition[column.name]).cast(column.type), stored.num_rows)
             if column.name in file.partition
-            else stored.column(column.name).cast(column.type)
+            else _column(stored, column)
             for column in schema
         ]
     except (OSError, KeyError, pa.ArrowException) as error:
         raise LakeError(f"cannot read {root / file.path}: {error}") from error
     return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _column(stored: pa.Table, column: pa.Field) -> pa.Array | pa.ChunkedArray:
+    """A column of a file; nulls where the file was written before the table had that column."""
+    if column.name not in stored.column_names and column.name in _ADDED_COLUMNS:
+        return pa.nulls(stored.num_rows, column.type)
+    return stored.column(column.name).cast(column.type)
 
 
 def _concatenate(schema: pa.Schema, tables: Iterable[pa.Table]) -> pa.Table:

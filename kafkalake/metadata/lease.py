@@ -3,12 +3,20 @@
 Two locks, because each sees what the other cannot:
 
 - `flock` on `<lake>/logs/<broker id>/.lock`, held for the life of the process. The kernel drops it with the process, also
-  at SIGKILL, so on one machine a dead broker is replaced at once.
-- the row in `brokers`, renewed every third of its 30 seconds, covers other machines: a holder there is believed until
-  its lease has expired.
+  at SIGKILL, so where it reaches everybody who could have the logs, a dead broker is replaced at once.
+- the row in `brokers`, renewed every third of its 30 seconds, covers the rest: its lease id is replaced by compare-and-swap, so
+  there is one owner at a time, and a holder of whom nothing proves that it has ended is waited for.
 
-`decide` is the whole rule. The lock file also holds the row as JSON, so that a process which is refused can say by whom
-even when the row has not been written yet.
+**No clock of another machine is trusted.** The holder stops by itself before its lease has run out (`kafkalake.ownership`).
+Whoever waits looks at the row and at the lock file until neither has changed for a whole lease by its *own* clock, which nobody
+sets. So a wall clock that jumps costs nobody their lease; the expiry in the row is for people.
+
+**A full disk does not end a lease.** The lock file has its bytes from the start, so it can be renewed where the table cannot:
+`Lease.renew` makes sure that the row still names this lease and then writes the lock file in place, forced to the disk. That counts
+only if it was written before the lease ran out: whoever waits for a whole lease then finds it changed at the last look, which comes
+before the row is replaced. Once it has run out, only the row decides.
+
+`decide` is the whole rule. The lock file holds the row as JSON; it says who refused, and whose lock it is.
 """
 
 from __future__ import annotations
@@ -19,59 +27,121 @@ import json
 import logging
 import os
 import socket
+import threading
+import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from enum import Enum
 from pathlib import Path
 
 from kafkalake.clock import Clock
-from kafkalake.errors import LakeError, LeaseHeldError
+from kafkalake.errors import KafkaStorageError, LakeError, LeaseHeldError
+from kafkalake.machine import boot_id, is_of_one_machine
 from kafkalake.metadata import paths
-from kafkalake.metadata.changes import held_sentence, utc_text
+from kafkalake.metadata.changes import held_sentence
 from kafkalake.metadata.schemas import BrokerRow
 from kafkalake.metadata.store import MetadataStore
+from kafkalake.ownership import Ownership
 
 LEASE_MS = 30_000
+_HOLDER_BYTES = 4096
+_LOOK_S_MAX = 0.5
+_FLOCK_ATTEMPTS = 5
+_FLOCK_AGAIN_S = 0.02
 
 _log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
+class Machine:
+    """A machine as others tell it apart. `boot_id`: in hexadecimal, None where that cannot be told.
+
+    alone: only one running kernel can have the lake's file system, so a lock that is free there says the same of every process.
+    """
+
+    name: str
+    boot_id: str | None
+    alone: bool = False
+
+    @classmethod
+    def here(cls, lake: Path) -> Machine:
+        """This machine, seen from `lake`."""
+        return cls(socket.gethostname(), boot_id().hex() if any(boot_id()) else None, is_of_one_machine(lake))
+
+    def proves_end_of(self, row: BrokerRow, holder: BrokerRow | None) -> bool:
+        """Whether the process of `row` has ended, by a lock file that could be locked and holds `holder`.
+
+        It must be the lock that this process had (it is a new file where somebody has removed it), and a lock that it would still
+        have: that of the same kernel, or one on a file system that no other running kernel has.
+        """
+        if holder is None or holder.lease_id != row.lease_id:
+            return False
+        return self.alone or (row.boot_id is not None and row.boot_id == self.boot_id)
+
+
 class Decision(Enum):
     TAKE = "take"
+    TAKE_OVER = "take over"
+    WAIT = "wait"
     REFUSE = "refuse"
 
 
-def decide(row: BrokerRow | None, *, now_ms: int, machine: str, flock_free: bool) -> Decision:
-    """Whether a broker on `machine` may take the lease that `row` (None: nobody) describes.
+def decide(row: BrokerRow | None, *, flock_free: bool, has_ended: bool, unchanged_ms: int, lease_ms: int) -> Decision:
+    """Whether a broker may take the lease that `row` (None: nobody) describes.
 
-    | flock | row                     | decision                                                   |
-    | ----- | ----------------------- | ---------------------------------------------------------- |
-    | taken | any                     | refuse: a process that sees the same file system runs      |
-    | free  | none                    | take                                                       |
-    | free  | this machine            | take: its process is dead, or the flock would be taken     |
-    | free  | another, not expired    | refuse                                                     |
-    | free  | another, expired        | take                                                       |
+    | flock | row                                  | decision                                                          |
+    | ----- | ------------------------------------ | ----------------------------------------------------------------- |
+    | taken | any                                  | refuse: a process that sees the same file system runs             |
+    | free  | none                                 | take                                                              |
+    | free  | of a process that has ended          | take, and go on with its logs                                     |
+    | free  | any, unchanged for a lease           | take over: it may still run, but it neither writes nor answers    |
+    | free  | any other                            | wait                                                              |
+
+    has_ended: see `Machine.proves_end_of`. unchanged_ms: how long the row and the lock file have been seen without a change.
+    lease_ms: of the one who asks, in place of the row's where a broker of 0.1 wrote it.
     """
     if not flock_free:
         return Decision.REFUSE
-    if row is None or row.machine == machine or row.lease_expires_at_ms <= now_ms:
+    if row is None or has_ended:
         return Decision.TAKE
-    return Decision.REFUSE
+    return Decision.TAKE_OVER if unchanged_ms >= _duration(row, lease_ms) else Decision.WAIT
 
 
-def running_brokers(rows: Iterable[BrokerRow], now_ms: int) -> frozenset[int]:
-    """The ids of brokers that seem to run: their lease has not expired, and on this machine their process is there.
+def _duration(row: BrokerRow, lease_ms: int) -> int:
+    return row.lease_duration if row.lease_duration is not None else max(LEASE_MS, lease_ms)
 
-    A look that takes no lock: the answer may be out of date at once.
+
+def running_brokers(lake: Path, rows: Iterable[BrokerRow], now_ms: int) -> frozenset[int]:
+    """The ids of brokers that seem to run: their flock is taken; or it proves nothing, and their lease has not expired.
+
+    A look that keeps no lock: the answer may be out of date at once.
     """
-    machine = socket.gethostname()
-    return frozenset(
-        row.broker_id
-        for row in rows
-        if row.lease_expires_at_ms > now_ms and (row.machine != machine or Path(f"/proc/{row.pid}").exists())
-    )
+    machine = Machine.here(lake)
+    running = set()
+    for row in rows:
+        with _looked_at(lake, row.broker_id) as (flock_free, holder):
+            expires_ms = row.lease_expires_at_ms
+            if holder is not None and holder.lease_id == row.lease_id:
+                expires_ms = max(expires_ms, holder.lease_expires_at_ms)
+            if not flock_free or (expires_ms > now_ms and not machine.proves_end_of(row, holder)):
+                running.add(row.broker_id)
+    return frozenset(running)
+
+
+@contextmanager
+def _looked_at(lake: Path, broker_id: int) -> Iterator[tuple[bool, BrokerRow | None]]:
+    """Whether a broker's flock is free, and what its lock file says; there may be none."""
+    try:
+        descriptor = os.open(paths.lock_path(lake, broker_id), os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        yield True, None
+        return
+    try:
+        yield _try_flock(descriptor, fcntl.LOCK_SH), _read_holder(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager
@@ -89,13 +159,20 @@ def holding_logs(lake: Path, broker_id: int) -> Iterator[bool]:
 
 @dataclass
 class Lease:
-    """A held lease. Not thread-safe: its owner renews it from one place at a time."""
+    """A held lease.
+
+    ownership: until when it is certain; moved by each renewal. took_over: the last holder may still run.
+    """
 
     row: BrokerRow
     lease_ms: int
+    ownership: Ownership
+    took_over: bool
     _store: MetadataStore
     _clock: Clock
+    _path: Path
     _descriptor: int
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def renew_interval_ms(self) -> int:
@@ -106,29 +183,58 @@ class Lease:
         """Move the expiry on; also writes a new address, once the broker knows its port.
 
         Raises `LeaseHeldError` when another broker has taken the lease (this machine slept past its expiry, say): the
-        caller must stop serving. `KafkaStorageError` when the row could not be written: the lease still stands until it
-        expires, try again.
+        caller must stop serving. `KafkaStorageError` when neither the row nor, in time, the lock file could be written: the
+        lease still stands until it expires, try again.
         """
-        renewed = replace(
-            self.row,
-            host=self.row.host if host is None else host,
-            port=self.row.port if port is None else port,
-            lease_expires_at_ms=self._clock.now_ms() + self.lease_ms,
-        )
-        self._store.renew_broker(renewed)
-        self.row = renewed
-        _write_holder(self._descriptor, renewed)
+        with self._lock:
+            began_ms = self._clock.elapsed_ms()
+            renewed = replace(
+                self.row,
+                host=self.row.host if host is None else host,
+                port=self.row.port if port is None else port,
+                lease_expires_at_ms=self._clock.now_ms() + self.lease_ms,
+            )
+            try:
+                self._store.renew_broker(renewed)
+                _write_holder(self._descriptor, renewed)
+            except LeaseHeldError:
+                self.ownership.end()
+                raise
+            except KafkaStorageError as error:
+                self._renew_in_lock_file(renewed, error)
+            self.row = renewed
+            self.ownership.renewed(began_ms, self.lease_ms)
+
+    def _renew_in_lock_file(self, renewed: BrokerRow, reason: KafkaStorageError) -> None:
+        """See the module. Raises `LeaseHeldError`, and `reason` where this does not count either."""
+        row = _row_of(self._store, renewed.broker_id)
+        if row is None or row.lease_id != renewed.lease_id:
+            self.ownership.end()
+            raise LeaseHeldError(
+                f"The lease of broker {renewed.broker_id} was released." if row is None else held_sentence(row)
+            )
+        written = _is_at(self._path, self._descriptor) and _write_holder(self._descriptor, renewed, sync=True)
+        if not written or not self.ownership.is_certain():
+            raise reason
+        _log.warning("lease renewed in the lock file alone broker=%d error=%s", renewed.broker_id, reason)
 
     def release(self) -> None:
         """Give the lease back. The flock goes even when the row cannot be taken out. Repeating it does nothing."""
-        if self._descriptor < 0:
-            return
-        try:
-            self._store.release_broker(self.row.broker_id, self.row.lease_id)
-        finally:
-            os.ftruncate(self._descriptor, 0)
-            os.close(self._descriptor)
-            self._descriptor = -1
+        with self._lock:
+            if self._descriptor < 0:
+                return
+            try:
+                self.ownership.end()
+                self._store.release_broker(self.row.broker_id, self.row.lease_id)
+                _write_holder(self._descriptor, None)  # else it still says whose row this was
+            finally:
+                os.close(self._descriptor)
+                self._descriptor = -1
+
+
+def _sleep(seconds: float) -> bool:
+    time.sleep(seconds)
+    return False
 
 
 def acquire(
@@ -140,46 +246,125 @@ def acquire(
     clock: Clock,
     *,
     lease_ms: int = LEASE_MS,
-    machine: str | None = None,
+    machine: Machine | None = None,
+    ownership: Ownership | None = None,
+    wait_ms: int = 0,
+    sleep: Callable[[float], bool] = _sleep,
 ) -> Lease:
     """Take the lease of broker `broker_id`, or raise `LeaseHeldError` with a sentence that says who holds it.
 
     `host` and `port` are what clients connect to (port 0 when not known yet, see `Lease.renew`); `machine` is this
-    machine's host name unless given. Raises `LakeError` when the lock file cannot be made.
+    machine unless given. A holder that may still run is waited for, for at most `wait_ms`; `sleep` waits for some seconds, and
+    returns whether to give up. Raises `LakeError` when the lock file cannot be made.
     """
-    machine = machine or socket.gethostname()
-    row = BrokerRow(
-        broker_id=broker_id,
-        host=host,
-        port=port,
-        machine=machine,
-        log_dir=paths.broker_log_path(lake, broker_id).relative_to(lake).as_posix(),
-        lease_id=str(uuid.uuid4()),
-        pid=os.getpid(),
-        started_at_ms=clock.now_ms(),
-        lease_expires_at_ms=clock.now_ms() + lease_ms,
-    )
-    descriptor = _open_lock_file(paths.lock_path(lake, broker_id))
+    machine = machine or Machine.here(lake)
+    path = paths.lock_path(lake, broker_id)
+    descriptor = _open_lock_file(path)
     try:
         flock_free = _try_flock(descriptor)
-        current = next((other for other in store.load_brokers() if other.broker_id == broker_id), None)
-        if decide(current, now_ms=clock.now_ms(), machine=machine, flock_free=flock_free) is Decision.REFUSE:
-            raise LeaseHeldError(_refusal(broker_id, current, None if flock_free else _read_holder(descriptor)))
+        waiting = _Waiting(store, path, broker_id, clock, machine, lease_ms)
+        began_ms = clock.elapsed_ms()
+        while True:
+            current, decision = waiting.look(flock_free=flock_free)
+            if decision in (Decision.TAKE, Decision.TAKE_OVER):
+                row = _new_row(lake, broker_id, host, port, clock.now_ms(), lease_ms, machine, current)
+                acquired_ms = clock.elapsed_ms()
+                # Its holder lives after all, or another was faster: look again.
+                with contextlib.suppress(LeaseHeldError):
+                    store.acquire_broker(row, replacing=current)
+                    break
+            timed_out = clock.elapsed_ms() - began_ms >= wait_ms
+            if decision is Decision.REFUSE or timed_out or sleep(min(_LOOK_S_MAX, lease_ms / 10_000)):
+                current = _row_of(store, broker_id)
+                raise LeaseHeldError(_refusal(broker_id, current, None if flock_free else _read_holder(descriptor)))
+            if current is not None:
+                waiting.announce(current, wait_ms)
         if current is not None:
-            _log.info(
-                "taking over broker %d from pid %d on %s, whose lease would expire at %s",
-                broker_id,
-                current.pid,
-                current.machine,
-                utc_text(current.lease_expires_at_ms),
-            )
-            row = replace(row, controller_epoch=current.controller_epoch)
-        store.acquire_broker(row, replacing_lease_id=None if current is None else current.lease_id)
-        _write_holder(descriptor, row)
+            ended = "whose lease has run out" if decision is Decision.TAKE_OVER else "which has ended"
+            _log.info("taking over broker %d from pid %d on %s, %s", broker_id, current.pid, current.machine, ended)
+        _write_holder(descriptor, row, sync=True)
     except BaseException:
         os.close(descriptor)
         raise
-    return Lease(row=row, lease_ms=lease_ms, _store=store, _clock=clock, _descriptor=descriptor)
+    ownership = ownership or Ownership(clock)
+    ownership.renewed(acquired_ms, lease_ms)
+    return Lease(row, lease_ms, ownership, decision is Decision.TAKE_OVER, store, clock, path, descriptor)
+
+
+def _new_row(
+    lake: Path,
+    broker_id: int,
+    host: str,
+    port: int,
+    now_ms: int,
+    lease_ms: int,
+    machine: Machine,
+    replaced: BrokerRow | None,
+) -> BrokerRow:
+    return BrokerRow(
+        broker_id=broker_id,
+        host=host,
+        port=port,
+        machine=machine.name,
+        log_dir=paths.broker_log_path(lake, broker_id).relative_to(lake).as_posix(),
+        lease_id=str(uuid.uuid4()),
+        pid=os.getpid(),
+        started_at_ms=now_ms,
+        lease_expires_at_ms=now_ms + lease_ms,
+        controller_epoch=0 if replaced is None else replaced.controller_epoch,
+        boot_id=machine.boot_id,
+        lease_duration=lease_ms,
+    )
+
+
+class _Waiting:
+    """What the one who wants the lease has seen of its holder."""
+
+    def __init__(
+        self, store: MetadataStore, path: Path, broker_id: int, clock: Clock, machine: Machine, lease_ms: int
+    ) -> None:
+        self._store = store
+        self._path = path
+        self._broker_id = broker_id
+        self._clock = clock
+        self._machine = machine
+        self._lease_ms = lease_ms
+        self._seen: tuple[BrokerRow | None, BrokerRow | None] | None = None
+        self._since_ms = 0
+        self._announced = False
+
+    def look(self, *, flock_free: bool) -> tuple[BrokerRow | None, Decision]:
+        """The broker's row now, and what to do about it."""
+        began_ms = self._clock.elapsed_ms()
+        row, holder = _row_of(self._store, self._broker_id), _read_holder_at(self._path)
+        if self._seen != (row, holder):
+            # Seen at the end of this look: what is measured from here on was not seen to change.
+            self._seen, self._since_ms = (row, holder), self._clock.elapsed_ms()
+        decision = decide(
+            row,
+            flock_free=flock_free,
+            has_ended=row is not None and self._machine.proves_end_of(row, holder),
+            unchanged_ms=began_ms - self._since_ms,
+            lease_ms=self._lease_ms,
+        )
+        return row, decision
+
+    def announce(self, row: BrokerRow, wait_ms: int) -> None:
+        """Say once what is waited for."""
+        if self._announced:
+            return
+        self._announced = True
+        _log.warning(
+            "waiting for the lease: %s. It is taken over once it has not been renewed for %d ms, or the start fails "
+            "after lease.wait.ms=%d",
+            held_sentence(row),
+            _duration(row, self._lease_ms),
+            wait_ms,
+        )
+
+
+def _row_of(store: MetadataStore, broker_id: int) -> BrokerRow | None:
+    return next((row for row in store.load_brokers() if row.broker_id == broker_id), None)
 
 
 def holders(lake: Path) -> list[BrokerRow]:
@@ -216,27 +401,58 @@ def _open_lock_file(path: Path) -> int:
         raise LakeError(f"cannot open the lock file {path}: {error.strerror or error}") from error
 
 
-def _try_flock(descriptor: int) -> bool:
+def _try_flock(descriptor: int, kind: int = fcntl.LOCK_EX) -> bool:
+    """Take the lock if it is free, for a moment longer than somebody takes who only looks (`running_brokers`)."""
+    for attempt in range(_FLOCK_ATTEMPTS):
+        try:
+            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if attempt < _FLOCK_ATTEMPTS - 1:
+                time.sleep(_FLOCK_AGAIN_S)
+        except OSError as error:
+            raise LakeError(f"the file system of the lake does not support locks (flock): {error.strerror}") from error
+    return False
+
+
+def _is_at(path: Path, descriptor: int) -> bool:
+    """Whether the open file is the one at `path`: nobody has removed or replaced it."""
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+        return os.path.samestat(os.stat(path), os.fstat(descriptor))
+    except OSError:
         return False
+
+
+def _write_holder(descriptor: int, row: BrokerRow | None, *, sync: bool = False) -> bool:
+    """Write the row (None: nobody) in place, always as many bytes, so that a full disk takes it; whether that worked."""
+    content = b"" if row is None else json.dumps(asdict(row)).encode()
+    try:
+        os.pwrite(descriptor, content.ljust(_HOLDER_BYTES), 0)
+        if sync:
+            os.fdatasync(descriptor)
     except OSError as error:
-        raise LakeError(f"the file system of the lake does not support locks (flock): {error.strerror}") from error
+        _log.warning("lock file not written error=%s", error)
+        return False
     return True
-
-
-def _write_holder(descriptor: int, row: BrokerRow) -> None:
-    """For the sentence that a refused broker shows; a full disk must not cost the lease."""
-    content = json.dumps(asdict(row)).encode()
-    with contextlib.suppress(OSError):
-        os.pwrite(descriptor, content, 0)
-        os.ftruncate(descriptor, len(content))
 
 
 def _read_holder(descriptor: int) -> BrokerRow | None:
     """The row in the lock file; None while it is being written."""
+    names = {each.name for each in fields(BrokerRow)}
     try:
-        return BrokerRow(**json.loads(os.pread(descriptor, 65_536, 0)))
-    except (ValueError, TypeError):
+        found = json.loads(os.pread(descriptor, 65_536, 0))
+        return BrokerRow(**{name: value for name, value in found.items() if name in names})
+    except (ValueError, TypeError, AttributeError):
         return None
+
+
+def _read_holder_at(path: Path) -> BrokerRow | None:
+    """As `_read_holder`, opened anew: over NFS that is what shows another machine's writes."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        return _read_holder(descriptor)
+    finally:
+        os.close(descriptor)

@@ -77,10 +77,10 @@ class MemoryMetadataStore:
         with self._lock:
             return sorted(self._brokers, key=lambda row: row.broker_id)
 
-    def acquire_broker(self, row: BrokerRow, replacing_lease_id: str | None) -> None:
+    def acquire_broker(self, row: BrokerRow, replacing: BrokerRow | None) -> None:
         with self._lock:
             self._fail()
-            self._brokers = changes.with_broker_acquired(self._brokers, row, replacing_lease_id)
+            self._brokers = changes.with_broker_acquired(self._brokers, row, replacing)
 
     def renew_broker(self, row: BrokerRow) -> None:
         with self._lock:

@@ -38,6 +38,8 @@ BROKERS_SCHEMA = pa.schema(
         ("started_at", TIMESTAMP),
         ("lease_expires_at", TIMESTAMP),
         ("controller_epoch", pa.int32()),
+        ("boot_id", pa.string()),
+        ("lease_duration", pa.int32()),
     ]
 )
 
@@ -151,7 +153,11 @@ class TopicRow:
 
 @dataclass(frozen=True, slots=True)
 class BrokerRow:
-    """A broker and its lease. `host` is what clients connect to, `machine` the host name of the machine it runs on."""
+    """A broker and its lease. `host` is what clients connect to, `machine` the host name of the machine it runs on.
+
+    boot_id: of that machine's kernel, in hexadecimal. lease_duration: ms from a renewal to `lease_expires_at_ms`. Both None:
+    a broker of version 0.1.
+    """
 
     broker_id: int
     host: str
@@ -163,6 +169,8 @@ class BrokerRow:
     started_at_ms: int
     lease_expires_at_ms: int
     controller_epoch: int = 0
+    boot_id: str | None = None
+    lease_duration: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,10 +131,10 @@ class MetadataStore(Protocol):
         """All brokers that hold a lease or did not release it."""
         ...
 
-    def acquire_broker(self, row: BrokerRow, replacing_lease_id: str | None) -> None:
-        """Write `row` if the broker's row has the lease id `replacing_lease_id` (None: if it has no row).
+    def acquire_broker(self, row: BrokerRow, replacing: BrokerRow | None) -> None:
+        """Write `row` if the broker has no row, or one that is equal to `replacing`.
 
-        Raises `LeaseHeldError` when another lease is there.
+        Raises `LeaseHeldError` when another lease is there, or the same one was renewed meanwhile.
         """
         ...
 

@@ -374,6 +374,9 @@ class Connection(asyncio.BufferedProtocol):
     def _send(self) -> None:
         self._send_scheduled = False
         answers, self._answers = self._answers, []
+        if not self._context.may_answer():
+            self.abort()
+            return
         if answers and self._transport is not None and not self._closing:
             if len(answers) == 1:
                 self._transport.write(answers[0])

@@ -29,6 +29,8 @@ class ServerContext:
         """`advertised_apis`: what ApiVersions answers, see `registry.advertised`. memory_bytes: what this machine has."""
         self.broker = broker
         self.clock = clock
+        self.may_answer: Callable[[], bool] = broker.ownership.is_certain
+        """Whether anything may go out: a broker that may not be the owner of its logs any more answers nobody."""
         self.authorizer: Authorizer = authorizer or AllowEverything()
         self.call_soon: Callable[[Callable[[], None]], object] = loop.call_soon
         self.advertised_apis = advertised_apis

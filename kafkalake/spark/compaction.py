@@ -84,7 +84,7 @@ class CompactionJob(Job):
     def begin(self, run: Run, steps: Sequence[Step]) -> None:
         """Remove what a job that was killed has left, in every topic that was named."""
         segments = segments_by_partition(run.store.load_segments())
-        running = running_brokers(run.store.load_brokers(), run.clock.now_ms())
+        running = running_brokers(run.lake, run.store.load_brokers(), run.clock.now_ms())
         topics = {topic.topic_id: topic for topic in cleaned_topics(run, COMPACT_POLICY)}
         for row in run.store.load_partitions():
             topic = topics.get(row.topic_id)
@@ -117,7 +117,7 @@ class CompactionJob(Job):
             version = None
             if new:
                 try:
-                    version = cleaning.swap(run.store, old, new, run.clock)
+                    version = cleaning.swap(run.lake, run.store, old, new, run.clock)
                 except SegmentsChangedError:
                     _remove_files(partition.directory, new)
                     raise

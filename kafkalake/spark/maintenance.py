@@ -86,7 +86,7 @@ class Maintenance(Job):
         steps = [step for step in steps if exists(run.lake, step.detail)]
         rows = run.store.load_partitions()
         segments = _by_partition(run.store.load_segments())
-        running = running_brokers(run.store.load_brokers(), run.clock.now_ms())
+        running = running_brokers(run.lake, run.store.load_brokers(), run.clock.now_ms())
         steps += _removed(run, rows, segments, running)
         older_ms = int(run.arguments.staged_hours * 3_600_000)
         for job in stale_staging(run.lake, run.clock.now_ms(), older_than_ms=older_ms):

@@ -73,7 +73,7 @@ class Retention(Job):
         rules = {topic: _rule(config, run.arguments.guard) for topic, config in run.topic_configs.items()}
         wanted = [topic for topic in cleaned_topics(run, DELETE_POLICY) if _has_limit(rules[topic.topic])]
         committed = _committed(run) if wanted else {}
-        self._running = running_brokers(run.store.load_brokers(), now_ms)
+        self._running = running_brokers(run.lake, run.store.load_brokers(), now_ms)
         steps: list[Step] = []
         for log in cleaned_partitions(run, wanted):
             rule = rules[log.topic.topic]

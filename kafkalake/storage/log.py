@@ -518,6 +518,16 @@ class Log:
         sealed = self._segments.sealed(active.base_offset)
         self.on_sealed(describe(sealed, active.content, sealed.size_bytes(), self._clock.now_ms()))
 
+    def begin_epoch(self, epoch: int) -> None:
+        """Begin a leader epoch at the log end, durably, before anything is appended in it. Raise KafkaStorageError."""
+        with self._lock, self._storage("begin epoch"):
+            if not self._epochs.assign(epoch, self._log_end_offset):
+                return
+            path = f"{self.directory}/{LEADER_EPOCHS_FILE}"
+            replace_file(self._files, path, encode_leader_epochs(self._epochs), sync=True)
+            self._leader_epoch = epoch
+            self._write_state(self._high_watermark, self._last_stable_offset, sync=True)
+
     def flush_due(self) -> bool:
         """Whether `flush.messages` or `flush.ms` ask for a `flush` now, before what was appended is acknowledged."""
         return self._durability.due(self.config.flush_messages, self.config.flush_ms)

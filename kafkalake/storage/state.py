@@ -13,13 +13,13 @@ and not a signal, and descriptors are bounded by `open_files` where maps would n
 from __future__ import annotations
 
 import struct
-from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 from crc32c import crc32c
 
 from kafkalake.errors import LakeError
+from kafkalake.machine import boot_id as boot_id
 from kafkalake.storage.files import REAL_FILES, Files, read_file, write_all
 from kafkalake.storage.open_files import OpenFiles
 
@@ -135,12 +135,3 @@ class StateFile:
         keep = STATE_BYTES if self._sequence else 0
         if self._open_files.files.size(file.descriptor) > keep:
             self._open_files.files.truncate(file.descriptor, keep)
-
-
-@cache
-def boot_id() -> bytes:
-    """16 bytes that name the running kernel's boot; zeros where that cannot be told."""
-    try:
-        return bytes.fromhex(Path("/proc/sys/kernel/random/boot_id").read_text().strip().replace("-", ""))
-    except (OSError, ValueError):
-        return bytes(16)

@@ -15,7 +15,13 @@ def topic_row(name: str = "clicks", *, partitions: int = 1, topic_id: str = "", 
 
 
 def broker_row(
-    broker_id: int = 0, *, lease_id: str = "lease", machine: str = "here", expires: int = NOW_MS
+    broker_id: int = 0,
+    *,
+    lease_id: str = "lease",
+    machine: str = "here",
+    expires: int = NOW_MS,
+    boot_id: str | None = None,
+    lease_duration: int | None = None,
 ) -> BrokerRow:
     return BrokerRow(
         broker_id=broker_id,
@@ -27,6 +33,8 @@ def broker_row(
         pid=4711,
         started_at_ms=NOW_MS,
         lease_expires_at_ms=expires,
+        boot_id=boot_id,
+        lease_duration=lease_duration,
     )
 
 

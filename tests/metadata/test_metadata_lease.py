@@ -16,33 +16,54 @@ from kafkalake.clock import ManualClock
 from kafkalake.errors import KafkaStorageError, LakeError, LeaseHeldError
 from kafkalake.metadata import lease, paths
 from kafkalake.metadata.delta import DeltaMetadataStore
-from kafkalake.metadata.lease import Decision, decide
+from kafkalake.metadata.lease import Decision, Machine, decide
 from kafkalake.metadata.memory import MemoryMetadataStore
 
 DEADLINE_S = 60
-HERE_LIVE = broker_row(machine="here", expires=NOW_MS + 1)
-HERE_EXPIRED = broker_row(machine="here", expires=NOW_MS)
-THERE_LIVE = broker_row(machine="there", expires=NOW_MS + 1)
-THERE_EXPIRED = broker_row(machine="there", expires=NOW_MS)
+HERE = Machine("here", "boot-1")
+THERE = Machine("there", "boot-2")
+LEASE_MS = 3_000
 
 
 @pytest.mark.parametrize(
-    ("row", "flock_free", "decision"),
+    ("row", "flock_free", "has_ended", "unchanged_ms", "decision"),
     [
-        (None, True, Decision.TAKE),
-        (HERE_LIVE, True, Decision.TAKE),
-        (HERE_EXPIRED, True, Decision.TAKE),
-        (THERE_LIVE, True, Decision.REFUSE),
-        (THERE_EXPIRED, True, Decision.TAKE),
-        (None, False, Decision.REFUSE),
-        (HERE_LIVE, False, Decision.REFUSE),
-        (HERE_EXPIRED, False, Decision.REFUSE),
-        (THERE_LIVE, False, Decision.REFUSE),
-        (THERE_EXPIRED, False, Decision.REFUSE),
+        (None, True, False, 0, Decision.TAKE),
+        (None, False, False, 0, Decision.REFUSE),
+        (broker_row(), True, True, 0, Decision.TAKE),
+        (broker_row(), False, True, 1 << 40, Decision.REFUSE),
+        (broker_row(), True, False, 0, Decision.WAIT),
+        (broker_row(expires=0), True, False, 0, Decision.WAIT),
+        (broker_row(lease_duration=5_000), True, False, 4_999, Decision.WAIT),
+        (broker_row(lease_duration=5_000), True, False, 5_000, Decision.TAKE_OVER),
+        # Version 0.1 does not say how long its leases are.
+        (broker_row(), True, False, lease.LEASE_MS - 1, Decision.WAIT),
+        (broker_row(), True, False, lease.LEASE_MS, Decision.TAKE_OVER),
     ],
 )
-def test_who_may_take_a_lease(row: lease.BrokerRow | None, flock_free: bool, decision: Decision) -> None:
-    assert decide(row, now_ms=NOW_MS, machine="here", flock_free=flock_free) is decision
+def test_who_may_take_a_lease(
+    row: lease.BrokerRow | None, flock_free: bool, has_ended: bool, unchanged_ms: int, decision: Decision
+) -> None:
+    found = decide(row, flock_free=flock_free, has_ended=has_ended, unchanged_ms=unchanged_ms, lease_ms=LEASE_MS)
+    assert found is decision
+
+
+@pytest.mark.parametrize(
+    ("machine", "boot_id", "locked_by", "proves"),
+    [
+        (HERE, "boot-1", "lease", True),
+        (HERE, "boot-2", "lease", False),  # the same host name on another machine
+        (HERE, None, "lease", False),  # version 0.1
+        (HERE, "boot-1", "another", False),  # the lock file is not the one that it had locked
+        (HERE, "boot-1", None, False),
+        (Machine("here", None), None, "lease", False),
+        (Machine("here", "boot-2", alone=True), "boot-1", "lease", True),  # the machine was started again
+        (Machine("here", "boot-2", alone=True), "boot-1", "another", False),
+    ],
+)
+def test_what_a_free_lock_proves(machine: Machine, boot_id: str | None, locked_by: str | None, proves: bool) -> None:
+    holder = None if locked_by is None else broker_row(lease_id=locked_by)
+    assert machine.proves_end_of(broker_row(lease_id="lease", boot_id=boot_id), holder) is proves
 
 
 @pytest.fixture
@@ -55,8 +76,14 @@ def clock() -> ManualClock:
     return ManualClock(NOW_MS)
 
 
-def acquire(store: MemoryMetadataStore, lake: Path, clock: ManualClock, machine: str = "here") -> lease.Lease:
-    return lease.acquire(store, lake, 0, "127.0.0.1", 9092, clock, machine=machine)
+def acquire(
+    store: MemoryMetadataStore, lake: Path, clock: ManualClock, machine: Machine = HERE, *, wait_ms: int = 0
+) -> lease.Lease:
+    def sleep(seconds: float) -> bool:
+        clock.advance(int(seconds * 1000))
+        return False
+
+    return lease.acquire(store, lake, 0, "127.0.0.1", 9092, clock, machine=machine, wait_ms=wait_ms, sleep=sleep)
 
 
 def test_an_acquired_lease_is_in_the_table_with_all_that_finds_its_holder(
@@ -88,7 +115,7 @@ def test_a_released_lease_is_free_at_once_and_is_released_once(
     held = acquire(store, tmp_path, clock)
     held.release()
     assert store.load_brokers() == []
-    other = acquire(store, tmp_path, clock, machine="there")
+    other = acquire(store, tmp_path, clock, machine=THERE)
     held.release()
     assert [row.machine for row in store.load_brokers()] == ["there"]
     other.release()
@@ -122,16 +149,20 @@ def test_a_holder_that_is_just_starting_is_named_as_such(
     held.release()
 
 
-def test_a_holder_elsewhere_is_believed_until_its_lease_expires(
+def test_a_holder_elsewhere_is_waited_for_until_it_has_not_renewed_for_a_lease(
     store: MemoryMetadataStore, clock: ManualClock, tmp_path: Path
 ) -> None:
     """Two directories stand for two machines whose file system shares no locks."""
-    theirs = acquire(store, tmp_path / "there", clock, machine="there")
-    clock.advance(lease.LEASE_MS - 1)
+    theirs = acquire(store, tmp_path / "there", clock, THERE)
     with pytest.raises(LeaseHeldError, match="on there"):
         acquire(store, tmp_path / "here", clock)
-    clock.advance(1)
-    ours = acquire(store, tmp_path / "here", clock)
+    with pytest.raises(LeaseHeldError, match="on there"):
+        acquire(store, tmp_path / "here", clock, wait_ms=lease.LEASE_MS - 1_000)
+    began_ms = clock.now_ms()
+    ours = acquire(store, tmp_path / "here", clock, wait_ms=2 * lease.LEASE_MS)
+    assert ours.took_over
+    assert lease.LEASE_MS <= clock.now_ms() - began_ms <= lease.LEASE_MS + 1_000
+    assert not theirs.ownership.is_certain()
     with pytest.raises(LeaseHeldError, match="on here"):
         theirs.renew()
     theirs.release()
@@ -139,26 +170,125 @@ def test_a_holder_elsewhere_is_believed_until_its_lease_expires(
     ours.release()
 
 
+def test_a_holder_that_renews_is_not_taken_over_whatever_the_wall_clock_says(
+    store: MemoryMetadataStore, clock: ManualClock, tmp_path: Path
+) -> None:
+    theirs = acquire(store, tmp_path / "there", clock, THERE)
+    clock.jump(10 * lease.LEASE_MS)  # all that its row says is long over
+
+    def sleep(seconds: float) -> bool:
+        clock.advance(int(seconds * 1000))
+        if theirs.ownership.until_ms - clock.elapsed_ms() < 10_000:
+            theirs.renew()
+        return False
+
+    with pytest.raises(LeaseHeldError, match="on there"):
+        lease.acquire(store, tmp_path / "here", 0, "h", 1, clock, machine=HERE, wait_ms=5 * lease.LEASE_MS, sleep=sleep)
+    assert theirs.ownership.is_certain()
+    theirs.release()
+
+
+def test_waiting_for_a_lease_can_be_given_up(store: MemoryMetadataStore, clock: ManualClock, tmp_path: Path) -> None:
+    theirs = acquire(store, tmp_path / "there", clock, THERE)
+    with pytest.raises(LeaseHeldError, match="on there"):
+        lease.acquire(
+            store, tmp_path / "here", 0, "h", 1, clock, machine=HERE, wait_ms=1 << 40, sleep=lambda seconds: True
+        )
+    theirs.release()
+
+
 def test_a_refusal_leaves_the_lock_free(store: MemoryMetadataStore, clock: ManualClock, tmp_path: Path) -> None:
-    store.acquire_broker(broker_row(machine="there", expires=NOW_MS + 1), None)
+    theirs = broker_row(machine="there")
+    store.acquire_broker(theirs, None)
     for _ in range(2):
         with pytest.raises(LeaseHeldError, match="on there"):
             acquire(store, tmp_path, clock)
-    clock.advance(1)
+    store.release_broker(0, theirs.lease_id)
     acquire(store, tmp_path, clock).release()
 
 
-def test_a_lease_that_could_not_be_renewed_stands_until_it_expires(
+def test_ownership_ends_before_the_lease_does_and_a_renewal_counts_from_its_start(
     store: MemoryMetadataStore, clock: ManualClock, tmp_path: Path
 ) -> None:
     held = acquire(store, tmp_path, clock)
-    clock.advance(10_000)
-    store.fail_next = [KafkaStorageError("no space left on device")]
-    with pytest.raises(KafkaStorageError):
-        held.renew()
+    assert held.ownership.is_certain()
+    clock.advance(lease.LEASE_MS * 5 // 6)
+    assert not held.ownership.is_certain()
+    renew_broker = store.renew_broker
+
+    def renew_slowly(row: lease.BrokerRow) -> None:
+        clock.advance(lease.LEASE_MS // 2)
+        renew_broker(row)
+
+    store.renew_broker = renew_slowly  # type: ignore[method-assign]
     held.renew()
-    assert store.load_brokers()[0].lease_expires_at_ms == NOW_MS + 10_000 + lease.LEASE_MS
+    assert held.ownership.is_certain()
+    clock.advance(lease.LEASE_MS // 3)
+    assert not held.ownership.is_certain()
     held.release()
+
+
+class TestTableThatCannotBeWritten:
+    """Its disk is full, say."""
+
+    def fail(self, store: MemoryMetadataStore) -> None:
+        store.fail_next = [KafkaStorageError("no space left on device")]
+
+    def test_the_lock_file_keeps_the_lease(
+        self, store: MemoryMetadataStore, clock: ManualClock, tmp_path: Path
+    ) -> None:
+        held = acquire(store, tmp_path, clock, THERE)
+        size, [row] = paths.lock_path(tmp_path, 0).stat().st_size, store.load_brokers()
+
+        def sleep(seconds: float) -> bool:
+            clock.advance(int(seconds * 1000))
+            if held.ownership.until_ms - clock.elapsed_ms() < 10_000:
+                self.fail(store)
+                held.renew()
+            return False
+
+        waiting = lease._Waiting(store, paths.lock_path(tmp_path, 0), 0, clock, HERE, lease.LEASE_MS)
+        for _ in range(10 * lease.LEASE_MS // 1_000):
+            assert waiting.look(flock_free=True)[1] is Decision.WAIT
+            sleep(1.0)
+            assert held.ownership.is_certain()
+        assert store.load_brokers() == [row]
+        assert paths.lock_path(tmp_path, 0).stat().st_size == size, "a full disk has no room for more"
+        held.release()
+
+    def test_the_lock_file_does_not_count_once_the_lease_has_run_out(
+        self, store: MemoryMetadataStore, clock: ManualClock, tmp_path: Path
+    ) -> None:
+        held = acquire(store, tmp_path, clock)
+        clock.advance(lease.LEASE_MS)
+        self.fail(store)
+        with pytest.raises(KafkaStorageError):
+            held.renew()
+        assert not held.ownership.is_certain()
+        held.renew()  # the table can: nobody has taken the lease
+        assert held.ownership.is_certain()
+        held.release()
+
+    def test_the_lock_file_does_not_count_where_it_was_removed(
+        self, store: MemoryMetadataStore, clock: ManualClock, tmp_path: Path
+    ) -> None:
+        held = acquire(store, tmp_path, clock)
+        paths.lock_path(tmp_path, 0).unlink()
+        self.fail(store)
+        with pytest.raises(KafkaStorageError):
+            held.renew()
+        held.release()
+
+    def test_the_lease_of_another_is_not_renewed_in_the_lock_file(
+        self, store: MemoryMetadataStore, clock: ManualClock, tmp_path: Path
+    ) -> None:
+        held = acquire(store, tmp_path, clock)
+        store.acquire_broker(broker_row(lease_id="another", machine="there"), replacing=held.row)
+        self.fail(store)
+        with pytest.raises(LeaseHeldError, match="on there"):
+            held.renew()
+        assert not held.ownership.is_certain()
+        held.release()
 
 
 def test_the_lock_is_free_even_when_the_row_cannot_be_taken_out(

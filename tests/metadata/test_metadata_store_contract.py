@@ -117,22 +117,31 @@ def test_a_topic_cannot_be_altered_wrongly(tested: StoreOfTest) -> None:
 
 
 def test_a_free_lease_is_acquired_and_a_held_one_is_not(tested: StoreOfTest) -> None:
-    tested.store.acquire_broker(broker_row(0, lease_id="mine"), replacing_lease_id=None)
+    tested.store.acquire_broker(broker_row(0, lease_id="mine"), replacing=None)
     with pytest.raises(LeaseHeldError, match=r"already run by 127.0.0.1:9092 \(pid 4711 on here, since 2023-11-14"):
-        tested.store.acquire_broker(broker_row(0, lease_id="other"), replacing_lease_id=None)
+        tested.store.acquire_broker(broker_row(0, lease_id="other"), replacing=None)
     assert [row.lease_id for row in tested.store.load_brokers()] == ["mine"]
 
 
 def test_a_lease_is_taken_over_only_from_the_holder_that_was_seen(tested: StoreOfTest) -> None:
-    tested.store.acquire_broker(broker_row(0, lease_id="dead"), replacing_lease_id=None)
-    tested.store.acquire_broker(broker_row(0, lease_id="first"), replacing_lease_id="dead")
+    tested.store.acquire_broker(broker_row(0, lease_id="dead"), replacing=None)
+    tested.store.acquire_broker(broker_row(0, lease_id="first"), replacing=broker_row(0, lease_id="dead"))
     with pytest.raises(LeaseHeldError):
-        tested.store.acquire_broker(broker_row(0, lease_id="second"), replacing_lease_id="dead")
+        tested.store.acquire_broker(broker_row(0, lease_id="second"), replacing=broker_row(0, lease_id="dead"))
     assert [row.lease_id for row in tested.store.load_brokers()] == ["first"]
 
 
+def test_a_lease_that_was_renewed_meanwhile_is_not_taken_over(tested: StoreOfTest) -> None:
+    seen = broker_row(0, lease_id="slow")
+    tested.store.acquire_broker(seen, replacing=None)
+    tested.store.renew_broker(broker_row(0, lease_id="slow", expires=NOW_MS + 30_000))
+    with pytest.raises(LeaseHeldError):
+        tested.store.acquire_broker(broker_row(0, lease_id="second"), replacing=seen)
+    assert [row.lease_id for row in tested.store.load_brokers()] == ["slow"]
+
+
 def test_only_the_holder_renews_a_lease(tested: StoreOfTest) -> None:
-    tested.store.acquire_broker(broker_row(0, lease_id="mine"), replacing_lease_id=None)
+    tested.store.acquire_broker(broker_row(0, lease_id="mine"), replacing=None)
     renewed = broker_row(0, lease_id="mine", expires=NOW_MS + 30_000)
     tested.store.renew_broker(renewed)
     with pytest.raises(LeaseHeldError, match="already run by"):
@@ -146,8 +155,8 @@ def test_a_lease_that_is_gone_is_not_renewed(tested: StoreOfTest) -> None:
 
 
 def test_only_the_holder_releases_a_lease(tested: StoreOfTest) -> None:
-    tested.store.acquire_broker(broker_row(0, lease_id="mine"), replacing_lease_id=None)
-    tested.store.acquire_broker(broker_row(1, lease_id="theirs"), replacing_lease_id=None)
+    tested.store.acquire_broker(broker_row(0, lease_id="mine"), replacing=None)
+    tested.store.acquire_broker(broker_row(1, lease_id="theirs"), replacing=None)
     tested.store.release_broker(0, "other")
     assert [row.broker_id for row in tested.store.load_brokers()] == [0, 1]
     tested.store.release_broker(0, "mine")

@@ -66,7 +66,7 @@ def test_every_reader_follows_a_swap_and_the_old_files_go(
         broker.stop() if stopped == "stopped" else broker.kill()
     replaced, rest = rows[:3], rows[3:]
     new = rewritten(broker.lake, replaced, 1)
-    swap(store, replaced, [new], CLOCK)
+    swap(broker.lake, store, replaced, [new], CLOCK)
 
     assert store.load_segments("clicks")[: len(rest) + 1] == [new, *rest]
     start, files = planned(broker.lake)
@@ -74,7 +74,7 @@ def test_every_reader_follows_a_swap_and_the_old_files_go(
     assert not files & {Path(row.path).name for row in replaced}
     assert list(problems_of(broker.lake)) == []
     with pytest.raises(SegmentsChangedError):
-        swap(store, replaced, [new], CLOCK)
+        swap(broker.lake, store, replaced, [new], CLOCK)
     if stopped != "running":
         assert store.load_snapshot().segments[0] == new, "time travel finds the new version without a broker"
         broker.start()

@@ -42,7 +42,7 @@ from kafkalake.errors import (
     UnknownTopicOrPartitionError,
 )
 from kafkalake.internal_topics import INTERNAL
-from kafkalake.storage.files import REAL_FILES
+from kafkalake.storage.files import Files
 from kafkalake.storage.staging import commits_path, staging_path
 
 if TYPE_CHECKING:
@@ -77,10 +77,10 @@ class Appended:
 class StagedAppends:
     """The door for staged files. On the event loop's thread."""
 
-    def __init__(self, broker: Broker, lake: Path) -> None:
+    def __init__(self, broker: Broker, lake: Path, files: Files) -> None:
         self._broker = broker
         self._staging = staging_path(lake)
-        self._files = CommitFiles(commits_path(lake), REAL_FILES)
+        self._files = CommitFiles(commits_path(lake), files)
         self._reached = kill_as_asked(os.environ)
         self._runs: dict[str, tuple[int, asyncio.Task[Appended]]] = {}
         self._turns = asyncio.Semaphore(RUNS_MAX)

@@ -25,6 +25,7 @@ from kafkalake.broker.wire_cache import WireCache
 from kafkalake.clock import ManualClock
 from kafkalake.config import Settings
 from kafkalake.errors import InvalidProducerEpochError, KafkaStorageError, UnknownTopicOrPartitionError
+from kafkalake.ownership import Ownership
 from kafkalake.storage.config import LogConfig
 from kafkalake.storage.faulty_files import FaultyFiles
 from kafkalake.storage.log import Log
@@ -42,7 +43,11 @@ class World:
         self.turns: list[Callable[[], object]] = []
         self.moved: list[str] = []
         self.disks = [FaultyFiles(), FaultyFiles()]
-        self.queue = AppendQueue(Purgatory(Timers(clock)), self.turns.append, self._no_threads, lambda partition: None)
+        ownership = Ownership(clock)
+        ownership.renewed(clock.elapsed_ms(), 3_600_000)
+        self.queue = AppendQueue(
+            Purgatory(Timers(clock)), self.turns.append, self._no_threads, lambda partition: None, ownership
+        )
         topic = Topic("clicks", uuid4(), {}, Settings({}, {}, {}).topic({}), 0)
         for index, files in enumerate(self.disks):
             log = Log.open(directory / str(index), LogConfig(), clock, files, OpenFiles(files, 16))

@@ -1,0 +1,39 @@
+"""Which broker leads a lake's partitions: one, until brokers share a lake."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from kafkalake.errors import LakeError
+from kafkalake.metadata import paths
+from kafkalake.metadata.lease import running_brokers
+from kafkalake.metadata.store import MetadataStore
+
+
+def refuse_foreign_partitions(store: MetadataStore, lake: Path, broker_id: int) -> None:
+    """Raise `LakeError` where another broker leads partitions of this lake, or runs on it.
+
+    It would lead the same topics with logs of its own: two values for one offset.
+    """
+    topics = {row.topic_id: row.topic for row in store.load_topics()}
+    led = {row.leader: row.topic for row in store.load_partitions() if row.topic_id in topics}
+    for topic in topics.values():  # created, and the broker was killed before it published them
+        led |= dict.fromkeys(_with_directory(lake, topic), topic)
+    if led and broker_id not in led:
+        leader, topic = min(led.items())
+        raise LakeError(
+            f"broker {broker_id} cannot run on this lake: its topics (such as {topic}) are led by broker {leader}. "
+            f"A lake has one broker: start it with --broker-id {leader}, or use another lake."
+        )
+    running = running_brokers(lake, store.load_brokers(), time.time_ns() // 1_000_000) - {broker_id}
+    if running:
+        raise LakeError(
+            f"broker {broker_id} cannot run on this lake: broker {min(running)} runs on it, and a lake has one broker."
+        )
+
+
+def _with_directory(lake: Path, topic: str) -> list[int]:
+    """Brokers that have a directory for the topic's first partition."""
+    directories = (lake / paths.LOG_DIRECTORY).glob(f"*/{topic}-0")
+    return [int(found.parent.name) for found in directories if found.parent.name.isdecimal()]
