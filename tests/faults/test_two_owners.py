@@ -61,6 +61,7 @@ class OnMachine(Kafkalake):
         return self.stderr_path.read_text()
 
 
+pytestmark = pytest.mark.process
 Machines = Callable[..., OnMachine]
 
 
