@@ -1,8 +1,9 @@
-"""`kafkalake groups`: list, describe, members, delete, reset-offsets; columns as in `kafka-consumer-groups`."""
+"""`kafkalake groups`: list, describe, members, delete, delete-offsets, reset-offsets; columns as in `kafka-consumer-groups`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,7 +18,14 @@ from kafkalake.cli.group_columns import (
     state_as_json,
     state_columns,
 )
-from kafkalake.cli.options import DEFAULT_BOOTSTRAP_SERVER, BootstrapServer, Json, connect
+from kafkalake.cli.options import (
+    DEFAULT_BOOTSTRAP_SERVER,
+    BootstrapServer,
+    Json,
+    complete_group,
+    complete_topic,
+    connect,
+)
 from kafkalake.cli.output import Failure, UsageProblem, note, show_columns, write_json, write_line
 
 if TYPE_CHECKING:
@@ -26,7 +34,10 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="Consumer groups: who reads what, how far, and how far behind.")
 
-GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the group.", show_default=False)]
+GroupName = Annotated[
+    str,
+    typer.Argument(metavar="GROUP", help="Name of the group.", show_default=False, autocompletion=complete_group),
+]
 
 Verbose = Annotated[bool, typer.Option("--verbose", help="Show more columns, epochs among them.")]
 
@@ -67,7 +78,16 @@ def list_groups(
 
 @app.command(epilog="Example:  [cyan]kafkalake groups describe etl --json | jq '[.[].lag] | add'[/cyan]")
 def describe(
-    group: GroupName,
+    groups: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="GROUP",
+            help="Names of groups.",
+            show_default=False,
+            autocompletion=complete_group,
+        ),
+    ] = None,
+    all_groups: Annotated[bool, typer.Option("--all-groups", help="All groups of the cluster.")] = False,
     state: Annotated[
         bool, typer.Option("--state", help="Show the group itself instead: coordinator, assignor, state, members.")
     ] = False,
@@ -75,24 +95,31 @@ def describe(
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
     json: Json = False,
 ) -> None:
-    """Show a group's offsets, its lag and who reads which partition."""
+    """Show groups' offsets, their lag and who reads which partition."""
     from kafkalake.client import group_admin
 
+    if bool(groups) == all_groups:
+        raise UsageProblem("name the groups, or give --all-groups")
     with connect(bootstrap_server) as cluster:
-        described = group_admin.describe_group(cluster, group)
-        rows = [] if state else _offset_rows(cluster, described)
+        names = [each.group_id for each in group_admin.list_groups(cluster)] if all_groups else groups or []
+        described = [group_admin.describe_group(cluster, name) for name in names]
+        rows = [] if state else [_offset_rows(cluster, each) for each in described]
     if state and json:
-        write_json({**state_as_json(described), "members": len(described.members)})
-        return
-    if state:
-        show_columns(*state_columns(described, verbose=verbose), right=NUMBERS)
+        states = [{**state_as_json(each), "members": len(each.members)} for each in described]
+        write_json(states if all_groups or len(names) > 1 else states[0])
         return
     if json:
-        write_json([dict(zip(OFFSET_KEYS, row, strict=True)) for row in rows])
+        write_json([dict(zip(OFFSET_KEYS, row, strict=True)) for of_group in rows for row in of_group])
         return
-    if not described.members:
-        note(f"Consumer group '{group}' has no active members.")
-    show_columns(*offset_columns(rows, verbose=verbose), right=NUMBERS)
+    for index, each in enumerate(described):
+        if index:
+            write_line()
+        if state:
+            show_columns(*state_columns(each, verbose=verbose), right=NUMBERS)
+            continue
+        if not each.members:
+            note(f"Consumer group '{each.group_id}' has no active members.")
+        show_columns(*offset_columns(rows[index], verbose=verbose), right=NUMBERS)
 
 
 @app.command()
@@ -118,7 +145,15 @@ def members(
 
 @app.command()
 def delete(
-    groups: Annotated[list[str], typer.Argument(metavar="GROUP...", help="Names of groups.", show_default=False)],
+    groups: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="GROUP",
+            help="Names of groups.",
+            show_default=False,
+            autocompletion=complete_group,
+        ),
+    ],
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
     json: Json = False,
 ) -> None:
@@ -143,6 +178,41 @@ def delete(
         raise next(iter(errors.values()))
 
 
+@app.command("delete-offsets", epilog="Example:  [cyan]kafkalake groups delete-offsets etl --topic clicks:0,1[/cyan]")
+def delete_offsets(
+    group: GroupName,
+    topic: Annotated[
+        list[str],
+        typer.Option(
+            "--topic",
+            "-t",
+            metavar="TOPIC[:PARTITION,...]",
+            autocompletion=complete_topic,
+            help="Offsets of this topic, or of partitions of it. May be given several times.",
+            show_default=False,
+        ),
+    ],
+    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
+    json: Json = False,
+) -> None:
+    """Delete a group's committed offsets of topics that none of its members reads."""
+    from kafkalake.client import group_admin
+
+    with connect(bootstrap_server) as cluster:
+        group_admin.describe_group(cluster, group)
+        committed = group_admin.committed_offsets(cluster, group)
+        partitions = _named_partitions(topic, lambda name: [number for at, number in committed if at == name])
+        missing = [each for each in partitions if each not in committed]
+        if missing or not partitions:
+            name = f"{missing[0][0]}-{missing[0][1]}" if missing else " ".join(topic)
+            raise Failure(f"group '{group}' has no committed offset of {name}")
+        group_admin.delete_offsets(cluster, group, partitions)
+    if json:
+        write_json([{"group": group, "topic": name, "partition": index} for name, index in partitions])
+        return
+    show_columns(("TOPIC", "PARTITION", "STATUS"), [(*each, "Successful") for each in partitions], right=("PARTITION",))
+
+
 @app.command(
     "reset-offsets",
     epilog="Example:  [cyan]kafkalake groups reset-offsets etl --topic clicks --to-earliest --execute[/cyan]",
@@ -155,6 +225,7 @@ def reset_offsets(
             "--topic",
             "-t",
             metavar="TOPIC[:PARTITION,...]",
+            autocompletion=complete_topic,
             help="Only these topics, or partitions of them (default: all that the group has offsets of).",
             show_default=False,
         ),
@@ -174,27 +245,54 @@ def reset_offsets(
             show_default=False,
         ),
     ] = None,
+    by_duration: Annotated[
+        str | None,
+        typer.Option(
+            "--by-duration",
+            metavar="DURATION",
+            help="To the first record of this long ago: PT1H30M, P2D, or 15m.",
+            show_default=False,
+        ),
+    ] = None,
+    from_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--from-file",
+            metavar="FILE",
+            help="To the offsets in a file of lines TOPIC,PARTITION,OFFSET, as --export prints them.",
+            show_default=False,
+        ),
+    ] = None,
     shift_by: Annotated[
         int | None, typer.Option("--shift-by", help="By so many records, forth or (negative) back.", show_default=False)
     ] = None,
     execute: Annotated[bool, typer.Option("--execute", help="Do it.")] = False,
+    export: Annotated[
+        bool, typer.Option("--export", help="Print lines TOPIC,PARTITION,OFFSET, for --from-file.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done (the default).")] = False,
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
     json: Json = False,
 ) -> None:
     """Move a group's committed offsets. The group must have no members; offsets stay within what the partitions hold."""
-    from kafkalake.cli.times import parse_time
+    from kafkalake.cli.times import parse_duration, parse_time
     from kafkalake.client import group_admin
     from kafkalake.errors import GroupIdNotFoundError
 
-    given = [to_earliest, to_latest, to_current, to_offset is not None, to_datetime is not None, shift_by is not None]
-    if sum(given) != 1:
+    places = [to_offset, to_datetime, by_duration, from_file, shift_by]
+    if sum([to_earliest, to_latest, to_current, *(place is not None for place in places)]) != 1:
         raise UsageProblem(
-            "give one of --to-earliest, --to-latest, --to-current, --to-offset, --to-datetime, --shift-by"
+            "give one of --to-earliest, --to-latest, --to-current, --to-offset, --to-datetime, --by-duration, "
+            "--from-file, --shift-by"
         )
     if execute and dry_run:
         raise UsageProblem("--execute and --dry-run exclude each other")
+    if export and json:
+        raise UsageProblem("--export and --json exclude each other")
     timestamp_ms = None if to_datetime is None else parse_time(to_datetime, "--to-datetime")
+    if by_duration is not None:
+        timestamp_ms = parse_duration(by_duration, "--by-duration")
+    wanted = None if from_file is None else read_offsets(from_file)
     with connect(bootstrap_server) as cluster:
         try:
             described = group_admin.describe_group(cluster, group)
@@ -207,11 +305,14 @@ def reset_offsets(
                     f"group '{group}' has members: offsets are reset while it has none (its state is {described.state})"
                 )
         committed = {at: found.offset for at, found in group_admin.committed_offsets(cluster, group).items()}
-        partitions = _partitions(cluster, topic, committed)
+        partitions = sorted(wanted) if wanted is not None and not topic else _partitions(cluster, topic, committed)
+        if wanted is not None:
+            partitions = [each for each in partitions if each in wanted]
         reset = _targets(
             cluster,
             partitions,
             committed,
+            wanted,
             earliest=to_earliest,
             latest=to_latest,
             offset=to_offset,
@@ -221,6 +322,10 @@ def reset_offsets(
         if execute:
             group_admin.commit_offsets(cluster, group, reset)
     rows = [(group, name, index, reset[name, index]) for name, index in sorted(reset)]
+    if export:
+        for _, name, index, offset in rows:
+            write_line(f"{name},{index},{offset}")
+        return
     if json:
         keys = ("group", "topic", "partition", "newOffset")
         write_json([dict(zip(keys, row, strict=True)) for row in rows])
@@ -273,27 +378,56 @@ def _partitions(cluster: Cluster, asked: Sequence[str] | None, committed: dict[P
         if not committed:
             raise Failure("the group has no committed offsets; --topic names the topics to give it some")
         return sorted(committed)
-    found: list[Partition] = []
+
+    def known(name: str) -> list[int]:
+        return [info.partition for info in cluster.topic(name).partitions]
+
+    found = _named_partitions(asked, known)
+    for name, index in found:
+        if index not in (numbers := known(name)):
+            raise Failure(f"topic '{name}' has no partition {index}; it has {len(numbers)}, numbered from 0")
+    return found
+
+
+def _named_partitions(asked: Sequence[str], known: Callable[[str], Sequence[int]]) -> list[Partition]:
+    """The partitions that `TOPIC` (those that are `known`) and `TOPIC:0,1` name. Raises `UsageProblem`."""
+    found: set[Partition] = set()
     for text in asked:
         name, colon, numbers = text.partition(":")
-        known = [info.partition for info in cluster.topic(name).partitions]
-        wanted = known
-        if colon:
-            try:
-                wanted = [int(number) for number in numbers.split(",")]
-            except ValueError:
-                raise UsageProblem(f"--topic takes TOPIC or TOPIC:0,1,2, not '{text}'") from None
-        for index in wanted:
-            if index not in known:
-                raise Failure(f"topic '{name}' has no partition {index}; it has {len(known)}, numbered from 0")
-        found += [(name, index) for index in wanted]
-    return sorted(set(found))
+        try:
+            found |= {(name, index) for index in (map(int, numbers.split(",")) if colon else known(name))}
+        except ValueError:
+            raise UsageProblem(f"--topic takes TOPIC or TOPIC:0,1,2, not '{text}'") from None
+    return sorted(found)
+
+
+def read_offsets(path: Path) -> dict[Partition, int]:
+    """The offsets in a file of lines `TOPIC,PARTITION,OFFSET`. Raises `Failure` for a line that is none, or that comes twice."""
+    found: dict[Partition, int] = {}
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise Failure(f"{path}: {getattr(error, 'strerror', None) or 'it is not UTF-8'}") from None
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip():
+            continue
+        topic, _, rest = line.strip().partition(",")
+        partition, _, offset = rest.partition(",")
+        if not (topic and partition.strip().isdecimal() and offset.strip().isdecimal()):
+            raise Failure(f"{path}: line {number} is not TOPIC,PARTITION,OFFSET: {line[:100]}")
+        if (topic, int(partition)) in found:
+            raise Failure(f"{path}: line {number} names {topic}-{int(partition)} a second time")
+        found[topic, int(partition)] = int(offset)
+    if not found:
+        raise Failure(f"{path} has no line TOPIC,PARTITION,OFFSET")
+    return found
 
 
 def _targets(
     cluster: Cluster,
     partitions: Sequence[Partition],
     committed: dict[Partition, int],
+    given: Mapping[Partition, int] | None,
     *,
     earliest: bool,
     latest: bool,
@@ -315,7 +449,9 @@ def _targets(
         moment = timestamp_ms
         found = _places(cluster, partitions, lambda admin: moment)
         return {at: found[at] if found[at] >= 0 else ends[at] for at in partitions}
-    if offset is not None:
+    if given is not None:
+        wanted = {at: given[at] for at in partitions}
+    elif offset is not None:
         wanted = dict.fromkeys(partitions, offset)
     else:
         missing = [at for at in partitions if at not in committed]

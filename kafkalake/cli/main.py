@@ -161,6 +161,8 @@ def _explain_usage(error: Any) -> int:
         ]
         suggestion = close_names(str(wrong), known)
         message = f"{message}; {suggestion}" if suggestion else message
+    if wrong in ("--topic", "--group") and context is not None:  # as Kafka's tools have it
+        message += f"; the {wrong[2:]} is named without an option: {context.command_path} {wrong[2:].upper()}"
     message = message.replace(". Did you mean", "; did you mean")
     message = message[:1].lower() + message[1:]
     show_error(message, f"See: {context.command_path} --help" if context is not None else None)

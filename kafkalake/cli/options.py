@@ -41,7 +41,39 @@ Lake = Annotated[
     ),
 ]
 
-TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.", show_default=False)]
+
+def complete_topic(context: typer.Context, incomplete: str) -> list[str]:
+    """Return the topics whose names begin with what is typed, for the shell."""
+    from kafkalake.cli import completion
+
+    return completion.complete_topic(context, incomplete)
+
+
+def complete_group(context: typer.Context, incomplete: str) -> list[str]:
+    """Return the groups whose names begin with what is typed, for the shell."""
+    from kafkalake.cli import completion
+
+    return completion.complete_group(context, incomplete)
+
+
+def complete_topic_setting(incomplete: str) -> list[str]:
+    """Return the topic settings that begin with what is typed, for the shell."""
+    from kafkalake.cli import completion
+
+    return completion.complete_topic_setting(incomplete)
+
+
+def complete_broker_setting(incomplete: str) -> list[str]:
+    """Return the broker settings that begin with what is typed, for the shell."""
+    from kafkalake.cli import completion
+
+    return completion.complete_broker_setting(incomplete)
+
+
+TopicName = Annotated[
+    str,
+    typer.Argument(metavar="TOPIC", help="Name of the topic.", show_default=False, autocompletion=complete_topic),
+]
 
 
 def connect(bootstrap_server: str, *, request_timeout_ms: int = 30_000) -> Cluster:

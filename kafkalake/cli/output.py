@@ -91,9 +91,10 @@ def error_console() -> Console:
 def table(
     title: str | None, columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Iterable[str] = ()
 ) -> None:
-    """Draw a table, a line a row; what is too wide for the terminal is cut. `right`: columns of numbers."""
+    """Draw a table, a line a row. Of one that is too wide for the terminal, columns without a value are left out, and long
+    cells are cut. `right`: columns of numbers.
+    """
     from rich import box
-    from rich.cells import cell_len
     from rich.table import Table
     from rich.text import Text
 
@@ -101,8 +102,15 @@ def table(
         ["" if value is None else printable_on(sys.stdout, str(value)).replace("\n", "\\n") for value in row]
         for row in rows
     ]
-    natural = [max([cell_len(name), *(cell_len(row[index]) for row in cells)]) for index, name in enumerate(columns)]
     printer = console()
+    natural = _natural_widths(columns, cells)
+    if sum(natural) + GAP * len(columns) + 1 > printer.width:
+        kept = [
+            index for index, _ in enumerate(columns) if not cells or any(row[index] not in ("", "-") for row in cells)
+        ]
+        columns = [columns[index] for index in kept]
+        cells = [[row[index] for index in kept] for row in cells]
+        natural = _natural_widths(columns, cells)
     widths = fit(natural, printer.width - GAP * len(columns) - 1)
     drawn = Table(
         title=title,
@@ -119,6 +127,12 @@ def table(
     for row in cells:
         drawn.add_row(*map(Text, row))
     printer.print(drawn, crop=False, overflow="ignore", no_wrap=True)
+
+
+def _natural_widths(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> list[int]:
+    from rich.cells import cell_len
+
+    return [max([cell_len(name), *(cell_len(row[index]) for row in cells)]) for index, name in enumerate(columns)]
 
 
 def show_columns(columns: Sequence[str], rows: Sequence[Sequence[object]], *, right: Sequence[str] = ()) -> None:

@@ -78,7 +78,7 @@ def produce(
     topic: TopicName,
     file: Annotated[
         Path | None,
-        typer.Argument(metavar="[FILE]", help="What to read; without it, or with -, stdin.", show_default=False),
+        typer.Argument(metavar="FILE", help="What to read; without it, or with -, stdin.", show_default=False),
     ] = None,
     format: Annotated[
         Format | None,

@@ -61,7 +61,7 @@ def sql(
     query: Annotated[
         str | None,
         typer.Argument(
-            metavar="[QUERY]", help="SQL (DuckDB's); without it, or with -, read from stdin.", show_default=False
+            metavar="QUERY", help="SQL (DuckDB's); without it, or with -, read from stdin.", show_default=False
         ),
     ] = None,
     format: Annotated[

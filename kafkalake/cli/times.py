@@ -29,3 +29,21 @@ def parse_time(text: str, option: str, *, now: datetime | None = None) -> int:
         ) from None
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return round(moment.timestamp() * 1000)
+
+
+def parse_duration(text: str, option: str, *, now: datetime | None = None) -> int:
+    """The time that lies a duration back, in milliseconds since 1970: ISO 8601's `PT1H30M` and `P2DT3H`, or `15m`.
+
+    Raises `UsageProblem`.
+    """
+    iso = re.fullmatch(r"P(?:(\d+)D)?(?:T(?=\d)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?", text.strip().upper())
+    if iso and any(iso.groups()):
+        days, hours, minutes, seconds = (float(part or 0) for part in iso.groups())
+        back = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+        try:
+            return max(0, round(((now or datetime.now(UTC)) - back).timestamp() * 1000))
+        except OverflowError:
+            raise UsageProblem(f"{option}: '{text}' is longer than there were years") from None
+    if re.fullmatch(r"\d+\s*(ms|s|m|h|d)(?: ago)?", text.strip()):
+        return parse_time(text, option, now=now)
+    raise UsageProblem(f"{option} takes a duration as PT1H30M, P2D or 15m, not '{text}'")

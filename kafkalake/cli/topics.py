@@ -13,6 +13,8 @@ from kafkalake.cli.options import (
     BootstrapServer,
     Json,
     TopicName,
+    complete_topic,
+    complete_topic_setting,
     connect,
     parse_pairs,
     unknown_setting_hint,
@@ -35,6 +37,7 @@ Config = Annotated[
         "-c",
         metavar="KEY=VALUE",
         help="A topic setting by Kafka's name, such as retention.ms=86400000. May be given several times.",
+        autocompletion=complete_topic_setting,
         show_default=False,
     ),
 ]
@@ -130,7 +133,13 @@ def list_topics(
 @app.command(epilog="Example:  [cyan]kafkalake topics describe clicks --json | jq .[0].configs[/cyan]")
 def describe(
     topics: Annotated[
-        list[str] | None, typer.Argument(metavar="[TOPIC]...", help="Names of topics; none: all.", show_default=False)
+        list[str] | None,
+        typer.Argument(
+            metavar="TOPIC",
+            help="Names of topics; none: all.",
+            show_default=False,
+            autocompletion=complete_topic,
+        ),
     ] = None,
     all_configs: Annotated[
         bool, typer.Option("--all-configs", help="Show settings that have their default value too.")
@@ -206,7 +215,15 @@ def alter(
 
 @app.command()
 def delete(
-    topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Names of topics.", show_default=False)],
+    topics: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="TOPIC",
+            help="Names of topics.",
+            show_default=False,
+            autocompletion=complete_topic,
+        ),
+    ],
     if_exists: Annotated[bool, typer.Option("--if-exists", help="A topic that does not exist is no error.")] = False,
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
     json: Json = False,

@@ -20,6 +20,7 @@ from kafkalake.clock import Clock, SystemClock
 from kafkalake.errors import (
     BrokerUnavailableError,
     ConfigurationError,
+    InvalidTopicError,
     KafkaError,
     LeaderNotAvailableError,
     UnknownTopicOrPartitionError,
@@ -184,6 +185,8 @@ class Cluster:
             error = self.retrying(lambda: self._refresh_topic(name, create))
             if error is None:
                 return self._topics[name]
+            if isinstance(error, InvalidTopicError):
+                raise InvalidTopicError(f"'{name}' is not a topic's name: those are letters, digits, '.', '_' and '-'")
             if not isinstance(error, UnknownTopicOrPartitionError | LeaderNotAvailableError):
                 raise error
             if self._clock.monotonic_ms() >= deadline:

@@ -82,8 +82,8 @@ class Maintenance(Job):
                 )
 
     def plan(self, run: Run) -> Sequence[Step]:
-        steps = [Step(TABLE, None, None, name, {}, name) for name in (*paths.TABLES, *paths.JOB_TABLES)]
-        steps = [step for step in steps if exists(run.lake, step.detail)]
+        names = [name for name in (*paths.TABLES, *paths.JOB_TABLES) if exists(run.lake, name)]
+        steps = [Step(TABLE, None, None, _why_clean(run, name), _log_size(run, name), name) for name in names]
         rows = run.store.load_partitions()
         segments = _by_partition(run.store.load_segments())
         running = running_brokers(run.lake, run.store.load_brokers(), run.clock.now_ms())
@@ -115,8 +115,8 @@ class Maintenance(Job):
                 (
                     step.subject,
                     step.action,
-                    step.why,
-                    _pairs(step.before) or done.after.get("before", ""),
+                    step.detail if step.action == TABLE else step.why,
+                    done.after.get("before", "") or _pairs(step.before),
                     ", ".join(f"{value} {name}" for name, value in done.after.items() if name != "before"),
                     "" if done.outcome == "done" else done.outcome,
                 )
@@ -191,6 +191,18 @@ def _removed(
             if quiet_ms < delay_ms:
                 why, detail = f"file.delete.delay.ms={delay_ms} has not passed yet", None
             yield Step(UNLINK, row.topic, row.partition, why, {"files": len(gone), "bytes": size}, detail)
+
+
+def _why_clean(run: Run, name: str) -> str:
+    if name in paths.TABLES:
+        days = broker_settings(run.lake).broker.metadata_retention_ms / _DAY_MS
+        return f"{name}: versions older than metadata.retention.ms ({days:g} days) and files that no later one has"
+    return f"{name}: rows older than {run.arguments.keep_days:g} days (--keep-days)"
+
+
+def _log_size(run: Run, name: str) -> dict[str, int]:
+    log = paths.table_path(run.lake, name) / "_delta_log"
+    return {"log entries": sum(entry.name.endswith(".json") for entry in os.scandir(log))}
 
 
 def _last_commit_ms(lake: Path) -> int:

@@ -6,6 +6,7 @@ import json
 import time
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 
 import confluent_kafka
 import pytest
@@ -159,9 +160,54 @@ def test_offsets_are_reset(on: Run, member: confluent_kafka.Consumer, written: s
     assert reset("--to-offset", "99") == [10, 10]
     assert reset("--to-datetime", str(1_700_000_000_000 + 10)) == [5, 5]
     assert reset("--to-datetime", "2026-01-01T00:00:00Z") == [10, 10]
+    assert reset("--by-duration", "PT1H") == [10, 10]
+    assert reset("--by-duration", "P30000D") == [0, 0]
 
     assert on("groups", "delete", group).stdout == f"Deleted group {group}.\n"
     assert on("groups", "describe", group).code == 1
+
+
+def test_offsets_go_into_a_file_and_back(on: Run, written: str, group: str, tmp_path: Path) -> None:
+    place = ("groups", "reset-offsets", group)
+    assert on(*place, "--topic", written, "--to-offset", "6", "--execute").code == 0
+    exported = on(*place, "--to-current", "--export")
+    assert (exported.code, exported.stdout) == (0, f"{written},0,6\n{written},1,6\n")
+    file = tmp_path / "offsets.csv"
+    file.write_text(exported.stdout)
+    assert on(*place, "--to-earliest", "--execute").code == 0
+    assert on(*place, "--from-file", str(file), "--execute").code == 0
+    rows = json.loads(on("groups", "describe", group, "--json").stdout)
+    assert [row["currentOffset"] for row in rows] == [6, 6]
+    file.write_text(f"{written},0,6\n{written},1\n")
+    refused = on(*place, "--from-file", str(file), "--execute")
+    assert (refused.code, refused.stdout) == (1, "")
+    assert "line 2 is not TOPIC,PARTITION,OFFSET" in refused.stderr
+    file.write_text(f"{written},0,6\n{written},0,7\n")
+    assert "line 2 names" in on(*place, "--from-file", str(file), "--execute").stderr
+
+
+def test_committed_offsets_of_a_topic_are_deleted(on: Run, written: str, group: str) -> None:
+    assert on("groups", "reset-offsets", group, "--topic", written, "--to-latest", "--execute").code == 0
+    deleted = on("groups", "delete-offsets", group, "--topic", f"{written}:0")
+    assert (deleted.code, deleted.stdout.split()[-3:]) == (0, [written, "0", "Successful"])
+    rows = json.loads(on("groups", "describe", group, "--json").stdout)
+    assert [row["partition"] for row in rows] == [1]
+    again = on("groups", "delete-offsets", group, "--topic", f"{written}:0")
+    assert (again.code, again.stderr) == (1, f"error: group '{group}' has no committed offset of {written}-0\n")
+
+
+def test_several_groups_and_all_of_them(on: Run, written: str, group: str) -> None:
+    names = [group, f"{group}-b"]
+    for name in names:
+        assert on("groups", "reset-offsets", name, "--topic", f"{written}:0", "--to-latest", "--execute").code == 0
+    rows = json.loads(on("groups", "describe", *names, "--json").stdout)
+    assert [row["group"] for row in rows] == names
+    rows = json.loads(on("groups", "describe", "--all-groups", "--json").stdout)
+    assert set(names) <= {row["group"] for row in rows}
+    states = json.loads(on("groups", "describe", *names, "--state", "--json").stdout)
+    assert [state["group"] for state in states] == names
+    assert on("groups", "describe").code == 2
+    assert on("groups", "describe", group, "--all-groups").code == 2
 
 
 def test_a_group_that_is_not_there(on: Run, written: str, group: str) -> None:

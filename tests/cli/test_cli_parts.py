@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 from datetime import UTC, datetime
 
@@ -10,11 +11,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 
-from kafkalake.cli import lines
+from kafkalake.cli import lines, output
 from kafkalake.cli.output import Failure, UsageProblem, fit, size
 from kafkalake.cli.record_output import TextProperties, text_formatter
-from kafkalake.cli.times import parse_time
+from kafkalake.cli.times import parse_duration, parse_time
 from kafkalake.client.fetcher import Fetched
 from kafkalake.record.schema import SCHEMA
 
@@ -155,3 +157,32 @@ def test_printed_parts(properties: list[str], expected: bytes) -> None:
 def test_properties_that_are_none(entry: str) -> None:
     with pytest.raises(UsageProblem, match="--property"):
         TextProperties().with_property(entry)
+
+
+@pytest.mark.parametrize(
+    ("text", "back_ms"),
+    [("PT1H30M", 5_400_000), ("P2D", 172_800_000), ("P1DT0.5S", 86_400_500), ("pt10m", 600_000), ("15m", 900_000)],
+)
+def test_durations(text: str, back_ms: int) -> None:
+    now = datetime(2026, 11, 21, tzinfo=UTC)
+    assert parse_duration(text, "--by-duration", now=now) == now.timestamp() * 1000 - back_ms
+
+
+@pytest.mark.parametrize("text", ["", "P", "PT", "1700000000000", "2026-01-01", "P1Y", "PT1X", "P99999999D"])
+def test_what_is_no_duration(text: str) -> None:
+    with pytest.raises(UsageProblem, match="--by-duration"):
+        parse_duration(text, "--by-duration")
+
+
+def test_a_table_that_is_too_wide_leaves_empty_columns_out(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output, "console", lambda: Console(width=44, file=sys.stdout))
+    rows = [("a" * 20, "-", "", "x" * 15), ("b", "-", "", "y")]
+    output.table(None, ["one", "no value at all", "empty as well", "two"], rows)
+    shown = capsys.readouterr().out
+    assert "a" * 20 in shown
+    assert "x" * 15 in shown
+    assert "no value" not in shown
+    output.table(None, ["one", "-"], [("short", "-")])
+    assert "-" in capsys.readouterr().out

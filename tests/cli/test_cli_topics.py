@@ -157,3 +157,9 @@ def test_the_brokers_of_the_cluster(on: Run, any_broker: BrokerProcess) -> None:
     described = json.loads(on("broker", "list", "--json").stdout)
     assert described["brokers"] == [{"id": 0, "host": "127.0.0.1", "port": any_broker.port, "rack": None}]
     assert described["controllerId"] == 0
+
+
+def test_a_pattern_is_no_name(on: Run) -> None:
+    ended = on("topics", "delete", "cli*")
+    assert (ended.code, ended.stdout) == (1, "")
+    assert ended.stderr == "error: 'cli*' is not a topic's name: those are letters, digits, '.', '_' and '-'\n"

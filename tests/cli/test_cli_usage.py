@@ -7,10 +7,11 @@ import pty
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
-from command_line import Run
-from kafka_reference import free_port
+from command_line import Run, run_process
+from kafka_reference import BrokerProcess, free_port
 
 from kafkalake import __version__
 
@@ -83,6 +84,7 @@ def test_no_command_shows_help(process: Run) -> None:
         (("topics", "create", "t", "--partitons", "3"), "no such option --partitons; did you mean '--partitions'?"),
         (("topics", "create", "t", "--partitions", "many"), "invalid value for '--partitions' / '-p'"),
         (("topics", "create"), "missing argument 'TOPIC'"),
+        (("topics", "create", "--topic", "c"), "named without an option: kafkalake topics create TOPIC"),
         (("topics", "create", "t", "--config", "retention.ms"), "--config takes KEY=VALUE, not 'retention.ms'"),
         (("topics", "alter", "t"), "nothing to alter"),
         (("topics", "offsets", "t", "--time", "soon"), "--time takes a time"),
@@ -145,3 +147,36 @@ def test_colours_are_for_terminals_and_no_color_is_respected(environment: dict[s
         os.close(theirs)
     assert "Create, list, describe" in said
     assert ("\x1b[1;36m" in said) is coloured
+
+
+@pytest.mark.parametrize("arguments", [("topics", "delete"), ("topics", "describe"), ("groups", "delete"), ("sql",)])
+def test_usage_lines_have_each_bracket_once(kafkalake: Run, arguments: tuple[str, ...]) -> None:
+    shown = kafkalake(*arguments, "--help").stdout
+    assert "Usage: kafkalake " in shown
+    assert "[[" not in shown
+    assert "......" not in shown
+
+
+def completions(environment: dict[str, str], *words: str) -> list[str]:
+    """What the shell would offer for the last of `words`."""
+    environment = {
+        "_KAFKALAKE_COMPLETE": "complete_bash",
+        "COMP_WORDS": " ".join(("kafkalake", *words)),
+        "COMP_CWORD": str(len(words)),
+        **environment,
+    }
+    return run_process(environment=environment).stdout.split()
+
+
+@pytest.mark.process
+def test_the_shell_completes_names_of_topics_groups_and_settings(
+    on: Run, any_broker: BrokerProcess, topic: str, tmp_path: Path
+) -> None:
+    servers = {"KAFKALAKE_BOOTSTRAP_SERVERS": any_broker.bootstrap_servers, "XDG_CACHE_HOME": str(tmp_path)}
+    assert on("topics", "create", topic).code == 0
+    assert on("groups", "reset-offsets", f"g-{topic}", "--topic", topic, "--to-latest", "--execute").code == 0
+    assert completions(servers, "consume", topic[:-2]) == [topic]
+    assert completions(servers, "groups", "describe", f"g-{topic[:-1]}") == [f"g-{topic}"]
+    assert completions(servers, "topics", "create", "t", "--config", "retention.b") == ["retention.bytes="]
+    nobody = {"KAFKALAKE_BOOTSTRAP_SERVERS": "127.0.0.1:1", "XDG_CACHE_HOME": str(tmp_path)}
+    assert completions(nobody, "consume", topic[:-2]) == []

@@ -1,0 +1,91 @@
+"""What the shell completes: names of topics, groups and settings.
+
+A shell asks at every press of the key, in a process of its own; so a listing is kept in a file for a second. A cluster that
+does not answer soon has nothing to complete: a prompt must never wait or show an error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kafkalake.cli.options import DEFAULT_BOOTSTRAP_SERVER, connect
+
+if TYPE_CHECKING:
+    from kafkalake.client.cluster import Cluster
+
+KEPT_S = 1.0
+TIMEOUT_MS = 1_000
+
+
+def complete_topic(context: Any, incomplete: str) -> list[str]:
+    """Return the topics whose names begin with what is typed."""
+    return _beginning(incomplete, _listed(context, "topics", _topics))
+
+
+def complete_group(context: Any, incomplete: str) -> list[str]:
+    """Return the groups whose names begin with what is typed."""
+    return _beginning(incomplete, _listed(context, "groups", _groups))
+
+
+def complete_topic_setting(incomplete: str) -> list[str]:
+    """Return `NAME=` of the topic settings that begin with what is typed."""
+    from kafkalake.config_definitions import TOPIC_SETTINGS
+
+    return _beginning(incomplete, [f"{name}=" for name in TOPIC_SETTINGS])
+
+
+def complete_broker_setting(incomplete: str) -> list[str]:
+    """Return `NAME=` of the broker settings that begin with what is typed."""
+    from kafkalake.config_definitions import BROKER_SETTINGS
+
+    return _beginning(incomplete, [f"{name}=" for name in BROKER_SETTINGS])
+
+
+def _beginning(incomplete: str, names: list[str]) -> list[str]:
+    return sorted(name for name in names if name.startswith(incomplete))
+
+
+def _topics(cluster: Cluster) -> list[str]:
+    return [topic.name for topic in cluster.topics() if not topic.is_internal]
+
+
+def _groups(cluster: Cluster) -> list[str]:
+    from kafkalake.client import group_admin
+
+    return [group.group_id for group in group_admin.list_groups(cluster)]
+
+
+def _listed(context: Any, kind: str, ask: Callable[[Cluster], list[str]]) -> list[str]:
+    server = str((getattr(context, "params", None) or {}).get("bootstrap_server") or _default_server())
+    kept = _cache_file(server, kind)
+    with contextlib.suppress(OSError, ValueError):
+        if 0 <= time.time() - kept.stat().st_mtime < KEPT_S:
+            names: list[str] = json.loads(kept.read_text())
+            return names
+    try:
+        with connect(server, request_timeout_ms=TIMEOUT_MS) as cluster:
+            names = ask(cluster)
+    except Exception:  # a prompt shows no errors
+        return []
+    with contextlib.suppress(OSError):
+        kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        written = kept.with_suffix(f".{os.getpid()}")
+        written.write_text(json.dumps(names))
+        os.replace(written, kept)
+    return names
+
+
+def _default_server() -> str:
+    return os.environ.get("KAFKALAKE_BOOTSTRAP_SERVERS") or DEFAULT_BOOTSTRAP_SERVER
+
+
+def _cache_file(server: str, kind: str) -> Path:
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return home / "kafkalake" / f"{kind}-{hashlib.sha256(server.encode()).hexdigest()[:16]}.json"
