@@ -106,6 +106,7 @@ class BrokerConfig:
     max_connections_per_ip: int
     max_incremental_fetch_session_cache_slots: int
     max_incremental_fetch_session_partitions: int
+    max_message_uncompressed_bytes: int
     max_request_partition_size_limit: int
     metadata_maintenance_interval_ms: int
     metadata_publish_interval_ms: int

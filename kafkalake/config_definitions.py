@@ -197,6 +197,14 @@ _OWN_BROKER_SETTINGS = (
         minimum=0,
     ),
     _broker(
+        "max.message.uncompressed.bytes",
+        Kind.INT,
+        -1,
+        "The most bytes that the records of one compressed batch may have when decompressed, and never less than the topic's "
+        "max.message.bytes. -1: ten times max.message.bytes, at least 16 MiB, at most socket.request.max.bytes. kafkalake's own.",
+        minimum=-1,
+    ),
+    _broker(
         "max.request.partition.size.limit",
         Kind.INT,
         2000,

@@ -107,6 +107,10 @@ class MessageTooLargeError(KafkaError):
     code, label, retriable = 10, "MESSAGE_TOO_LARGE", False
 
 
+class DecompressedTooLargeError(MessageTooLargeError):
+    """Records exceed the limit when they are decompressed. Kafka's clients divide a batch that is too large, and send it again."""
+
+
 class OffsetMetadataTooLargeError(KafkaError):
     code, label, retriable = 12, "OFFSET_METADATA_TOO_LARGE", False
 

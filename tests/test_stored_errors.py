@@ -21,7 +21,8 @@ READS = {"as_value", "str", "repr", "type", "isinstance", "print", "getattr"}
 READ_BY = {
     "broker/fetch.py": {"corrupt"},
     "broker/groups/consumer.py": {"_failed"},
-    "metadata/delta_table.py": {"_after_failure"},
+    "metadata/delta_table.py": {"_after_failure", "_first_line"},
+    "metadata/lease.py": {"_renew_in_lock_file"},
     "server/handlers/offset_fetch.py": {"_refused"},
     "storage/log.py": {"_storage_error"},
 }

@@ -220,7 +220,7 @@ class Partition:
 
     def _keep_original(self, pending: PendingAppend, result: AppendResult) -> None:
         original, pending.original = pending.original, None
-        if original is None:
+        if original is None or result.log_append_time_ms >= 0:  # the log decides on the timestamps, when it appends
             self._tail.clear()
             self.appended_bytes += len(pending.batch.body) if pending.batch is not None else 0
             return

@@ -240,11 +240,15 @@ class Connection(asyncio.BufferedProtocol):
         """Whether `frame` has to wait for what came before it."""
         if self._writing_paused:
             return True
+        produces = frame[0] == 0 and frame[1] == PRODUCE_KEY
+        if produces and self._context.request_memory.is_full:
+            self._context.request_memory.call_when_free(self._resume_soon)
+            return True
         requests = self._requests
         if not requests:
             return False
-        both_produce = frame[0] == 0 and frame[1] == PRODUCE_KEY and requests[-1].api_key == PRODUCE_KEY
-        if not both_produce or len(requests) >= PRODUCES_IN_FLIGHT_MAX:
+        last = requests[-1]
+        if not produces or last.api_key != PRODUCE_KEY or last.has_task or len(requests) >= PRODUCES_IN_FLIGHT_MAX:
             return True
         return self._bytes_owed + len(frame) > PRODUCE_BYTES_IN_FLIGHT_MAX
 
@@ -326,6 +330,7 @@ class Connection(asyncio.BufferedProtocol):
         if answer is None:
             return
         if isinstance(answer, Coroutine):
+            request.has_task = True
             context.start_task(self._finish(request, answer))
         else:
             request.reply(answer)
@@ -333,7 +338,7 @@ class Connection(asyncio.BufferedProtocol):
     async def _finish(self, request: Request, answer: Coroutine[Any, Any, Any]) -> None:
         try:
             values = await answer
-            if not self._closing:
+            if values is not None and not self._closing:
                 request.reply(values)
         except Exception:
             logger.exception("request failed peer=%s api=%s", self.peer, request.api_key)
@@ -342,6 +347,10 @@ class Connection(asyncio.BufferedProtocol):
     def fail(self, request: Request) -> None:
         """`request` cannot be answered: close, so that the client tries again."""
         self.close(f"an unexpected error (api {request.api_key})")
+
+    def owes(self, count: int) -> None:
+        """A request that has no answer yet takes `count` bytes more than it came with."""
+        self._bytes_owed += count
 
     def answered(self) -> None:
         """A request has its answer: send what is complete, from the oldest on."""

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
 from kafkalake.broker.broker import Broker
 from kafkalake.broker.callbacks import Place, call_isolated
 from kafkalake.clock import Clock
 from kafkalake.server.authorizer import AllowEverything, Authorizer
 from kafkalake.server.request_memory import RequestMemory
+
+T = TypeVar("T")
+
+_THREADS = 2
+"""That decode and encode what is too large for the event loop. More would take more memory, and the loop's processor."""
 
 
 class ServerContext:
@@ -37,6 +43,7 @@ class ServerContext:
         bytes_max = broker.config.queued_max_request_bytes
         self.request_memory = RequestMemory(bytes_max if bytes_max >= 0 else memory_bytes // 4)
         self._loop = loop
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="codec")
         self._tasks: set[asyncio.Task[None]] = set()
         self._outbox: list[Callable[[], None]] = []
         broker.append_queue.on_answered = self._send_outbox
@@ -54,6 +61,10 @@ class ServerContext:
         outbox, self._outbox = self._outbox, []
         for send in outbox:
             call_isolated(Place.SENDING, send)
+
+    async def run_in_thread(self, work: Callable[[], T]) -> T:
+        """Run `work`, which computes and does not wait, beside the event loop."""
+        return await self._loop.run_in_executor(self._threads, work)
 
     def start_task(self, work: Coroutine[Any, Any, None]) -> None:
         """Run `work` beside everything else."""

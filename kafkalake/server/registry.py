@@ -54,7 +54,7 @@ from kafkalake.server.request import Request
 from kafkalake.wire.staged_append import API_KEY as APPEND_STAGED_KEY
 
 Values = Mapping[str, Any]
-Answer = Values | Coroutine[Any, Any, Values] | None
+Answer = Values | Coroutine[Any, Any, Values | None] | None
 """The answer, a coroutine that will give it, or None: the handler replies by itself."""
 
 

@@ -32,6 +32,7 @@ class Request:
         "context",
         "correlation_id",
         "done",
+        "has_task",
         "on_abandoned",
         "size",
         "version",
@@ -58,11 +59,18 @@ class Request:
         self.body = body
         self.body_is_kept = body_is_kept
         self.done = False
+        self.has_task = False
+        """Whether a task works on it: it has not yet taken effect, so nothing may follow it."""
         self.size = 0
         self.began_s = 0.0
         """When it was taken, where requests are logged."""
         self.answer: Sequence[Buffer] = ()
         self.on_abandoned: Any = None
+
+    def grow(self, count: int) -> None:
+        """The request has become `count` bytes larger: what it holds was decompressed. So much less may wait behind it."""
+        self.size += count
+        self.connection.owes(count)
 
     def abandon(self) -> None:
         """The connection is lost: have what waits for this request let go of it, and let go of what waits."""

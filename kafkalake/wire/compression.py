@@ -2,7 +2,7 @@
 reading.
 
 What arrives was compressed by somebody else, so it is decompressed into a limit: never are more than `limit` bytes
-produced, whatever the input claims. Input that exceeds it gets an `InvalidRecordError`, and has cost no more than that
+produced, whatever the input claims. Input that exceeds it gets a `DecompressedTooLargeError`, and has cost no more than that
 memory.
 
 Two forms differ between clients. Snappy: Java and those that follow it write snappy-java ("xerial") frames (the magic
@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kafkalake.errors import InvalidRecordError, UnsupportedCompressionTypeError
+from kafkalake.errors import DecompressedTooLargeError, InvalidRecordError, UnsupportedCompressionTypeError
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -45,6 +45,8 @@ _FULL = "failed to write whole buffer"
 _SNAPPY_JAVA_MAGIC = b"\x82SNAPPY\x00"
 _SNAPPY_JAVA_HEADER = _SNAPPY_JAVA_MAGIC + struct.pack(">ii", 1, 1)
 _SNAPPY_JAVA_BLOCK_BYTES = 32 * 1024
+_SNAPPY_JAVA_BLOCKS_MAX = 16 * 1024
+"""Each costs a call, however small it is. Writers fill blocks of 32 KiB, or of 1 KiB at least."""
 _SNAPPY_LARGEST_RATIO = 64
 """A copy of 64 bytes takes three in raw snappy: nothing honest claims more than this times its own size."""
 
@@ -73,8 +75,8 @@ def compress(codec: int, data: Any) -> bytes:
 def decompress(codec: int, data: Any, limit: int) -> Bytes:
     """The plain bytes (uint8) of `data` (bytes-like), at most `limit` of them.
 
-    Raises InvalidRecordError where the data is damaged or exceeds the limit, UnsupportedCompressionTypeError for an
-    unknown codec.
+    Raises InvalidRecordError where the data is damaged, DecompressedTooLargeError where it exceeds the limit,
+    UnsupportedCompressionTypeError for an unknown codec.
     """
     if codec == SNAPPY:
         return _decompress_snappy(memoryview(data), limit)
@@ -83,8 +85,8 @@ def decompress(codec: int, data: Any, limit: int) -> Bytes:
     raise UnsupportedCompressionTypeError(f"unknown compression type {codec}")
 
 
-def _too_large(codec: int, limit: int) -> InvalidRecordError:
-    return InvalidRecordError(f"{CODEC_NAMES[codec]} records are larger than {limit} bytes when decompressed")
+def _too_large(codec: int, limit: int) -> DecompressedTooLargeError:
+    return DecompressedTooLargeError(f"{CODEC_NAMES[codec]} records are larger than {limit} bytes when decompressed")
 
 
 def _damaged(codec: int, reason: object) -> InvalidRecordError:
@@ -140,6 +142,8 @@ def _decompress_snappy(data: memoryview, limit: int) -> Bytes:
             raise _damaged(SNAPPY, "a block's length is cut short")
         (length,) = struct.unpack_from(">i", data, position)
         position += 4
+        if len(blocks) == _SNAPPY_JAVA_BLOCKS_MAX:
+            raise _damaged(SNAPPY, f"more than {_SNAPPY_JAVA_BLOCKS_MAX} blocks")
         if length < 0 or length > len(data) - position:
             raise _damaged(SNAPPY, f"a block of {length} bytes, with {len(data) - position} left")
         blocks.append(_snappy_block(data[position : position + length], left))

@@ -66,6 +66,9 @@ _STATED = struct.Struct(">h12xq")
 """From the attributes on: attributes, last offset delta and base timestamp (passed over), largest timestamp."""
 _COLUMN_BYTES_PER_RECORD = 45
 """Offset, timestamp, three int32 offsets and two bits: 29; the rest is room for the offsets of a few headers."""
+_BODY_RATIO_MAX = 4
+"""Columns of the smallest records, or of many headers, may be so many times what the records may be when decompressed."""
+_UNBOUNDED = 1 << 62
 _BODY_PADDING = 8 * at.BUFFERS + 64
 
 FAULTS: dict[int, tuple[type[KafkaError], str]] = {
@@ -120,16 +123,22 @@ def codec_of(data: Buffer) -> int:
     return data[wire.ATTRIBUTES + 1] & at.ATTRIBUTE_COMPRESSION_MASK if len(data) >= wire.RECORDS else compression.NONE
 
 
-def decode_produced(data: Buffer, limits: BatchLimits = DEFAULT_LIMITS, now_ms: int | None = None) -> RecordBatch:
+def decode_produced(
+    data: Buffer,
+    limits: BatchLimits = DEFAULT_LIMITS,
+    now_ms: int | None = None,
+    decompressed_bytes_max: int | None = None,
+) -> RecordBatch:
     """The one record batch that a Produce request (>= 3) carries for a partition; offsets count from 0.
 
     `header` has the producer's fields; its `max_timestamp` is computed from the records, leader epoch and base offset
     are for the log to set. `now_ms` (ms since 1970) is what the limits on timestamps refer to; without it they are not
-    checked.
+    checked. `decompressed_bytes_max`: a lower bound than that of `limits`, for one that wants to know whether there is more.
 
     Raises, as Kafka does: CorruptMessageError (lengths of the batch, checksum), InvalidRecordError (anything else that
-    is not exactly one valid batch), MessageTooLargeError, InvalidTimestampError, UnsupportedCompressionTypeError. Where
-    single records are at fault, because of their keys or timestamps, the error's `record_errors` names them.
+    is not exactly one valid batch), MessageTooLargeError, DecompressedTooLargeError, InvalidTimestampError,
+    UnsupportedCompressionTypeError. Where single records are at fault, because of their keys or timestamps, the error's
+    `record_errors` names them.
     """
     length = len(data)
     if length < wire.RECORDS or data[wire.MAGIC] != wire.MAGIC_2:
@@ -143,7 +152,11 @@ def decode_produced(data: Buffer, limits: BatchLimits = DEFAULT_LIMITS, now_ms: 
         )
     source = np.frombuffer(data, dtype=np.uint8)
     numbers = np.empty(batch_reader.NUMBERS, dtype=np.int64)
-    batch = _decode(source, 0, length, True, numbers, limits.max_decompressed_bytes)
+    limit = limits.max_decompressed_bytes
+    room_max = _BODY_RATIO_MAX * limit
+    if decompressed_bytes_max is not None and decompressed_bytes_max < limit:
+        limit = decompressed_bytes_max
+    batch = _decode(source, 0, length, True, numbers, limit, room_max)
     _check_limits(batch, numbers, limits, now_ms)
     return batch
 
@@ -173,8 +186,13 @@ def _fault(status: int, numbers: Int64s) -> KafkaError:
     return error(text)
 
 
-def _decode(source: Any, position: int, end: int, produced: bool, numbers: Int64s, limit: int) -> RecordBatch:
-    """The batch at `source[position:end]`; `numbers` (uninitialised) is filled and kept by the result."""
+def _decode(
+    source: Any, position: int, end: int, produced: bool, numbers: Int64s, limit: int, room_max: int
+) -> RecordBatch:
+    """The batch at `source[position:end]`; `numbers` (uninitialised) is filled and kept by the result.
+
+    Compressed records may take `limit` bytes when decompressed, and about `room_max` as Arrow columns.
+    """
     attributes = int(source[position + wire.ATTRIBUTES + 1])
     if attributes & at.ATTRIBUTE_COMPRESSION_MASK:
         status = batch_reader.check_batch(source, position, end, produced, numbers)
@@ -183,8 +201,10 @@ def _decode(source: Any, position: int, end: int, produced: bool, numbers: Int64
         codec = attributes & at.ATTRIBUTE_COMPRESSION_MASK
         records = compression.decompress(codec, source[position + wire.RECORDS : end], limit)
         body = _room(records, len(records), int(numbers[batch_reader.CLAIMED]))
+        _check_room(len(body), room_max)
         status = batch_reader.read_records(records, 0, len(records), produced, numbers, body)
         if status == batch_reader.NEEDS_ROOM:
+            _check_room(int(numbers[batch_reader.ROOM]), room_max)
             body = np.empty(int(numbers[batch_reader.ROOM]), dtype=np.uint8)
             status = batch_reader.read_records(records, 0, len(records), produced, numbers, body)
     else:
@@ -198,6 +218,11 @@ def _decode(source: Any, position: int, end: int, produced: bool, numbers: Int64
         raise _fault(status, numbers)
     used = numbers[batch_reader.ROOM]
     return RecordBatch(body[:used], numbers[: at.LAYOUT_SIZE], numbers[at.LAYOUT_SIZE : batch_reader.ROOM])
+
+
+def _check_room(needed: int, room_max: int) -> None:
+    if needed > room_max:
+        raise MessageTooLargeError(f"the records take about {needed} bytes as Arrow columns, more than {room_max}")
 
 
 def _room(records: Bytes, length: int, claimed: int) -> Bytes:
@@ -348,5 +373,5 @@ def decode_fetched(data: Buffer, limit: int = DEFAULT_LIMITS.max_decompressed_by
         if size > len(source) - position:
             return
         numbers = np.empty(batch_reader.NUMBERS, dtype=np.int64)
-        yield _decode(source, position, position + size, False, numbers, limit)
+        yield _decode(source, position, position + size, False, numbers, limit, _UNBOUNDED)
         position += size

@@ -9,84 +9,50 @@
 - Transactional batches are taken for partitions that are in the producer's transaction; version 12 adds those that are not
   (KIP-890). Else: TRANSACTION_ABORTABLE, before version 11 INVALID_TXN_STATE; INVALID_PRODUCER_EPOCH for a fenced producer.
 
-Hot path: one pass, no task, answers written by hand rather than through the generic encoder.
+Hot path: one pass, no task, answers written by hand rather than through the generic encoder. What is large is decoded in a thread
+(`server/produce_batches.py`).
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
-from weakref import WeakKeyDictionary
+from collections.abc import Coroutine, Sequence
+from functools import partial
+from typing import Any
 
-from kafkalake.broker.partition import Partition, PendingAppend
+from kafkalake.broker.partition import PendingAppend
 from kafkalake.broker.produce import ProduceRequest
-from kafkalake.broker.topics import Topic
-from kafkalake.config import TopicConfig
-from kafkalake.errors import (
-    InvalidRequiredAcksError,
-    InvalidTopicError,
-    KafkaError,
-    TransactionalIdAuthorizationError,
-    UnknownTopicOrPartitionError,
-    UnsupportedCompressionTypeError,
-    as_value,
-)
+from kafkalake.errors import InvalidTopicError, KafkaError, as_value
 from kafkalake.internal_topics import INTERNAL
-from kafkalake.record import layout as at
-from kafkalake.record.batch import RecordBatch
 from kafkalake.server.authorizer import Operation
 from kafkalake.server.produce_admission import admit
+from kafkalake.server.produce_batches import BatchReader, rules_of
 from kafkalake.server.request import Request
 from kafkalake.server.topic_lookup import find_topic, find_topic_by_id
-from kafkalake.wire.compression import CODECS, ZSTD
 from kafkalake.wire.produce_request import ProduceBody, ProducedTopic
-from kafkalake.wire.record_batch import BatchLimits, decode_produced, is_as_stored
 from kafkalake.wire.responses import append_varint
 
-_TRANSACTIONAL = at.ATTRIBUTE_TRANSACTIONAL
 _FIXED_4 = struct.Struct(">ihqq")
 _FIXED_5 = struct.Struct(">ihqqq")
 _INT32 = struct.Struct(">i")
 _INT16 = struct.Struct(">h")
 _MESSAGE_BYTES_MAX = 1000
-_ZSTD_SINCE = 7
 
 
-class _TopicRules:
-    """What the topic's settings mean for a batch; made once per `TopicConfig`."""
-
-    __slots__ = ("codec", "config", "keeps_bytes", "limits")
-
-    def __init__(self, config: TopicConfig, request_bytes_max: int) -> None:
-        self.config = config
-        has_create_time = config.message_timestamp_type == "CreateTime"
-        self.limits = BatchLimits(
-            max_message_bytes=config.max_message_bytes,
-            max_decompressed_bytes=request_bytes_max,
-            timestamp_before_max_ms=config.message_timestamp_before_max_ms if has_create_time else None,
-            timestamp_after_max_ms=config.message_timestamp_after_max_ms if has_create_time else None,
-            key_required="compact" in config.cleanup_policy,
-        )
-        self.codec = -1 if config.compression_type == "producer" else CODECS[config.compression_type]
-        self.keeps_bytes = has_create_time
-
-
-_rules: WeakKeyDictionary[Topic, _TopicRules] = WeakKeyDictionary()
-
-
-def _rules_of(topic: Topic, request: Request) -> _TopicRules:
-    rules = _rules.get(topic)
-    if rules is None or rules.config is not topic.config:
-        rules = _rules[topic] = _TopicRules(topic.config, request.context.broker.config.socket_request_max_bytes)
-    return rules
-
-
-def handle(request: Request) -> None:
+def handle(request: Request) -> Coroutine[Any, Any, None] | None:
     body: ProduceBody = request.body
-    batches: list[PendingAppend] = []
+    reader = BatchReader(request, body)
     for topic in body.topics:
-        _read_topic(request, body, topic, batches)
-    produce = ProduceRequest(batches, request.guarded(_Reply(request, body)))
+        _read_topic(request, topic, reader)
+    if reader.has_put_off:
+        return reader.append_in_turns(partial(_start, request, body), request.guarded(_Reply(request, body, 0)))
+    request.context.request_memory.queued += reader.bytes
+    request.grow(reader.bytes)
+    _start(request, body, ProduceRequest(reader.batches, request.guarded(_Reply(request, body, reader.bytes))))
+    return None
+
+
+def _start(request: Request, body: ProduceBody, produce: ProduceRequest) -> None:
     if body.transactional_id is None:
         produce.start(request.context.broker.append_queue)
     else:
@@ -94,15 +60,17 @@ def handle(request: Request) -> None:
 
 
 class _Reply:
-    """Answers when all batches have their result."""
+    """Answers when all batches have their result, and gives back the memory that they `held`."""
 
-    __slots__ = ("_body", "_request")
+    __slots__ = ("_body", "_held", "_request")
 
-    def __init__(self, request: Request, body: ProduceBody) -> None:
+    def __init__(self, request: Request, body: ProduceBody, held: int) -> None:
         self._request = request
         self._body = body
+        self._held = held
 
     def __call__(self, produced: ProduceRequest) -> None:
+        self._request.context.request_memory.release(self._held)
         request, body, batches = self._request, self._body, produced.batches
         if body.acks != 0:
             request.reply_buffers((_encode(request.version, request.correlation_id, body.topics, batches),))
@@ -113,7 +81,7 @@ class _Reply:
             request.connection.close(f"a produce request with acks=0 failed: {failed[0]}")
 
 
-def _read_topic(request: Request, body: ProduceBody, produced: ProducedTopic, batches: list[PendingAppend]) -> None:
+def _read_topic(request: Request, produced: ProducedTopic, reader: BatchReader) -> None:
     try:
         if produced.name is None:
             topic = find_topic_by_id(request, Operation.WRITE, produced.topic_id)
@@ -122,45 +90,11 @@ def _read_topic(request: Request, body: ProduceBody, produced: ProducedTopic, ba
         if topic.name in INTERNAL:
             raise InvalidTopicError(f"Cannot append to internal topic {topic.name}")
     except KafkaError as error:
-        refused = as_value(error)
-        batches += [PendingAppend(None, None, None, refused) for _ in produced.partitions]
+        reader.refuse(len(produced.partitions), as_value(error))
         return
-    rules = _rules_of(topic, request)
+    rules = rules_of(topic, request.context.broker.config)
     for index, records in produced.partitions:
-        try:
-            batches.append(_read_batch(request, topic, rules, body, index, records))
-        except KafkaError as error:
-            batches.append(PendingAppend(None, None, None, as_value(error)))
-
-
-def _read_batch(
-    request: Request, topic: Topic, rules: _TopicRules, body: ProduceBody, index: int, records: memoryview | None
-) -> PendingAppend:
-    if body.acks not in (-1, 0, 1):
-        raise InvalidRequiredAcksError()
-    if not 0 <= index < len(topic.partitions):
-        raise UnknownTopicOrPartitionError()
-    partition: Partition = topic.partitions[index]
-    batch = decode_produced(b"" if records is None else records, rules.limits, request.context.clock.now_ms())
-    attributes = int(batch.header[at.ATTRIBUTES])
-    if request.version < _ZSTD_SINCE and attributes & at.ATTRIBUTE_COMPRESSION_MASK == ZSTD:
-        raise UnsupportedCompressionTypeError("zstd needs Produce version 7")
-    if attributes & _TRANSACTIONAL and body.transactional_id is None:
-        raise TransactionalIdAuthorizationError()
-    return PendingAppend(partition, batch, _original(request, rules, batch, attributes, records))
-
-
-def _original(
-    request: Request, rules: _TopicRules, batch: RecordBatch, attributes: int, records: memoryview | None
-) -> bytes | memoryview | None:
-    """The producer's bytes where consumers may get them as they are; sets the codec in which they are to be sent else."""
-    codec = attributes & at.ATTRIBUTE_COMPRESSION_MASK
-    if rules.codec not in (-1, codec):
-        batch.header[at.ATTRIBUTES] = attributes & ~at.ATTRIBUTE_COMPRESSION_MASK | rules.codec
-        return None
-    if not rules.keeps_bytes or records is None or not is_as_stored(records, batch):
-        return None
-    return records if request.body_is_kept else bytes(records)
+        reader.read(topic, rules, index, records)
 
 
 def _encode(

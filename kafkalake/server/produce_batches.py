@@ -1,0 +1,208 @@
+"""The batches of a Produce request, decoded: small ones on the event loop, at once; large ones in a thread, a few at a time.
+
+What arrives may be compressed a thousandfold, so the size of a request says little about what it costs. Up to `INLINE_BYTES` of
+a request are decoded where it is handled. From the first batch that does not fit in there on, the rest is put off: a thread
+decodes up to `TURN_BYTES` of Arrow columns, those are appended, and only then come the next. So a request takes a bounded part of
+the memory and never holds the loop for long, and its batches still reach each partition in their order. The connection takes no
+further request meanwhile. All requests together are bounded by `RequestMemory`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
+
+from kafkalake.broker.partition import Partition, PendingAppend
+from kafkalake.broker.produce import ProduceRequest
+from kafkalake.broker.topics import Topic
+from kafkalake.config import BrokerConfig, TopicConfig
+from kafkalake.errors import (
+    DecompressedTooLargeError,
+    InvalidRequiredAcksError,
+    KafkaError,
+    TransactionalIdAuthorizationError,
+    UnknownTopicOrPartitionError,
+    UnsupportedCompressionTypeError,
+    as_value,
+)
+from kafkalake.record import layout as at
+from kafkalake.record.batch import RecordBatch
+from kafkalake.server.request import Request
+from kafkalake.wire.compression import CODECS, ZSTD
+from kafkalake.wire.produce_request import ProduceBody
+from kafkalake.wire.record_batch import BatchLimits, decode_produced, is_as_stored
+
+INLINE_BYTES = 17 * 64 * 1024
+"""1 MiB, and a little: a batch of `max.message.bytes`, as it is by default, is one."""
+TURN_BYTES = 16 * 1024 * 1024
+_UNCOMPRESSED_BYTES_MIN = 16 * 1024 * 1024
+_UNCOMPRESSED_RATIO = 10
+_ZSTD_SINCE = 7
+
+
+class TopicRules:
+    """What the topic's settings mean for a batch; made once per `TopicConfig`, see `rules_of`."""
+
+    __slots__ = ("codec", "config", "limits")
+
+    def __init__(self, config: TopicConfig, broker: BrokerConfig) -> None:
+        self.config = config
+        has_create_time = config.message_timestamp_type == "CreateTime"
+        self.limits = BatchLimits(
+            max_message_bytes=config.max_message_bytes,
+            max_decompressed_bytes=uncompressed_bytes_max(config, broker),
+            timestamp_before_max_ms=config.message_timestamp_before_max_ms if has_create_time else None,
+            timestamp_after_max_ms=config.message_timestamp_after_max_ms if has_create_time else None,
+            key_required="compact" in config.cleanup_policy,
+        )
+        self.codec = -1 if config.compression_type == "producer" else CODECS[config.compression_type]
+
+
+def uncompressed_bytes_max(config: TopicConfig, broker: BrokerConfig) -> int:
+    """Return how large the records of a batch may be once decompressed: never less than the topic takes uncompressed."""
+    bytes_max = broker.max_message_uncompressed_bytes
+    if bytes_max < 0:
+        bytes_max = max(_UNCOMPRESSED_BYTES_MIN, _UNCOMPRESSED_RATIO * config.max_message_bytes)
+        bytes_max = min(bytes_max, broker.socket_request_max_bytes)
+    return max(bytes_max, config.max_message_bytes)
+
+
+_rules: WeakKeyDictionary[Topic, TopicRules] = WeakKeyDictionary()
+
+
+def rules_of(topic: Topic, broker: BrokerConfig) -> TopicRules:
+    """Return the rules of the topic as it is set now."""
+    rules = _rules.get(topic)
+    if rules is None or rules.config is not topic.config:
+        rules = _rules[topic] = TopicRules(topic.config, broker)
+    return rules
+
+
+class _PutOff(NamedTuple):
+    """A batch that is decoded later: `pending` gets it, or its error."""
+
+    pending: PendingAppend
+    rules: TopicRules
+    records: bytes | memoryview
+
+
+class BatchReader:
+    """Reads the batches of one request. `batches` has one entry for each, in their order; `bytes` is what those decoded take."""
+
+    __slots__ = ("_body", "_now_ms", "_put_off", "_request", "batches", "bytes")
+
+    def __init__(self, request: Request, body: ProduceBody) -> None:
+        self._request = request
+        self._body = body
+        self._now_ms = request.context.clock.now_ms()
+        self._put_off: deque[_PutOff] = deque()
+        self.batches: list[PendingAppend] = []
+        self.bytes = 0
+
+    @property
+    def has_put_off(self) -> bool:
+        """Whether there are batches left for `append_in_turns`."""
+        return bool(self._put_off)
+
+    def refuse(self, count: int, error: KafkaError) -> None:
+        """The next `count` batches are refused."""
+        self.batches += [PendingAppend(None, None, None, error) for _ in range(count)]
+
+    def read(self, topic: Topic, rules: TopicRules, index: int, records: memoryview | None) -> None:
+        """Decode the batch for partition `index`, or put it off."""
+        try:
+            self.batches.append(self._read(topic, rules, index, b"" if records is None else records))
+        except KafkaError as error:
+            self.batches.append(PendingAppend(None, None, None, as_value(error)))
+
+    def _read(self, topic: Topic, rules: TopicRules, index: int, records: bytes | memoryview) -> PendingAppend:
+        if self._body.acks not in (-1, 0, 1):
+            raise InvalidRequiredAcksError()
+        if not 0 <= index < len(topic.partitions):
+            raise UnknownTopicOrPartitionError()
+        partition: Partition = topic.partitions[index]
+        pending = PendingAppend(partition, None, None)
+        left = INLINE_BYTES - self.bytes
+        if not self._put_off and (len(records) <= left or len(records) > rules.limits.max_message_bytes):
+            try:
+                self._fill(pending, rules, records, decode_produced(records, rules.limits, self._now_ms, left))
+                return pending
+            except DecompressedTooLargeError:
+                if left >= rules.limits.max_decompressed_bytes:
+                    raise
+        self._put_off.append(_PutOff(pending, rules, self._kept(records)))
+        return pending
+
+    def _kept(self, records: bytes | memoryview) -> bytes | memoryview:
+        return records if self._request.body_is_kept else bytes(records)
+
+    def _fill(self, pending: PendingAppend, rules: TopicRules, records: bytes | memoryview, batch: RecordBatch) -> None:
+        attributes = int(batch.header[at.ATTRIBUTES])
+        codec = attributes & at.ATTRIBUTE_COMPRESSION_MASK
+        if self._request.version < _ZSTD_SINCE and codec == ZSTD:
+            raise UnsupportedCompressionTypeError("zstd needs Produce version 7")
+        if attributes & at.ATTRIBUTE_TRANSACTIONAL and self._body.transactional_id is None:
+            raise TransactionalIdAuthorizationError()
+        pending.batch = batch
+        self.bytes += len(batch.body)
+        if rules.codec not in (-1, codec):
+            batch.header[at.ATTRIBUTES] = attributes & ~at.ATTRIBUTE_COMPRESSION_MASK | rules.codec
+        elif is_as_stored(records, batch):
+            pending.original = self._kept(records)
+
+    async def append_in_turns(self, append: Callable[[ProduceRequest], None], reply: Callable[..., None]) -> None:
+        """Have `append` start the batches, first those that are decoded, then the others as they are; then `reply`."""
+        context = self._request.context
+        memory = context.request_memory
+        put_off = self._put_off
+        late = {id(each.pending) for each in put_off}
+        turn = [each for each in self.batches if id(each) not in late]
+        while True:
+            held, self.bytes = self.bytes, 0
+            memory.queued += held
+            try:
+                await _appended(append, turn)
+            finally:
+                memory.release(held)
+            if not put_off:
+                break
+            await memory.room()
+            turn = []
+            for each, decoded in await context.run_in_thread(partial(self._decode_turn, put_off)):
+                turn.append(each.pending)
+                self._settle(each, decoded)
+        ProduceRequest(self.batches, reply).start(context.broker.append_queue)
+
+    def _decode_turn(self, put_off: deque[_PutOff]) -> list[tuple[_PutOff, RecordBatch | KafkaError]]:
+        """In a thread: decode batches from the left until they are enough."""
+        turn: list[tuple[_PutOff, RecordBatch | KafkaError]] = []
+        left = TURN_BYTES
+        while put_off and left > 0:
+            each = put_off.popleft()
+            try:
+                batch = decode_produced(each.records, each.rules.limits, self._now_ms)
+                left -= len(batch.body)
+                turn.append((each, batch))
+            except KafkaError as error:
+                turn.append((each, as_value(error)))
+        return turn
+
+    def _settle(self, each: _PutOff, decoded: RecordBatch | KafkaError) -> None:
+        if isinstance(decoded, KafkaError):
+            each.pending.result = decoded
+            return
+        try:
+            self._fill(each.pending, each.rules, each.records, decoded)
+        except KafkaError as error:
+            each.pending.result = as_value(error)
+
+
+async def _appended(append: Callable[[ProduceRequest], None], batches: list[PendingAppend]) -> None:
+    """Start these batches, and wait until each has its result."""
+    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    append(ProduceRequest(batches, lambda _: None if done.done() else done.set_result(None)))
+    await done
