@@ -325,7 +325,7 @@ _OWN_BROKER_SETTINGS = (
         "open.files.max",
         Kind.INT,
         1_000,
-        "Segment files that are held open at one time, over all partitions. kafkalake's own.",
+        "Segment files held open at one time, over all partitions; at most half of the descriptors. kafkalake's own.",
         minimum=16,
     ),
     _broker(

@@ -29,7 +29,7 @@ from typing import Any, TypeVar
 
 import uvloop
 
-from kafkalake import __version__, logs, memory
+from kafkalake import __version__, descriptors, logs, memory
 from kafkalake.broker.broker import Broker, Identity
 from kafkalake.broker.broker_settings import FILE_NAME as SETTINGS_FILE
 from kafkalake.broker.broker_settings import BrokerSettings
@@ -83,6 +83,7 @@ def run_broker(lake: Path, host: str, port: int, broker_id: int, overrides: Mapp
     """
     logs.write_to_stderr(overrides.get("log.level", "info") if overrides.get("log.level") in logs.LEVELS else "info")
     memory.keep_buffers()
+    descriptors.raise_limit()
     node = Node(Path(lake), host, port, broker_id, overrides, ends_process=True)
     try:
         code = uvloop.run(_run(node))
@@ -188,6 +189,14 @@ class Node:
                 sleep=self._waits_no_more.wait,
             )
         )
+        shares = descriptors.share_out(descriptors.current_limit(), settings.current.broker.open_files_max)
+        logger.info(
+            "descriptors limit=%d segment_files=%d connections=%d reserve=%d",
+            shares.limit,
+            shares.segment_files,
+            shares.connections,
+            shares.reserve,
+        )
         keeper = LeaseKeeper(lease, self._clock, self._lost_lease(loop))
         self._stack.push_async_callback(self._release, lease, keeper)
         keeper.start()
@@ -199,7 +208,7 @@ class Node:
             identity=identity,
             settings=settings,
             store=store,
-            logs=LogDirectory(root, self._clock, OpenFiles(files, settings.current.broker.open_files_max)),
+            logs=LogDirectory(root, self._clock, OpenFiles(files, shares.segment_files)),
             producer_ids=ProducerIds(str(root / PRODUCER_IDS_FILE), self.broker_id, files),
             clock=self._clock,
             observer=publishing,
@@ -232,7 +241,7 @@ class Node:
         broker.staged = StagedAppends(broker, self.lake, files)
         broker.staged.start()
         context = ServerContext(broker, self._clock, loop, advertised(), memory_bytes=memory.memory_bytes())
-        listener = self.listener = Listener(context)
+        listener = self.listener = Listener(context, shares.connections)
         self.port = await listener.start(self.host, self.port)
         identity.host, identity.port = advertised_address(settings.current.broker, self.host, self.port)
         settings.show_given(self._given_settings(root))

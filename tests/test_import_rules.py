@@ -23,6 +23,7 @@ LEAVES = {
     "internal_topics",
     "printable",
     "machine",
+    "descriptors",
     "ownership",
     "__init__",
     "__version__",

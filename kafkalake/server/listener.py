@@ -20,8 +20,10 @@ _IDLE_CHECK_S_MAX = 10.0
 class Listener:
     """Accepts connections up to the limits, closes idle ones, stops in order."""
 
-    def __init__(self, context: ServerContext) -> None:
+    def __init__(self, context: ServerContext, connections_max: int = INT_MAX) -> None:
+        """`connections_max`: for so many connections there are descriptors, whatever `max.connections` says."""
         self._context = context
+        self._connections_max = connections_max
         self._connections: set[Connection] = set()
         self._per_address: Counter[str] = Counter()
         self._server: asyncio.Server | None = None
@@ -77,11 +79,14 @@ class Listener:
             call_isolated(Place.CONNECTION, connection.abort)
 
     def admit(self, connection: Connection) -> bool:
-        """Whether a new connection may stay: `max.connections`, `max.connections.per.ip`."""
+        """Whether a new connection may stay: `max.connections`, `max.connections.per.ip`, descriptors."""
         config = self._context.broker.config
-        if len(self._connections) >= config.max_connections:
+        if len(self._connections) >= min(config.max_connections, self._connections_max):
             logger.warning(
-                "connection refused peer=%s reason='max.connections is %d'", connection.peer, config.max_connections
+                "connection refused peer=%s reason='max.connections is %d, and there are descriptors for %d'",
+                connection.peer,
+                config.max_connections,
+                self._connections_max,
             )
             return False
         if self._per_address[connection.address] >= config.max_connections_per_ip:

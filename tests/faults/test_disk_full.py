@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,10 +15,14 @@ import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient
 from kafka_clients import create_topic
+from kafka_reference import BrokerFailed
 from recording_producer import read_all
 
 DISK_BYTES = 48 * 1024 * 1024
 BALLAST_BYTES = 16 * 1024 * 1024
+FULL_S = float(os.environ.get("FULL_S", "8"))
+LEASE_MS = 3_000
+"""Without `FULL_S` the disk stays full for more than two leases; with the three minutes of `scripts/soak` leases are of 30 s."""
 NO_SPACE_ERRORS = {"KAFKA_STORAGE_ERROR", "_MSG_TIMED_OUT"}
 
 
@@ -108,3 +114,56 @@ def test_a_topic_that_is_deleted_on_a_full_disk_and_created_again_keeps_its_reco
     broker.kill()
     broker.start()
     assert read_all(servers, topic, 0) == acknowledged
+
+
+def fill(disk: Path) -> Path:
+    """Take every byte that is left."""
+    filler = disk / "filler"
+    with filler.open("wb", buffering=0) as file:
+        for size in (65_536, 4_096, 512, 1):
+            with contextlib.suppress(OSError):
+                while file.write(bytes(size)):
+                    pass
+    return filler
+
+
+def test_a_disk_that_stays_full_costs_only_the_writing(
+    small_disk: Path, kafkalake_broker: Callable[..., Any], topic: str
+) -> None:
+    lease_ms = LEASE_MS if FULL_S < 60 else 30_000
+    broker = kafkalake_broker(small_disk / "lake", settings={"lease.duration.ms": str(lease_ms)})
+    servers = broker.bootstrap_servers
+    create_topic(servers, topic)
+    expected, errors = produce(servers, topic, 500, 0, timeout_ms=30_000)
+    assert len(expected) == 500 and not errors
+    pid, filler = broker.pid, fill(small_disk)
+    until, number = time.monotonic() + FULL_S, 500
+    while time.monotonic() < until:
+        more, _ = produce(servers, topic, 20, number, timeout_ms=500)
+        expected |= more
+        number += 20
+        found = read_all(servers, topic, 0)
+        assert {offset: found.get(offset) for offset in expected} == expected, "reads go on"
+    assert broker.is_running() and broker.pid == pid
+    said = broker.stderr_path.read_text()
+    assert "lease renewed in the lock file alone" in said and "lease lost" not in said
+
+    filler.unlink()
+    began = time.monotonic()
+    more, errors = produce(servers, topic, 100, number, timeout_ms=30_000)
+    assert len(more) == 100 and not errors
+    assert time.monotonic() - began < 5, "writing goes on when there is space"
+    expected |= more
+
+    filler = fill(small_disk)
+    broker.kill()
+    with pytest.raises(BrokerFailed, match="No space left on device"):
+        broker.start()
+    assert "Traceback" not in broker.stderr_path.read_text()
+    filler.unlink()
+    broker.start()
+    found = read_all(servers, topic, 0)
+    assert {offset: found.get(offset) for offset in expected} == expected
+    broker.stop()
+    verified = subprocess.run([sys.executable, "-m", "kafkalake", "log", "verify", broker.lake], capture_output=True)
+    assert verified.returncode == 0, verified.stderr

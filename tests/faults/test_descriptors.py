@@ -1,0 +1,109 @@
+"""Few file descriptors: every partition can be written to, clients never take the last ones, and the lease is kept.
+
+`PARTITIONS`, `CONNECTIONS` and `HOLD_S` make it longer: `scripts/soak` has 1,000 partitions, 2,000 connections and five minutes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import socket
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import confluent_kafka
+import pytest
+from kafka_clients import create_topic
+from kafka_reference import Kafkalake
+
+from kafkalake.descriptors import share_out
+from kafkalake.metadata.delta import DeltaMetadataStore
+
+pytestmark = pytest.mark.process
+PARTITIONS = int(os.environ.get("PARTITIONS", "200"))
+CONNECTIONS = int(os.environ.get("CONNECTIONS", "500"))
+HOLD_S = float(os.environ.get("HOLD_S", "6"))
+LIMIT = int(os.environ.get("DESCRIPTORS", "256"))
+LEASE_MS = 3_000
+TOPIC = "many"
+
+
+class WithFewDescriptors(Kafkalake):
+    """The broker of a shell with `ulimit -n`, hard and soft."""
+
+    def _command(self) -> Sequence[str]:
+        return ["sh", "-c", f'ulimit -n {LIMIT}; exec "$@"', "broker", *super()._command()]
+
+    def descriptors(self) -> int:
+        return len(os.listdir(f"/proc/{self.pid}/fd"))
+
+
+@pytest.fixture
+def silent() -> Iterator[list[socket.socket]]:
+    connections: list[socket.socket] = []
+    yield connections
+    for connection in connections:
+        connection.close()
+
+
+def write_to_all(servers: str) -> list[int]:
+    """One record to each partition; those that acknowledged it."""
+    producer = confluent_kafka.Producer({"bootstrap.servers": servers, "message.timeout.ms": 60_000})
+    acknowledged: list[int] = []
+    for number in range(PARTITIONS):
+        producer.produce(
+            TOPIC,
+            b"x",
+            partition=number,
+            on_delivery=lambda error, message: None if error else acknowledged.append(message.partition()),
+        )
+    producer.flush(90)
+    return sorted(acknowledged)
+
+
+def test_every_partition_can_be_written_and_the_lease_is_kept(tmp_path: Path, silent: list[socket.socket]) -> None:
+    settings = {"lease.duration.ms": str(LEASE_MS), "max.connections.per.ip": "2147483647"}
+    with WithFewDescriptors(tmp_path / "lake", directory=tmp_path / "broker", settings=settings) as broker:
+        assert isinstance(broker, WithFewDescriptors)
+        shares = share_out(LIMIT, 1_000)
+        line = f"descriptors limit={LIMIT} segment_files={shares.segment_files} connections={shares.connections}"
+        assert line in broker.stderr_path.read_text()
+        create_topic(broker.bootstrap_servers, TOPIC, PARTITIONS)
+        every = list(range(PARTITIONS))
+        assert write_to_all(broker.bootstrap_servers) == every
+
+        for _ in range(CONNECTIONS):
+            with contextlib.suppress(OSError):
+                silent.append(socket.create_connection(("127.0.0.1", broker.port), timeout=10))
+        (renewed,) = DeltaMetadataStore(broker.lake, create=False).load_brokers()
+        deadline, most = time.monotonic() + HOLD_S, 0
+        while time.monotonic() < deadline:
+            most = max(most, broker.descriptors())
+            assert broker.is_running()
+            time.sleep(0.05)
+        assert most <= LIMIT - shares.reserve // 2, "clients took what is kept for the lease and Delta"
+        (row,) = DeltaMetadataStore(broker.lake, create=False).load_brokers()
+        assert (row.lease_id, row.lease_expires_at_ms > renewed.lease_expires_at_ms) == (renewed.lease_id, True)
+        for connection in silent[: len(silent) - len(silent) // 4]:
+            connection.close()
+        assert write_to_all(broker.bootstrap_servers) == every
+        said = broker.stderr_path.read_text()
+        assert "there are descriptors for" in said
+        assert not re.search(r"Too many open files|lease not renewed|commit failed", said)
+
+
+@pytest.mark.parametrize(
+    ("limit", "open_files_max", "files", "connections"),
+    [
+        (1024, 1000, 512, 256),
+        (256, 1000, 128, 64),
+        (1 << 20, 1000, 1000, (1 << 20) - 1000 - 256),
+        (1024, 100, 100, 668),
+    ],
+)
+def test_how_descriptors_are_shared_out(limit: int, open_files_max: int, files: int, connections: int) -> None:
+    shares = share_out(limit, open_files_max)
+    assert (shares.segment_files, shares.connections) == (files, connections)
+    assert shares.segment_files + shares.connections + shares.reserve <= limit
