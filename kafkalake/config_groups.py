@@ -43,10 +43,10 @@ GROUP_CONSUMER_SETTINGS = (
     _group(
         "group.consumer.migration.policy",
         Kind.STRING,
-        "disabled",
-        "Whether a group with members may change its protocol. An empty one always may; of Kafka's policies this is the one "
-        "that is there.",
-        ("disabled",),
+        "bidirectional",
+        "Whether a group with members may change its protocol: to the consumer protocol (upgrade) when the first member of that "
+        "joins, to the classic one (downgrade) when the last one leaves, both, or neither. An empty group always may.",
+        ("bidirectional", "disabled", "downgrade", "upgrade"),
     ),
     _group(
         "group.consumer.min.heartbeat.interval.ms",

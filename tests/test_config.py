@@ -177,7 +177,10 @@ def test_a_listener_that_cannot_be_advertised(listener: str) -> None:
         ),
         ({"group.consumer.assignors": "uniform,odd"}, "String must be one of: uniform, range"),
         ({"group.consumer.assignors": ""}, "String must be one of: uniform, range"),
-        ({"group.consumer.migration.policy": "bidirectional"}, "String must be one of: disabled"),
+        (
+            {"group.consumer.migration.policy": "sideways"},
+            "String must be one of: bidirectional, disabled, downgrade, upgrade",
+        ),
         ({"group.consumer.max.size": "0"}, "Value must be at least 1"),
     ],
 )

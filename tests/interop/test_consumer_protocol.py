@@ -128,3 +128,39 @@ def test_members_keep_their_epochs_and_go_on_where_they_were_when_the_broker_was
     assert read.keys() == set(range(120))
     twice = {value for value, times in read.items() if times > 1}
     assert not twice & set(range(54)), "what was committed is not read again"
+
+
+@pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
+def test_a_rolling_deploy_changes_the_protocol_of_a_live_group_and_back(
+    any_broker: Any, member: Start, group: str, topic: str, assignor: str
+) -> None:
+    """One process after the other is stopped and started with the other protocol, while records are written."""
+    servers = any_broker.bootstrap_servers
+    create_topic(servers, topic, PARTITIONS)
+    live = [member("confluent-kafka", servers, group, topic, assignors=[assignor]) for _ in range(3)]
+    readers = list(live)
+    wait_until_shared(live)
+    written = 0
+
+    def read_all() -> None:
+        nonlocal written
+        write(servers, topic, range(written, written + 30))
+        written += 30
+        assert wait_for_values(readers, written).keys() == set(range(written))
+
+    read_all()
+    for protocol in ("consumer", "classic"):
+        for _ in range(3):
+            live.pop(0).leave()
+            assignors = [assignor] if protocol == "classic" else []
+            live.append(member("confluent-kafka", servers, group, topic, protocol=protocol, assignors=assignors))
+            readers.append(live[-1])
+            wait_until_shared(live)
+            read_all()
+        assert group_type(servers, group) == protocol
+
+
+def group_type(servers: str, group: str) -> str:
+    with WireClient(servers) as client:
+        listed = client.call("ListGroups", 5, states_filter=[], types_filter=[]).groups
+    return next(str(each.group_type) for each in listed if each.group_id == group)

@@ -6,7 +6,7 @@ one of them leads to (an answer that brings the next request, a batch that is du
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
@@ -65,16 +65,25 @@ class Carrier(Generic[S]):
         """Do what the automaton has decided, and what it decides meanwhile, in order."""
         if seat.busy:
             return  # called from within: the loop below goes on with it
-        automaton = seat.automaton
         seat.busy = True
         try:
-            while automaton.decisions:
+            while (automaton := seat.automaton).decisions:  # the seat may get another one meanwhile
                 decisions, automaton.decisions = automaton.decisions, []
                 for decision in decisions:
                     call_isolated(Place.DECISION, self._carry_out_one, seat, decision)
         finally:
             seat.busy = False
         self._carried_out(seat)
+
+    def carry_out_these(self, seat: S, decisions: Iterable[Any]) -> None:
+        """Do what an automaton decided that has lost its seat."""
+        for decision in decisions:
+            call_isolated(Place.DECISION, self._carry_out_one, seat, decision)
+
+    def cancel_all(self, seat: S) -> None:
+        """No timer of the seat rings any more: another automaton takes it."""
+        for name in list(seat.timers):
+            self._cancel(seat, name)
 
     def _carry_out_one(self, seat: S, decision: Any) -> None:
         match decision:

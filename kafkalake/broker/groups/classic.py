@@ -232,6 +232,11 @@ class ClassicGroup(Generation):
         else:
             self._prepare_rebalance()
 
+    def rebalance(self) -> None:
+        """Have the members share the partitions anew."""
+        if self.state is State.STABLE:
+            self._prepare_rebalance()
+
     def _prepare_rebalance(self) -> None:
         """Begin a join round: members hear of it by their next heartbeat."""
         assert self.state not in (State.PREPARING_REBALANCE, State.DEAD)
@@ -452,4 +457,5 @@ class ClassicGroup(Generation):
         for member_id in sorted(self._pending):
             self.decisions.append(CancelTimer(session_timer(member_id)))
         self._pending.clear()
+        self.roster.release()
         self.decisions += [CancelTimer(JOIN_TIMER), CancelTimer(SYNC_TIMER)]

@@ -21,6 +21,7 @@ class GroupConfig:
     group_metadata_max_bytes: int = 32 << 20
     group_coordinator_metadata_max_bytes: int = 256 << 20
     group_coordinator_groups_max: int = 1_000_000
+    group_consumer_migration_policy: str = "bidirectional"
     group_consumer_session_timeout_ms: int = 45_000
     group_consumer_heartbeat_interval_ms: int = 5_000
     group_consumer_max_size: int = 2**31 - 1

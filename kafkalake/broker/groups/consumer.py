@@ -15,9 +15,10 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from dataclasses import replace
 
-from kafkalake.broker.coordination.decisions import Append, CancelTimer, ErrorClass, SetTimer
+from kafkalake.broker.coordination.decisions import Append, CancelTimer, Decision, ErrorClass, Reply, SetTimer
 from kafkalake.broker.groups.assignors import NOTHING, Assignment
 from kafkalake.broker.groups.consumer_checks import check_request, updated
+from kafkalake.broker.groups.consumer_classic import ClassicMembers
 from kafkalake.broker.groups.consumer_reconciliation import reconciled
 from kafkalake.broker.groups.consumer_records import (
     ConsumerRecord,
@@ -38,7 +39,7 @@ from kafkalake.broker.groups.consumer_requests import (
     HeartbeatRequest,
     HeartbeatResult,
 )
-from kafkalake.broker.groups.consumer_standing import Change, Session, Standing, revocation_timer
+from kafkalake.broker.groups.consumer_standing import Change, Downgrade, Session, revocation_timer
 from kafkalake.broker.groups.consumer_state import (
     compute_targets,
     is_away,
@@ -61,7 +62,7 @@ RETRY_MS = 100
 """A member whose time is up while something is being written goes that much later."""
 
 
-class ConsumerGroup(Standing):
+class ConsumerGroup(ClassicMembers):
     """One group. Each event leaves its decisions in `decisions`, for the coordinator to take and carry out in order.
 
     `topics` tells the topics that exist now. `replaces_classic`: an empty classic group of that id is in the journal; the first
@@ -73,7 +74,8 @@ class ConsumerGroup(Standing):
     def heartbeat(self, request: HeartbeatRequest, waiter: object) -> None:
         """ConsumerGroupHeartbeat: join, stay, leave. Answered with a `HeartbeatResult`."""
         try:
-            check_request(request)
+            if request.classic is None:
+                check_request(request)
         except KafkaError as error:
             self._reply(waiter, _failed(error))
             return
@@ -101,7 +103,11 @@ class ConsumerGroup(Standing):
             self._done(change)
             return
         self._change = change
-        records: tuple[object, ...] = change.records
+        classic = self.classic_record(change.records, self._clock.now_ms())
+        if classic is not None:
+            self.decisions.append(Downgrade((*self.state.tombstones(), classic), change))
+            return
+        records: tuple[object, ...] = (*self._prelude, *change.records)
         if self._replaces_classic:
             records = (GroupTombstone(self.group_id), *records)
         self.decisions.append(Append(records, change))
@@ -148,7 +154,8 @@ class ConsumerGroup(Standing):
             self._config.group_consumer_heartbeat_interval_ms,
             after.assigned if shown else None,
         )
-        return Change(tuple(records), waiter, result, request.member_id)
+        joined = None if request.classic is None else request.member_id
+        return Change(tuple(records), waiter, result, request.member_id, joined)
 
     def _check_room(self, member_id: str) -> None:
         size = self._config.group_consumer_max_size
@@ -161,6 +168,8 @@ class ConsumerGroup(Standing):
         Raises `UnknownMemberIdError`, `FencedMemberEpochError`, `UnreleasedInstanceIdError`, `FencedInstanceIdError`.
         """
         state, joins = self.state, request.member_epoch == JOIN_EPOCH
+        if request.classic is not None:
+            return self._admitted_classic(request)
         if request.group_instance_id is None:
             if request.member_id in state.subscriptions:
                 self._check_epoch(request)
@@ -275,6 +284,7 @@ class ConsumerGroup(Standing):
         self._change = None
         if error is None:
             self._replaces_classic = False
+            self._prelude = ()
             self._done(ticket)
         else:
             self._metadata_is_stale = True  # it may have been told of new topics in what was not written
@@ -289,6 +299,8 @@ class ConsumerGroup(Standing):
             self._after(change.records, before)
         if change.heard_from is not None:
             self._expect_heartbeat(change.heard_from)
+        if change.joined is not None:
+            self._expect_sync(change.joined)
         if change.waiter is not None:
             self._reply(change.waiter, change.result)
 
@@ -322,6 +334,8 @@ class ConsumerGroup(Standing):
             return
         if kind == "revocation":
             late = self.state.current(member_id).state is MemberState.UNREVOKED_PARTITIONS
+        elif kind in ("join", "sync"):
+            late = True
         else:
             session = self._sessions.setdefault(member_id, Session(0))
             session.timer_due_at_ms = None
@@ -333,6 +347,25 @@ class ConsumerGroup(Standing):
         elif late:
             self.decisions.append(SetTimer(name, RETRY_MS))  # after what is being written now
 
+    def downgraded(self) -> list[Decision]:
+        """The group is one of the classic protocol now: the answers to those who wait."""
+        change, self._change = self._change, None
+        if change is not None:
+            self._reply(change.waiter, change.result)
+        self.die(CoordinatorNotAvailableError)
+        return [decision for decision in self.decisions if isinstance(decision, Reply)]
+
+    def begin_as(self, records: Iterable[ConsumerRecord]) -> None:
+        """Begin as what a classic group was. The first change that is written says so in the journal."""
+        self._prelude = tuple(records)
+        for record in self._prelude:
+            self.state.follow(record)
+
+    @property
+    def is_written(self) -> bool:
+        """Whether the journal has it."""
+        return self.exists and not self._prelude
+
     def follow(self, record: ConsumerRecord) -> None:
         """One record of the journal, while it is read at start."""
         self.state.follow(record)
@@ -341,8 +374,10 @@ class ConsumerGroup(Standing):
         """The journal has been read: members have a whole session from now on to show themselves."""
         self._metadata_is_stale = True
         self._follow_topics()
-        for member_id in self.state.subscriptions:
+        for member_id, subscription in self.state.subscriptions.items():
             self._expect_heartbeat(member_id)
+            if subscription.classic is not None and self._has_to_rejoin(member_id):
+                self._expect_join(member_id)
             if self.state.current(member_id).state is MemberState.UNREVOKED_PARTITIONS:
                 self._expect_revocation(member_id)
 

@@ -61,4 +61,5 @@ def updated(before: Subscription | None, request: HeartbeatRequest) -> Subscript
         old.regex if request.regex is None else request.regex or None,
         old.rebalance_timeout_ms if request.rebalance_timeout_ms == -1 else request.rebalance_timeout_ms,
         old.assignor if request.assignor is None else request.assignor,
+        request.classic,
     )

@@ -1,7 +1,8 @@
 """The coordinator of groups of the consumer protocol (KIP-848): heartbeats, what is shown of groups, and news of topics.
 
 Beside `groups.coordinator`, which carries out what groups decide. A group moves from the classic protocol to this one with the
-first member that joins it while it is empty, and its committed offsets stay.
+first member of this one that joins it, and its committed offsets stay. While it has members of the classic protocol, that is a
+live change (`groups.upgrade`), which `group.consumer.migration.policy` has to allow.
 """
 
 from __future__ import annotations
@@ -22,7 +23,14 @@ from kafkalake.broker.groups.consumer_requests import (
 )
 from kafkalake.broker.groups.coordinator import GroupCoordinator
 from kafkalake.broker.groups.table import GroupEntry
-from kafkalake.errors import CoordinatorNotAvailableError, GroupIdNotFoundError, InvalidRequestError, KafkaError
+from kafkalake.broker.groups.upgrade import upgraded
+from kafkalake.errors import (
+    CoordinatorNotAvailableError,
+    GroupIdNotFoundError,
+    InvalidRequestError,
+    KafkaError,
+    RebalanceInProgressError,
+)
 
 
 class ConsumerGroups:
@@ -63,12 +71,26 @@ class ConsumerGroups:
         if isinstance(entry.group, ClassicGroup):
             if entry.group.state is State.DEAD:
                 raise CoordinatorNotAvailableError
-            if entry.group.state is not State.EMPTY:
-                raise GroupIdNotFoundError(f"Group {group_id} is not a consumer group.")
-            entry.group.die(CoordinatorNotAvailableError)
-            self._coordinator.carry_out(entry)
-            self._table.become_consumer_group(entry)
+            if entry.group.state is State.EMPTY:
+                entry.group.die(CoordinatorNotAvailableError)
+                self._coordinator.carry_out(entry)
+                self._table.become_consumer_group(entry)
+            else:
+                self._upgrade(entry, entry.group)
         return entry
+
+    def _upgrade(self, entry: GroupEntry, group: ClassicGroup) -> None:
+        """Let a classic group be one of this protocol with the members it has. Raise `GroupIdNotFoundError` where it may not."""
+        coordinator = self._coordinator
+        records = upgraded(group, coordinator.config, coordinator.topics())
+        if records is None:
+            raise GroupIdNotFoundError(f"Group {group.group_id} is not a consumer group.")
+        group.die(RebalanceInProgressError)
+        coordinator.carry_out(entry)
+        coordinator.take_seat(entry)
+        consumers = self._table.become_consumer_group(entry)
+        consumers.begin_as(records)
+        consumers.restored()
 
     def _existing(self, group_id: str) -> GroupEntry:
         entry = self._table.find(group_id)
@@ -81,9 +103,13 @@ class ConsumerGroups:
     def _take_back(self, entry: GroupEntry) -> None:
         """The group's first member was refused, or could not be written: it is what it was before."""
         group = entry.group
-        is_new = isinstance(group, ConsumerGroup) and not group.exists and group.is_vacant and not group.dead
-        if is_new and self._table.find(group.group_id) is entry:
+        if not isinstance(group, ConsumerGroup) or group.is_written or group.is_at_work or group.dead:
+            return
+        if self._table.find(group.group_id) is entry:
+            self._coordinator.take_seat(entry)
             self._table.become_classic(entry)
+            entry.group.restored()
+            self._coordinator.carry_out(entry)
 
     def describe(self, group_id: str) -> ConsumerGroupDescription:
         """ConsumerGroupDescribe, one group. Raises `GroupIdNotFoundError`."""

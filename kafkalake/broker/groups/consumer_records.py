@@ -19,6 +19,7 @@ from typing import TypeAlias
 from kafkalake.broker.coordination.fields import (
     FieldReader,
     JournalFormatError,
+    compact_bytes,
     compact_nullable_string,
     compact_string,
     string,
@@ -36,6 +37,7 @@ _INT64 = struct.Struct(">q")
 _VERSION = _INT16.pack(0)
 _NO_TAGS = tagged({})
 _HASH_TAG = 0
+_CLASSIC_TAG = 0
 _NO_CLASSIC_MEMBER = tagged({0: b"\x00"})  # Kafka writes this null out
 
 
@@ -56,8 +58,19 @@ class GroupEpoch:
 
 
 @dataclass(frozen=True, slots=True)
+class ClassicMember:
+    """What makes a member one of the classic protocol: its session timeout, and (name, metadata) of each assignor it can use."""
+
+    session_timeout_ms: int
+    protocols: tuple[tuple[str, bytes], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Subscription:
-    """A member and what it reads; `topics` sorted; `assignor` None: the group's default."""
+    """A member and what it reads; `topics` sorted; `assignor` None: the group's default.
+
+    `classic` is set for a member that uses the classic protocol.
+    """
 
     group_instance_id: str | None
     rack_id: str | None
@@ -67,6 +80,7 @@ class Subscription:
     regex: str | None
     rebalance_timeout_ms: int
     assignor: str | None
+    classic: ClassicMember | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +200,7 @@ def _subscription(one: Subscription) -> bytes:
             compact_string(one.regex or ""),  # Kafka writes no regular expression as an empty one
             _INT32.pack(one.rebalance_timeout_ms),
             compact_nullable_string(one.assignor),
-            _NO_CLASSIC_MEMBER,
+            _NO_CLASSIC_MEMBER if one.classic is None else tagged({_CLASSIC_TAG: _classic(one.classic)}),
         )
     )
 
@@ -198,8 +212,30 @@ def _read_subscription(reader: FieldReader) -> Subscription:
     regex = reader.compact_nullable_string() or None
     rebalance_timeout_ms = reader.int32()
     assignor = reader.compact_nullable_string()
+    classic = _read_classic(reader.tagged().get(_CLASSIC_TAG))
+    return Subscription(instance, rack, client_id, client_host, topics, regex, rebalance_timeout_ms, assignor, classic)
+
+
+def _classic(one: ClassicMember) -> bytes:
+    parts = [b"\x01", _INT32.pack(one.session_timeout_ms), unsigned_varint(len(one.protocols) + 1)]
+    for name, metadata in one.protocols:
+        parts += [compact_string(name), compact_bytes(metadata), _NO_TAGS]
+    return b"".join((*parts, _NO_TAGS))
+
+
+def _read_classic(data: bytes | None) -> ClassicMember | None:
+    if data is None:
+        return None
+    reader = FieldReader(data)
+    if reader.int8() != 1:
+        return None
+    session_timeout_ms = reader.int32()
+    protocols = []
+    for _ in range(reader.compact_count()):
+        protocols.append((reader.compact_string(), reader.compact_bytes()))
+        reader.tagged()
     reader.tagged()
-    return Subscription(instance, rack, client_id, client_host, topics, regex, rebalance_timeout_ms, assignor)
+    return ClassicMember(session_timeout_ms, tuple(protocols))
 
 
 def _read_epoch(reader: FieldReader) -> GroupEpoch:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from kafkalake.broker.coordination.decisions import ErrorClass
 from kafkalake.broker.groups.assignors import Assignment
+from kafkalake.broker.groups.consumer_records import ClassicMember
 
 LEAVE_EPOCH = -1
 LEAVE_STATIC_EPOCH = -2
@@ -17,6 +18,7 @@ class HeartbeatRequest:
     """ConsumerGroupHeartbeat. None: not said, nothing has changed since the last time it was.
 
     `member_epoch` 0 joins, -1 leaves, -2 leaves for a short time (static members). `owned` are the partitions the member has.
+    `classic`: it is the join of a member of the classic protocol, which `rejoins` with the id it has.
     """
 
     member_id: str
@@ -30,6 +32,8 @@ class HeartbeatRequest:
     regex: str | None = None
     assignor: str | None = None
     owned: Assignment | None = None
+    classic: ClassicMember | None = None
+    rejoins: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +62,7 @@ class ConsumerMemberDescription:
     regex: str | None
     assignment: Assignment
     target: Assignment
+    is_classic: bool = False
 
 
 @dataclass(frozen=True, slots=True)

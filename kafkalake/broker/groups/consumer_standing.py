@@ -49,14 +49,34 @@ def revocation_timer(member_id: str) -> tuple[str, str]:
     return ("revocation", member_id)
 
 
+def join_timer(member_id: str) -> tuple[str, str]:
+    """How long a member of the classic protocol may take to join again once it was told to."""
+    return ("join", member_id)
+
+
+def sync_timer(member_id: str) -> tuple[str, str]:
+    """How long it may take to ask for its assignment after that."""
+    return ("sync", member_id)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Change:
-    """Ticket: records that are being written, and what follows when they are durable."""
+    """Ticket: records that are being written, and what follows when they are durable. `joined`: the member of the classic
+    protocol that has joined."""
 
     records: tuple[ConsumerRecord, ...]
     waiter: object
     result: HeartbeatResult
     heard_from: str | None = None
+    joined: str | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Downgrade:
+    """Decision: write `records`, the end of the group and the beginning of a classic one in its place, as one unit."""
+
+    records: tuple[object, ...]
+    ticket: Change
 
 
 @dataclass(slots=True)
@@ -75,13 +95,15 @@ class Standing:
     ) -> None:
         self.group_id = group_id
         self.state = ConsumerState(group_id)
-        self.decisions: list[Decision] = []
+        self.decisions: list[Decision | Downgrade] = []
         self.subscribed_topics: frozenset[str] = frozenset()
         self.dead = False
         self._config = config
         self._clock = clock
         self._topics = topics
         self._replaces_classic = replaces_classic
+        self._prelude: tuple[ConsumerRecord, ...] = ()
+        self._joins_awaited: set[str] = set()
         self._change: Change | None = None
         self._line: deque[tuple[HeartbeatRequest, object]] = deque()
         self._metadata_is_stale = False
@@ -93,6 +115,11 @@ class Standing:
     def exists(self) -> bool:
         """Whether the journal has ever heard of it."""
         return self.state.epoch > 0
+
+    @property
+    def is_at_work(self) -> bool:
+        """Whether something is being written, or waits for that."""
+        return self._change is not None or bool(self._line)
 
     @property
     def is_vacant(self) -> bool:
@@ -151,8 +178,9 @@ class Standing:
             raise (IllegalGenerationError if transactional else StaleMemberEpochError) from None
 
     def check_not_member(self, member_id: str) -> None:
-        """A client that does not know member epochs is no member. Raises `UnsupportedVersionError`."""
-        if member_id in self.state.subscriptions:
+        """A client that does not know member epochs is no member of this protocol. Raises `UnsupportedVersionError`."""
+        subscription = self.state.subscriptions.get(member_id)
+        if subscription is not None and subscription.classic is None:
             raise UnsupportedVersionError
 
     def check_fetch(self, member_id: str | None, member_epoch: int) -> None:
@@ -166,7 +194,8 @@ class Standing:
         if member_id is None or member_id not in self.state.subscriptions:
             raise UnknownMemberIdError
         if self.state.current(member_id).epoch != member_epoch:
-            raise StaleMemberEpochError
+            is_classic = self.state.subscriptions[member_id].classic is not None
+            raise IllegalGenerationError if is_classic else StaleMemberEpochError
 
     def tombstones(self) -> Sequence[ConsumerRecord]:
         """The records that end an empty group: it is deleted, or a classic group takes its place."""
@@ -189,6 +218,7 @@ class Standing:
                 one.regex,
                 state.current(member_id).assigned,
                 state.targets.get(member_id, NOTHING),
+                one.classic is not None,
             )
             for member_id, one in state.subscriptions.items()
         )
@@ -199,11 +229,17 @@ class Standing:
     # Timers and answers
 
     def _expect_heartbeat(self, member_id: str) -> None:
-        ends_at_ms = self._clock.monotonic_ms() + self._config.group_consumer_session_timeout_ms
+        ends_at_ms = self._clock.monotonic_ms() + self._session_timeout_ms(member_id)
         session = self._sessions.setdefault(member_id, Session(ends_at_ms))
         session.ends_at_ms = ends_at_ms
         if session.timer_due_at_ms is None:
             self._watch(member_id, session)
+
+    def _session_timeout_ms(self, member_id: str) -> int:
+        subscription = self.state.subscriptions.get(member_id)
+        if subscription is not None and subscription.classic is not None:
+            return subscription.classic.session_timeout_ms
+        return self._config.group_consumer_session_timeout_ms
 
     def _watch(self, member_id: str, session: Session) -> None:
         """One timer per member, set when it has rung; a heartbeat only moves the deadline."""
@@ -217,7 +253,9 @@ class Standing:
 
     def _cancel_timers(self, member_id: str) -> None:
         self._sessions.pop(member_id, None)
-        self.decisions += [CancelTimer(session_timer(member_id)), CancelTimer(revocation_timer(member_id))]
+        self._joins_awaited.discard(member_id)
+        timers = (session_timer, revocation_timer, join_timer, sync_timer)
+        self.decisions += [CancelTimer(timer(member_id)) for timer in timers]
 
     def _reply(self, waiter: object, result: HeartbeatResult) -> None:
         if waiter is not None:

@@ -13,18 +13,20 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from kafkalake.broker.callbacks import Place, call_isolated
 from kafkalake.broker.coordination.automata import Carrier
 from kafkalake.broker.coordination.decisions import Append, ErrorClass
+from kafkalake.broker.coordination.fields import JournalFormatError
 from kafkalake.broker.coordination.journal import Journal, JournalRecord, Producer, Timers, coordinator_error
 from kafkalake.broker.coordination.shards import NAME_BYTES_MAX
 from kafkalake.broker.groups.classic import ClassicGroup
 from kafkalake.broker.groups.classic_description import describe, summary
 from kafkalake.broker.groups.config import GroupConfig
 from kafkalake.broker.groups.consumer import ConsumerGroup
-from kafkalake.broker.groups.consumer_requests import LEAVE_EPOCH, HeartbeatRequest
+from kafkalake.broker.groups.consumer_requests import LEAVE_EPOCH, HeartbeatRequest, HeartbeatResult
+from kafkalake.broker.groups.consumer_standing import Downgrade
 from kafkalake.broker.groups.consumer_topics import TopicsNow
 from kafkalake.broker.groups.journal_format import Record, decode, encode
 from kafkalake.broker.groups.records import OffsetRecord
@@ -38,8 +40,9 @@ from kafkalake.broker.groups.requests import (
     SyncRequest,
     SyncResult,
 )
-from kafkalake.broker.groups.roster import MetadataMemory
-from kafkalake.broker.groups.table import ChangedOffset, GroupEntry, GroupTable
+from kafkalake.broker.groups.roster import MetadataMemory, metadata_bytes
+from kafkalake.broker.groups.subscription import CONSUMER_PROTOCOL_TYPE
+from kafkalake.broker.groups.table import ChangedOffset, Group, GroupEntry, GroupTable
 from kafkalake.clock import Clock
 from kafkalake.errors import (
     CoordinatorNotAvailableError,
@@ -49,11 +52,14 @@ from kafkalake.errors import (
     InvalidRequestError,
     InvalidSessionTimeoutError,
     KafkaError,
+    MemberIdRequiredError,
     NotCoordinatorError,
     UnknownMemberIdError,
 )
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 Written = Callable[[ErrorClass | None], None]
 
@@ -79,13 +85,15 @@ class GroupCoordinator:
         self.journal = journal
         self.unsettled: Counter[int] = Counter()
         """Journal partition -> batches with records of groups that are on their way to it."""
+        self.topics = topics
+        self._new_uuid = new_uuid
         memory = MetadataMemory()
         self.table = GroupTable(
             lambda: journal.partitions,
             lambda group_id: ClassicGroup(group_id, config, clock, new_uuid, memory),
             lambda group_id, replaces: ConsumerGroup(group_id, config, clock, topics, replaces_classic=replaces),
         )
-        self._carrier: Carrier[GroupEntry] = Carrier(timers, self._append)
+        self._carrier: Carrier[GroupEntry] = Carrier(timers, self._decided)
 
     # Start and end of a journal partition
 
@@ -145,7 +153,13 @@ class GroupCoordinator:
                 raise UnknownMemberIdError
             self.check_room(entry)
             if entry is not None and isinstance(entry.group, ConsumerGroup):
-                self._check_may_become_classic(entry.group, request)
+                if entry.group.dead:
+                    raise CoordinatorNotAvailableError
+                if not entry.group.is_vacant:
+                    self._join_consumer_group(entry, entry.group, request, reply)
+                    return
+                if request.member_id:
+                    raise UnknownMemberIdError
         except KafkaError as error:
             reply(JoinResult(type(error), request.member_id))
             return
@@ -164,19 +178,30 @@ class GroupCoordinator:
         if entry is None and len(self.table) >= self.config.group_coordinator_groups_max:
             raise CoordinatorNotAvailableError("too many groups (group.coordinator.groups.max)")
 
-    @staticmethod
-    def _check_may_become_classic(group: ConsumerGroup, request: JoinRequest) -> None:
-        """A group moves from the consumer protocol to the classic one while it is empty (KIP-848).
+    def _join_consumer_group(
+        self, entry: GroupEntry, group: ConsumerGroup, request: JoinRequest, reply: Callable[[JoinResult], None]
+    ) -> None:
+        """A member of the classic protocol joins a group of the other one (KIP-848). Raise `InconsistentGroupProtocolError`, ..."""
+        if metadata_bytes(request.protocols) > self.config.group_member_metadata_max_bytes:
+            raise InvalidRequestError
+        member_id = request.member_id or f"{request.group_instance_id or request.client_id}-{self._new_uuid()}"
+        try:
+            join = group.classic_join(request, member_id)
+        except JournalFormatError as error:
+            raise InconsistentGroupProtocolError from error
+        if not request.member_id and request.group_instance_id is None and request.member_id_required:
+            reply(JoinResult(MemberIdRequiredError, member_id))
+            return
 
-        Kafka's broker lets classic consumers into a live one too, for a rolling change (`group.consumer.migration.policy`); here
-        that policy is disabled.
-        """
-        if group.dead:
-            raise CoordinatorNotAvailableError
-        if not group.is_vacant:
-            raise InconsistentGroupProtocolError
-        if request.member_id:
-            raise UnknownMemberIdError
+        def joined(result: HeartbeatResult) -> None:
+            if result.error is not None:
+                reply(JoinResult(result.error, request.member_id))
+                return
+            name = request.protocols[0].name
+            reply(JoinResult(None, member_id, result.member_epoch, CONSUMER_PROTOCOL_TYPE, name))
+
+        group.heartbeat(join, joined)
+        self.carry_out(entry)
 
     def _end_consumer_group(
         self, entry: GroupEntry, group: ConsumerGroup, then: Callable[[], None], reply: Callable[[JoinResult], None]
@@ -198,6 +223,9 @@ class GroupCoordinator:
         """SyncGroup."""
         try:
             entry, group = self._group_of_member(group_id)
+            if isinstance(group, ConsumerGroup):
+                reply(self._carried_out(entry, lambda: group.classic_sync(request)))
+                return
         except KafkaError as error:
             reply(SyncResult(type(error)))
             return
@@ -209,8 +237,8 @@ class GroupCoordinator:
     ) -> None:
         """Heartbeat. Raises what the member has to do, `RebalanceInProgressError` for example."""
         entry, group = self._group_of_member(group_id)
-        group.heartbeat(member_id, generation_id, group_instance_id)
-        self.carry_out(entry)
+        beat = group.classic_heartbeat if isinstance(group, ConsumerGroup) else group.heartbeat
+        self._carried_out(entry, lambda: beat(member_id, generation_id, group_instance_id))
 
     def leave_group(self, group_id: str, leaving: Sequence[LeavingMember]) -> list[LeaveResult]:
         """LeaveGroup, in the order of `leaving`. Raises what concerns the group as a whole."""
@@ -238,11 +266,17 @@ class GroupCoordinator:
         self.carry_out(entry)
         return LeaveResult(*leaving, None)
 
-    def _group_of_member(self, group_id: str) -> tuple[GroupEntry, ClassicGroup]:
-        """Members of the consumer protocol are not known to the requests of the classic one."""
+    def _carried_out(self, entry: GroupEntry, ask: Callable[[], T]) -> T:
+        """The answer of a group that answers at once, or what it raises, once its decisions are carried out."""
+        try:
+            return ask()
+        finally:
+            self.carry_out(entry)
+
+    def _group_of_member(self, group_id: str) -> tuple[GroupEntry, Group]:
         self.table.check(group_id)
         entry = self.table.find(group_id)
-        if entry is None or isinstance(entry.group, ConsumerGroup):
+        if entry is None:
             raise UnknownMemberIdError
         return entry, entry.group
 
@@ -275,6 +309,39 @@ class GroupCoordinator:
     def carry_out(self, entry: GroupEntry) -> None:
         """Do what the group has decided, and what it decides meanwhile, in order."""
         self._carrier.carry_out(entry)
+
+    def take_seat(self, entry: GroupEntry) -> None:
+        """Another automaton has the group now: timers of the one before ring no more."""
+        self._carrier.cancel_all(entry)
+
+    def _downgrade(self, entry: GroupEntry, group: ConsumerGroup, decision: Downgrade) -> None:
+        """The members that are left are all of the classic protocol: the group is too, and they share its partitions anew."""
+        group_id = group.group_id
+
+        def written(error: ErrorClass | None) -> None:
+            if error is not None:
+                group.appended(decision.ticket, error)
+                self.carry_out(entry)
+                return
+            self.take_seat(entry)
+            self._carrier.carry_out_these(entry, group.downgraded())
+            classic = self.table.find(group_id)
+            if classic is not None and isinstance(classic.group, ClassicGroup):
+                self.table.become_classic(classic)
+                assert isinstance(classic.group, ClassicGroup)
+                classic.group.restored()
+                classic.group.rebalance()
+                self.carry_out(classic)
+
+        records: tuple[Any, ...] = decision.records
+        self.write(entry.partition, records, written)
+
+    def _decided(self, entry: GroupEntry, decision: Append | Downgrade) -> None:
+        if isinstance(decision, Downgrade):
+            assert isinstance(entry.group, ConsumerGroup)
+            self._downgrade(entry, entry.group, decision)
+        else:
+            self._append(entry, decision)
 
     def _append(self, entry: GroupEntry, decision: Append) -> None:
         def written(error: ErrorClass | None) -> None:

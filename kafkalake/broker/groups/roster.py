@@ -195,6 +195,10 @@ class Roster:
         self.bytes += bytes_
         self.memory.bytes += bytes_
 
+    def release(self) -> None:
+        """The group is no more: what its members said of themselves is not kept."""
+        self._count(-self.bytes)
+
     def _forget_protocols(self, member: Member) -> None:
         self._count(-metadata_bytes(member.protocols))
         self._supporters.subtract(_names(member.protocols))

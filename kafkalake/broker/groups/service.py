@@ -207,6 +207,7 @@ def group_config(config: BrokerConfig) -> GroupConfig:
         group_max_size=config.group_max_size,
         group_consumer_session_timeout_ms=config.group_consumer_session_timeout_ms,
         group_consumer_heartbeat_interval_ms=config.group_consumer_heartbeat_interval_ms,
+        group_consumer_migration_policy=config.group_consumer_migration_policy.lower(),
         group_consumer_max_size=config.group_consumer_max_size,
         group_consumer_assignors=tuple(
             dict.fromkeys(name.strip() for name in config.group_consumer_assignors.split(","))

@@ -18,7 +18,7 @@ from kafkalake.server.handlers.metadata import operation_bits
 from kafkalake.server.request import Request
 from kafkalake.server.topic_lookup import allows_topic
 
-_CONSUMER_MEMBER = 1
+_CLASSIC_MEMBER, _CONSUMER_MEMBER = 0, 1
 
 
 def handle(request: Request) -> dict[str, Any]:
@@ -67,7 +67,7 @@ def _member(request: Request, member: ConsumerMemberDescription) -> dict[str, An
         "subscribed_topic_regex": member.regex,
         "assignment": _assignment(request, member.assignment),
         "target_assignment": _assignment(request, member.target),
-        "member_type": _CONSUMER_MEMBER,
+        "member_type": _CLASSIC_MEMBER if member.is_classic else _CONSUMER_MEMBER,
     }
 
 
