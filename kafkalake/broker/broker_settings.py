@@ -41,13 +41,17 @@ class BrokerSettings:
         default, own = map(self._usable, self._read())
         self.current = Settings(static, default, own)
 
+    def path_beside(self, name: str) -> str:
+        """The path of a file that is kept where the dynamic settings are."""
+        return os.path.join(os.path.dirname(self._path), name)
+
     def on_change(self, listener: Callable[[], None]) -> None:
         """Call `listener` after each change."""
         self._listeners.append(listener)
 
     def show_static(self) -> None:
         """Write what the command line set beside the dynamic settings, and log it. Raises `KafkaStorageError`."""
-        path = os.path.join(os.path.dirname(self._path), STATIC_SETTINGS_FILE)
+        path = self.path_beside(STATIC_SETTINGS_FILE)
         self._log_static(path)
         try:
             replace_file(self._files, path, json.dumps(self._static, indent=1).encode(), sync=False)

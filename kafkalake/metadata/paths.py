@@ -39,6 +39,7 @@ JOB_TABLES = (JOB_RUNS, LAG)
 """Delta tables that a job makes when it first has something to say; a lake without them is whole."""
 
 BROKER_SETTINGS_FILE = "broker-settings.json"
+GROUP_SETTINGS_FILE = "group-settings.json"
 STATIC_SETTINGS_FILE = "broker-settings-static.json"
 """Beside a broker's logs: its dynamic settings, and those of its command line, so that a job knows them without the broker."""
 

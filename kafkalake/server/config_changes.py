@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 
 from kafkalake.errors import ClusterAuthorizationError, InvalidRequestError
 from kafkalake.server.authorizer import CLUSTER_NAME, Operation, Resource
-from kafkalake.server.handlers.describe_configs import BROKER, TOPIC, check_broker_name
+from kafkalake.server.group_lookup import check_group
+from kafkalake.server.handlers.describe_configs import BROKER, GROUP, TOPIC, check_broker_name
 from kafkalake.server.request import Request
 from kafkalake.server.topic_lookup import find_topic
 
@@ -17,7 +18,7 @@ Change = Callable[[dict[str, str]], Mapping[str, str | None]]
 async def change_resource(
     request: Request, resource_type: int, name: str, change: Change, *, validate_only: bool
 ) -> None:
-    """Apply `change` to a topic's or the broker's own settings.
+    """Apply `change` to the settings of a topic, of the broker or of a group.
 
     Raises `InvalidConfigError`, `InvalidRequestError` and the errors of the lookup.
     """
@@ -36,5 +37,10 @@ async def change_resource(
         settings = broker.settings
         changed = change(settings.layer(cluster_default=not name))
         settings.change(changed, cluster_default=not name, changed_by=request.caller, validate_only=validate_only)
+    elif resource_type == GROUP:
+        check_group(request, Operation.ALTER_CONFIGS, name)
+        groups = broker.groups.settings
+        changed = change(groups.layer(name))
+        groups.change(name, changed, changed_by=request.caller, validate_only=validate_only)
     else:
         raise InvalidRequestError(f"Unsupported resource type: {resource_type}")

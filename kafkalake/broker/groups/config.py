@@ -26,3 +26,11 @@ class GroupConfig:
     group_consumer_heartbeat_interval_ms: int = 5_000
     group_consumer_max_size: int = 2**31 - 1
     group_consumer_assignors: tuple[str, ...] = ("uniform", "range")
+
+    def session_timeout_ms(self, group_id: str) -> int:
+        """How long a member of a group that sets nothing itself may be silent."""
+        return self.group_consumer_session_timeout_ms
+
+    def heartbeat_interval_ms(self, group_id: str) -> int:
+        """How often a member of a group that sets nothing itself sends a heartbeat."""
+        return self.group_consumer_heartbeat_interval_ms

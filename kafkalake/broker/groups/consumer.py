@@ -151,7 +151,7 @@ class ConsumerGroup(ClassicMembers):
             None,
             request.member_id,
             after.epoch,
-            self._config.group_consumer_heartbeat_interval_ms,
+            self._timing.heartbeat_interval_ms(self.group_id),
             after.assigned if shown else None,
         )
         joined = None if request.classic is None else request.member_id

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from kafkalake.broker.coordination.decisions import CancelTimer, Decision, Reply, SetTimer
 from kafkalake.broker.groups.assignors import NOTHING
@@ -79,6 +80,14 @@ class Downgrade:
     ticket: Change
 
 
+class GroupTiming(Protocol):
+    """The settings that a group may have of its own."""
+
+    def session_timeout_ms(self, group_id: str) -> int: ...
+
+    def heartbeat_interval_ms(self, group_id: str) -> int: ...
+
+
 @dataclass(slots=True)
 class Session:
     """Readings of the monotonic clock; `timer_due_at_ms` None: no timer is set."""
@@ -91,7 +100,14 @@ class Standing:
     """State, sessions, and who waits. Replies and timers go to `decisions`."""
 
     def __init__(
-        self, group_id: str, config: GroupConfig, clock: Clock, topics: TopicsNow, *, replaces_classic: bool = False
+        self,
+        group_id: str,
+        config: GroupConfig,
+        clock: Clock,
+        topics: TopicsNow,
+        *,
+        replaces_classic: bool = False,
+        timing: GroupTiming | None = None,
     ) -> None:
         self.group_id = group_id
         self.state = ConsumerState(group_id)
@@ -99,6 +115,7 @@ class Standing:
         self.subscribed_topics: frozenset[str] = frozenset()
         self.dead = False
         self._config = config
+        self._timing = timing or config
         self._clock = clock
         self._topics = topics
         self._replaces_classic = replaces_classic
@@ -239,7 +256,7 @@ class Standing:
         subscription = self.state.subscriptions.get(member_id)
         if subscription is not None and subscription.classic is not None:
             return subscription.classic.session_timeout_ms
-        return self._config.group_consumer_session_timeout_ms
+        return self._timing.session_timeout_ms(self.group_id)
 
     def _watch(self, member_id: str, session: Session) -> None:
         """One timer per member, set when it has rung; a heartbeat only moves the deadline."""

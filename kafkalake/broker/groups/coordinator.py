@@ -26,7 +26,7 @@ from kafkalake.broker.groups.classic_description import describe, summary
 from kafkalake.broker.groups.config import GroupConfig
 from kafkalake.broker.groups.consumer import ConsumerGroup
 from kafkalake.broker.groups.consumer_requests import LEAVE_EPOCH, HeartbeatRequest, HeartbeatResult
-from kafkalake.broker.groups.consumer_standing import Downgrade
+from kafkalake.broker.groups.consumer_standing import Downgrade, GroupTiming
 from kafkalake.broker.groups.consumer_topics import TopicsNow
 from kafkalake.broker.groups.journal_format import Record, decode, encode
 from kafkalake.broker.groups.records import OffsetRecord
@@ -78,6 +78,7 @@ class GroupCoordinator:
         journal: Journal,
         new_uuid: Callable[[], str],
         topics: TopicsNow = dict,
+        timing: GroupTiming | None = None,
     ) -> None:
         self.config = config
         self.clock = clock
@@ -91,7 +92,9 @@ class GroupCoordinator:
         self.table = GroupTable(
             lambda: journal.partitions,
             lambda group_id: ClassicGroup(group_id, config, clock, new_uuid, memory),
-            lambda group_id, replaces: ConsumerGroup(group_id, config, clock, topics, replaces_classic=replaces),
+            lambda group_id, replaces: ConsumerGroup(
+                group_id, config, clock, topics, replaces_classic=replaces, timing=timing
+            ),
         )
         self._carrier: Carrier[GroupEntry] = Carrier(timers, self._decided)
 

@@ -24,6 +24,7 @@ from kafkalake.broker.groups.config import GroupConfig
 from kafkalake.broker.groups.consumer_coordinator import ConsumerGroups
 from kafkalake.broker.groups.consumer_topics import TopicOfGroup, Topics
 from kafkalake.broker.groups.coordinator import GroupCoordinator
+from kafkalake.broker.groups.group_settings import GroupSettings
 from kafkalake.broker.groups.journal_format import encode, is_offset
 from kafkalake.broker.groups.offset_requests import RECORDS_PER_BATCH, OffsetRequests
 from kafkalake.broker.groups.records import NO_TIMESTAMP, CommittedOffset, GroupTombstone
@@ -31,8 +32,10 @@ from kafkalake.broker.groups.table import ChangedOffset, Changes
 from kafkalake.config import BrokerConfig
 from kafkalake.errors import CoordinatorNotAvailableError
 from kafkalake.internal_topics import GROUP_JOURNAL
+from kafkalake.metadata.paths import GROUP_SETTINGS_FILE
 from kafkalake.metadata.schemas import GroupOffsetRow
 from kafkalake.record.build import ReadBatch
+from kafkalake.storage.files import REAL_FILES
 
 if TYPE_CHECKING:
     from kafkalake.broker.broker import Broker
@@ -54,6 +57,9 @@ class GroupService:
         self.journal = self.topic.journal
         self.damaged: set[int] = set()
         """Partitions of the journal that were found to lack records at the start."""
+        self.settings = GroupSettings(
+            broker.settings.path_beside(GROUP_SETTINGS_FILE), REAL_FILES, lambda: broker.settings.current.broker
+        )
         self.coordinator = GroupCoordinator(
             group_config(config),
             broker.clock,
@@ -61,6 +67,7 @@ class GroupService:
             self.journal,
             lambda: str(uuid.uuid4()),
             self._topics_now,
+            self.settings,
         )
         self.consumers = ConsumerGroups(self.coordinator)
         self.offsets = OffsetRequests(self.coordinator, lambda name: self._topics_now().get(name))

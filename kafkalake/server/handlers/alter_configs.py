@@ -1,4 +1,4 @@
-"""AlterConfigs (33), versions 0-2: replace all settings of a topic (resource type 2) or of this broker (4) at once. 2: flexible.
+"""AlterConfigs (33), versions 0-2: replace all settings of a topic (resource type 2), this broker (4) or a group (32).
 
 A setting that is not named goes back to its default. IncrementalAlterConfigs has replaced this API in new clients.
 """

@@ -1,4 +1,4 @@
-"""DescribeConfigs (32), versions 1-4: the settings of topics (resource type 2) and of this broker (4).
+"""DescribeConfigs (32), versions 1-4: the settings of topics (resource type 2), of this broker (4) and of single groups (32).
 
 - 1: sources and synonyms. 3: types and documentation. 4: flexible.
 - No keys means all settings; a key that is no setting is left out, as in Kafka.
@@ -13,10 +13,11 @@ from typing import Any
 from kafkalake.config import ConfigEntry, ConfigSource
 from kafkalake.errors import ClusterAuthorizationError, InvalidRequestError, KafkaError
 from kafkalake.server.authorizer import CLUSTER_NAME, Operation, Resource
+from kafkalake.server.group_lookup import check_group
 from kafkalake.server.request import Request
 from kafkalake.server.topic_lookup import find_described_topic
 
-TOPIC, BROKER, BROKER_LOGGER = 2, 4, 8
+TOPIC, BROKER, BROKER_LOGGER, GROUP = 2, 4, 8, 32
 
 
 def handle(request: Request) -> dict[str, Any]:
@@ -63,6 +64,9 @@ def _entries(request: Request, resource_type: int, name: str) -> list[ConfigEntr
             return settings.describe_cluster_default()
         check_broker_name(request, name)
         return settings.describe_broker()
+    if resource_type == GROUP:
+        check_group(request, Operation.DESCRIBE_CONFIGS, name)
+        return request.context.broker.groups.settings.describe(name)
     raise InvalidRequestError(f"Unsupported resource type: {resource_type}")
 
 

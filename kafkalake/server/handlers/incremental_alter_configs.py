@@ -12,11 +12,12 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+from kafkalake.broker.groups.group_settings import GROUP_SETTINGS
 from kafkalake.config import format_value, members_of
 from kafkalake.config_definitions import BROKER_SETTINGS, TOPIC_SETTINGS, Kind
 from kafkalake.errors import InvalidConfigError, InvalidRequestError, KafkaError
 from kafkalake.server.config_changes import change_resource
-from kafkalake.server.handlers.describe_configs import TOPIC
+from kafkalake.server.handlers.describe_configs import GROUP, TOPIC
 from kafkalake.server.request import Request
 
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
@@ -65,7 +66,7 @@ def _check(resource: Any) -> None:
 
 def _apply(resource: Any, present: dict[str, str]) -> Mapping[str, str | None]:
     """The settings after the changes; `present` are those that are set now."""
-    settings = TOPIC_SETTINGS if resource.resource_type == TOPIC else BROKER_SETTINGS
+    settings = {TOPIC: TOPIC_SETTINGS, GROUP: GROUP_SETTINGS}.get(resource.resource_type, BROKER_SETTINGS)
     changed: dict[str, str | None] = dict(present)
     for config in resource.configs:
         name = config.name

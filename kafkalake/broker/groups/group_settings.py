@@ -1,0 +1,171 @@
+"""Settings of single groups (resource type 32 of DescribeConfigs): what a group of the consumer protocol has of its own.
+
+Kept in `group-settings.json` beside the logs, replaced as a whole before a change is acknowledged. What a group does not set is the
+broker's, `group.consumer.session.timeout.ms` for `consumer.session.timeout.ms`; whether a group of that name is there does not
+matter. A change counts from the next heartbeat on. Source: Apache Kafka 4.1, "Group Configs".
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+
+from kafkalake.config import BrokerConfig, ConfigEntry, ConfigSource, Synonym, changed_values, parse
+from kafkalake.config_setting import Kind, Setting
+from kafkalake.errors import ConfigurationError, InvalidConfigError, InvalidRequestError, KafkaStorageError, LakeError
+from kafkalake.storage.files import Files, read_file, replace_file
+
+logger = logging.getLogger(__name__)
+
+SESSION_TIMEOUT, HEARTBEAT_INTERVAL = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
+GROUPS_MAX = 100_000
+"""So many groups may have settings of their own."""
+
+GROUP_SETTINGS = {
+    setting.name: setting
+    for setting in (
+        Setting(
+            name=HEARTBEAT_INTERVAL,
+            kind=Kind.INT,
+            default=5_000,
+            documentation="How often members of this group of the consumer protocol are told to send a heartbeat.",
+            minimum=1,
+        ),
+        Setting(
+            name=SESSION_TIMEOUT,
+            kind=Kind.INT,
+            default=45_000,
+            documentation="How long a member of this group of the consumer protocol may be silent before it is out.",
+            minimum=1,
+        ),
+    )
+}
+
+
+class GroupSettings:
+    """The settings of all groups. `broker` gives the broker's own settings now. On the event loop's thread."""
+
+    def __init__(self, path: str, files: Files, broker: Callable[[], BrokerConfig]) -> None:
+        """Raise `LakeError` where the file cannot be read."""
+        self._path = path
+        self._files = files
+        self._broker = broker
+        self._groups = self._read()
+
+    def session_timeout_ms(self, group_id: str) -> int:
+        """How long a member of the group may be silent."""
+        return self._value(group_id, SESSION_TIMEOUT)
+
+    def heartbeat_interval_ms(self, group_id: str) -> int:
+        """How often a member of the group sends a heartbeat."""
+        return self._value(group_id, HEARTBEAT_INTERVAL)
+
+    def _value(self, group_id: str, name: str) -> int:
+        own = self._groups.get(group_id)
+        return self._default(name) if own is None or name not in own else int(own[name])
+
+    def _default(self, name: str) -> int:
+        broker = self._broker()
+        if name == SESSION_TIMEOUT:
+            return broker.group_consumer_session_timeout_ms
+        return broker.group_consumer_heartbeat_interval_ms
+
+    def layer(self, group_id: str) -> dict[str, str]:
+        """What the group sets, as text."""
+        return dict(self._groups.get(group_id, {}))
+
+    def describe(self, group_id: str) -> list[ConfigEntry]:
+        """All settings of a group, sorted by name. Raise `InvalidRequestError` for the empty name."""
+        _check_group_name(group_id)
+        return self._describe(self._groups.get(group_id, {}))
+
+    def _describe(self, own: Mapping[str, str]) -> list[ConfigEntry]:
+        entries = []
+        for name, setting in GROUP_SETTINGS.items():
+            default = Synonym(name, str(self._default(name)), ConfigSource.DEFAULT)
+            synonyms = (Synonym(name, own[name], ConfigSource.GROUP), default) if name in own else (default,)
+            first = synonyms[0]
+            entries.append(ConfigEntry(setting, first.value, first.source, False, synonyms))
+        return entries
+
+    def change(
+        self, group_id: str, settings: Mapping[str, str | None], *, changed_by: str, validate_only: bool
+    ) -> None:
+        """Make `settings` all that the group sets. `changed_by` is for the log.
+
+        Raise `InvalidRequestError` (the empty name, a null), `InvalidConfigError`, `KafkaStorageError`.
+        """
+        _check_group_name(group_id)
+        checked = {name: str(self._checked(name, text)) for name, text in settings.items()}
+        self._check_together(checked)
+        groups = {name: own for name, own in self._groups.items() if name != group_id}
+        if checked:
+            groups[group_id] = checked
+        if len(groups) > GROUPS_MAX:
+            raise InvalidConfigError(f"More than {GROUPS_MAX} groups with settings of their own.")
+        if validate_only or groups == self._groups:
+            return
+        try:
+            replace_file(self._files, self._path, json.dumps(groups, indent=1).encode(), sync=True)
+        except OSError as error:
+            raise KafkaStorageError(f"cannot keep the settings: {error}") from error
+        before, self._groups = self._groups, groups
+        for name, old, new in changed_values(self._describe(before.get(group_id, {})), self._describe(checked)):
+            logger.info(
+                "group setting changed group=%s name=%s old=%s new=%s by=%s", group_id, name, old, new, changed_by
+            )
+
+    def _checked(self, name: str, text: str | None) -> int:
+        setting = GROUP_SETTINGS.get(name)
+        if setting is None:
+            raise InvalidConfigError(f"Unknown group config name: {name}")
+        if text is None:
+            raise InvalidRequestError(f"Null value not supported for : {name}")
+        try:
+            value = parse(setting, text)
+        except ConfigurationError as error:
+            raise InvalidConfigError(str(error)) from None
+        assert isinstance(value, int)
+        broker = self._broker()
+        least, most, prefix = (
+            (
+                broker.group_consumer_min_session_timeout_ms,
+                broker.group_consumer_max_session_timeout_ms,
+                "session.timeout.ms",
+            )
+            if name == SESSION_TIMEOUT
+            else (
+                broker.group_consumer_min_heartbeat_interval_ms,
+                broker.group_consumer_max_heartbeat_interval_ms,
+                "heartbeat.interval.ms",
+            )
+        )
+        if value < least:
+            raise InvalidConfigError(f"{name} must be greater than or equal to group.consumer.min.{prefix}")
+        if value > most:
+            raise InvalidConfigError(f"{name} must be less than or equal to group.consumer.max.{prefix}")
+        return value
+
+    def _check_together(self, own: Mapping[str, str]) -> None:
+        session, heartbeat = (int(own.get(name, self._default(name))) for name in (SESSION_TIMEOUT, HEARTBEAT_INTERVAL))
+        if own and session <= heartbeat:
+            raise InvalidConfigError(f"{SESSION_TIMEOUT} must be greater than {HEARTBEAT_INTERVAL}")
+
+    def _read(self) -> dict[str, dict[str, str]]:
+        try:
+            content = json.loads(read_file(self._files, self._path))
+            groups = {
+                str(group): {str(name): str(int(value)) for name, value in own.items()}
+                for group, own in content.items()
+            }
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError, AttributeError, TypeError) as error:
+            raise LakeError(f"{self._path} cannot be read: {error}") from error
+        return groups
+
+
+def _check_group_name(group_id: str) -> None:
+    if not group_id:
+        raise InvalidRequestError("Default group resources are not allowed.")
