@@ -235,7 +235,9 @@ class Node:
         committed = await self._blocking(store.load_group_offsets)
         broker.groups.start(committed.rows, committed.positions)
         transactions = await self._blocking(store.load_transactions)
-        broker.transactions.start(transactions.rows, transactions.positions)
+        partitions = await self._blocking(store.load_partitions)
+        stable_offsets = {(row.topic, row.partition): row.last_stable_offset for row in partitions}
+        broker.transactions.start(transactions.rows, transactions.positions, stable_offsets)
         self._at_stop("last publish of groups", group_publishing.finish, stop_s / 4)
         self._at_stop("last publish of transactions", transaction_publishing.finish, stop_s / 4)
         broker.staged = StagedAppends(broker, self.lake, files)

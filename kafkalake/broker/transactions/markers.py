@@ -10,7 +10,7 @@ stays where it was before the first: so one version of `partitions` shows a tran
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from kafkalake.broker.coordination.decisions import ErrorClass
@@ -44,6 +44,7 @@ class MarkerWriter:
         self._unwritten: dict[int, set[PartitionKey]] = {}
         self._held: dict[Partition, dict[int, int]] = {}
         self._holders: dict[int, list[Partition]] = {}
+        self._published: Mapping[PartitionKey, int] = {}
 
     def __call__(self, partition: PartitionKey, marker: Marker, coordinator_epoch: int, done: Done) -> None:
         """Write the coordinator's marker; see `Markers`."""
@@ -56,8 +57,10 @@ class MarkerWriter:
         self._hold(partition, found, marker.producer_id)
 
         def settled(error: ErrorClass | None) -> None:
-            if error is None or error in NEVER_WRITTEN:
+            if error is None:
                 self._is_written(partition, marker.producer_id)
+            elif error in NEVER_WRITTEN:
+                self._give_up(marker.producer_id)
             done(error)
 
         self.write(found, marker, coordinator_epoch, settled)
@@ -85,6 +88,18 @@ class MarkerWriter:
 
     # For Delta
 
+    def resume(self, published: Mapping[PartitionKey, int]) -> None:
+        """Markers that the process before left are written again from now on, up to `resumed`.
+
+        published: the last stable offsets that Delta has. Some partitions may have their marker already; Delta has that of none,
+        and hears of none before the last one is written.
+        """
+        self._published = published
+
+    def resumed(self) -> None:
+        """All transactions that the process before had decided are on their way: others are held where they stand."""
+        self._published = {}
+
     def stable_offset(self, partition: Partition) -> int:
         """The last stable offset that Delta may be told."""
         held = self._held.get(partition)
@@ -96,7 +111,8 @@ class MarkerWriter:
         self._unwritten.setdefault(producer_id, set()).add(key)
         held = self._held.setdefault(partition, {})
         if producer_id not in held:
-            held[producer_id] = partition.log.last_stable_offset
+            stable = partition.log.last_stable_offset
+            held[producer_id] = min(stable, self._published.get(key, stable))
             self._holders.setdefault(producer_id, []).append(partition)
 
     def _is_written(self, key: PartitionKey, producer_id: int) -> None:
@@ -104,9 +120,13 @@ class MarkerWriter:
         if unwritten is None:
             return
         unwritten.discard(key)
-        if unwritten:
+        if not unwritten:
+            self._give_up(producer_id)
+
+    def _give_up(self, producer_id: int) -> None:
+        """No marker of the producer's transaction is missing, or none will be written any more: nothing is held back for it."""
+        if self._unwritten.pop(producer_id, None) is None:
             return
-        del self._unwritten[producer_id]
         for partition in self._holders.pop(producer_id):
             held = self._held[partition]
             del held[producer_id]

@@ -24,7 +24,7 @@ from kafkalake.broker.transactions.fault_points import kill_as_asked
 from kafkalake.broker.transactions.markers import MarkerWriter
 from kafkalake.broker.transactions.orphans import end_orphans
 from kafkalake.broker.transactions.published import record_of
-from kafkalake.broker.transactions.records import TransactionRecord, TransactionTombstone, encode
+from kafkalake.broker.transactions.records import PartitionKey, TransactionRecord, TransactionTombstone, encode
 from kafkalake.broker.transactions.table import Changes
 from kafkalake.config import BrokerConfig
 from kafkalake.internal_topics import TRANSACTION_JOURNAL
@@ -72,14 +72,22 @@ class TransactionService:
         """Create the journal's topic if it is not there. Raises `CoordinatorNotAvailableError`."""
         await self.topic.make_ready(lambda: self._serve((), {}))
 
-    def start(self, published: Iterable[TransactionRow], positions: Mapping[int, int]) -> None:
+    def start(
+        self,
+        published: Iterable[TransactionRow],
+        positions: Mapping[int, int],
+        stable_offsets: Mapping[PartitionKey, int] | None = None,
+    ) -> None:
         """At the broker's start, after the groups': load what there is, and go on where the last broker stopped.
 
-        `published` and `positions` are what Delta has. Damage in the journal is logged. Raises `KafkaStorageError`.
+        `published`, `positions` and `stable_offsets` (of partitions) are what Delta has. Damage in the journal is logged. Raises
+        `KafkaStorageError`.
         """
         if self.topic.attach():
+            self.markers.resume(stable_offsets or {})
             self._serve(published, positions)
             self._flush()
+            self.markers.resumed()
             if self._damaged or self._broker.groups.damaged:
                 end_orphans(self._broker, self.coordinator.table, self.markers)
                 self._flush()

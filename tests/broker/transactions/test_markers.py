@@ -55,10 +55,10 @@ class World:
         self.partitions = topic.partitions
         topics = Topics()
         topics.add(topic)
-        broker: Any = SimpleNamespace(
+        self.broker: Any = SimpleNamespace(
             topics=topics, append_queue=self.queue, moved=lambda partition: self.moved.append(partition.name)
         )
-        self.markers = MarkerWriter(broker)
+        self.markers = MarkerWriter(self.broker)
         self.answers: dict[int, list[ErrorClass | None]] = {0: [], 1: []}
 
     async def _no_threads(self, work: Callable[[], None]) -> None:
@@ -135,3 +135,43 @@ def test_what_another_coordinator_refuses_holds_nothing_back(w: World) -> None:
     w.turn()
     assert w.answers[0] == [None, InvalidProducerEpochError]
     assert w.stable() == [2, 0]
+
+
+def test_one_refused_marker_releases_what_was_held_for_the_others(w: World) -> None:
+    """The coordinator gives the transaction up, so the marker that the disk did not take is never tried again."""
+    for index in (0, 1):
+        w.write(index)
+    w.turn()
+    w.mark(0, Marker(PRODUCER_ID, 5, committed=False))
+    w.turn()
+    w.disks[1].capacity_bytes = 0
+    for index in (1, 0):
+        w.mark(index)
+    w.turn()
+    assert (w.answers[1], w.answers[0][1:]) == ([KafkaStorageError], [InvalidProducerEpochError])
+    w.disks[1].capacity_bytes = None
+    # An operator ends it by hand.
+    w.markers.write(w.partitions[1], Marker(PRODUCER_ID, 6, committed=False), 0, w.answers[1].append)
+    w.turn()
+    assert w.stable() == [partition.log.last_stable_offset for partition in w.partitions] == [2, 2]
+
+
+def test_a_broker_that_dies_between_two_markers_and_fails_at_the_second_again_shows_none_of_them(w: World) -> None:
+    for index in (0, 1):
+        w.write(index)
+    w.turn()
+    w.mark(0)
+    w.turn()
+    w.markers = MarkerWriter(w.broker)
+    w.markers.resume({("clicks", 0): 0, ("clicks", 1): 0})
+    w.disks[1].capacity_bytes = 0
+    for index in (0, 1):
+        w.mark(index)
+    w.markers.resumed()
+    w.turn()
+    assert w.partitions[0].log.last_stable_offset > 0
+    assert w.stable() == [0, 0]
+    w.disks[1].capacity_bytes = None
+    w.mark(1)
+    w.turn()
+    assert w.stable() == [partition.log.last_stable_offset for partition in w.partitions]
