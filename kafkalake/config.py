@@ -102,7 +102,9 @@ class BrokerConfig:
     group_min_session_timeout_ms: int
     lease_duration_ms: int
     lease_wait_ms: int
+    log_initial_task_delay_ms: int
     log_level: str
+    log_retention_check_interval_ms: int
     max_connections: int
     max_connections_per_ip: int
     max_incremental_fetch_session_cache_slots: int

@@ -155,6 +155,20 @@ _OWN_BROKER_SETTINGS = (
         "Default of log.flush.interval.ms where that is not set.",
     ),
     _broker(
+        "log.initial.task.delay.ms",
+        Kind.LONG,
+        30_000,
+        "How long after its start the broker first looks for segments that retention removes.",
+        minimum=0,
+    ),
+    _broker(
+        "log.retention.check.interval.ms",
+        Kind.LONG,
+        300_000,
+        "How often the broker looks for segments that retention.ms and retention.bytes no longer keep, and removes them.",
+        minimum=1,
+    ),
+    _broker(
         "log.retention.hours", Kind.INT, 168, "Default of log.retention.ms, in hours, where no finer setting is given."
     ),
     _broker(

@@ -29,7 +29,7 @@ TOPIC_SETTINGS: dict[str, Setting] = {
             "log.cleanup.policy",
             Kind.LIST,
             "delete",
-            "What the retention and compaction jobs do to old segments: delete, compact or both; nothing where it is empty.",
+            "What becomes of old segments: delete, compact (by the compaction job) or both; nothing where it is empty.",
             choices=("compact", "delete"),
             allows_empty=True,
         ),
@@ -240,15 +240,15 @@ TOPIC_SETTINGS: dict[str, Setting] = {
             "log.retention.bytes",
             Kind.LONG,
             -1,
-            "Bytes that a partition keeps before the retention job removes its oldest segments; -1 for no limit.",
+            "Bytes that a partition keeps before its oldest segments are removed; -1 for no limit.",
         ),
         _topic(
             "retention.groups.guard",
             "log.retention.groups.guard",
             Kind.STRING,
             "warn",
-            "What the retention job does about segments that a group with committed offsets has not read yet: off removes them "
-            "in silence, warn says so, block keeps them. kafkalake's own.",
+            "What becomes of expired segments that a group with committed offsets has not read yet: off and warn remove them, and "
+            "the retention job says so for warn; block keeps them. kafkalake's own.",
             choices=("off", "warn", "block"),
         ),
         _topic(
@@ -256,7 +256,7 @@ TOPIC_SETTINGS: dict[str, Setting] = {
             "log.retention.ms",
             Kind.LONG,
             604_800_000,
-            "How long records are kept before the retention job removes their segments; -1 for ever.",
+            "How long records are kept before their segments are removed; -1 for ever.",
             minimum=-1,
         ),
         _topic(

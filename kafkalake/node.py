@@ -37,10 +37,12 @@ from kafkalake.broker.callbacks import Place, call_isolated
 from kafkalake.broker.log_directory import LogDirectory, log_config
 from kafkalake.broker.producer_ids import FILE_NAME as PRODUCER_IDS_FILE
 from kafkalake.broker.producer_ids import ProducerIds
+from kafkalake.broker.retention import enforce_retention
 from kafkalake.broker.staged.service import StagedAppends
 from kafkalake.clock import Clock, SystemClock
 from kafkalake.config import advertised_address
 from kafkalake.errors import KafkaLakeError, KafkaStorageError
+from kafkalake.jobs_process import run_jobs
 from kafkalake.journal_publishing import publish_groups, publish_transactions
 from kafkalake.metadata import lease as leases
 from kafkalake.metadata import paths
@@ -75,16 +77,19 @@ _PROGRESS_INTERVAL_S = 3.0
 _END_TIMEOUT_S = 10.0
 
 
-def run_broker(lake: Path, host: str, port: int, broker_id: int, overrides: Mapping[str, str]) -> int:
+def run_broker(
+    lake: Path, host: str, port: int, broker_id: int, overrides: Mapping[str, str], *, with_jobs: bool = False
+) -> int:
     """Run a broker in the foreground until SIGTERM or SIGINT; returns the exit code.
 
-    Prints one line `listening on HOST:PORT` to stdout when it is ready. `overrides` are settings under Kafka's names. What keeps it
-    from starting is said in one line on stderr, and the exit code is 1.
+    Prints one line `listening on HOST:PORT` to stdout when it is ready. `overrides` are settings under Kafka's names; `with_jobs`:
+    jobs run by their schedule in a process beside it. What keeps it from starting is said in one line on stderr, and the exit
+    code is 1.
     """
     logs.write_to_stderr(overrides.get("log.level", "info") if overrides.get("log.level") in logs.LEVELS else "info")
     memory.keep_buffers()
     descriptors.raise_limit()
-    node = Node(Path(lake), host, port, broker_id, overrides, ends_process=True)
+    node = Node(Path(lake), host, port, broker_id, overrides, ends_process=True, with_jobs=with_jobs)
     try:
         code = uvloop.run(_run(node))
         if node.is_stuck:
@@ -113,6 +118,7 @@ async def _run(node: Node) -> int:
     try:
         await node.start()
         print(f"listening on {node.host}:{node.port}", flush=True)
+        node.say_what_is_left_to_others()
         await stop.wait()
     finally:
         await node.stop()
@@ -139,6 +145,7 @@ class Node:
         *,
         clock: Clock | None = None,
         ends_process: bool = False,
+        with_jobs: bool = False,
     ) -> None:
         """`ends_process`: where the lease is lost and the event loop hangs, the process is ended without it."""
         self.lake = lake
@@ -151,6 +158,7 @@ class Node:
         """Whether something that blocks did not end in time at the stop."""
         self.on_fatal: Callable[[], None] = lambda: None
         self._overrides = overrides
+        self._with_jobs = with_jobs
         self._clock = clock or SystemClock()
         self._working: set[Future[Any]] = set()
         self._ownership = Ownership(self._clock)
@@ -254,8 +262,11 @@ class Node:
             "publishing of groups": group_publishing.run,
             "publishing of transactions": transaction_publishing.run,
             "upkeep": lambda: self._upkeep(broker),
+            "retention": lambda: self._enforce_retention(broker),
             "maintenance of metadata": lambda: self._maintain_metadata(broker, store),
         }
+        if self._with_jobs:
+            background["jobs"] = lambda: run_jobs(self.lake)
         for name, work in background.items():
             self._background.append(loop.create_task(supervise(name, work, self._clock), name=name))
         memory.settle_collector()
@@ -268,6 +279,17 @@ class Node:
             self.lake,
             len(broker.topics),
         )
+
+    def say_what_is_left_to_others(self) -> None:
+        """Log what a broker does not do by itself, and how to have it."""
+        if self._with_jobs:
+            logger.info("lag, compaction and maintenance run by their schedule in a process of their own")
+        else:
+            logger.info(
+                "compaction (cleanup.policy=compact) is not run by the broker: start it with --jobs, "
+                "or run kafkalake jobs schedule --lake %s",
+                self.lake,
+            )
 
     async def stop(self) -> None:
         """Stop what was started, in the opposite order. What fails is logged, and the rest is stopped all the same."""
@@ -419,6 +441,13 @@ class Node:
                 expired_ms = self._clock.monotonic_ms()
                 for partition in broker.topics.partitions():
                     await self._look_after(partition)
+
+    async def _enforce_retention(self, broker: Broker) -> None:
+        """Remove what topics no longer keep, first a while after the start, as in Kafka."""
+        await asyncio.sleep(broker.config.log_initial_task_delay_ms / 1000)
+        while True:
+            await enforce_retention(broker)
+            await asyncio.sleep(broker.config.log_retention_check_interval_ms / 1000)
 
     async def _maintain_metadata(self, broker: Broker, store: DeltaMetadataStore) -> None:
         """Every hour: keep the metadata tables small. One table at a time, so that a publish waits for one listing at most."""

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from kafkalake.clock import Clock
+from kafkalake.errors import KafkaLakeError
 
 PAUSE_S_MIN = 0.25
 PAUSE_S_MAX = 30.0
@@ -27,10 +28,17 @@ async def supervise(name: str, work: Callable[[], Awaitable[None]], clock: Clock
         try:
             await work()
             return
-        except Exception:
+        except Exception as error:
             if clock.monotonic_ms() - began_ms >= PAUSE_S_MAX * 1000:
                 failures = 0
             pause_s = min(PAUSE_S_MIN * 2 ** min(failures, 20), PAUSE_S_MAX)
             failures += 1
-            logger.exception("background task failed task=%r failures=%d next_try_s=%g", name, failures, pause_s)
+            logger.error(
+                "background task failed task=%r failures=%d next_try_s=%g error=%s",
+                name,
+                failures,
+                pause_s,
+                error,
+                exc_info=not isinstance(error, KafkaLakeError),
+            )
         await asyncio.sleep(pause_s)

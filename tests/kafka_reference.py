@@ -352,6 +352,8 @@ class Kafkalake(BrokerProcess):
             **QUICK_GROUPS,
             "offsets.topic.num.partitions": "4",
             "transaction.state.log.num.partitions": "4",
+            # Tests write records of 1970, which retention would take away; as Apache Kafka's below.
+            "log.initial.task.delay.ms": str(24 * 60 * 60 * 1000),
             **(settings or {}),
         }
 

@@ -22,7 +22,8 @@ class NodeInThread:
     """Runs a `Node` on an event loop of its own; use as a context manager."""
 
     def __init__(self, lake: Path, settings: Mapping[str, str] | None = None) -> None:
-        self._settings = dict(settings or {})
+        # Tests write records of 1970, which retention would take away.
+        self._settings = {"log.initial.task.delay.ms": str(24 * 60 * 60 * 1000), **(settings or {})}
         self._lake = lake
         self._started = threading.Event()
         self._stop: asyncio.Event | None = None

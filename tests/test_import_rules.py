@@ -36,6 +36,7 @@ ROOT = {
     "log_limits",
     "memory",
     "supervision",
+    "jobs_process",
     "warm",
     "dataset",
     "topic_scanner",

@@ -44,6 +44,10 @@ def start(
             show_default=False,
         ),
     ] = None,
+    jobs: Annotated[
+        bool,
+        typer.Option("--jobs", help="Also run lag, compaction and maintenance by their schedule, beside the broker."),
+    ] = False,
 ) -> None:
     """Start a broker in the foreground. It prints `listening on HOST:PORT` when it is ready; Ctrl-C stops it."""
     settings = parse_pairs(config or (), "--config")
@@ -53,7 +57,7 @@ def start(
     _check_settings(settings)
     from kafkalake.node import run_broker
 
-    raise typer.Exit(run_broker(lake, host, port, broker_id, settings))
+    raise typer.Exit(run_broker(lake, host, port, broker_id, settings, with_jobs=jobs))
 
 
 def _check_settings(settings: dict[str, str]) -> None:

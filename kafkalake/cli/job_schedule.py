@@ -11,6 +11,7 @@ again is not started a second time.
 from __future__ import annotations
 
 import logging
+import os
 import re
 import shlex
 import signal
@@ -26,6 +27,7 @@ from types import FrameType
 from croniter import CroniterError, croniter
 
 from kafkalake.cli.output import UsageProblem, close_names
+from kafkalake.jobs_process import PARENT_VARIABLE, end_with_parent
 
 _log = logging.getLogger(__name__)
 
@@ -127,7 +129,8 @@ class Schedule:
             if number in self._running:
                 _log.warning("job still runs, not started again job=%s", rule.job)
                 continue
-            self._running[number] = _Running(subprocess.Popen(self.command(rule)), now)
+            environment = {**os.environ, PARENT_VARIABLE: str(os.getpid())}
+            self._running[number] = _Running(subprocess.Popen(self.command(rule), env=environment), now)
             _log.info("job started job=%s pid=%d", rule.job, self._running[number].process.pid)
 
     def _say_ended(self, rule: Rule, running: _Running, now: datetime) -> None:
@@ -160,5 +163,6 @@ def run_schedule(lake: Path, rules: Sequence[Rule]) -> int:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
+    end_with_parent()
     schedule.run()
     return 0

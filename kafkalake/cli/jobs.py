@@ -42,6 +42,7 @@ def run(
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="The job.", show_default=False)] = None,
 ) -> None:
     """Run a job in this process; what follows its name are its arguments. The exit status is the job's."""
+    from kafkalake.jobs_process import end_with_parent
     from kafkalake.spark.job_registry import JOBS
 
     if name in (None, "-h", "--help"):
@@ -50,6 +51,7 @@ def run(
     assert name is not None
     if name not in JOBS:
         raise UsageProblem(f"no job '{name}'; {close_names(name, JOBS) or 'there are ' + ', '.join(sorted(JOBS))}")
+    end_with_parent()
     raise typer.Exit(JOBS[name].main()(context.args))
 
 

@@ -7,7 +7,8 @@
 
 The broker notices the first within a second, moves its log start durably, and unlinks files after `file.delete.delay.ms`.
 While it is down, its next start does that, or `maintenance` unlinks the files. So the job touches no file that a broker may
-hold open, and running it twice removes nothing more.
+hold open, and running it twice removes nothing more. A broker that runs does all of it itself (`broker/retention.py`, by the
+same rule): this job is for lakes whose broker is down, for a look ahead (`--dry-run`), and for its warnings of slow groups.
 """
 
 from __future__ import annotations
@@ -26,7 +27,6 @@ from kafkalake.spark.cleaned_partitions import (
     CleanedPartition,
     cleaned_partitions,
     cleaned_topics,
-    policies,
 )
 from kafkalake.spark.job import Done, Job, Run, Step, reached
 from kafkalake.spark.job import main as run_job
@@ -71,7 +71,7 @@ class Retention(Job):
     def plan(self, run: Run) -> Sequence[Step]:
         now_ms = run.clock.now_ms()
         rules = {topic: _rule(config, run.arguments.guard) for topic, config in run.topic_configs.items()}
-        wanted = [topic for topic in cleaned_topics(run, DELETE_POLICY) if _has_limit(rules[topic.topic])]
+        wanted = [topic for topic in cleaned_topics(run, DELETE_POLICY) if rules[topic.topic].has_limit]
         committed = _committed(run) if wanted else {}
         self._running = running_brokers(run.lake, run.store.load_brokers(), now_ms)
         steps: list[Step] = []
@@ -145,16 +145,9 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _rule(config: TopicConfig, guard: str | None) -> RetentionRule:
-    return RetentionRule(
-        DELETE_POLICY in policies(config),
-        config.retention_ms,
-        config.retention_bytes,
-        guard or config.retention_groups_guard,
+    return RetentionRule.of_policy(
+        config.cleanup_policy, config.retention_ms, config.retention_bytes, guard or config.retention_groups_guard
     )
-
-
-def _has_limit(rule: RetentionRule) -> bool:
-    return rule.delete and (rule.retention_ms >= 0 or rule.retention_bytes >= 0)
 
 
 def _range(row: SegmentRow) -> SealedRange:

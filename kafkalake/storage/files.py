@@ -22,6 +22,10 @@ class Files(Protocol):
 
     def size(self, descriptor: int) -> int: ...
 
+    def modified_ms(self, descriptor: int) -> int:
+        """When the file was last written to, in ms since 1970, UTC."""
+        ...
+
     def read(self, descriptor: int, length: int, position: int) -> bytes:
         """Up to `length` bytes from `position`; fewer at the end of the file."""
         ...
@@ -68,6 +72,9 @@ class RealFiles:
 
     def size(self, descriptor: int) -> int:
         return os.fstat(descriptor).st_size
+
+    def modified_ms(self, descriptor: int) -> int:
+        return os.fstat(descriptor).st_mtime_ns // 1_000_000
 
     def read(self, descriptor: int, length: int, position: int) -> bytes:
         return os.pread(descriptor, length, position)

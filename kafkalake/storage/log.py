@@ -42,9 +42,11 @@ from kafkalake.storage.open_files import OpenFiles
 from kafkalake.storage.partition_metadata import claim_directory
 from kafkalake.storage.producer_state import AbortedTransaction, EndMarker, Producer
 from kafkalake.storage.recovery import Recovered, Recovery
+from kafkalake.storage.retention import PartitionRetention, RetentionRule, SealedRange, decide_retention
 from kafkalake.storage.scanner import scan_segment
 from kafkalake.storage.sealed_segment import SealedSegment, describe
 from kafkalake.storage.segment import SUFFIXES, file_name
+from kafkalake.storage.segment_ages import SegmentAges, range_of_active
 from kafkalake.storage.segments import Segments, is_empty, no_messages
 from kafkalake.storage.snapshot import Snapshot, Snapshots
 from kafkalake.storage.state import STATE_FILE, PartitionState, StateFile, boot_id
@@ -84,6 +86,8 @@ class Log:
         self._files = open_files.files
         self._lock = threading.RLock()
         self._deleted = DeletedFiles(clock, open_files)
+        self._ages = SegmentAges()
+        self._ages_lock = threading.Lock()
         self._closed = False
         self._discard = False
         self._swapped = tuple(sorted(swapped))
@@ -458,6 +462,45 @@ class Log:
             if self._epochs.truncate_start(offset):
                 self._save_epochs()
             self._remove_before_start()
+
+    def enforce_retention(self, rule: RetentionRule, committed: Mapping[str, int]) -> PartitionRetention:
+        """Take the segments out of the log that `rule` does not keep; return what was decided.
+
+        committed: each group's committed offset, for a rule with a guard. The active segment is rolled if it goes. May run in any
+        thread, beside appends and reads. Raises CorruptSegmentError, KafkaStorageError.
+        """
+        with self._lock:
+            self._check_open()
+            bases, active, end = list(self._segments.bases), self._segments.active, self._log_end_offset
+            sealed_end = end if active is None else active.base_offset
+            ends = [*bases[1:], sealed_end] if bases else []
+            sealed = list(zip(map(self._segments.sealed, bases), ends, strict=True))
+            start, high_watermark = self._log_start_offset, self._high_watermark
+            now_ms = self._clock.now_ms()
+            with self._storage("look at segments"):
+                growing = [] if active is None or active.empty else [range_of_active(active, end)]
+        with self._storage("look at segments"), self._ages_lock:
+            ranges = self._ages.of(sealed)
+
+        def decide(segments: Sequence[SealedRange], active_bytes: int) -> PartitionRetention:
+            return decide_retention(
+                segments,
+                rule,
+                committed,
+                now_ms=now_ms,
+                log_start_offset=start,
+                end_offset=high_watermark,
+                active_bytes=active_bytes,
+            )
+
+        decision = decide([*ranges, *growing], 0)
+        with self._lock:
+            self._check_open()
+            if growing and decision.segments[-1:] == tuple(growing) and self._log_end_offset != end:
+                decision = decide(ranges, growing[0].bytes)  # appended to meanwhile
+            if decision.segments:
+                self.delete_records_before(decision.log_start_offset)
+        return decision
 
     def _remove_before_start(self) -> None:
         """Take segments that end at or below the log start out of the log; their files go later."""

@@ -2,8 +2,10 @@
 
 Kafka's rules (`UnifiedLog.deleteOldSegments`): from the oldest segment on, first all whose largest timestamp is more than
 `retention.ms` ago, up to the first that is not; then as many as keep the partition, active segment counted, at
-`retention.bytes` or above. So what is removed is always a whole prefix, and never the active segment. Topics whose
-`cleanup.policy` lacks `delete` keep all.
+`retention.bytes` or above. So what is removed is always a whole prefix. Topics whose `cleanup.policy` lacks `delete` keep all.
+
+The broker asks for its logs (`Log.enforce_retention`), with the active segment as the last one, which it rolls if it goes; the
+retention job asks for what Delta knows, the sealed segments. Both get the same answer to the same segments.
 
     retention.ms 1 h       [2 h ago][90 min ago][30 min ago][70 min ago][active]
                             removed  removed      stays       stays, for it stands behind one that stays
@@ -22,6 +24,9 @@ GUARDS = (OFF, WARN, BLOCK)
 
 TIME, SIZE = "time", "size"
 
+DELETE = "delete"
+"""The word in `cleanup.policy`."""
+
 
 @dataclass(frozen=True, slots=True)
 class RetentionRule:
@@ -31,6 +36,17 @@ class RetentionRule:
     retention_ms: int
     retention_bytes: int
     guard: str = OFF
+
+    @classmethod
+    def of_policy(cls, cleanup_policy: str, retention_ms: int, retention_bytes: int, guard: str) -> RetentionRule:
+        """The rule of a topic with that `cleanup.policy`."""
+        policies = [policy.strip() for policy in cleanup_policy.split(",")]
+        return cls(DELETE in policies, retention_ms, retention_bytes, guard)
+
+    @property
+    def has_limit(self) -> bool:
+        """Whether anything can ever go."""
+        return self.delete and (self.retention_ms >= 0 or self.retention_bytes >= 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,6 +106,11 @@ class Segment:
         file = self._open_files.get(self.path)
         return self._open_files.files.size(file.descriptor)
 
+    def modified_ms(self) -> int:
+        """When the data file was last written to, in ms since 1970, UTC. Raises `OSError`."""
+        file = self._open_files.get(self.path)
+        return self._open_files.files.modified_ms(file.descriptor)
+
     def read_bytes(self, position: int, length: int) -> Bytes:
         """Bytes of the file as uint8[<= length]. Raises `OSError`."""
         file = self._open_files.get(self.path)

@@ -19,9 +19,9 @@ from kafkalake.errors import KafkaStorageError
 from kafkalake.journal_publishing import JournalPublishing
 from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.metadata.delta_table import OpenDeltaTable
-from kafkalake.metadata.lease import Lease
 from kafkalake.node import Node
 from kafkalake.publishing import Publishing
+from kafkalake.storage.log import Log
 from kafkalake.supervision import supervise
 
 TIMEOUT_MS = 20_000
@@ -85,8 +85,8 @@ STEPS = {
     "publishing": (Publishing, "_look_for_jobs"),
     "publishing of groups": (JournalPublishing, "publish"),
     "publishing of transactions": (JournalPublishing, "publish"),
-    "lease": (Lease, "renew"),
     "upkeep": (Node, "_look_after"),
+    "retention": (Log, "enforce_retention"),
     "maintenance of metadata": (DeltaMetadataStore, "maintain"),
 }
 """Of each task that runs in the background: a step of it that is made to fail."""
@@ -100,7 +100,7 @@ def test_every_task_in_the_background_goes_on_after_any_error(tmp_path: Path, mo
 
         def step(*arguments: Any, **named: Any) -> Any:
             calls[place] += 1
-            if calls[place] in (2, 3):  # the first renewal belongs to the start
+            if calls[place] in (2, 3):
                 raise RuntimeError("injected")
             return original(*arguments, **named)
 
@@ -112,7 +112,8 @@ def test_every_task_in_the_background_goes_on_after_any_error(tmp_path: Path, mo
     monkeypatch.setattr(supervision, "PAUSE_S_MIN", 0.01)
 
     async def scenario() -> None:
-        short = {"lease_duration_ms": "3000", "metadata_publish_interval_ms": "10"}
+        short = {"metadata_publish_interval_ms": "10"}
+        short |= {"log_initial_task_delay_ms": "0", "log_retention_check_interval_ms": "10"}
         async with running(tmp_path / "lake", **short, metadata_maintenance_interval_ms="100") as node:
             assert {task.get_name() for task in node._background} >= set(STEPS)
             assert [task.get_name() for task in node._background if task.get_name() not in STEPS] == []

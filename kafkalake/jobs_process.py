@@ -1,0 +1,69 @@
+"""`broker start --jobs`: the jobs that a broker does not do itself, run by their schedule in a process of their own.
+
+It is `kafkalake jobs schedule`, started by the broker, started again after a pause when it ends, and ended with the broker: by a
+signal when that stops, by the kernel when that dies (`PR_SET_PDEATHSIG`). A job that is cut off is taken up by its next run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+from pathlib import Path
+
+from kafkalake.errors import KafkaLakeError
+
+RULES = ("*/5 * * * * lag", "*/30 * * * * compaction", "17 3 * * * maintenance")
+"""Without retention, which a broker does by itself."""
+
+PARENT_VARIABLE = "KAFKALAKE_PARENT_PID"
+"""In the environment of a process that is to end with the one that has this id."""
+
+_STOP_TIMEOUT_S = 10.0
+_PR_SET_PDEATHSIG = 1
+
+
+class JobsEndedError(KafkaLakeError):
+    """The process that runs jobs has ended though nobody asked it to."""
+
+
+async def run_jobs(lake: Path) -> None:
+    """Run the schedule until cancelled. Raise `JobsEndedError` when the process ends before."""
+    rules = [word for rule in RULES for word in ("--rule", rule)]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-m", "kafkalake", "jobs", "schedule", "--lake", str(lake.absolute()), *rules),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+        env={**os.environ, PARENT_VARIABLE: str(os.getpid())},
+    )
+    try:
+        code = await process.wait()
+    finally:
+        await _end(process)
+    raise JobsEndedError(f"the process that runs jobs has ended with code {code}")
+
+
+def end_with_parent() -> None:
+    """Have the kernel end this process with its parent, where that asked for it. To be called when the process starts."""
+    parent = os.environ.get(PARENT_VARIABLE, "")
+    if not parent.isdecimal() or not sys.platform.startswith("linux"):
+        return
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != int(parent):  # it died before the call
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is not None:
+        return
+    with contextlib.suppress(ProcessLookupError):
+        process.terminate()
+    try:
+        await asyncio.wait_for(process.wait(), _STOP_TIMEOUT_S)
+    except TimeoutError:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()

@@ -1,0 +1,71 @@
+"""`broker start --jobs`: the schedule beside the broker comes again when it ends, and ends with the broker, however that ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from group_processes import wait_for
+from kafka_reference import Kafkalake
+
+pytestmark = pytest.mark.process
+
+
+class KafkalakeWithJobs(Kafkalake):
+    def _command(self) -> Sequence[str]:
+        return [*super()._command(), "--jobs"]
+
+
+def schedules(parent: int) -> list[int]:
+    """The processes that run jobs for a broker."""
+    found = []
+    for process in Path("/proc").iterdir():
+        try:
+            if process.name.isdecimal() and _parent(process) == parent:
+                words = (process / "cmdline").read_bytes().split(b"\0")
+                found += [int(process.name)] if b"schedule" in words else []
+        except OSError:
+            continue
+    return found
+
+
+def _parent(process: Path) -> int:
+    return int((process / "stat").read_text().rpartition(")")[2].split()[1])
+
+
+def is_gone(pid: int) -> bool:
+    """Ended, or a zombie that nobody has asked about yet."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def only_schedule(broker: Kafkalake, *, but: int = 0) -> int:
+    wait_for(lambda: [pid for pid in schedules(broker.pid) if pid != but and not is_gone(pid)], broker.stderr_tail)
+    return next(pid for pid in schedules(broker.pid) if pid != but)
+
+
+@pytest.mark.parametrize("end", [Kafkalake.stop, Kafkalake.kill])
+def test_the_schedule_comes_again_and_ends_with_the_broker(tmp_path: Path, end: Callable[[Kafkalake], None]) -> None:
+    broker = KafkalakeWithJobs(tmp_path / "lake", directory=tmp_path / "broker")
+    try:
+        broker.start()
+        first = only_schedule(broker)
+        os.kill(first, signal.SIGKILL)
+        second = only_schedule(broker, but=first)
+        os.kill(second, signal.SIGKILL)  # and once more
+        third = only_schedule(broker, but=second)
+        assert "the process that runs jobs has ended with code -9" in broker.stderr_tail(100)
+        end(broker)
+        wait_for(lambda: is_gone(third), broker.stderr_tail)
+    finally:
+        broker.close()
+
+
+def test_a_broker_says_what_it_does_not_do(kafkalake_broker: Callable[..., Kafkalake]) -> None:
+    broker = kafkalake_broker()
+    wait_for(lambda: "jobs schedule --lake" in broker.stderr_tail(100), broker.stderr_tail)

@@ -1,0 +1,162 @@
+"""What a log loses to retention: what Kafka's rules say of its segments, the active one too, and what comes meanwhile stays."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from partition_logs import append, open_log, read_all
+from record_batches import simple_batch
+from retention_model import taken
+
+from kafkalake.clock import ManualClock
+from kafkalake.errors import KafkaStorageError
+from kafkalake.storage import log as log_module
+from kafkalake.storage.log import Log
+from kafkalake.storage.retention import BLOCK, RetentionRule, SealedRange
+from kafkalake.storage.verify import verify_partition
+
+HOUR_MS = 3_600_000
+NOW_MS = 1_700_000_000_000
+
+
+def rule(cleanup_policy: str = "delete", ms: int = -1, size: int = -1, guard: str = "off") -> RetentionRule:
+    return RetentionRule.of_policy(cleanup_policy, ms, size, guard)
+
+
+def write(log: Log, *timestamps: int) -> None:
+    """A segment of one record each; the last stays active."""
+    for number, timestamp in enumerate(timestamps):
+        if number:
+            log.roll()
+        append(log, simple_batch([b"value"], timestamp=timestamp))
+
+
+def files(directory: Path) -> list[str]:
+    return sorted(name.removesuffix(".arrow") for name in os.listdir(directory) if name.endswith(".arrow"))
+
+
+def test_expired_segments_go_and_the_active_one_is_rolled_first(memory_path: Path) -> None:
+    clock = ManualClock(NOW_MS)
+    log = open_log(memory_path, clock)
+    removed: list[int] = []
+    log.on_removed = removed.append
+    write(log, NOW_MS - 3 * HOUR_MS, NOW_MS - 2 * HOUR_MS, NOW_MS)
+    assert log.enforce_retention(rule(ms=HOUR_MS), {}).log_start_offset == 2
+    assert (log.log_start_offset, removed) == (2, [0, 1])
+    assert not log.enforce_retention(rule(ms=HOUR_MS), {}).segments
+    clock.advance(2 * HOUR_MS)
+    assert len(log.enforce_retention(rule(ms=HOUR_MS), {}).segments) == 1
+    assert (log.log_start_offset, log.log_end_offset, files(memory_path)) == (3, 3, [])
+    append(log, simple_batch([b"next"], timestamp=NOW_MS))
+    assert [offset for offset, _ in read_all(log)] == [3]
+    log.close()
+    verify_partition(memory_path)
+    assert open_log(memory_path, clock).log_start_offset == 3
+
+
+def test_records_of_1970_are_expired_as_in_kafka_and_kept_for_ever_where_a_topic_says_so(memory_path: Path) -> None:
+    log = open_log(memory_path, ManualClock(NOW_MS))
+    write(log, 1_000, 2_000)
+    assert not log.enforce_retention(rule(ms=-1), {}).segments
+    assert len(log.enforce_retention(rule(ms=7 * 24 * HOUR_MS), {}).segments) == 2
+
+
+@pytest.mark.parametrize(("policy", "gone"), [("delete", 2), ("compact,delete", 2), ("compact", 0), ("", 0)])
+def test_the_policy_says_whether_anything_goes(memory_path: Path, policy: str, gone: int) -> None:
+    log = open_log(memory_path, ManualClock(NOW_MS))
+    write(log, 1_000, 2_000)
+    assert len(log.enforce_retention(rule(policy, ms=0, size=0), {}).segments) == gone
+
+
+def test_nothing_above_the_high_watermark_goes(memory_path: Path) -> None:
+    log = open_log(memory_path, ManualClock(NOW_MS))
+    write(log, 1_000, 2_000)
+    log.append([simple_batch([b"not shown yet"], timestamp=3_000)], 0)
+    assert [each.base_offset for each in log.enforce_retention(rule(ms=0), {}).segments] == [0]
+
+
+def test_a_group_keeps_what_it_has_not_read_only_where_the_topic_says_so(memory_path: Path) -> None:
+    log = open_log(memory_path, ManualClock(NOW_MS))
+    write(log, 1_000, 2_000, 3_000)
+    assert len(log.enforce_retention(rule(ms=0, guard=BLOCK), {"slow": 1}).segments) == 1
+    assert len(log.enforce_retention(rule(ms=0), {"slow": 1}).segments) == 2
+
+
+def test_a_segment_without_timestamps_is_as_old_as_its_file(memory_path: Path) -> None:
+    clock = ManualClock(NOW_MS)
+    log = open_log(memory_path, clock)
+    write(log, -1)
+    os.utime(memory_path / f"{0:020}.arrow", (NOW_MS / 1000, NOW_MS / 1000))
+    clock.advance(HOUR_MS - 1)
+    assert not log.enforce_retention(rule(ms=HOUR_MS), {}).segments
+    clock.advance(2)
+    assert len(log.enforce_retention(rule(ms=HOUR_MS), {}).segments) == 1
+
+
+@pytest.mark.parametrize("damage", ["removed", "cut"])
+def test_a_lost_time_index_costs_a_scan(memory_path: Path, damage: str) -> None:
+    log = open_log(memory_path, ManualClock(NOW_MS))
+    write(log, NOW_MS - 2 * HOUR_MS, NOW_MS)
+    log.close()
+    index = memory_path / f"{0:020}.timeindex"
+    log = open_log(memory_path, ManualClock(NOW_MS))
+    if damage == "removed":
+        index.unlink()
+    else:
+        os.truncate(index, 16)
+    assert not log.enforce_retention(rule(ms=3 * HOUR_MS), {}).segments
+    assert [each.base_offset for each in log.enforce_retention(rule(ms=HOUR_MS), {}).segments] == [0]
+
+
+def test_what_is_appended_while_it_is_decided_stays(memory_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = open_log(memory_path, ManualClock(NOW_MS))
+    write(log, 1_000, 2_000)
+    original = log_module.decide_retention
+
+    def decide(*arguments: Any, **named: Any) -> Any:
+        monkeypatch.setattr(log_module, "decide_retention", original)
+        append(log, simple_batch([b"new"], timestamp=NOW_MS))
+        return original(*arguments, **named)
+
+    monkeypatch.setattr(log_module, "decide_retention", decide)
+    assert [each.base_offset for each in log.enforce_retention(rule(ms=0), {}).segments] == [0]
+    assert [offset for offset, _ in read_all(log)] == [1, 2]
+
+
+def test_a_closed_log_loses_nothing(memory_path: Path) -> None:
+    log = open_log(memory_path, ManualClock(NOW_MS))
+    write(log, 1_000, 2_000)
+    log.close()
+    with pytest.raises(KafkaStorageError, match="closed"):
+        log.enforce_retention(rule(ms=0), {})
+    assert len(files(memory_path)) == 2
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_log_loses_what_kafka_would_take_one_by_one(memory_path: Path, seed: int) -> None:
+    random = Random(seed)
+    log = open_log(memory_path, ManualClock(NOW_MS), segment_bytes=2_000)
+    ranges: list[SealedRange] = []
+    for _ in range(random.randrange(1, 8)):
+        base, timestamp = log.log_end_offset, NOW_MS - random.randrange(10)
+        append(log, simple_batch([random.randbytes(random.randrange(1, 400))], timestamp=timestamp))
+        size = os.path.getsize(memory_path / f"{base:020}.arrow")
+        ranges.append(SealedRange(base, log.log_end_offset, size, timestamp))
+        if random.random() < 0.9:
+            log.roll()
+            sealed = os.path.getsize(memory_path / f"{base:020}.arrow")
+            ranges[-1] = SealedRange(base, log.log_end_offset, sealed, timestamp)
+        else:
+            break
+    asked = rule(random.choice(("delete", "compact")), random.randrange(-1, 12), random.randrange(-1, 8_000), BLOCK)
+    committed = {"group": random.randrange(8)} if random.random() < 0.3 else {}
+    expected = taken(
+        ranges, asked, committed, now_ms=NOW_MS, log_start=0, end_offset=log.high_watermark, active_bytes=0
+    )
+    assert list(log.enforce_retention(asked, committed).segments) == expected
+    assert log.log_start_offset == (expected[-1].next_offset if expected else 0)
+    assert [offset for offset, _ in read_all(log)] == list(range(log.log_start_offset, log.log_end_offset))
