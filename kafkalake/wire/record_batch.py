@@ -233,17 +233,18 @@ def _room(records: Bytes, length: int, claimed: int) -> Bytes:
 
 
 def _check_limits(batch: RecordBatch, numbers: Int64s, limits: BatchLimits, now_ms: int | None) -> None:
+    smallest, largest = int(numbers[batch_reader.MIN_TIMESTAMP]), int(numbers[at.LAYOUT_SIZE + at.MAX_TIMESTAMP])
     earliest, latest = wire.EARLIEST_TIMESTAMP_MS, wire.LATEST_TIMESTAMP_MS
     if now_ms is not None:
-        if limits.timestamp_before_max_ms is not None:
-            earliest = max(earliest, now_ms - limits.timestamp_before_max_ms)
-        if limits.timestamp_after_max_ms is not None:
-            latest = min(latest, now_ms + limits.timestamp_after_max_ms)
-    smallest = int(numbers[batch_reader.MIN_TIMESTAMP])
+        before, after = limits.timestamp_before_max_ms, limits.timestamp_after_max_ms
+        if before is not None and now_ms - before > earliest:
+            earliest = now_ms - before
+        if after is not None and now_ms + after < latest:
+            latest = now_ms + after
     if (
-        (limits.key_required and numbers[at.KEY_NULLS])
-        or int(numbers[at.LAYOUT_SIZE + at.MAX_TIMESTAMP]) > latest
+        largest > latest
         or (smallest < earliest and smallest != wire.NO_TIMESTAMP)
+        or (limits.key_required and numbers[at.KEY_NULLS])
     ):
         raise refuse_records(batch, earliest, latest, key_required=limits.key_required)
 
