@@ -1,7 +1,8 @@
 """`kafkalake sql`: DuckDB over the segments; every topic is a table by its name.
 
-Only topics that the query mentions are registered, and only what the query needs of them is read: columns and filters reach the
-segments. A query sees what was acknowledged before it began, and of transactions what was committed.
+Only what the query needs of a topic is read: columns and filters reach the segments. A query sees what was acknowledged before it
+began, and of transactions what was committed; with `--as-of` what had been published at a time. The metadata tables are there in
+the schema `lake`. On a terminal without a query there is a prompt.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 EXAMPLES = """Columns of a topic: key, value, topic, partition, "offset", timestamp, timestampType, headers.
-text(value) is a value as text, json(value) as JSON.
+text(value) is a value as text, json(value) as JSON. Metadata: lake.topics, lake.partitions, lake.segments, lake.group_offsets, ...
 
 Examples
 
@@ -35,6 +36,10 @@ Examples
   [dim]# fields of JSON values[/dim]
   [cyan]kafkalake sql "SELECT json(value)->>'user' AS user, count(*) AS n FROM clicks
                  GROUP BY user ORDER BY n DESC LIMIT 10" --lake ./lake[/cyan]
+
+  [dim]# what groups have committed; the topic as it was an hour ago[/dim]
+  [cyan]kafkalake sql "SELECT * FROM lake.group_offsets" --lake ./lake[/cyan]
+  [cyan]kafkalake sql "SELECT count(*) FROM clicks" --as-of 1h --lake ./lake[/cyan]
 
   [dim]# names with a dash or a dot, and the column offset, need double quotes[/dim]
   [cyan]kafkalake sql 'SELECT max("offset") FROM "web-logs"' --lake ./lake --json[/cyan]"""
@@ -45,7 +50,8 @@ MACROS = (
     "CREATE MACRO text(bytes) AS try(decode(bytes))",
     "CREATE MACRO json(bytes) AS try_cast(try(decode(bytes)) AS JSON)",
 )
-ALL_TABLES = re.compile(r"\b(show|information_schema|duckdb_tables|duckdb_views|pragma)\b", re.IGNORECASE)
+READING = {"SELECT", "EXPLAIN", "PRAGMA", "RELATION"}
+"""Kinds of statements that leave nothing behind; all of SHOW, DESCRIBE, FROM and WITH are SELECT."""
 
 
 class Format(StrEnum):
@@ -61,13 +67,24 @@ def sql(
     query: Annotated[
         str | None,
         typer.Argument(
-            metavar="QUERY", help="SQL (DuckDB's); without it, or with -, read from stdin.", show_default=False
+            metavar="QUERY",
+            help="SQL (DuckDB's); - or a pipe: read from stdin; without it on a terminal: a prompt.",
+            show_default=False,
         ),
     ] = None,
     format: Annotated[
         Format, typer.Option("--format", "-f", help="A table, a JSON object a line, or CSV.")
     ] = Format.TABLE,
     csv: Annotated[bool, typer.Option("--csv", help="The same as --format csv.")] = False,
+    as_of: Annotated[
+        str | None,
+        typer.Option(
+            "--as-of",
+            metavar="TIME",
+            help="Topics and metadata as published at 2026-11-21T08:00:00Z, 15m ago, or milliseconds since 1970.",
+            show_default=False,
+        ),
+    ] = None,
     max_rows: Annotated[
         int, typer.Option("--max-rows", min=1, metavar="N", help="Rows shown of a table; json and csv print all.")
     ] = SHOWN_ROWS,
@@ -77,28 +94,61 @@ def sql(
 
     No broker and no JVM is needed; the last acknowledged record is there.
     """
-    text = query if query not in (None, "-") else "" if sys.stdin.isatty() else sys.stdin.read()
-    if not text or not text.strip():
-        raise UsageProblem('no query given: kafkalake sql "SELECT ..." --lake DIR')
-    topics = topic_names(lake)
+    from kafkalake.cli.times import parse_time
+
     kind = Format.JSON if json else Format.CSV if csv else format
+    at_prompt = query is None and sys.stdin.isatty()
+    text = "" if at_prompt else query if query not in (None, "-") else sys.stdin.read()
+    if not at_prompt and not (text or "").strip():
+        raise UsageProblem('no query given: kafkalake sql "SELECT ..." --lake DIR')
+    as_of_ms = None if as_of is None else parse_time(as_of, "--as-of")
+    topics = topic_names(lake)
     import duckdb
 
-    connection = _connect(lake, topics, text)
+    from kafkalake.cli.sql_tables import LakeTables
+
+    connection = _connect()
     try:
-        schema, rows = _run(connection, text)
-        if schema is None:
+        tables = LakeTables(connection, lake, topics, as_of_ms)
+
+        def run(statements: str) -> None:
+            tables.register(statements)
+            schema, rows = _run(connection, statements)
+            if schema is not None:
+                _print(kind, schema, rows, max_rows)
+
+        if at_prompt:
+            from kafkalake.cli.sql_prompt import run_prompt
+
+            run_prompt(run, lambda error, statement: _explained(error, statement, topics))
             return
-        if kind is Format.TABLE:
-            _print_table(schema, rows, max_rows)
-        elif kind is Format.JSON:
-            _print_json(rows)
-        else:
-            _print_csv(schema, rows)
+        _check_leaves_nothing(text or "")
+        run(text or "")
     except duckdb.Error as error:
-        raise _explained(error, text, topics) from None
+        raise _explained(error, text or "", topics) from None
     finally:
         connection.close()
+
+
+def _check_leaves_nothing(text: str) -> None:
+    """Refuse statements of which nothing would be left or shown. Raises `Failure`; `duckdb.Error` for what is no SQL."""
+    import duckdb
+
+    statements = duckdb.extract_statements(text)
+    if statements and statements[-1].type.name not in READING | {"COPY"}:
+        raise Failure(
+            f"{statements[-1].type.name} leaves nothing behind: tables made here last as long as the command",
+            "Records are written with kafkalake produce; a SELECT may follow in the same query, or at the prompt.",
+        )
+
+
+def _print(kind: Format, schema: pa.Schema, rows: Iterator[pa.RecordBatch], max_rows: int) -> None:
+    if kind is Format.TABLE:
+        _print_table(schema, rows, max_rows)
+    elif kind is Format.JSON:
+        _print_json(rows)
+    else:
+        _print_csv(schema, rows)
 
 
 def topic_names(lake: Path) -> list[str]:
@@ -113,23 +163,14 @@ def topic_names(lake: Path) -> list[str]:
     return sorted(row.topic for row in DeltaMetadataStore(lake, create=False).load_topics())
 
 
-def _connect(lake: Path, topics: Sequence[str], query: str) -> DuckDBPyConnection:
-    """DuckDB with the topics that the query may mean as tables."""
+def _connect() -> DuckDBPyConnection:
     import duckdb
-
-    from kafkalake.dataset import topic_dataset
 
     connection = duckdb.connect(config={"autoinstall_known_extensions": False})
     connection.execute("SET TimeZone = 'UTC'")
     connection.execute("SET enable_progress_bar = false")
     for macro in MACROS:
         connection.execute(macro)
-    lowered = query.lower()
-    shown = ALL_TABLES.search(query) is not None
-    meant = [topic for topic in topics if topic.lower() in lowered or (shown and topic not in INTERNAL)]
-    # DuckDB's names have no case: of topics that differ only in it, the one that is written so in the query is meant.
-    for topic in sorted(meant, key=lambda name: name in query):
-        connection.register(topic, topic_dataset(lake, topic))
     return connection
 
 
@@ -238,7 +279,11 @@ def _explained(error: Exception, query: str, topics: Sequence[str]) -> Failure:
     first = re.sub(r"^\w+ Error: ", "", said.splitlines()[0].strip())
     missing = re.search(r"Table with name (\S+) does not exist", said)
     if missing:
+        from kafkalake.cli.sql_tables import METADATA_TABLES, SCHEMA
+
         topics = [topic for topic in topics if topic not in INTERNAL]
+        if (name := missing[1].strip('"').lower()) in METADATA_TABLES:
+            return Failure(f"there is no topic '{missing[1]}'", f"The metadata table is {SCHEMA}.{name}")
         close = close_names(missing[1].strip('"'), topics)
         known = f"The topics are: {', '.join(topics[:20])}" if topics else "The lake has no topics."
         return Failure(f"there is no topic '{missing[1]}'", (close or known) + _quoting(query, topics))
@@ -250,7 +295,11 @@ def _explained(error: Exception, query: str, topics: Sequence[str]) -> Failure:
     if "BLOB" in said:
         return Failure(first, "Keys and values are bytes: text(value), json(value), octet_length(value)")
     candidates = re.search(r"Candidate bindings: (.+)", said)
-    return Failure(first, f"Columns: {candidates[1]}" if candidates else None)
+    hints = [f"Columns: {candidates[1]}"] if candidates else []
+    place = re.search(r"^LINE \d+:.*\n *\^+", said, re.MULTILINE)
+    if place is not None:
+        hints.append(place[0])
+    return Failure(first, "\n".join(hints) or None)
 
 
 def _quoting(query: str, topics: Sequence[str]) -> str:

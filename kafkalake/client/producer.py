@@ -94,7 +94,7 @@ class Producer:
         batch_bytes: int = 256 * 1024,
         delivery_timeout_ms: int = 120_000,
         idempotent: bool = True,
-        create_topic: bool = False,
+        create_topic: bool = True,
         transactional_id: str | None = None,
     ) -> None:
         assert transactional_id is None or acks == ALL

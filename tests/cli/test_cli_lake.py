@@ -6,15 +6,18 @@ import csv
 import io
 import json
 import os
+import pty
+import select
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from command_line import Run
+from command_line import Ended, Run
 from kafka_reference import Kafkalake, free_port
 from written_lake import WrittenLake
 
@@ -160,6 +163,10 @@ def test_a_query_from_stdin(process: Run, lake: str) -> None:
         ("SELECT value->>'user', length(value) FROM clicks", "text(value), json(value)"),
         ("SELECT user_name FROM clicks", 'column "user_name" not found'),
         ("SELEC 1", "syntax error"),
+        ("SELECT count(*)\nFROM clicks WERE 1", "LINE 2: FROM clicks WERE 1\n"),
+        ("SELECT * FROM group_offsets", "The metadata table is lake.group_offsets"),
+        ("SELECT * FROM lake.nothing", "nothing"),
+        ("CREATE TABLE t AS SELECT * FROM clicks", "CREATE leaves nothing behind"),
     ],
 )
 def test_queries_that_cannot_run_are_explained(kafkalake: Run, lake: str, text: str, said: str) -> None:
@@ -167,7 +174,87 @@ def test_queries_that_cannot_run_are_explained(kafkalake: Run, lake: str, text: 
     assert (ended.code, ended.stdout) == (1, "")
     assert ended.stderr.startswith("error: ")
     assert said in ended.stderr
-    assert len(ended.stderr.splitlines()) <= 2
+    assert len(ended.stderr.splitlines()) <= 4
+
+
+def test_metadata_tables_are_in_the_schema_lake(query: Callable[..., list[dict[str, object]]]) -> None:
+    topics = [row["topic"] for row in query("SELECT topic FROM lake.topics ORDER BY 1")]
+    assert {"clicks", "empty", "web-logs"} <= set(topics)
+    rows = query('SELECT t.topic, count(*) AS n FROM lake.topics t JOIN "lake"."brokers" ON true GROUP BY 1')
+    assert len(rows) == len(topics)
+    assert query("CREATE TABLE t AS SELECT 7 AS n; SELECT n FROM t") == [{"n": 7}]
+
+
+def test_a_query_as_of_a_time(kafkalake: Run, tmp_path: Path) -> None:
+    lake = WrittenLake(tmp_path / "lake")
+    lake.create("clicks")
+    lake.append_values("clicks", 0, [b"a", b"b"])
+    lake.publish()
+    between = datetime.now(UTC)
+    lake.append_values("clicks", 0, [b"c"])
+    lake.publish()
+    lake.close()
+
+    def count(*arguments: str) -> Ended:
+        return kafkalake("sql", "SELECT count(*) AS n FROM clicks", "--csv", "--lake", str(lake.path), *arguments)
+
+    assert count().stdout == "n\n3\n"
+    assert count("--as-of", between.isoformat()).stdout == "n\n2\n"
+    assert count("--as-of", "2020-01-01").code == 1
+
+
+def test_names_of_files_and_of_duckdb_are_not_shadowed_by_topics(
+    kafkalake: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = WrittenLake(tmp_path / "lake")
+    for topic in ("data.csv", "information_schema", "lake"):
+        lake.create(topic)
+        lake.append_values(topic, 0, [topic.encode()])
+    lake.close()
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data.csv").write_text("from_the_file\n1\n")
+
+    def first(text: str) -> str:
+        ended = kafkalake("sql", text, "--csv", "--lake", str(lake.path))
+        assert ended.code == 0, ended
+        return ended.stdout.split()[-1]
+
+    assert first("SELECT * FROM 'data.csv'") == "1"
+    assert first('SELECT value FROM "data.csv"') == "data.csv"
+    assert first("SELECT count(*) FROM information_schema.schemata WHERE schema_name = 'lake'") == "1"
+    assert first('SELECT value FROM "information_schema"') == "information_schema"
+    assert first('SELECT value FROM "lake"') == "lake"
+    assert first("SELECT count(*) FROM lake.topics") == "3"
+
+
+@pytest.mark.process
+def test_a_prompt_on_a_terminal(lake: str, tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path), "TERM": "dumb", "COLUMNS": "100"}
+    command = [sys.executable, "-m", "kafkalake", "sql", "--lake", lake]
+    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment) as process:
+        os.close(theirs)
+        said = ""
+
+        def wait_for(text: str) -> None:
+            nonlocal said
+            while text not in said:
+                assert select.select([ours], [], [], 60)[0], said
+                said += os.read(ours, 65_536).decode()
+            said = said.split(text, 1)[1]
+
+        for typed, shown in [
+            ("SELECT count(*) AS n\nFROM empty;\n", " 0 "),
+            ("SELECT * FROM clisk;\n", "did you mean 'clicks'?"),
+            ("CREATE TABLE t AS SELECT 4711 AS n;\nSELECT n FROM t;\n", " 4711 "),
+        ]:
+            wait_for("sql> ")
+            os.write(ours, typed.encode())
+            wait_for(shown)
+        os.write(ours, b"exit\n")
+        assert process.wait(60) == 0
+        os.close(ours)
+    assert "FROM empty;" in (tmp_path / "kafkalake" / "sql-history").read_text()
 
 
 def test_internal_topics_are_there_for_who_names_them(kafkalake: Run, tmp_path: Path) -> None:
