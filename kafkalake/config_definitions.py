@@ -395,7 +395,8 @@ _OWN_BROKER_SETTINGS = (
         "log.level",
         Kind.STRING,
         "info",
-        "What goes to stderr: debug, info, warning, error. kafkalake's own.",
+        "What goes to stderr: debug, info, warning, error; debug has each request of connections made since. kafkalake's own.",
+        _CLUSTER,
         choices=("debug", "info", "warning", "error"),
     ),
 )

@@ -140,4 +140,9 @@ def write_to_stderr(level: str) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
+    set_level(level)
+
+
+def set_level(level: str) -> None:
+    """Write kafkalake's log lines of `level` (debug, info, warning, error) and above from now on."""
     logging.getLogger("kafkalake").setLevel(level.upper())

@@ -117,12 +117,25 @@ async def _run(node: Node) -> int:
     node.on_fatal = stop.set
     try:
         await node.start()
+        _follow_log_level(node)
         print(f"listening on {node.host}:{node.port}", flush=True)
         node.say_what_is_left_to_others()
         await stop.wait()
     finally:
         await node.stop()
     return 1 if node.failed else 0
+
+
+def _follow_log_level(node: Node) -> None:
+    """Write lines of the level that the settings say now, and then."""
+    assert node.broker is not None
+    settings = node.broker.settings
+
+    def follow() -> None:
+        logs.set_level(settings.current.broker.log_level)
+
+    settings.on_change(follow)
+    follow()
 
 
 async def report_recovery(recovered: Callable[[], int], partitions: int, interval_s: float) -> None:

@@ -92,6 +92,22 @@ def test_every_request_is_logged_where_that_is_asked_for(broker: Kafkalake) -> N
     assert re.search(r"peer=127.0.0.1:\d+ .* client=wire-client bytes=\d+ answer_bytes=\d+ duration_ms=\d+\.\d+$", line)
 
 
+def test_the_level_changes_while_the_broker_runs(broker: Kafkalake) -> None:
+    def call_as(version: int) -> None:
+        with WireClient(broker.bootstrap_servers) as client:
+            client.call("Metadata", version, topics=[], allow_auto_topic_creation=False)
+
+    with WireClient(broker.bootstrap_servers) as client:
+        call_as(4)
+        assert incremental(client, BROKER, "", ("log.level", SET, "info")) == 0
+        call_as(5)
+        assert incremental(client, BROKER, "", ("log.level", DELETE, None)) == 0
+        call_as(6)
+    await_line(broker, "DEBUG server.connection request .*api=Metadata version=6")
+    assert lines(broker, "api=Metadata version=4")
+    assert not lines(broker, "api=Metadata version=5")
+
+
 def test_what_was_broken_is_in_the_log(broker: Kafkalake) -> None:
     address = send_from_another_address(broker, b"\0\0\0\x0a\x03\xe7\0\0\0\0\0\x01\xff\xff")
     assert "api key 999 is not supported" in await_line(broker, f"connection closed peer={address}:")

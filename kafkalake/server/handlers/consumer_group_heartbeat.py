@@ -64,7 +64,7 @@ def _owned(topics: object) -> Assignment | None:
 
 def _reply(request: Request, result: HeartbeatResult) -> None:
     if result.error is not None:
-        request.reply({"error_code": code_of(result.error), "error_message": result.message or result.error.label})
+        request.reply({"error_code": code_of(result.error), "error_message": result.message or str(result.error())})
         return
     assignment = None
     if result.assignment is not None:
