@@ -8,7 +8,14 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+
+def hanging_command(command: Sequence[str], flag: Path, part: str) -> list[str]:
+    """The command that starts a broker, so that it starts one that hangs."""
+    begin = list(command).index("-m")
+    return [*command[:begin], __file__, str(flag), part, *command[begin + 2 :]]
 
 
 def hanging(sync: Callable[[int], None], flag: str, part: str) -> Callable[[int], None]:

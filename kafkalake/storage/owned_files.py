@@ -26,6 +26,11 @@ class OwnedFiles(RealFiles):
         if not self._is_certain():
             raise OSError(errno.EROFS, _REASON, path)
 
+    def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
+        if create:
+            self._require(path)
+        return super().open(path, write=write, create=create)
+
     def write(self, descriptor: int, data: Any, position: int) -> int:
         if not self._is_certain():
             raise OSError(errno.EROFS, _REASON)

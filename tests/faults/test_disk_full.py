@@ -20,8 +20,8 @@ from recording_producer import read_all
 
 DISK_BYTES = 48 * 1024 * 1024
 BALLAST_BYTES = 16 * 1024 * 1024
-FULL_S = float(os.environ.get("FULL_S", "8"))
-LEASE_MS = 3_000
+FULL_S = float(os.environ.get("FULL_S", "12"))
+LEASE_MS = 5_000
 """Without `FULL_S` the disk stays full for more than two leases; with the three minutes of `scripts/soak` leases are of 30 s."""
 NO_SPACE_ERRORS = {"KAFKA_STORAGE_ERROR", "_MSG_TIMED_OUT"}
 

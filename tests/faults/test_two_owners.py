@@ -17,6 +17,7 @@ from typing import Any
 
 import confluent_kafka
 import pytest
+from broker_that_hangs import hanging_command
 from kafka_clients import create_topic
 from kafka_reference import BrokerFailed, Kafkalake
 from recording_producer import read_all
@@ -26,10 +27,9 @@ from kafkalake.metadata import paths
 from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.storage.state import read_state
 
-LEASE_MS = 3_000
+LEASE_MS = 5_000
 TOPIC = "clicks"
 SCRIPT = 'hostname "$0" && mount --bind "$1" /proc/sys/kernel/random/boot_id && shift && exec "$@"'
-HANGING = Path(__file__).resolve().parent.parent / "broker_that_hangs.py"
 
 
 class OnMachine(Kafkalake):
@@ -46,8 +46,7 @@ class OnMachine(Kafkalake):
     def _command(self) -> Sequence[str]:
         command = list(super()._command())
         if self._hangs is not None:
-            begin = command.index("-m")
-            command[begin : begin + 2] = [str(HANGING), str(self._hangs[0]), self._hangs[1]]
+            command = hanging_command(command, *self._hangs)
         return ["unshare", "--uts", "--mount", "sh", "-c", SCRIPT, self.machine, str(self._boot_id), *command]
 
     def send(self, number: signal.Signals) -> None:

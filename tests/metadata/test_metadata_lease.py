@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from collections.abc import Iterator
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 from metadata_processes import SPAWN, hold_lease
 from metadata_rows import NOW_MS, broker_row
 
@@ -18,6 +21,7 @@ from kafkalake.metadata import lease, paths
 from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.metadata.lease import Decision, Machine, decide
 from kafkalake.metadata.memory import MemoryMetadataStore
+from kafkalake.metadata.schemas import BROKERS_SCHEMA, to_table
 
 DEADLINE_S = 60
 HERE = Machine("here", "boot-1")
@@ -371,3 +375,24 @@ def test_of_many_processes_that_start_at_once_on_no_lake_exactly_one_gets_the_le
     answers = [holder.says() for holder in holders]
     assert answers.count("held") == 1
     assert all(answer == "held" or "already run by" in answer for answer in answers)
+
+
+def test_the_lease_of_version_0_1_is_read_taken_over_and_renewed(clock: ManualClock, tmp_path: Path) -> None:
+    """Its table has neither boot ids nor the length of leases."""
+    DeltaMetadataStore(tmp_path)
+    old = pa.schema([column for column in BROKERS_SCHEMA if column.name not in ("boot_id", "lease_duration")])
+    table = paths.table_path(tmp_path, paths.BROKERS)
+    shutil.rmtree(table)
+    row = broker_row(machine="there")
+    write_deltalake(table, to_table(BROKERS_SCHEMA, [row]).select(old.names).cast(old))
+    assert DeltaMetadataStore(tmp_path, create=False).load_brokers() == [row]
+    store = DeltaMetadataStore(tmp_path)
+    assert store.load_brokers() == [row]
+
+    held = acquire(store, tmp_path, clock, wait_ms=2 * lease.LEASE_MS)  # type: ignore[arg-type]
+    assert held.took_over
+    held.renew(port=1)
+    (renewed,) = DeltaMetadataStore(tmp_path, create=False).load_brokers()
+    assert (renewed.boot_id, renewed.lease_duration, renewed.port) == ("boot-1", lease.LEASE_MS, 1)
+    DeltaMetadataStore(tmp_path)
+    held.release()
