@@ -40,6 +40,8 @@ from kafkalake.record.message_set import MessageSet
 logger = logging.getLogger(__name__)
 
 STORED_BYTES_MAX = 16 * 1024 * 1024
+READ_BYTES_MAX = 32 * 1024 * 1024
+"""Of the messages that are read for an answer: they come whole, and decompressed, however little of them is wanted."""
 
 
 class Isolation(Enum):
@@ -171,7 +173,7 @@ class Fetcher:
         """Read all partitions of the request within its limits."""
         found = _Read()
         remaining = min(request.max_bytes, self._bytes_max())
-        stored_left = STORED_BYTES_MAX
+        stored_left, read_left = STORED_BYTES_MAX, READ_BYTES_MAX
         for asked in context.partitions:
             answer = FetchedPartition(asked.topic, asked.partition)
             try:
@@ -184,7 +186,8 @@ class Fetcher:
                 )
                 remaining -= size
                 if isinstance(answer.records, StoredRecords):
-                    stored_left -= size
+                    read_left -= answer.records.messages.size_bytes
+                    stored_left = min(stored_left - size, max(read_left, 0))
                 found.bytes += size
                 found.urgent |= answer.diverging is not None
             except KafkaError as error:
@@ -348,4 +351,4 @@ def _read_records(
     if not len(messages):
         return 0
     answer.records = StoredRecords(messages, offset, end_offset, stored_max_bytes, first_whole)
-    return min(int(messages.positions[-1] - messages.positions[0]), max(stored_max_bytes, 1))
+    return min(messages.size_bytes, max(stored_max_bytes, 1))

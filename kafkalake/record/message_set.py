@@ -1,7 +1,8 @@
 """Many Arrow messages at once: walked and verified in one compiled call, joined into one Arrow batch in another.
 
 A segment written by small producer batches holds thousands of messages; no Python runs per message. `scan` takes bytes from
-disk and believes nothing before its checksum; what it returns is uncompressed and verified for the columns asked for.
+disk and believes nothing before its checksum; what it returns is uncompressed and verified for the columns asked for. Stored
+bytes may be thousands of times smaller than what they hold, so `scan` stops where that would be too much.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import pyarrow as pa
 from kafkalake.record import layout as at
 from kafkalake.record.batch import Bytes, Int64s, body_to_arrow
 from kafkalake.record.compiled import compiled
+from kafkalake.record.memory import load_i64
 from kafkalake.record.message import (
     BAD_METADATA,
     OK,
@@ -28,6 +30,8 @@ from kafkalake.record.message import (
 
 _CODECS = {at.LZ4: "lz4", at.ZSTD: "zstd"}
 _RAW_BUFFER = -1
+PLAIN_BYTES = 8 << 20
+"""So much is decompressed at one time, or one message."""
 
 
 @dataclass(slots=True, eq=False)
@@ -64,6 +68,12 @@ class MessageSet:
         """One past the last offset that the messages cover."""
         return int(self.headers[-1, at.BASE_OFFSET] + self.headers[-1, at.LAST_OFFSET_DELTA] + 1)
 
+    @property
+    def size_bytes(self) -> int:
+        """Bytes that the messages take, in the file or here, where that is more: they were compressed."""
+        here = int(self.layouts[:, at.FIRST_BUFFER + 1 :: 2].sum())
+        return max(here, int(self.positions[-1] - self.positions[0]))
+
     def slice(self, first: int, last: int) -> MessageSet:
         """Messages [first, last), sharing memory."""
         batches = self.first_batch[first : last + 1]
@@ -79,7 +89,10 @@ class MessageSet:
 
 @dataclass(slots=True, eq=False)
 class Scan:
-    """What `scan` found: whole and verified messages, then at byte `end` the reason it stopped (`OK`: at the given end)."""
+    """What `scan` found: whole and verified messages, then at byte `end` the reason it stopped.
+
+    `OK`: at the given end, or, with at least one message, where the next would have been too much to decompress.
+    """
 
     messages: MessageSet
     end: int
@@ -104,14 +117,31 @@ def _count(data: Any, begin: Any, end: Any, found: Any) -> Any:
     return position
 
 
+@compiled("int64(view, int64, int64[::1], int64)")
+def _plain_bytes(data: Any, body: Any, layout: Any, columns: Any) -> Any:
+    """Bytes of the buffers of `columns` once they are decompressed, each on an 8-byte boundary, as the buffers say themselves."""
+    plain = 0
+    for column in range(at.COLUMNS):
+        if (columns >> column) & 1:
+            for buffer in range(at.COLUMN_FIRST_BUFFER[column], at.COLUMN_FIRST_BUFFER[column + 1]):
+                length = layout[at.FIRST_BUFFER + 2 * buffer + 1]
+                if length >= 8:
+                    said = load_i64(data, body + layout[at.FIRST_BUFFER + 2 * buffer])
+                    plain += (length - 8 if said == _RAW_BUFFER else max(said, 0)) + 7 & ~7
+    return plain
+
+
 @compiled(
-    "int64(view, int64, int64, int64, int64[::1], int64[:,::1], int64[:,::1], int64[::1], int64[::1], int64[::1], int64[::1])"
+    "int64(view, int64, int64, int64, int64, int64, int64[::1], int64[:,::1], int64[:,::1], int64[::1], int64[::1], int64[::1], "
+    "int64[::1])"
 )
 def _fill(
     data: Any,
     begin: Any,
     count: Any,
     columns: Any,
+    plain_columns: Any,
+    plain_max: Any,
     starts: Any,
     layouts: Any,
     headers: Any,
@@ -120,11 +150,15 @@ def _fill(
     codecs: Any,
     found: Any,
 ) -> Any:
-    """Verify `count` messages whose frames were counted; returns how many are right, found[2] why the next is not."""
+    """Verify `count` messages whose frames were counted; returns how many are right, found[2] why the next is not.
+
+    It is OK where the columns `plain_columns` of compressed messages would take more than `plain_max` with the next one.
+    """
     lengths = np.empty(3, dtype=np.int64)
     sums = np.empty(6, dtype=np.int64)
     position = begin
     batch = 0
+    plain = 0
     positions[0] = begin
     first_batch[0] = 0
     for m in range(count):
@@ -142,6 +176,11 @@ def _fill(
         if status != OK:
             found[2] = status
             return m
+        if sums[5] != at.NO_CODEC:
+            plain += _plain_bytes(data, body, layouts[m], plain_columns)
+            if m > 0 and plain > plain_max:
+                found[2] = OK
+                return m
         codecs[m] = sums[5]
         starts[m] = body
         batch += lengths[2]
@@ -151,10 +190,20 @@ def _fill(
     return count
 
 
-def scan(data: Bytes, begin: int, end: int, columns: int = at.ALL_COLUMNS) -> Scan:
+def scan(
+    data: Bytes,
+    begin: int,
+    end: int,
+    columns: int = at.ALL_COLUMNS,
+    *,
+    plain_columns: int = at.ALL_COLUMNS,
+    plain_bytes: int = PLAIN_BYTES,
+) -> Scan:
     """Verify the messages in `data[begin:end]` (uint8), of their bodies the columns of bit mask `columns`.
 
-    Stops at the first message that is not whole or not right. Arrays over a memory map are read only where needed.
+    Stops at the first message that is not whole or not right. Compressed messages are decompressed in those of the columns that
+    `plain_columns` names, the others become empty; after the first one, only up to `plain_bytes` of them. Arrays over a memory
+    map are read only where needed.
     """
     found = np.zeros(3, dtype=np.int64)
     stop = int(_count(data, begin, end, found))
@@ -165,13 +214,30 @@ def scan(data: Bytes, begin: int, end: int, columns: int = at.ALL_COLUMNS) -> Sc
     first_batch = np.empty(count + 1, dtype=np.int64)
     positions = np.empty(count + 1, dtype=np.int64)
     codecs = np.empty(count, dtype=np.int64)
-    right = int(_fill(data, begin, count, columns, starts, layouts, headers, first_batch, positions, codecs, found))
+    plain_columns &= columns
+    right = int(
+        _fill(
+            data,
+            begin,
+            count,
+            columns,
+            plain_columns,
+            plain_bytes,
+            starts,
+            layouts,
+            headers,
+            first_batch,
+            positions,
+            codecs,
+            found,
+        )
+    )
     messages = MessageSet(data, starts, layouts, headers, first_batch, positions)
     if right < count:
         messages = messages.slice(0, right)
         stop, status = int(positions[right]), int(found[2])
     if (codecs[:right] != at.NO_CODEC).any():
-        messages = _decompress(messages, codecs[:right], columns)
+        messages = _decompress(messages, codecs[:right], plain_columns)
     return Scan(messages, stop, status)
 
 
@@ -209,36 +275,44 @@ def compress_body(body: Bytes, layout: Int64s, codec: int) -> tuple[Bytes, Int64
 
 def _decompress(messages: MessageSet, codecs: Int64s, columns: int) -> MessageSet:
     """The same messages with plain bodies in fresh memory; columns that were not asked for become empty."""
-    parts: list[bytes] = []
+    wanted = [
+        buffer
+        for column in range(at.COLUMNS)
+        if (columns >> column) & 1
+        for buffer in range(*at.COLUMN_FIRST_BUFFER[column : column + 2].tolist())
+    ]
+    parts: list[tuple[int, Bytes]] = []
     layouts = messages.layouts.copy()
+    layouts[:, at.FIRST_BUFFER :] = 0
     starts = np.empty_like(messages.starts)
     position = 0
-    for m in range(len(messages)):
+    for m, codec in enumerate(codecs.tolist()):
         starts[m] = position
         inner = 0
-        for column in range(at.COLUMNS):
-            first, last = at.COLUMN_FIRST_BUFFER[column : column + 2].tolist()
-            for buffer in range(first, last):
-                part = b""
-                if (columns >> column) & 1:
-                    part = _plain_buffer(messages, m, buffer, int(codecs[m]))
+        for buffer in wanted:
+            part = _plain_buffer(messages, m, buffer, codec)
+            if len(part):
                 layouts[m, at.FIRST_BUFFER + 2 * buffer] = inner
                 layouts[m, at.FIRST_BUFFER + 2 * buffer + 1] = len(part)
-                parts.append(part + bytes(-len(part) % 8))
-                inner += len(parts[-1])
+                parts.append((position + inner, part))
+                inner += len(part) + 7 & ~7
         position += inner
-    data = np.frombuffer(b"".join(parts), dtype=np.uint8)
+    data = np.empty(position, dtype=np.uint8)
+    while parts:  # each goes when it is copied
+        begin, part = parts.pop()
+        data[begin : begin + len(part)] = part
     return MessageSet(data, starts, layouts, messages.headers, messages.first_batch, messages.positions)
 
 
-def _plain_buffer(messages: MessageSet, m: int, buffer: int, codec: int) -> bytes:
+def _plain_buffer(messages: MessageSet, m: int, buffer: int, codec: int) -> Bytes:
     """One buffer of message `m`, uncompressed. Its bytes have passed their checksum, so its lengths are believed."""
     offset, length = messages.layouts[m, at.FIRST_BUFFER + 2 * buffer : at.FIRST_BUFFER + 2 * buffer + 2].tolist()
     start = int(messages.starts[m]) + offset
-    stored = messages.data[start : start + length].tobytes()
+    stored = messages.data[start : start + length]
     if codec == at.NO_CODEC or not length:
         return stored
-    plain = int.from_bytes(stored[:8], "little", signed=True)
+    plain = int.from_bytes(stored[:8].tobytes(), "little", signed=True)
     if plain == _RAW_BUFFER:
         return stored[8:]
-    return bytes(pa.decompress(stored[8:], decompressed_size=plain, codec=_CODECS[codec], asbytes=True))
+    packed = pa.py_buffer(stored[8:])
+    return np.frombuffer(pa.decompress(packed, decompressed_size=plain, codec=_CODECS[codec]), dtype=np.uint8)

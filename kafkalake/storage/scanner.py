@@ -23,6 +23,8 @@ from kafkalake.storage.segment import FIRST_MESSAGE, Segment
 from kafkalake.storage.segment_kernels import NO_TIMESTAMP, find_message, next_message, smallest_timestamp
 
 CHUNK_BYTES = 8 << 20
+_TIMESTAMPS = 0b10
+"""The one column that is looked at. Of the others the stored bytes are verified; compressed ones are not decompressed."""
 
 
 class Stop(Enum):
@@ -45,7 +47,8 @@ class SegmentScan(NamedTuple):
 
 
 Visitor = Callable[[MessageSet, int], None]
-"""Takes whole messages and the position in the file of their `data[0]`: message m begins at position + messages.positions[m]."""
+"""Takes whole messages and the position in the file of their `data[0]`: message m begins at position + messages.positions[m].
+Of compressed messages there are only the timestamps."""
 
 
 def scan_segment(
@@ -68,7 +71,7 @@ def scan_segment(
     length = CHUNK_BYTES
     while position < size:
         data = segment.read_bytes(position, min(length, size - position))
-        found = scan(data, 0, len(data), columns)
+        found = scan(data, 0, len(data), columns, plain_columns=_TIMESTAMPS)
         messages, status = found.messages, found.status
         in_order = _in_order(messages, content.next_offset)
         if in_order < len(messages):
@@ -130,7 +133,7 @@ def _count(content: SegmentContent, messages: MessageSet, columns: int) -> None:
     largest = np.where(messages.headers[:, at.RECORDS] > 0, messages.headers[:, at.MAX_TIMESTAMP], -1)
     top = int(np.argmax(largest))
     smallest = NO_TIMESTAMP
-    if columns & 0b10:
+    if columns & _TIMESTAMPS:
         smallest = int(smallest_timestamp(messages.data, messages.starts, messages.layouts))
     content.add(
         messages.rows,

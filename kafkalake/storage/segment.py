@@ -16,7 +16,7 @@ from kafkalake.errors import CorruptSegmentError
 from kafkalake.record import layout as at
 from kafkalake.record.batch import Bytes
 from kafkalake.record.message import OK, REASONS, TORN
-from kafkalake.record.message_set import MessageSet, scan
+from kafkalake.record.message_set import PLAIN_BYTES, MessageSet, scan
 from kafkalake.record.schema import END_OF_STREAM, MAGIC, PREAMBLE
 from kafkalake.storage.files import read_all, read_file
 from kafkalake.storage.index import Index
@@ -166,7 +166,7 @@ class Segment:
             data = self._readable(entry[1], max(max_bytes, _LEAST_READ_BYTES) + _LEAD_BYTES)
             status = int(find_message(data, 0, len(data), offset, found))
             if status == OK and found[4] == entry[0]:
-                messages = scan(data, int(found[0]), len(data)).messages
+                messages = scan(data, int(found[0]), len(data), plain_bytes=min(max_bytes, PLAIN_BYTES)).messages
                 if len(messages):
                     return _before(messages, entry[1], end_offset)
         position = self.locate(offset)
@@ -175,18 +175,19 @@ class Segment:
     def read(self, position: int, max_bytes: int, end_offset: int, columns: int = at.ALL_COLUMNS) -> Messages | None:
         """Whole messages from the one at `position`: up to `max_bytes`, at least one, none that begins at or past `end_offset`.
 
-        None where nothing is there. Raises `CorruptSegmentError`, `OSError`.
+        Compressed ones are no more than that, and `PLAIN_BYTES`, once they are decompressed. None where nothing is there.
+        Raises `CorruptSegmentError`, `OSError`.
         """
         length = max(max_bytes, _LEAST_READ_BYTES)
         data = self._readable(position, length)
-        found = scan(data, 0, len(data), columns)
+        found = scan(data, 0, len(data), columns, plain_bytes=min(max_bytes, PLAIN_BYTES))
         if not len(found.messages):
             end = self.end()
             if position >= end:
                 return None
             if found.status == TORN and len(data) == length:
                 data = self._readable(position, self.message_length(position, end))
-                found = scan(data, 0, len(data), columns)
+                found = scan(data, 0, len(data), columns, plain_bytes=min(max_bytes, PLAIN_BYTES))
             if not len(found.messages):
                 raise CorruptSegmentError(self.path, position, REASONS.get(found.status, REASONS[TORN]))
         return _before(found.messages, position, end_offset)

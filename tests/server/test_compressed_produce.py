@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import struct
-import time
 from collections.abc import Iterator
 
 import pytest
-from contract.wire_client import WireClient, code, create_topic, encode, fetch, produce, varint
-from crc32c import crc32c
+from compressed_batches import compressed, zeros
+from contract.wire_client import WireClient, code, create_topic, encode, fetch, produce
 from kafka_reference import Kafkalake
 from worst_case import MIB, worst_case
-
-from kafkalake.wire import compression
 
 pytestmark = pytest.mark.process
 
@@ -32,25 +28,6 @@ def broker() -> Iterator[Kafkalake]:
 def client(broker: Kafkalake) -> Iterator[WireClient]:
     with WireClient(broker.bootstrap_servers, timeout_s=60) as client:
         yield client
-
-
-def zeros(count: int, *, records: int = 1) -> bytes:
-    """Encoded records with values of `count` zero bytes."""
-    encoded = b""
-    for number in range(records):
-        body = b"\0" + varint(0) + varint(number) + varint(-1) + varint(count) + bytes(count) + varint(0)
-        encoded += varint(len(body)) + body
-    return encoded
-
-
-def compressed(codec: str, records: bytes, count: int = 1, *, sequence: int = -1, producer_id: int = -1) -> bytes:
-    """A batch of `count` encoded records."""
-    now = int(time.time() * 1000)
-    number = compression.CODECS[codec]
-    epoch = 0 if producer_id >= 0 else -1
-    body = struct.pack(">hiqqqhii", number, count - 1, now, now, producer_id, epoch, sequence, count)
-    body += compression.compress(number, records)
-    return struct.pack(">qiibI", 0, len(body) + 9, 0, 2, crc32c(body)) + body
 
 
 def request(topic: str, batches: list[bytes]) -> dict[str, object]:
