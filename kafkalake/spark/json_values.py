@@ -50,7 +50,7 @@ class JsonColumns:
         fields = []
         for column, name in names.items():
             kind = schema.field(column).type
-            _check_type(column, kind)
+            check_json_type(column, kind)
             fields.append(pa.field(name, kind))
         return JsonColumns(tuple(schema.get_field_index(column) for column in names), pa.schema(fields))
 
@@ -127,16 +127,17 @@ def _readable(kind: pa.DataType, *, exact: bool) -> pa.DataType:
     return kind
 
 
-def _check_type(column: str, kind: pa.DataType) -> None:
+def check_json_type(column: str, kind: pa.DataType) -> None:
+    """Raise `ConfigurationError` where JSON has nothing that would be of this type."""
     if pa.types.is_struct(kind):
         for part in kind:
-            _check_type(f"{column}.{part.name}", part.type)
+            check_json_type(f"{column}.{part.name}", part.type)
     elif pa.types.is_list(kind):
-        _check_type(f"{column}[]", kind.value_type)
+        check_json_type(f"{column}[]", kind.value_type)
     elif pa.types.is_map(kind):
         if not pa.types.is_string(kind.key_type):
             raise ConfigurationError(f"column {column}: the keys of a JSON object are strings, not {kind.key_type}")
-        _check_type(f"{column}[]", kind.item_type)
+        check_json_type(f"{column}[]", kind.item_type)
     elif not any(is_it(kind) for is_it in _CONVERSIONS):
         raise ConfigurationError(f"column {column} cannot be {kind}: JSON has no such type")
 
@@ -144,7 +145,7 @@ def _check_type(column: str, kind: pa.DataType) -> None:
 def _document(value: bytes | None, struct: pa.StructType) -> dict[str, Any] | None:
     """The fields of one value; None where it is no JSON object."""
     try:
-        parsed = json.loads(value) if value is not None else None
+        parsed = json.loads(value, parse_float=_Digits) if value is not None else None
     except (ValueError, RecursionError):
         return None
     return _convert(parsed, struct) if isinstance(parsed, dict) else None
@@ -199,10 +200,21 @@ def _boolean(value: Any, kind: pa.DataType) -> bool:
     return value
 
 
+class _Digits(float):
+    """A number of a document, which remembers the digits that a double has no room for."""
+
+    def __new__(cls, text: str) -> _Digits:
+        number = super().__new__(cls, text)
+        number.digits = text
+        return number
+
+    digits: str
+
+
 def _decimal(value: Any, kind: pa.DataType) -> Decimal:
     if isinstance(value, bool):
         raise ValueError(value)
-    return Decimal(str(value)).quantize(Decimal(1).scaleb(-kind.scale))
+    return Decimal(value.digits if isinstance(value, _Digits) else str(value)).quantize(Decimal(1).scaleb(-kind.scale))
 
 
 def _timestamp(value: Any, kind: pa.DataType) -> datetime:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from kafkalake.errors import BrokerUnavailableError, ConfigurationError, KafkaLakeError
+from kafkalake.spark.columns import value_fields
 from kafkalake.spark.plain_errors import plain_errors
 from kafkalake.spark.tasks import load_compiled_code
 from kafkalake.spark.write_options import WriteOptions, parse_write_options
@@ -58,7 +60,8 @@ class Sink:
         if overwrite:
             raise ConfigurationError('a topic cannot be overwritten, only added to: use mode("append") or INSERT INTO')
         self.options = parse_write_options(given)
-        check_columns(to_arrow_schema(schema, timezone="UTC"), self.options.topic)
+        check_columns(to_arrow_schema(schema, timezone="UTC"), self.options.topic, self.options.json_fields)
+        self._fields = value_fields(schema.names) if self.options.json_fields else {}
         wanted = None if self.options.topic is None else [self.options.topic]
         answer = self._ask_once({"ask": "describe", "topics": wanted})
         self._ids = [(topic["name"], topic["id"]) for topic in answer["topics"]]
@@ -74,6 +77,7 @@ class Sink:
 
     def stage(self, rows: Iterator[pa.RecordBatch], directory: str, query: str | None = None) -> Staged:
         """Write the rows of this task into a file of its own. Raises what is wrong with them in one sentence."""
+        from kafkalake.spark.json_texts import with_values
         from kafkalake.spark.staged_rows import RowStager
         from kafkalake.storage.staged_file import StagedWriter
 
@@ -89,9 +93,8 @@ class Sink:
             path.parent.mkdir(parents=True, exist_ok=True)
             with StagedWriter(str(path)) as writer:
                 stager = RowStager(writer, self._targets, self.options.topic, self._bytes_max, number)
-                stager.add(first)
-                for batch in rows:
-                    stager.add(batch)
+                for batch in chain((first,), rows):
+                    stager.add(with_values(batch, self._fields) if self._fields else batch)
                 stager.finish()
         except OSError as error:
             raise KafkaLakeError(f"cannot stage records in {path.parent}: {error.strerror or error}") from error

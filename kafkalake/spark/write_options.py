@@ -1,7 +1,8 @@
 """The options of a write, parsed once into a frozen value.
 
 Names are those of Spark's Kafka sink (`topic`, `kafka.bootstrap.servers`) and of Delta's idempotent writes (`txnAppId`,
-`txnVersion`). A table in a catalogue has the options of a read as well: those are passed over.
+`txnVersion`). A table in a catalogue has the options of a read as well: of those `valueSchema` says that values are made of fields,
+and the others are passed over.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kafkalake.errors import ConfigurationError
-from kafkalake.spark.options import known_options, lake_option
+from kafkalake.spark.options import check_client_settings, known_options, lake_option
 
 COMMIT_TIMEOUT_S = 120
 APPLICATION_CHARACTERS = re.compile(r"[\x21-\x7e]{1,200}")
@@ -23,7 +24,7 @@ class WriteOptions:
     """Where to write. topic: where all rows go, None: the column `topic` says.
 
     application, version: who writes and its how-manieth write this is; None: a fresh one each time. servers: where the broker is,
-    (host, port); empty: the lake says.
+    (host, port); empty: the lake says. json_fields: whether columns that are none of Kafka's are fields of a value that is JSON.
     """
 
     lake: Path
@@ -32,11 +33,13 @@ class WriteOptions:
     version: int
     commit_timeout_s: float
     servers: Sequence[tuple[str, int]] = ()
+    json_fields: bool = False
 
 
 def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
     """Check and parse; names in any case. Raises `ConfigurationError`."""
     options = known_options(given)
+    check_client_settings(given)
     application = options.get("txnAppId")
     if (application is None) != ("txnVersion" not in options):
         raise ConfigurationError("txnAppId and txnVersion belong together: who writes, and the number of this write")
@@ -49,6 +52,7 @@ def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
         version=_number("txnVersion", options.get("txnVersion", "0")),
         commit_timeout_s=_seconds(options.get("commitTimeout")),
         servers=_servers(next((value for key, value in given.items() if key.lower() == "kafka.bootstrap.servers"), "")),
+        json_fields="valueSchema" in options,
     )
 
 

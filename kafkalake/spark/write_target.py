@@ -10,6 +10,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from kafkalake.errors import ConfigurationError
+from kafkalake.spark.columns import value_fields
+from kafkalake.spark.json_values import check_json_type
 
 _BINARY_LIKE = (pa.binary(), pa.string(), pa.large_binary(), pa.large_string())
 
@@ -25,10 +27,16 @@ class Target:
     key_required: bool
 
 
-def check_columns(schema: pa.Schema, topic: str | None) -> None:
-    """Whether rows of `schema` are records. Raises `ConfigurationError` with one sentence."""
+def check_columns(schema: pa.Schema, topic: str | None, json_fields: bool = False) -> None:
+    """Whether rows of `schema` are records. Raises `ConfigurationError` with one sentence.
+
+    `json_fields`: columns that are none of Kafka's are fields of values that are JSON, and may stand for `value`.
+    """
     names = schema.names
-    if "value" not in names:
+    fields = value_fields(names) if json_fields else {}
+    for name in fields:
+        check_json_type(name, schema.field(name).type)
+    if "value" not in names and not fields:
         raise ConfigurationError(f"the data has no column `value`; it has {', '.join(names) or 'no column at all'}")
     if topic is None and "topic" not in names:
         raise ConfigurationError(
@@ -43,6 +51,10 @@ def check_columns(schema: pa.Schema, topic: str | None) -> None:
         raise ConfigurationError(f"column partition is {schema.field('partition').type}: it must be an int")
     if "timestamp" in names and not pa.types.is_timestamp(schema.field("timestamp").type):
         raise ConfigurationError(f"column timestamp is {schema.field('timestamp').type}: it must be a timestamp")
+    if "timestamp" in names and schema.field("timestamp").type.tz is None:
+        raise ConfigurationError(
+            "column timestamp is a TIMESTAMP_NTZ, no moment: CAST(timestamp AS TIMESTAMP) takes it in the session's zone"
+        )
     if "headers" in names and not _are_headers(schema.field("headers").type):
         raise ConfigurationError("column headers must be ARRAY<STRUCT<key: STRING, value: BINARY>>")
 
