@@ -10,35 +10,40 @@ Source: Spark, `KafkaSourceInitialOffsetWriter`: a zero byte, "v1", the offsets 
 from __future__ import annotations
 
 import json
-import logging
 import uuid
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import quote
 
 import pyarrow
 import pyarrow.fs
 
 from kafkalake.errors import LakeError
 
-_log = logging.getLogger(__name__)
-
 _FILE = "0"
 _HEADER = b"\0v1\n"
 
 
-def initial_offsets(location: str, first: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+def initial_offsets(
+    location: str, first: Callable[[], dict[str, Any]], *, is_repeatable: bool = False
+) -> dict[str, Any]:
     """The first offsets in the source's part of the checkpoint, at `location`; where none are, those of `first`, which are kept.
 
-    `location` is empty where Spark does not say it: without kafkalake's jar. Nothing is kept there, nor where pyarrow knows no such
-    file system (`s3a:`, say). Raises `LakeError` where the file is something else.
+    `location` is empty where Spark does not say it: without kafkalake's jar. Nothing is kept there, nor where pyarrow knows no
+    such file system (`s3a:`, say) and `first` finds the same whenever it is asked (`is_repeatable`). Raises `LakeError` where the
+    file is something else, or where offsets that would be others later cannot be kept.
     """
     if not location:
         return first()
     try:
-        system, path = pyarrow.fs.FileSystem.from_uri(location)
-    except pyarrow.ArrowException as error:
-        _log.warning("the first offsets cannot be kept in the checkpoint, which is at %s: %s", location, error)
-        return first()
+        system, path = _file_system(location)
+    except (pyarrow.ArrowException, OSError) as error:
+        if is_repeatable:
+            return first()
+        raise LakeError(
+            f"the first offsets cannot be kept in the checkpoint, which is at {location} ({error}), and a query that dies before "
+            "its first batch is done would begin elsewhere: start it at earliest or at given offsets, or move the checkpoint"
+        ) from error
     file = f"{path}/{_FILE}"
     if system.get_file_info(file).type == pyarrow.fs.FileType.File:
         with system.open_input_file(file) as opened:
@@ -50,6 +55,16 @@ def initial_offsets(location: str, first: Callable[[], dict[str, Any]]) -> dict[
         stream.write(_HEADER + json.dumps(found, separators=(",", ":")).encode())
     system.move(partial, file)
     return found
+
+
+def _file_system(location: str) -> tuple[pyarrow.fs.FileSystem, str]:
+    """Where this is. Spark names a path as Hadoop shows it: with its spaces and percent signs, whatever stands before it."""
+    scheme, colon, rest = location.partition(":")
+    if not colon or scheme == "file":
+        path = (rest if colon else location).removeprefix("//")
+        return pyarrow.fs.LocalFileSystem(), path
+    system, path = pyarrow.fs.FileSystem.from_uri(f"{scheme}:{quote(rest, safe='/:@')}")
+    return system, path
 
 
 def _decoded(data: bytes, file: str) -> dict[str, Any]:

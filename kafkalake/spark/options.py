@@ -1,22 +1,27 @@
 """The options of a read, parsed once into a frozen value: pure.
 
 Names and meanings are those of Spark's Kafka source, so that an existing job changes `format("kafka")` and adds `lake`. Options
-that begin with `kafka.` speak to a Kafka client; there is none here, so they are accepted and only `kafka.isolation.level`
-is heeded. Source: Spark, "Structured Streaming + Kafka Integration Guide".
+that begin with `kafka.` speak to a Kafka client, and there is none here: `kafka.isolation.level` is heeded, what would have
+secured a connection is refused, and of the others a warning says that they have no effect.
+Source: Spark, "Structured Streaming + Kafka Integration Guide".
 """
 
 from __future__ import annotations
 
 import difflib
 import json
+import logging
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass, field
 from enum import Enum
 
 from kafkalake.errors import ConfigurationError
+from kafkalake.spark.session_time import parse_time
+from kafkalake.spark.stream_offsets import ids_from_json
+
+_log = logging.getLogger(__name__)
 
 LAKE_VARIABLE = "KAFKALAKE_LAKE"
 LATEST = -1
@@ -45,6 +50,7 @@ OPTIONS = (
     "timestampAsOf",
     "valueSchema",
     "includeHeaders",
+    "includeTopicId",
     "failOnDataLoss",
     "group",
     "maxOffsetsPerTrigger",
@@ -64,8 +70,15 @@ _FROM_CATALOGUE = (
     "is_managed_location",
 )
 """What a catalogue adds to the options of a table."""
-_FOREIGN_PREFIXES = ("kafka.", "option.", "__")
-"""Options of a Kafka client; those of a table a second time, as a catalogue keeps them; notes of the JVM side of the source."""
+_TABLE_PREFIX = "option."
+"""A catalogue has the options of a table a second time among its properties, under this prefix."""
+_FOREIGN_PREFIXES = ("kafka.", _TABLE_PREFIX, "__")
+"""Options of a Kafka client; those of a table; notes of the JVM side of the source."""
+_ISOLATION_LEVEL = "kafka.isolation.level"
+_HEEDED = (_ISOLATION_LEVEL, "kafka.bootstrap.servers")
+_SECURING = ("kafka.security.", "kafka.sasl.", "kafka.ssl.")
+TIME_ZONE_NOTE = "__timezone"
+"""The JVM's note of the session's time zone."""
 
 TopicOffsets = Mapping[str, Mapping[int, int]]
 """{topic: {partition: offset, or timestamp in ms}}"""
@@ -76,13 +89,15 @@ class OffsetRule:
     """Where a read starts or ends: the first of these that is set.
 
     timestamp_ms: the first record at or after it, in every partition. timestamps_ms: the same, each partition its own.
-    offsets: per partition, -2 earliest, -1 latest. everywhere: EARLIEST or LATEST.
+    offsets: per partition, -2 earliest, -1 latest. everywhere: EARLIEST or LATEST. topic_ids: of the topics that the offsets are
+    of, where they say so as those of a stream do.
     """
 
     everywhere: int
     offsets: TopicOffsets | None = None
     timestamp_ms: int | None = None
     timestamps_ms: TopicOffsets | None = None
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +118,20 @@ class ReadOptions:
     as_of_ms: int | None = None
     value_schema: str | None = None
     headers: bool = True
+    topic_id: bool = False
     fail_on_data_loss: bool = True
     group: str | None = None
     offsets_per_trigger_max: int | None = None
+
+    @property
+    def has_lasting_start(self) -> bool:
+        """Whether a read begins at the same offsets whenever it begins; not at the latest, a time, or where a group is."""
+        starting = self.starting
+        if self.group is not None or starting.timestamp_ms is not None or starting.timestamps_ms is not None:
+            return False
+        return (
+            not _mentions(starting.offsets, LATEST) if starting.offsets is not None else starting.everywhere == EARLIEST
+        )
 
 
 class Use(Enum):
@@ -116,12 +142,15 @@ class Use(Enum):
     SCHEMA = "a schema"
 
 
-def parse_options(given: Mapping[str, str], use: Use = Use.BATCH) -> ReadOptions:
+def parse_options(given: Mapping[str, str], use: Use = Use.BATCH, time_zone: str | None = "UTC") -> ReadOptions:
     """Check and parse; names in any case. Raises `ConfigurationError` that says what is wrong and what was meant.
 
     A stream starts at the latest offsets where nothing is said, a batch query at the earliest, as in Spark's Kafka source.
+    `time_zone`: of times that name none; None: not known, and such times are refused.
     """
     options = known_options(given)
+    if use is not Use.SCHEMA:
+        check_client_settings(given)
     for misplaced in {Use.BATCH: _ONLY_STREAMING, Use.STREAM: _ONLY_BATCH}.get(use, ()):
         if misplaced in options:
             raise ConfigurationError(f"{misplaced} is no option of {use.value}")
@@ -138,51 +167,63 @@ def parse_options(given: Mapping[str, str], use: Use = Use.BATCH) -> ReadOptions
         topics=topics,
         pattern=pattern,
         assigned=assigned,
-        starting=_starting(options, use),
-        ending=_ending(options),
+        starting=_starting(options, use, time_zone),
+        ending=_ending(options, time_zone),
         latest_where_no_timestamp=strategy == "latest",
         partitions_min=_integer(options, "minPartitions", minimum=1),
         records_per_partition_max=_integer(options, "maxRecordsPerPartition", minimum=1),
         isolation=_isolation(options),
         version=version,
-        as_of_ms=None if as_of is None else parse_time("timestampAsOf", as_of),
+        as_of_ms=None if as_of is None else parse_time("timestampAsOf", as_of, time_zone),
         value_schema=options.get("valueSchema"),
         headers=_boolean(options, "includeHeaders", True),
+        topic_id=_boolean(options, "includeTopicId", False),
         fail_on_data_loss=_boolean(options, "failOnDataLoss", True),
         group=_group(options),
         offsets_per_trigger_max=_integer(options, "maxOffsetsPerTrigger", minimum=1),
     )
 
 
-def parse_time(option: str, text: str) -> int:
-    """Milliseconds since 1970 of a number of them, or of an ISO 8601 time; UTC where it names no zone."""
-    try:
-        if re.fullmatch(r"-?\d{5,}", text.strip()):
-            return int(text)
-        parsed = datetime.fromisoformat(text.strip())
-    except ValueError:
-        raise ConfigurationError(
-            f"{option} is {text!r}: give milliseconds since 1970, or a time such as 2024-05-01T12:00:00Z"
-        ) from None
-    if parsed.tzinfo is None:
-        parsed = parsed.replace(tzinfo=UTC)
-    return (parsed - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
-
-
 def known_options(given: Mapping[str, str]) -> dict[str, str]:
-    """The options under their right names, less those that are for somebody else. Raises `ConfigurationError`."""
+    """The options under their right names, less those that are for somebody else. Raises `ConfigurationError`.
+
+    Where a catalogue gives a table's properties as well, those that are no options are passed over.
+    """
     options: dict[str, str] = {}
+    of_table = any(key.lower().startswith(_TABLE_PREFIX) for key in given)
     for key, value in given.items():
         name = key.lower()
-        if name == "kafka.isolation.level":
-            options.setdefault("isolation", value)
-        elif name in _NAMES:
+        if name in _NAMES:
             options[_NAMES[name]] = value
-        elif not name.startswith(_FOREIGN_PREFIXES) and name not in _FROM_CATALOGUE:
+        elif not name.startswith(_FOREIGN_PREFIXES) and name not in _FROM_CATALOGUE and not of_table:
             near = difflib.get_close_matches(name, _NAMES, n=1, cutoff=0.5)
             meant = f"; did you mean {_NAMES[near[0]]}?" if near else f"; there are {', '.join(OPTIONS)}"
             raise ConfigurationError(f"unknown option {key!r}{meant}")
+    level = next((value for key, value in given.items() if key.lower() == _ISOLATION_LEVEL), None)
+    if level is not None and options.setdefault("isolation", level).lower() != level.lower():
+        raise ConfigurationError(
+            f"isolation is {options['isolation']!r} and {_ISOLATION_LEVEL} {level!r}: give one of them"
+        )
     return options
+
+
+def check_client_settings(given: Mapping[str, str]) -> None:
+    """Warn of settings of a Kafka client, which have no effect here.
+
+    Raises `ConfigurationError` for one that was to secure a connection: who leaves it out knows that nothing does.
+    """
+    ignored = []
+    for key, value in given.items():
+        name = key.lower()
+        if name.startswith(_SECURING) and not (name == "kafka.security.protocol" and value.upper() == "PLAINTEXT"):
+            raise ConfigurationError(
+                f"{key} would secure a Kafka client's connection, and there is none: records are read from the lake's files, under "
+                "the permissions that these have, and written through the broker without TLS and SASL; leave it out"
+            )
+        if name.startswith("kafka.") and name not in (*_HEEDED, "kafka.security.protocol"):
+            ignored.append(key)
+    if ignored:
+        _log.warning("no effect, for no Kafka client reads or writes here: %s", ", ".join(sorted(ignored)))
 
 
 def lake_option(options: Mapping[str, str]) -> str:
@@ -204,6 +245,8 @@ def _topics(
     path = options.get("path", "")
     if path and not (given and "/" in path):
         given["load(...)"] = path
+    if "topic" in options and all("/" in text for text in given.values()):
+        given = {"topic": options["topic"]}  # of a table that was made to be written to
     if len(given) != 1:
         what = f"{', '.join(given)} were given" if given else "none was named"
         raise ConfigurationError(
@@ -241,8 +284,8 @@ def _assigned(text: str) -> Mapping[str, tuple[int, ...]]:
     return assigned
 
 
-def _starting(options: Mapping[str, str], use: Use) -> OffsetRule:
-    rule = _rule(options, "starting", LATEST if use is Use.STREAM else EARLIEST)
+def _starting(options: Mapping[str, str], use: Use, time_zone: str | None) -> OffsetRule:
+    rule = _rule(options, "starting", LATEST if use is Use.STREAM else EARLIEST, time_zone)
     if use is not Use.BATCH:
         return rule
     if rule.everywhere == LATEST or _mentions(rule.offsets, LATEST):
@@ -250,8 +293,8 @@ def _starting(options: Mapping[str, str], use: Use) -> OffsetRule:
     return rule
 
 
-def _ending(options: Mapping[str, str]) -> OffsetRule:
-    rule = _rule(options, "ending", LATEST)
+def _ending(options: Mapping[str, str], time_zone: str | None) -> OffsetRule:
+    rule = _rule(options, "ending", LATEST, time_zone)
     if rule.everywhere == EARLIEST or _mentions(rule.offsets, EARLIEST):
         raise ConfigurationError("endingOffsets cannot be earliest in a batch query: nothing would be read")
     return rule
@@ -261,11 +304,11 @@ def _mentions(offsets: TopicOffsets | None, special: int) -> bool:
     return any(offset == special for partitions in (offsets or {}).values() for offset in partitions.values())
 
 
-def _rule(options: Mapping[str, str], edge: str, everywhere: int) -> OffsetRule:
+def _rule(options: Mapping[str, str], edge: str, everywhere: int, time_zone: str | None) -> OffsetRule:
     """Timestamps come before offsets, as in Spark's Kafka source."""
     text = options.get(f"{edge}Timestamp")
     if text is not None:
-        return OffsetRule(everywhere, timestamp_ms=parse_time(f"{edge}Timestamp", text))
+        return OffsetRule(everywhere, timestamp_ms=parse_time(f"{edge}Timestamp", text, time_zone))
     text = options.get(f"{edge}OffsetsByTimestamp")
     if text is not None:
         return OffsetRule(everywhere, timestamps_ms=_by_partition(f"{edge}OffsetsByTimestamp", text, minimum=-(2**63)))
@@ -274,7 +317,11 @@ def _rule(options: Mapping[str, str], edge: str, everywhere: int) -> OffsetRule:
         return OffsetRule(everywhere)
     if text.strip().lower() in OFFSETS_BY_NAME:
         return OffsetRule(OFFSETS_BY_NAME[text.strip().lower()])
-    return OffsetRule(everywhere, offsets=_by_partition(f"{edge}Offsets", text, minimum=EARLIEST))
+    offsets = _by_partition(f"{edge}Offsets", text, minimum=EARLIEST)
+    topic_ids = ids_from_json(offsets)
+    if topic_ids:
+        offsets = {name: numbers for name, numbers in offsets.items() if "#" not in name}
+    return OffsetRule(everywhere, offsets=offsets, topic_ids=topic_ids)
 
 
 def _by_partition(option: str, text: str, minimum: int) -> TopicOffsets:

@@ -26,7 +26,7 @@ from kafkalake.errors import KafkaLakeError
 from kafkalake.spark.columns import kafka_ddl, project
 from kafkalake.spark.filters import push
 from kafkalake.spark.json_values import JsonColumns
-from kafkalake.spark.options import Use, parse_options
+from kafkalake.spark.options import TIME_ZONE_NOTE, Use, parse_options
 from kafkalake.spark.plain_errors import plain_errors
 from kafkalake.spark.selection import Selection
 from kafkalake.spark.tasks import read_task, tasks_of
@@ -46,7 +46,7 @@ class KafkaLakeSource(DataSource):
     def schema(self) -> str:
         """Kafka's columns, then the fields of `valueSchema`. Raises `ConfigurationError`."""
         options = parse_options(self.options, Use.SCHEMA)
-        return kafka_ddl(headers=options.headers, value_schema=options.value_schema)
+        return kafka_ddl(headers=options.headers, value_schema=options.value_schema, topic_id=options.topic_id)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of the columns of `schema`, which the user may have given. Raises `ConfigurationError`."""
@@ -88,7 +88,7 @@ class KafkaLakeReader(DataSourceReader):
     """
 
     def __init__(self, given: dict[str, str], schema: StructType) -> None:
-        self._options = parse_options(given)
+        self._options = parse_options(given, time_zone=given.get(TIME_ZONE_NOTE))
         self._query = given.get("__query", "")
         self._projection = project(
             to_arrow_schema(schema, timezone="UTC"), json_values=self._options.value_schema is not None

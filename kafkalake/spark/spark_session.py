@@ -79,6 +79,13 @@ def session(
     return builder.getOrCreate()
 
 
+def session_zone(spark: SparkSession) -> str:
+    """The time zone of the session: that of times that name none."""
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    assert zone is not None
+    return zone
+
+
 def _scan_jar() -> dict[str, str]:
     """The jar, where it is not among Spark's own already, as it is after an installation."""
     import pyspark

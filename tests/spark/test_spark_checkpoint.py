@@ -9,6 +9,7 @@ import pytest
 
 from kafkalake.errors import LakeError
 from kafkalake.spark.checkpoint import initial_offsets
+from kafkalake.spark.options import Use, parse_options
 from kafkalake.spark.stream_offsets import from_json, to_json
 
 # From a checkpoint of Spark 4.2.0's Kafka source (spark-sql-kafka-0-10_2.13) on Apache Kafka 4.1.1: subscribe "clicks,Orders.v1",
@@ -27,12 +28,42 @@ def first(offset: int) -> dict[str, dict[str, int]]:
 
 
 def test_the_first_offsets_are_those_of_the_first_time(tmp_path: Path) -> None:
-    location = (tmp_path / "checkpoint" / "sources" / "0").as_uri()
+    location = f"file:{tmp_path / 'checkpoint' / 'sources' / '0'}"
     assert initial_offsets(location, lambda: first(7)) == first(7)
     assert initial_offsets(location, lambda: first(9)) == first(7)
     assert [file.name for file in (tmp_path / "checkpoint" / "sources" / "0").iterdir()] == ["0"]
-    for nowhere in ("", "s3a://bucket/checkpoint"):
-        assert initial_offsets(nowhere, lambda: first(9)) == first(9)
+    assert initial_offsets("", lambda: first(9)) == first(9)
+
+
+@pytest.mark.parametrize("before", ["file:", "file://", ""])
+def test_the_checkpoints_path_is_as_it_is(tmp_path: Path, before: str) -> None:
+    location = tmp_path / "a b" / "100%25 ü" / "sources" / "0"
+    assert initial_offsets(f"{before}{location}", lambda: first(7)) == first(7)
+    assert (location / "0").is_file()
+    assert initial_offsets(f"{before}{location}", lambda: first(9)) == first(7)
+
+
+def test_offsets_that_cannot_be_kept_are_refused_unless_they_stay_the_same() -> None:
+    somewhere = "s3a://bucket/check point"
+    with pytest.raises(LakeError, match="cannot be kept in the checkpoint, which is at s3a://bucket/check point"):
+        initial_offsets(somewhere, lambda: first(9))
+    assert initial_offsets(somewhere, lambda: first(9), is_repeatable=True) == first(9)
+
+
+@pytest.mark.parametrize(
+    ("given", "is_lasting"),
+    [
+        ({}, False),
+        ({"startingOffsets": "earliest"}, True),
+        ({"startingOffsets": '{"clicks": {"0": 3, "1": -2}}'}, True),
+        ({"startingOffsets": '{"clicks": {"0": 3, "1": -1}}'}, False),
+        ({"startingTimestamp": "1700000000000", "startingOffsets": "earliest"}, False),
+        ({"startingOffsetsByTimestamp": '{"clicks": {"0": 5}}'}, False),
+        ({"startingOffsets": "earliest", "group": "g"}, False),
+    ],
+)
+def test_what_begins_at_the_same_offsets_whenever_it_begins(given: dict[str, str], is_lasting: bool) -> None:
+    assert parse_options({"lake": "/lake", "path": "clicks", **given}, Use.STREAM).has_lasting_start is is_lasting
 
 
 def test_a_checkpoint_of_sparks_kafka_source_is_gone_on_with(tmp_path: Path) -> None:

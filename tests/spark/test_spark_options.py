@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -52,6 +53,9 @@ def test_defaults_read_everything_committed() -> None:
             {"topics": ("a",), "isolation": "read_uncommitted"},
         ),
         ({"path": "a", "kafka.bootstrap.servers": "host:9092"}, {"topics": ("a",)}),
+        ({"path": "a", "kafka.security.protocol": "PLAINTEXT"}, {"topics": ("a",)}),
+        ({"topic": "a", "path": "file:/warehouse/t"}, {"topics": ("a",)}),
+        ({"subscribe": "a", "option.subscribe": "a", "retention.ms": "1000", "team": "data"}, {"topics": ("a",)}),
         ({"path": "a", "versionAsOf": "12"}, {"topics": ("a",), "version": 12}),
         ({"path": "a", "timestampAsOf": "2023-11-14 22:13:20"}, {"topics": ("a",), "as_of_ms": 1_700_000_000_000}),
         ({"path": "a", "includeHeaders": "false"}, {"topics": ("a",), "headers": False}),
@@ -82,11 +86,52 @@ def test_options_are_parsed(given: dict[str, str], expected: dict[str, Any]) -> 
         ({"minPartitions": "many"}, "minPartitions is 'many'"),
         ({"versionAsOf": "1", "timestampAsOf": "2024-01-01"}, "give one of them"),
         ({"failOnDataLoss": "perhaps"}, "true and false are possible"),
+        ({"retention.ms": "1000"}, "unknown option 'retention.ms'"),
+        ({"kafka.isolation.level": "read_uncommitted", "isolation": "read_committed"}, "give one of them"),
+        ({"kafka.security.protocol": "SASL_SSL"}, "kafka.security.protocol would secure"),
+        ({"kafka.sasl.jaas.config": "secret"}, r"^kafka\.sasl\.jaas\.config would secure"),
+        ({"kafka.ssl.truststore.location": "/trust"}, "without TLS and SASL; leave it out"),
     ],
 )
 def test_mistakes_are_named(given: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         parse_options({**BASE, **given})
+
+
+def test_settings_of_a_kafka_client_that_have_no_effect_are_named(caplog: pytest.LogCaptureFixture) -> None:
+    parse_options({**BASE, "kafka.bootstrap.servers": "host:9092", "kafka.isolation.level": "read_committed"})
+    assert caplog.messages == []
+    parse_options({**BASE, "kafka.group.id": "g", "kafka.fetch.min.bytes": "1"})
+    assert caplog.messages == [
+        "no effect, for no Kafka client reads or writes here: kafka.fetch.min.bytes, kafka.group.id"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("zone", "text", "expected"),
+    [
+        ("Asia/Tokyo", "2026-11-22 05:30:41", "2026-11-21T20:30:41+00:00"),
+        ("+09:00", "2026-11-22T05:30:41", "2026-11-21T20:30:41+00:00"),
+        ("GMT-5", "2026-11-22", "2026-11-22T05:00:00+00:00"),
+        ("Z", "2026-11-22 05:30:41", "2026-11-22T05:30:41+00:00"),
+        ("Asia/Tokyo", "2026-11-22T05:30:41Z", "2026-11-22T05:30:41+00:00"),
+        ("Europe/Berlin", "2024-03-31 02:30:00", "2024-03-31T01:30:00+00:00"),  # skipped: 03:30
+        ("Europe/Berlin", "2024-10-27 02:30:00", "2024-10-27T00:30:00+00:00"),  # twice: the first
+    ],
+)
+def test_a_time_without_a_zone_is_one_of_the_sessions(zone: str, text: str, expected: str) -> None:
+    given = {"path": "a", "lake": "/lake", "startingTimestamp": text, "endingTimestamp": text, "timestampAsOf": text}
+    options = parse_options(given, time_zone=zone)
+    milliseconds = int(datetime.fromisoformat(expected).timestamp() * 1000)
+    assert options.starting.timestamp_ms == options.ending.timestamp_ms == options.as_of_ms == milliseconds
+
+
+def test_a_time_is_refused_where_its_zone_is_not_known() -> None:
+    with pytest.raises(ConfigurationError, match=r"a time without a zone, .* name the zone, as in 2024-05-01Z"):
+        parse_options({**BASE, "startingTimestamp": "2024-05-01"}, time_zone=None)
+    assert parse_options({**BASE, "startingTimestamp": "1700000000000"}, time_zone=None).starting.timestamp_ms
+    with pytest.raises(ConfigurationError, match="'Mars/Olympus' is not known"):
+        parse_options({**BASE, "startingTimestamp": "2024-05-01"}, time_zone="Mars/Olympus")
 
 
 def test_the_lake_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

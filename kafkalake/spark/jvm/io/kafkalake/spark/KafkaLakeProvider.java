@@ -32,7 +32,7 @@ public final class KafkaLakeProvider implements TableProvider, RelationProvider,
 
   @Override
   public StructType inferSchema(CaseInsensitiveStringMap options) {
-    return pythonSource().inferSchema(options);
+    return pythonSource().inferSchema(new CaseInsensitiveStringMap(TableOptions.of(options.asCaseSensitiveMap())));
   }
 
   @Override

@@ -7,10 +7,12 @@ import org.apache.spark.sql.connector.catalog.SupportsRead;
 import org.apache.spark.sql.connector.catalog.SupportsWrite;
 import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.connector.catalog.TableCapability;
+import org.apache.spark.sql.connector.catalog.TableCatalog;
 import org.apache.spark.sql.connector.read.ScanBuilder;
 import org.apache.spark.sql.connector.write.LogicalWriteInfo;
 import org.apache.spark.sql.connector.write.WriteBuilder;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonTable;
+import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
@@ -18,11 +20,24 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 final class KafkaLakeTable implements Table, SupportsRead, SupportsWrite {
   private final StructType schema;
   private final Map<String, String> properties;
+  private final Map<String, String> options;
 
   /** The properties of a table in a catalogue hold its options; those of a data frame are its options. */
   KafkaLakeTable(StructType schema, Map<String, String> properties) {
     this.schema = schema;
-    this.properties = new HashMap<>(properties);
+    this.properties = new HashMap<>();
+    if (TableOptions.isOfCatalogue(properties)) {
+      this.properties.putAll(properties);
+      this.properties.put(TableCatalog.PROP_PROVIDER, KafkaLakeProvider.NAME);
+      this.properties.remove("path"); // where a table would have files
+    }
+    this.options = TableOptions.of(properties);
+  }
+
+  /** What the catalogue has of the table, for SHOW CREATE TABLE; of a data frame nothing. */
+  @Override
+  public Map<String, String> properties() {
+    return properties;
   }
 
   @Override
@@ -45,9 +60,10 @@ final class KafkaLakeTable implements Table, SupportsRead, SupportsWrite {
     return new KafkaLakeScanBuilder(schema, merged(options));
   }
 
-  private CaseInsensitiveStringMap merged(CaseInsensitiveStringMap options) {
-    Map<String, String> merged = new HashMap<>(new CaseInsensitiveStringMap(properties));
-    merged.putAll(options);
+  private CaseInsensitiveStringMap merged(CaseInsensitiveStringMap given) {
+    Map<String, String> merged = new HashMap<>(new CaseInsensitiveStringMap(options));
+    merged.putAll(given);
+    merged.put("__timezone", SQLConf.get().sessionLocalTimeZone());
     return new CaseInsensitiveStringMap(merged);
   }
 

@@ -6,8 +6,11 @@ import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.channels.FileChannel;
 import java.nio.file.AccessDeniedException;
+import java.nio.file.Files;
 import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
 import java.util.zip.CRC32C;
 import org.apache.spark.util.Utils;
 
@@ -23,6 +26,7 @@ final class SegmentFile implements Closeable {
   /** Every segment begins with the same bytes, `PREAMBLE` of `kafkalake/record/schema.py`, which no checksum covers. */
   private static final int PREAMBLE_BYTES = 488;
 
+  private static final Pattern TOPIC_ID = Pattern.compile("topic_id:\\s*([A-Za-z0-9_-]{22})\\s");
   private static final long END_OF_STREAM = 0xFFFFFFFFL;
 
   private final String path;
@@ -46,6 +50,7 @@ final class SegmentFile implements Closeable {
     to = slice.to();
     channel = open(path);
     try {
+      checkTopic(slice.topicId());
       size = slice.size() < 0 ? channel.size() : Math.min(slice.size(), channel.size());
       message = new SegmentMessage(path);
       this.chunk = chunk == null ? allocate(FIRST_CHUNK_BYTES) : chunk;
@@ -94,6 +99,34 @@ final class SegmentFile implements Closeable {
   @Override
   public void close() throws IOException {
     channel.close();
+  }
+
+  /**
+   * That the file's directory names the topic that was planned: the next topic of its name has the same paths.
+   *
+   * Looked at when the file is open: who makes a directory names its topic before anything else is put there. A directory of 0.1 does not.
+   */
+  private void checkTopic(String topicId) throws IOException {
+    Path directory = Path.of(path).getParent();
+    String text;
+    try {
+      text = Files.readString(directory.resolve("partition.metadata"));
+    } catch (NoSuchFileException error) {
+      return;
+    }
+    Matcher found = TOPIC_ID.matcher(text);
+    if (!found.find()) {
+      throw new IOException(directory + "/partition.metadata: damaged, so nobody knows which topic the records beside it belong to");
+    }
+    if (!topicId.isEmpty() && !found.group(1).equals(topicId)) {
+      throw new IOException(
+          directory
+              + " belongs to another topic since the query was planned: the topic was deleted and created again (its id was "
+              + topicId
+              + ", and is "
+              + found.group(1)
+              + " now)");
+    }
   }
 
   /** Where the message at `next` begins. */

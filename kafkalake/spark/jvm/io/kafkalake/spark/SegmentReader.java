@@ -114,6 +114,10 @@ final class SegmentReader implements PartitionReader<ColumnarBatch> {
         ConstantColumnVector topic = new ConstantColumnVector(1, type);
         topic.setUtf8String(UTF8String.fromString(slice.topic()));
         return topic;
+      case "_topic_id":
+        ConstantColumnVector topicId = new ConstantColumnVector(1, type);
+        topicId.setUtf8String(UTF8String.fromString(slice.topicId()));
+        return topicId;
       case "partition":
         ConstantColumnVector partition = new ConstantColumnVector(1, type);
         partition.setInt(slice.partition());

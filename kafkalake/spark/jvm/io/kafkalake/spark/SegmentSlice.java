@@ -6,9 +6,11 @@ import java.io.Serializable;
 /**
  * Offsets [from, to) of one segment file, as `kafkalake.spark.plan.SegmentSlice`; the first `size` bytes of the file count (-1: all).
  *
+ * @param topicId of the topic, which the file's directory must still name when it is read
  * @param aborted producer id, first and last offset of each aborted transaction in it
  */
-record SegmentSlice(String path, String topic, int partition, long from, long to, long size, long[][] aborted)
+record SegmentSlice(
+    String path, String topic, String topicId, int partition, long from, long to, long size, long[][] aborted)
     implements Serializable {
   static SegmentSlice of(JsonNode json) {
     JsonNode transactions = json.get("aborted");
@@ -21,6 +23,7 @@ record SegmentSlice(String path, String topic, int partition, long from, long to
     return new SegmentSlice(
         json.get("path").textValue(),
         json.get("topic").textValue(),
+        json.get("topic_id").textValue(),
         json.get("partition").intValue(),
         json.get("from_offset").longValue(),
         json.get("to_offset").longValue(),

@@ -9,7 +9,7 @@ import org.apache.spark.sql.execution.datasources.v2.python.PythonInputPartition
 /** A task that the JVM can do alone: slices of segments, without the columns that only Python makes (fields of JSON values). */
 final class SlicesPartition extends PythonInputPartition {
   private static final long serialVersionUID = 1L;
-  private static final int FORMAT = 1;
+  private static final int FORMAT = 2;
   private static final ObjectMapper JSON = new ObjectMapper();
 
   static {

@@ -1,0 +1,119 @@
+package io.kafkalake.spark;
+
+import org.apache.spark.QueryContext;
+import org.apache.spark.sql.AnalysisException;
+import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.SparkSessionExtensions;
+import org.apache.spark.sql.SparkSessionExtensionsProvider;
+import org.apache.spark.sql.catalyst.TableIdentifier;
+import org.apache.spark.sql.catalyst.analysis.NoSuchNamespaceException;
+import org.apache.spark.sql.catalyst.analysis.NoSuchTableException;
+import org.apache.spark.sql.catalyst.analysis.ResolvedTable;
+import org.apache.spark.sql.catalyst.catalog.SessionCatalog;
+import org.apache.spark.sql.catalyst.plans.logical.AlterTableCommand;
+import org.apache.spark.sql.catalyst.plans.logical.CommentOnTable;
+import org.apache.spark.sql.catalyst.plans.logical.CreateTableAsSelect;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.ReplaceTableAsSelect;
+import org.apache.spark.sql.catalyst.plans.logical.TruncateTable;
+import org.apache.spark.sql.execution.command.AlterTableSetLocationCommand;
+import org.apache.spark.sql.execution.command.AlterTableSetPropertiesCommand;
+import org.apache.spark.sql.execution.command.AlterTableUnsetPropertiesCommand;
+import org.apache.spark.sql.execution.command.TruncateTableCommand;
+import org.apache.spark.sql.execution.datasources.CreateTable;
+import scala.Option;
+import scala.collection.immutable.Map$;
+import scala.runtime.BoxedUnit;
+
+/**
+ * Refuses statements that Spark would carry out on a catalogue's entry alone, and report as done: the topic would stay as it is.
+ *
+ * Spark finds it in every session that has the jar. The two kinds of each command are those of Spark's own session catalogue and of one
+ * in its place, such as Delta's.
+ */
+public final class KafkaLakeExtensions implements SparkSessionExtensionsProvider {
+  @Override
+  public BoxedUnit apply(SparkSessionExtensions extensions) {
+    extensions.injectCheckRule(
+        session ->
+            plan -> {
+              check(session, plan);
+              return BoxedUnit.UNIT;
+            });
+    return BoxedUnit.UNIT;
+  }
+
+  private static void check(SparkSession session, LogicalPlan plan) {
+    if (plan instanceof CreateTableAsSelect) {
+      checkCreate(((CreateTableAsSelect) plan).tableSpec().provider());
+    } else if (plan instanceof ReplaceTableAsSelect) {
+      checkCreate(((ReplaceTableAsSelect) plan).tableSpec().provider());
+    } else if (plan instanceof CreateTable && ((CreateTable) plan).query().isDefined()) {
+      checkCreate(((CreateTable) plan).tableDesc().provider());
+    } else if (isTruncation(session, plan)) {
+      throw refused(
+          "TRUNCATE TABLE does not reach a topic: kafkalake topics delete-records deletes its records up to an offset");
+    } else if (isAlteration(session, plan)) {
+      throw refused(
+          "ALTER TABLE changes the catalogue's entry and not the topic: kafkalake topics alter changes the settings of a topic;"
+              + " for other options or columns drop the table, which leaves the topic as it is, and create it again");
+    }
+  }
+
+  private static void checkCreate(Option<String> provider) {
+    if (isKafkaLake(provider)) {
+      throw refused(
+          "a topic and a table over it are not made by writing rows: make the topic (kafkalake topics create), then the table"
+              + " (CREATE TABLE ... USING kafkalake OPTIONS (lake ..., subscribe ...)), and INSERT INTO it; or write to the topic by"
+              + " its name, with save(...)");
+    }
+  }
+
+  private static boolean isTruncation(SparkSession session, LogicalPlan plan) {
+    return plan instanceof TruncateTable && isKafkaLake(((TruncateTable) plan).table())
+        || plan instanceof TruncateTableCommand && isKafkaLake(session, ((TruncateTableCommand) plan).tableName());
+  }
+
+  private static boolean isAlteration(SparkSession session, LogicalPlan plan) {
+    if (plan instanceof AlterTableCommand) {
+      return !(plan instanceof CommentOnTable) && isKafkaLake(((AlterTableCommand) plan).table());
+    }
+    if (plan instanceof AlterTableSetPropertiesCommand) {
+      return isKafkaLake(session, ((AlterTableSetPropertiesCommand) plan).tableName());
+    }
+    if (plan instanceof AlterTableUnsetPropertiesCommand) {
+      return isKafkaLake(session, ((AlterTableUnsetPropertiesCommand) plan).tableName());
+    }
+    return plan instanceof AlterTableSetLocationCommand
+        && isKafkaLake(session, ((AlterTableSetLocationCommand) plan).tableName());
+  }
+
+  private static boolean isKafkaLake(LogicalPlan table) {
+    return table instanceof ResolvedTable && ((ResolvedTable) table).table() instanceof KafkaLakeTable;
+  }
+
+  private static boolean isKafkaLake(SparkSession session, TableIdentifier table) {
+    SessionCatalog catalogue = ((org.apache.spark.sql.classic.SparkSession) session).sessionState().catalog();
+    try {
+      return catalogue.tableExists(table) && isKafkaLake(catalogue.getTableMetadata(table).provider());
+    } catch (NoSuchNamespaceException | NoSuchTableException error) {
+      return false;
+    }
+  }
+
+  private static boolean isKafkaLake(Option<String> provider) {
+    return provider.isDefined() && provider.get().equalsIgnoreCase(KafkaLakeProvider.NAME);
+  }
+
+  /** Spark's exception for what cannot be planned, which Java takes for a checked one. */
+  private static RuntimeException refused(String sentence) {
+    return unchecked(
+        new AnalysisException(
+            sentence, Option.empty(), Option.empty(), Option.empty(), Option.empty(), Map$.MODULE$.empty(), new QueryContext[0]));
+  }
+
+  @SuppressWarnings("unchecked")
+  private static <E extends Throwable> RuntimeException unchecked(Throwable error) throws E {
+    throw (E) error;
+  }
+}
