@@ -24,6 +24,7 @@ def main(lake: str, topic: str, table: str, checkpoint: str) -> int:
         spark.readStream.format("kafkalake")
         .option("lake", lake)
         .option("startingOffsets", "earliest")
+        .option("includeTopicId", True)
         .option("maxOffsetsPerTrigger", 1_000_000)
         .load(topic)
     )

@@ -32,6 +32,9 @@ DDL = {
 }
 """Kafka's columns in the order of Spark's Kafka source, with their Spark types."""
 
+TOPIC_ID = "_topic_id"
+"""A column that only who asks for it gets: the topic's id, which tells records of two topics of one name apart."""
+
 _TYPES: dict[str, tuple[pa.DataType, ...]] = {
     "key": (pa.binary(), pa.string()),
     "value": (pa.binary(), pa.string()),
@@ -41,11 +44,12 @@ _TYPES: dict[str, tuple[pa.DataType, ...]] = {
     "timestamp": (TIMESTAMP_US,),
     "timestampType": (pa.int32(),),
     "headers": (HEADERS_TYPE,),
+    TOPIC_ID: (pa.string(),),
 }
 _BITS = {"key": KEY, "value": VALUE, "offset": OFFSET, "timestamp": TIMESTAMP, "headers": HEADERS}
 _VALUE_PREFIX = "value_"
 
-KAFKA_SCHEMA = pa.schema([pa.field(name, types[0]) for name, types in _TYPES.items()])
+KAFKA_SCHEMA = pa.schema([pa.field(name, _TYPES[name][0]) for name in DDL])
 
 
 @dataclass(frozen=True)
@@ -71,14 +75,12 @@ def project(schema: pa.Schema, *, json_values: bool) -> Projection:
     With `json_values` a column that is none of Kafka's is a field of the JSON; a field with the name of a Kafka column is
     called `value_<name>`. Raises `ConfigurationError` for a name that is not there or a type that the column does not have.
     """
-    json_fields: dict[str, str] = {}
+    json_fields = value_fields(schema.names)
+    if json_fields and not json_values:
+        raise ConfigurationError(_unknown(next(iter(json_fields))))
     for field in schema:
         if field.name in _TYPES:
             _check_type(field)
-        elif json_values:
-            json_fields[field.name] = json_name(field.name)
-        else:
-            raise ConfigurationError(_unknown(field.name))
     return Projection(schema, json_fields)
 
 
@@ -86,9 +88,8 @@ def _check_type(field: pa.Field) -> None:
     allowed = _TYPES[field.name]
     if not any(same_type(field.type, candidate) for candidate in allowed):
         names = " or ".join(str(candidate) for candidate in allowed)
-        raise ConfigurationError(
-            f"column {field.name} cannot be {field.type}: it is {names} (Spark: {DDL[field.name]})"
-        )
+        spark = DDL.get(field.name, "STRING")
+        raise ConfigurationError(f"column {field.name} cannot be {field.type}: it is {names} (Spark: {spark})")
 
 
 def same_type(first: pa.DataType, second: pa.DataType) -> bool:
@@ -109,7 +110,7 @@ def _unknown(name: str) -> str:
         meant = next(known for known in _TYPES if known.lower() == near[0])
         return f"a topic has no column {name!r}; did you mean {meant}?"
     return (
-        f"a topic has no column {name!r} but {', '.join(_TYPES)}; "
+        f"a topic has no column {name!r} but {', '.join(DDL)}; "
         "fields of JSON values are columns with the option valueSchema"
     )
 
@@ -120,9 +121,16 @@ def json_name(column: str) -> str:
     return stripped if column != stripped and stripped in _TYPES else column
 
 
-def kafka_ddl(*, headers: bool, value_schema: str | None) -> str:
-    """The full schema as Spark's DDL: Kafka's columns, then the fields of `value_schema` (DDL)."""
+def value_fields(columns: Sequence[str]) -> dict[str, str]:
+    """Of these columns those that are fields of JSON values, where there is a `valueSchema`, and their names in the JSON."""
+    return {column: json_name(column) for column in columns if column not in _TYPES}
+
+
+def kafka_ddl(*, headers: bool, value_schema: str | None, topic_id: bool = False) -> str:
+    """The full schema as Spark's DDL: Kafka's columns, the topic's id if it is asked for, the fields of `value_schema` (DDL)."""
     columns = [f"{name} {kind}" for name, kind in DDL.items() if headers or name != "headers"]
+    if topic_id:
+        columns.append(f"{TOPIC_ID} STRING")
     for name, rest in split_ddl(value_schema or ""):
         column = _VALUE_PREFIX + name if name in _TYPES else name
         columns.append(f"`{column.replace('`', '``')}`{rest}")

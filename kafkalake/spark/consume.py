@@ -24,14 +24,15 @@ from kafkalake.spark.error_sentence import sentence
 from kafkalake.spark.offsets import bounded
 from kafkalake.spark.options import parse_options
 from kafkalake.spark.snapshot import take_snapshot
-from kafkalake.spark.spark_session import session
+from kafkalake.spark.spark_session import session, session_zone
+from kafkalake.spark.stream_offsets import to_json
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MODES = ("error", "append", "overwrite")
 Offsets = Mapping[str, Mapping[str, int]]
-"""{topic: {partition: offset}}, as the options of the data source take them."""
+"""{topic: {partition: offset}} and the topics' ids, as the options of the data source take them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,16 +56,17 @@ def copy_topics(
     from delta.tables import DeltaTable
 
     started = time.monotonic()
-    parsed = parse_options(options)
+    parsed = parse_options(options, time_zone=session_zone(spark))
     snapshots = bounded(take_snapshot(parsed), parsed)
-    starting: dict[str, dict[str, int]] = {}
-    ending: dict[str, dict[str, int]] = {}
-    for snapshot in snapshots:
-        starting.setdefault(snapshot.topic, {})[str(snapshot.partition)] = snapshot.start_offset
-        ending.setdefault(snapshot.topic, {})[str(snapshot.partition)] = snapshot.end_offset
+    topic_ids = {each.topic: each.topic_id for each in snapshots}
+    starting = to_json({(each.topic, each.partition): each.start_offset for each in snapshots}, topic_ids)
+    ending = to_json({(each.topic, each.partition): each.end_offset for each in snapshots}, topic_ids)
+    assigned: dict[str, list[int]] = {}
+    for each in snapshots:
+        assigned.setdefault(each.topic, []).append(each.partition)
     kept = {name: value for name, value in options.items() if not re.match(r"(subscribe|assign|starting|ending)", name)}
     exact = {
-        "assign": json.dumps({topic: sorted(map(int, partitions)) for topic, partitions in ending.items()}),
+        "assign": json.dumps(assigned),
         "startingOffsets": json.dumps(starting),
         "endingOffsets": json.dumps(ending),
     }

@@ -1,7 +1,7 @@
 """Where a group's records go, with the offsets up to which they were taken: both in one commit, or neither.
 
-    Delta     `txn` of the commit: application `kafkalake-consume-<group>`, version = sum of the offsets, so that it only grows;
-              the commit's `userMetadata` holds the offsets themselves
+    Delta     `txn` of the commit: application `kafkalake-consume-<group>`, version = that of the commit before and one more, so
+              that of two runs that go on from one commit Delta takes one; the commit's `userMetadata` holds the offsets
     Parquet   each batch is a directory `batch=<n>` with the offsets in `_offsets.json`, renamed into place when it is whole
 
 A run that dies before the commit leaves nothing that a reader sees; one that dies after it has the next run start behind it.
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from kafkalake.errors import LakeError
-from kafkalake.spark.stream_offsets import Partition, Positions, from_json, to_json
+from kafkalake.spark.stream_offsets import Partition, to_json
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -28,16 +28,20 @@ _METADATA_KEY = "kafkalakeConsume"
 _HISTORY_COMMITS = 1_000
 _OFFSETS_FILE = "_offsets.json"
 _STAGING = "_staging-"
+_VERSIONS = 1 << 62
+"""Where versions of a group's commits begin; 0.1 took the sum of the offsets, which is less."""
+Offsets = Mapping[str, Mapping[str, int]]
+"""Offsets by topic and partition and the ids of the topics, as `stream_offsets.to_json` has them."""
 
 
 class ConsumedOutput(Protocol):
     """An output of one group."""
 
-    def offsets(self, committed: Mapping[Partition, int]) -> Positions | None:
+    def offsets(self, committed: Mapping[Partition, int]) -> Offsets | None:
         """Up to where the records are in the output; None: it has none of the group's. `committed`: what the group says."""
         ...
 
-    def write(self, frame: DataFrame, offsets: Mapping[Partition, int]) -> tuple[int, int]:
+    def write(self, frame: DataFrame, offsets: Offsets) -> tuple[int, int]:
         """Add the records of `frame`, which end at `offsets`; returns (records, version or number of the batch)."""
         ...
 
@@ -54,33 +58,39 @@ class DeltaOutput:
         self._path = path
         self._group = group
         self._application = f"kafkalake-consume-{group}"
+        self._version: int | None = None
 
-    def offsets(self, committed: Mapping[Partition, int]) -> Positions | None:
+    def offsets(self, committed: Mapping[Partition, int]) -> Offsets | None:
         """Raises `LakeError` where the table says that it has some, but its log not any more up to where."""
+        # Before the offsets: a run that commits between the two looks has the version that this one would write.
+        self._version = self._transaction_version()
         newest = self._newest()
+        if newest is None and self._version is not None:
+            newest = self._newest(commits=None)
         if newest is not None:
-            return from_json(newest[0])
-        version = self._transaction_version()
-        if version is None:
+            return newest[0]
+        if self._version is None:
             return None
-        if version == sum(committed.values()):
-            return dict(committed)
+        if len(committed) == 1 and self._version == sum(committed.values()):
+            return to_json(committed)
         raise LakeError(
-            f"{self._path} has records of group {self._group}, but its log no longer holds up to which offsets, and those that the "
-            f"group has committed are others (their sum is {sum(committed.values())}, and was {version}): set the group's offsets"
+            f"{self._path} has records of group {self._group}, but its log no longer holds up to which offsets: set the offsets of "
+            "another group to where the output ends, and go on as that one"
         )
 
-    def write(self, frame: DataFrame, offsets: Mapping[Partition, int]) -> tuple[int, int]:
+    def write(self, frame: DataFrame, offsets: Offsets) -> tuple[int, int]:
         """Raises `LakeError` where another run of the group was faster, and Spark's exceptions."""
         run = str(uuid.uuid4())
-        metadata = {_METADATA_KEY: self._group, "run": run, "offsets": to_json(offsets)}
+        metadata = {_METADATA_KEY: self._group, "run": run, "offsets": offsets}
+        version = max(self._version or 0, _VERSIONS) + 1
         options = {
             "txnAppId": self._application,
-            "txnVersion": str(sum(offsets.values())),
+            "txnVersion": str(version),
             "userMetadata": json.dumps(metadata),
         }
         frame.write.format("delta").mode("append").options(**options).save(self._path)
         newest = self._newest(run)
+        self._version = version
         if newest is None:
             raise LakeError(
                 f"another run of group {self._group} is writing to {self._path}: nothing was written by this one"
@@ -90,14 +100,16 @@ class DeltaOutput:
     def close(self) -> None:
         """Nothing is held."""
 
-    def _newest(self, run: str | None = None) -> tuple[dict[str, dict[str, int]], int, int] | None:
-        """(offsets, records, version) of the group's newest commit, or that of `run`."""
+    def _newest(
+        self, run: str | None = None, commits: int | None = _HISTORY_COMMITS
+    ) -> tuple[Offsets, int, int] | None:
+        """(offsets, records, version) of the group's newest commit, or that of `run`; among the last `commits`, None: among all."""
         from delta.tables import DeltaTable
         from pyspark.sql import functions as f
 
         if not DeltaTable.isDeltaTable(self._spark, self._path):
             return None
-        history = DeltaTable.forPath(self._spark, self._path).history(_HISTORY_COMMITS)
+        history = DeltaTable.forPath(self._spark, self._path).history(commits)
         ours = history.filter(f.get_json_object("userMetadata", f"$.{_METADATA_KEY}") == self._group)
         if run is not None:
             ours = ours.filter(f.get_json_object("userMetadata", "$.run") == run)
@@ -135,7 +147,7 @@ class ParquetOutput:
             self.close()
             raise LakeError(f"{self._path} holds {strange[0]}, which no run of consume wrote: name an empty directory")
 
-    def offsets(self, committed: Mapping[Partition, int]) -> Positions | None:
+    def offsets(self, committed: Mapping[Partition, int]) -> Offsets | None:
         """Raises `LakeError` where the batches are another group's."""
         batch = self._batches() - 1
         if batch < 0:
@@ -143,9 +155,10 @@ class ParquetOutput:
         said = json.loads((self._batch(batch) / _OFFSETS_FILE).read_text())
         if said["group"] != self._group:
             raise LakeError(f"{self._path} is written by group {said['group']}")
-        return from_json(said["offsets"])
+        offsets: Offsets = said["offsets"]
+        return offsets
 
-    def write(self, frame: DataFrame, offsets: Mapping[Partition, int]) -> tuple[int, int]:
+    def write(self, frame: DataFrame, offsets: Offsets) -> tuple[int, int]:
         """Raises Spark's exceptions, and `OSError`."""
         import pyarrow.parquet as pq
 
@@ -154,7 +167,7 @@ class ParquetOutput:
         records = sum(pq.read_metadata(file).num_rows for file in staging.glob("*.parquet"))
         batch = self._batches()
         with (staging / _OFFSETS_FILE).open("w") as file:
-            json.dump({"group": self._group, "records": records, "offsets": to_json(offsets)}, file)
+            json.dump({"group": self._group, "records": records, "offsets": offsets}, file)
             file.flush()
             os.fsync(file.fileno())
         staging.rename(self._batch(batch))

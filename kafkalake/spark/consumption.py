@@ -25,7 +25,18 @@ from kafkalake.spark.job import reached
 from kafkalake.spark.offsets import bounded
 from kafkalake.spark.options import ReadOptions, parse_options
 from kafkalake.spark.snapshot import take_snapshot
-from kafkalake.spark.stream_offsets import Partition, Positions, shared_out, to_json
+from kafkalake.spark.spark_session import session_zone
+from kafkalake.spark.stream_offsets import (
+    Partition,
+    Positions,
+    TopicIds,
+    from_json,
+    ids_from_json,
+    is_another,
+    made_anew,
+    shared_out,
+    to_json,
+)
 
 FORMATS = ("delta", "parquet")
 
@@ -35,13 +46,14 @@ class Batch:
     """Offsets to read (ends exclusive), and when it is written the records and the version of the output that has them.
 
     holds: up to where the output has every partition afterwards, also of those that this batch does not read.
-    there: up to where there was something to read.
+    there: up to where there was something to read. topic_ids: of the topics that these are offsets of.
     """
 
     starts: Positions
     ends: Positions
     holds: Positions
     there: Positions
+    topic_ids: TopicIds
     records: int = 0
     version: int = -1
     seconds: float = 0.0
@@ -61,7 +73,7 @@ class Consumption:
         offsets_max: int | None = None,
     ) -> None:
         """Raises `ConfigurationError`, `LakeError`."""
-        self._options: ReadOptions = parse_options(options)
+        self._options: ReadOptions = parse_options(options, time_zone=session_zone(spark))
         if self._options.group is None:
             raise ConfigurationError("name the consumer group: option group")
         self._spark = spark
@@ -69,6 +81,7 @@ class Consumption:
         self._columns = columns
         self._offsets_max = offsets_max
         self._starts: Positions | None = None
+        self._topic_ids: TopicIds = {}
         self._group = ConsumerGroup(self._options.lake, self._options.group)
         self._output: ConsumedOutput
         if output_format == "delta":
@@ -97,12 +110,23 @@ class Consumption:
         self._group.commit(batch.holds)
 
     def plan(self, target: Mapping[Partition, int] | None = None) -> Batch:
-        """The next batch, which ends at `target`, where one is given, or at what is there now. Changes nothing."""
+        """The next batch, which ends at `target`, where one is given, or at what is there now. Changes nothing.
+
+        Raises `OffsetOutOfRangeError` where a topic was created again since, unless `failOnDataLoss` is false: then it is read
+        from its beginning.
+        """
         if self._starts is None:
             committed = self._group.committed()
             held = self._output.offsets(committed)
-            self._starts = committed if held is None else held
-        snapshots = bounded(take_snapshot(self._options), self._options, self._starts)
+            self._starts = committed if held is None else from_json(held)
+            self._topic_ids = ids_from_json(held or ())
+        snapshots = take_snapshot(self._options)
+        topic_ids = {each.topic: each.topic_id for each in snapshots}
+        anew = {topic for topic, topic_id in topic_ids.items() if is_another(topic, topic_id, self._topic_ids)}
+        made_anew(anew, self._options.fail_on_data_loss)
+        starts = {where: offset for where, offset in self._starts.items() if where[0] not in anew}
+        starts |= {(each.topic, each.partition): each.start_offset for each in snapshots if each.topic in anew}
+        snapshots = bounded(snapshots, self._options, starts)
         begins = {(each.topic, each.partition): each.start_offset for each in snapshots}
         ends = there = {(each.topic, each.partition): each.end_offset for each in snapshots}
         if target is not None:
@@ -111,12 +135,12 @@ class Consumption:
             }
         if self._offsets_max is not None:
             ends = shared_out(begins, ends, self._offsets_max)
-        return Batch(begins, ends, {**self._starts, **ends}, there)
+        return Batch(begins, ends, {**starts, **ends}, there, {**self._topic_ids, **topic_ids})
 
     def _write(self, batch: Batch) -> Batch:
         began = time.monotonic()
-        records, version = self._output.write(self._frame(batch), batch.holds)
-        self._starts = batch.holds
+        records, version = self._output.write(self._frame(batch), to_json(batch.holds, batch.topic_ids))
+        self._starts, self._topic_ids = batch.holds, batch.topic_ids
         reached("written")
         self._group.commit(batch.holds)
         reached("told")
@@ -131,8 +155,8 @@ class Consumption:
             assigned.setdefault(topic, []).append(partition)
         exact = {
             "assign": json.dumps(assigned),
-            "startingOffsets": json.dumps(to_json(batch.starts)),
-            "endingOffsets": json.dumps(to_json(batch.ends)),
+            "startingOffsets": json.dumps(to_json(batch.starts, batch.topic_ids)),
+            "endingOffsets": json.dumps(to_json(batch.ends, batch.topic_ids)),
         }
         frame = self._spark.read.format("kafkalake").options(**kept, **exact).load()
         unknown = [column for column in self._columns if column not in frame.columns]

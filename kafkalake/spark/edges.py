@@ -10,7 +10,7 @@ from pathlib import Path
 from kafkalake.errors import UnknownTopicOrPartitionError
 from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.spark.options import READ_COMMITTED, ReadOptions
-from kafkalake.spark.snapshot import live_directory, log_start, wanted_partitions
+from kafkalake.spark.snapshot import live_directory, log_start, topic_id_of, wanted_partitions
 from kafkalake.spark.stream_offsets import Edge, Partition
 from kafkalake.storage.state import read_state
 
@@ -35,15 +35,16 @@ class Edges:
         leaders = {(row.topic_id, row.partition): row for row in self.store.load_partitions()}
         found = {}
         for topic, partitions in wanted:
+            topic_id = topic_id_of(topic)
             for partition in partitions:
                 row = leaders.get((topic.topic_id, partition))
-                directory = live_directory(self._lake, topic.topic, partition, row)
+                directory = live_directory(self._lake, topic, partition, row)
                 if directory is None:
-                    found[topic.topic, partition] = Edge(0, 0, 0)
+                    found[topic.topic, partition] = Edge(0, 0, 0, topic_id)
                     continue
                 state = read_state(directory)
                 readable = (
                     state.last_stable_offset if self._options.isolation == READ_COMMITTED else state.high_watermark
                 )
-                found[topic.topic, partition] = Edge(log_start(state, row), readable, state.log_end_offset)
+                found[topic.topic, partition] = Edge(log_start(state, row), readable, state.log_end_offset, topic_id)
         return found

@@ -257,7 +257,7 @@ def _snapshots(run: Run, wanted: set[tuple[str, int]]) -> dict[tuple[str, int], 
                 key = (topic.topic_id, number)
                 segments = list(sealed[key].values()) if key in sealed else []
                 found[topic.topic, number] = partition_now(
-                    run.lake, topic.topic, number, leaders.get(key), segments, READ_UNCOMMITTED
+                    run.lake, topic, number, leaders.get(key), segments, READ_UNCOMMITTED
                 )
     return found
 

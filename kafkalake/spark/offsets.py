@@ -12,6 +12,7 @@ from dataclasses import replace
 from kafkalake.errors import ConfigurationError, OffsetOutOfRangeError
 from kafkalake.spark.options import EARLIEST, LATEST, OffsetRule, ReadOptions, TopicOffsets
 from kafkalake.spark.snapshot import PartitionSnapshot
+from kafkalake.spark.stream_offsets import is_another
 from kafkalake.spark.timestamps import first_offset_at
 
 
@@ -22,10 +23,15 @@ def bounded(
 
     `committed`: what the group has committed, by topic and partition, where one is named; a partition starts there.
 
-    Raises `ConfigurationError` (offsets for partitions that are not read, or not for all), `OffsetOutOfRangeError` (below the
-    log start or above the end, unless `failOnDataLoss` is false), `CorruptSegmentError`.
+    Raises `ConfigurationError` (offsets for partitions that are not read, or not for all), `OffsetOutOfRangeError` (of a topic that
+    was created again since; below the log start or above the end, unless `failOnDataLoss` is false), `CorruptSegmentError`.
     """
     for option, rule in (("startingOffsets", options.starting), ("endingOffsets", options.ending)):
+        for snapshot in snapshots:
+            if is_another(snapshot.topic, snapshot.topic_id, rule.topic_ids):
+                raise OffsetOutOfRangeError(
+                    f"{option} are those of an earlier topic {snapshot.topic}, which was deleted and created again since"
+                )
         for offsets in (rule.offsets, rule.timestamps_ms):
             if offsets is not None:
                 _check_partitions(option, offsets, snapshots)

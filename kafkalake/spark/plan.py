@@ -29,12 +29,14 @@ OPEN_COST_BYTES = 256 << 10
 class SegmentSlice:
     """Offsets [from_offset, to_offset) of one segment file; `size` bytes of the file count (-1: all).
 
-    cost: bytes it is about worth. Timestamps are the segment's, None: unknown. aborted: (producer id, first offset, last
-    offset) of aborted transactions in it.
+    topic_id: the topic's, which the file's directory must still name when it is read. cost: bytes it is about
+    worth. Timestamps are the segment's, None: unknown. aborted: (producer id, first offset, last offset) of aborted transactions
+    in it.
     """
 
     path: str
     topic: str
+    topic_id: str
     partition: int
     from_offset: int
     to_offset: int
@@ -89,6 +91,7 @@ def _slices_of(snapshot: PartitionSnapshot, selection: Selection, options: ReadO
         yield SegmentSlice(
             segment.path,
             snapshot.topic,
+            snapshot.topic_id,
             snapshot.partition,
             first,
             end,

@@ -36,10 +36,10 @@ def as_first_seen(
     except (OSError, ValueError):
         seen = {}
         _remove_old(directory)
-    ends = {**{snapshot.topic: {} for snapshot in snapshots}, **seen}
+    ends = {**{_topic(snapshot): {} for snapshot in snapshots}, **seen}
     for snapshot in snapshots:
-        if snapshot.topic not in seen:
-            ends[snapshot.topic][str(snapshot.partition)] = snapshot.end_offset
+        if _topic(snapshot) not in seen:
+            ends[_topic(snapshot)][str(snapshot.partition)] = snapshot.end_offset
     if ends != seen:
         partial = file.with_suffix(f".{os.getpid()}")
         partial.write_text(json.dumps(ends))
@@ -48,8 +48,13 @@ def as_first_seen(
     return [
         replace(snapshot, end_offset=max(snapshot.start_offset, min(snapshot.end_offset, end)))
         for snapshot in snapshots
-        if (end := ends[snapshot.topic].get(str(snapshot.partition))) is not None
+        if (end := ends[_topic(snapshot)].get(str(snapshot.partition))) is not None
     ]
+
+
+def _topic(snapshot: PartitionSnapshot) -> str:
+    """Names the very topic, not the next one of its name."""
+    return f"{snapshot.topic}#{snapshot.topic_id}"
 
 
 def _directory() -> Path:

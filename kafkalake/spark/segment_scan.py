@@ -18,6 +18,7 @@ import numpy.typing as npt
 from kafkalake.errors import CorruptSegmentError, LakeError
 from kafkalake.storage.index import Index
 from kafkalake.storage.open_files import OpenFiles
+from kafkalake.storage.partition_metadata import encode_topic_id, read_topic_id
 
 if TYPE_CHECKING:
     from kafkalake.record.message_set import MessageSet
@@ -35,10 +36,12 @@ Bytes = npt.NDArray[np.uint8]
 class SegmentScan:
     """One pass over a segment file. Close it, or use it in a `with`."""
 
-    def __init__(self, path: str, size: int = -1, *, first_chunk_bytes: int = _FIRST_CHUNK_BYTES) -> None:
+    def __init__(
+        self, path: str, size: int = -1, *, topic_id: str = "", first_chunk_bytes: int = _FIRST_CHUNK_BYTES
+    ) -> None:
         """Open the file; only its first `size` bytes count (-1: all). first_chunk_bytes: how much the first look reads.
 
-        Raises `LakeError` where this host cannot read it.
+        Raises `LakeError` where this host cannot read it, and where its directory is no longer that of topic `topic_id`.
         """
         self.path = path
         self.bytes_read = 0
@@ -51,6 +54,11 @@ class SegmentScan:
                 "lake under the same path; where it does, retention or compaction has removed the segment since the "
                 "query was planned"
             ) from None
+        try:
+            _check_topic(path, topic_id)
+        except LakeError:
+            os.close(self._descriptor)
+            raise
         self._size = os.fstat(self._descriptor).st_size
         if size >= 0:
             self._size = min(size, self._size)
@@ -158,6 +166,22 @@ def _message_bytes(chunk: Bytes) -> int:
 
     lengths = np.zeros(3, dtype=np.int64)
     return int(lengths[0] + lengths[1]) if check_frame(chunk, 0, len(chunk), lengths) == OK else 0
+
+
+def _check_topic(path: str, topic_id: str) -> None:
+    """Raises `LakeError` where the directory of an opened file names another topic: the next one of the name has its paths.
+
+    Looked at after the file is open: who makes a directory names its topic before anything else is put there.
+    """
+    if not topic_id:
+        return
+    directory = os.path.dirname(path)
+    found = read_topic_id(directory)
+    if found is not None and encode_topic_id(found) != topic_id:
+        raise LakeError(
+            f"{directory} belongs to another topic since the query was planned: the topic was deleted and created again "
+            f"(its id was {topic_id}, and is {encode_topic_id(found)} now)"
+        )
 
 
 def _preamble_bytes() -> int:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kafkalake.spark.columns import HEADERS_TYPE, OFFSET, TIMESTAMP, TIMESTAMP_US, Projection
+from kafkalake.spark.columns import HEADERS_TYPE, OFFSET, TIMESTAMP, TIMESTAMP_US, TOPIC_ID, Projection
 from kafkalake.spark.json_values import JsonColumns
 from kafkalake.spark.segment_scan import SegmentScan
 from kafkalake.spark.selection import INT64_MAX, Selection
@@ -48,7 +48,7 @@ class SliceReader:
     def read(self, slices: Sequence[SegmentSlice]) -> Iterator[pa.RecordBatch]:
         """Batches with exactly the projection's schema. Raises `CorruptSegmentError`, `LakeError` (no such file here)."""
         for piece in slices:
-            with SegmentScan(piece.path, piece.size) as opened:
+            with SegmentScan(piece.path, piece.size, topic_id=piece.topic_id) as opened:
                 # Offsets are always verified: which rows of the first and the last message are wanted depends on them.
                 for messages in opened.messages(piece.from_offset, piece.to_offset, self._columns | OFFSET):
                     batch = self._batch(messages, piece)
@@ -113,6 +113,8 @@ class SliceReader:
         rows = wanted.stop - wanted.start if isinstance(wanted, slice) else int(np.count_nonzero(wanted))
         if name == "topic":
             return _repeated(piece.topic, rows)
+        if name == TOPIC_ID:
+            return _repeated(piece.topic_id, rows)
         if name == "partition":
             return pa.array(np.full(rows, piece.partition, dtype=np.int32))
         if name == "timestampType":

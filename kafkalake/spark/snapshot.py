@@ -16,10 +16,13 @@ from __future__ import annotations
 import os
 import re
 import socket
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import takewhile
 from pathlib import Path
+from uuid import UUID
 
 from kafkalake.errors import LakeError, UnknownTopicOrPartitionError
 from kafkalake.internal_topics import INTERNAL
@@ -27,6 +30,7 @@ from kafkalake.metadata import paths
 from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.metadata.schemas import PartitionRow, SegmentRow, TopicRow
 from kafkalake.spark.options import READ_COMMITTED, ReadOptions
+from kafkalake.storage.partition_metadata import encode_topic_id, read_topic_id
 from kafkalake.storage.producer_state import AbortedTransaction
 from kafkalake.storage.state import PartitionState, read_state
 from kafkalake.storage.txn_index import decode_aborted
@@ -60,7 +64,7 @@ class SegmentFile:
 class PartitionSnapshot:
     """Offsets [start_offset, end_offset) of a partition are readable; `segments` cover them, ascending.
 
-    `later_segments` follow them: the end of a transaction may be there, whose records are here.
+    `later_segments` follow them: the end of a transaction may be there, whose records are here. topic_id: as Kafka writes it.
     """
 
     topic: str
@@ -69,6 +73,7 @@ class PartitionSnapshot:
     end_offset: int
     segments: Sequence[SegmentFile]
     later_segments: Sequence[SegmentFile] = ()
+    topic_id: str = ""
 
     def aborted_transactions(self, start_offset: int) -> list[AbortedTransaction]:
         """Aborted transactions that may have records at or after `start_offset`, by the segments' `.txnindex` files.
@@ -94,6 +99,7 @@ def take_snapshot(options: ReadOptions, store: DeltaMetadataStore | None = None)
     Raises `LakeError` (no lake, or it lacks what it should have), `UnknownTopicOrPartitionError`, `CorruptSegmentError`.
     """
     lake = Path(options.lake).absolute()
+    _check_past(options)
     store = store or DeltaMetadataStore(lake, create=False)
     as_of = options.version is not None or options.as_of_ms is not None
     rows = store.load_partitions(options.version, options.as_of_ms)
@@ -115,9 +121,20 @@ def take_snapshot(options: ReadOptions, store: DeltaMetadataStore | None = None)
                     continue
                 snapshot = _partition_then(lake, topic, row, then.get(partition, []), sealed, options.isolation)
             else:
-                snapshot = partition_now(lake, topic.topic, partition, row, sealed, options.isolation)
+                snapshot = partition_now(lake, topic, partition, row, sealed, options.isolation)
             snapshots.append(snapshot)
     return snapshots
+
+
+def _check_past(options: ReadOptions) -> None:
+    """Of a time to come there is no version. Raises `LakeError`, as Delta refuses it: the newest state would be a guess."""
+    now_ms = time.time_ns() // 1_000_000
+    if options.as_of_ms is not None and options.as_of_ms > now_ms:
+        wanted, now = (
+            datetime.fromtimestamp(moment_ms / 1000, UTC).isoformat(timespec="milliseconds")
+            for moment_ms in (options.as_of_ms, now_ms)
+        )
+        raise LakeError(f"timestampAsOf is {wanted}, after the latest version of {options.lake}: it is {now}")
 
 
 def wanted_partitions(options: ReadOptions, topics: Iterable[TopicRow]) -> list[tuple[TopicRow, Iterable[int]]]:
@@ -177,8 +194,13 @@ def _by_partition(rows: Iterable[SegmentRow], topic: TopicRow) -> dict[int, list
     return found
 
 
+def topic_id_of(topic: TopicRow) -> str:
+    """The topic's id as Kafka writes it, and the directories of its partitions."""
+    return encode_topic_id(UUID(topic.topic_id))
+
+
 def partition_now(
-    lake: Path, topic: str, partition: int, row: PartitionRow | None, sealed: Sequence[SegmentRow], isolation: str
+    lake: Path, topic: TopicRow, partition: int, row: PartitionRow | None, sealed: Sequence[SegmentRow], isolation: str
 ) -> PartitionSnapshot:
     """A partition as it is: `sealed` is what Delta says of its sealed segments, `row` of the partition.
 
@@ -186,7 +208,7 @@ def partition_now(
     """
     directory = live_directory(lake, topic, partition, row)
     if directory is None:
-        return PartitionSnapshot(topic, partition, 0, 0, ())
+        return PartitionSnapshot(topic.topic, partition, 0, 0, (), topic_id=topic_id_of(topic))
     known = [_from_row(lake, segment) for segment in sealed]
     for attempt in range(_ATTEMPTS):
         state = read_state(directory)
@@ -209,6 +231,11 @@ def _partition_then(
     now: Sequence[SegmentRow],
     isolation: str,
 ) -> PartitionSnapshot:
+    directory = _directory(lake, topic, row.partition, row)
+    if directory is None and row.log_start_offset < row.log_end_offset:
+        raise LakeError(
+            f"{topic.topic}-{row.partition}: the version asked for is of topic id {topic_id_of(topic)}, which was deleted since"
+        )
     segments = [_from_row(lake, segment) for segment in then]
     gone = next((segment.path for segment in segments if not os.path.exists(segment.path)), None)
     if gone is not None:
@@ -222,11 +249,10 @@ def _partition_then(
         lambda segment: segment.generation == 0, (each for each in now if each.base_offset >= row_end)
     )
     segments = _joined(segments, [_from_row(lake, segment) for segment in unchanged])
-    directory = _directory(lake, topic.topic, row.partition, row)
     if directory is not None:
         segments += _listed(directory, read_state(directory), segments[-1].next_offset if segments else 0)
     end = row.last_stable_offset if isolation == READ_COMMITTED else row.high_watermark
-    return _covering(topic.topic, row.partition, row.log_start_offset, end, segments)
+    return _covering(topic, row.partition, row.log_start_offset, end, segments)
 
 
 def log_start(state: PartitionState, row: PartitionRow | None) -> int:
@@ -236,23 +262,33 @@ def log_start(state: PartitionState, row: PartitionRow | None) -> int:
     return state.log_start_offset
 
 
-def live_directory(lake: Path, topic: str, partition: int, row: PartitionRow | None) -> Path | None:
-    """Where the partition is; None while it was created and never opened. Raises `LakeError`: it has records, out of sight."""
+def live_directory(lake: Path, topic: TopicRow, partition: int, row: PartitionRow | None) -> Path | None:
+    """Where the partition is; None while it was created and never opened.
+
+    Raises `LakeError`: it has records, out of sight; or its directory is that of another topic of the name by now.
+    """
     directory = _directory(lake, topic, partition, row)
     if directory is None and row is not None and row.log_end_offset > 0:
-        missing = paths.partition_path(lake, row.leader, topic, partition)
-        raise LakeError(f"{missing} cannot be seen on host {socket.gethostname()}, and holds {topic}-{partition}")
+        missing = paths.partition_path(lake, row.leader, topic.topic, partition)
+        if missing.is_dir():
+            raise LakeError(f"{missing} belongs to another topic: {topic.topic} was deleted and created again just now")
+        raise LakeError(f"{missing} cannot be seen on host {socket.gethostname()}, and holds {topic.topic}-{partition}")
     return directory
 
 
-def _directory(lake: Path, topic: str, partition: int, row: PartitionRow | None) -> Path | None:
-    """Where the partition is; None while it was created and never opened."""
+def _directory(lake: Path, topic: TopicRow, partition: int, row: PartitionRow | None) -> Path | None:
+    """Where the partition of this very topic is; None while it was created and never opened."""
     if row is not None:
-        directory = paths.partition_path(lake, row.leader, topic, partition)
-        if directory.is_dir():
+        directory = paths.partition_path(lake, row.leader, topic.topic, partition)
+        if directory.is_dir() and _is_of(directory, topic):
             return directory
-    found = sorted((lake / paths.LOG_DIRECTORY).glob(f"*/{topic}-{partition}/state"))
-    return found[0].parent if found else None
+    found = sorted((lake / paths.LOG_DIRECTORY).glob(f"*/{topic.topic}-{partition}/state"))
+    return next((state.parent for state in found if _is_of(state.parent, topic)), None)
+
+
+def _is_of(directory: Path, topic: TopicRow) -> bool:
+    """Whether it is the topic's; in a lake of 0.1 a directory does not say."""
+    return read_topic_id(directory) in (None, UUID(topic.topic_id))
 
 
 def _from_row(lake: Path, row: SegmentRow) -> SegmentFile:
@@ -287,19 +323,27 @@ def _joined(first: list[SegmentFile], then: Sequence[SegmentFile]) -> list[Segme
     return first + [segment for segment in then if segment.base_offset >= covered]
 
 
-def _covering(topic: str, partition: int, start: int, end: int, segments: Sequence[SegmentFile]) -> PartitionSnapshot:
+def _covering(
+    topic: TopicRow, partition: int, start: int, end: int, segments: Sequence[SegmentFile]
+) -> PartitionSnapshot:
     """The snapshot with the segments that hold [start, end), in which no offset may be missing."""
     needed = [segment for segment in segments if segment.next_offset > start and segment.base_offset < end]
     expected = start
     for segment in needed:
         if segment.base_offset > expected:
-            raise LakeError(_missing(topic, partition, expected, segment.base_offset))
+            raise LakeError(_missing(topic.topic, partition, expected, segment.base_offset))
         expected = segment.next_offset
     if expected < end:
-        raise LakeError(_missing(topic, partition, expected, end))
+        raise LakeError(_missing(topic.topic, partition, expected, end))
     later = [segment for segment in segments if segment.base_offset >= max(end, expected)]
     return PartitionSnapshot(
-        topic, partition, start, max(start, end), [_with_size(segment) for segment in needed], later
+        topic.topic,
+        partition,
+        start,
+        max(start, end),
+        [_with_size(segment) for segment in needed],
+        later,
+        topic_id_of(topic),
     )
 
 

@@ -23,10 +23,10 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from kafkalake.spark.checkpoint import initial_offsets
 from kafkalake.spark.columns import project
 from kafkalake.spark.json_values import JsonColumns
-from kafkalake.spark.options import ReadOptions, Use, parse_options
+from kafkalake.spark.options import TIME_ZONE_NOTE, ReadOptions, Use, parse_options
 from kafkalake.spark.plain_errors import plain_errors
 from kafkalake.spark.selection import Selection
-from kafkalake.spark.stream_offsets import Edge, Partition, Positions, from_json, next_end, to_json
+from kafkalake.spark.stream_offsets import Edge, Partition, Positions, from_json, ids_from_json, next_end, to_json
 from kafkalake.spark.tasks import read_task, tasks_of
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class KafkaLakeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     """A stream over the topics of `given`. Raises `ConfigurationError` when it is made, and whatever reading raises later."""
 
     def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
-        self._options: ReadOptions = parse_options(given, Use.STREAM)
+        self._options: ReadOptions = parse_options(given, Use.STREAM, given.get(TIME_ZONE_NOTE))
         self._checkpoint = given.get("__checkpoint", "")
         self._projection = project(
             to_arrow_schema(schema, timezone="UTC"), json_values=self._options.value_schema is not None
@@ -58,7 +58,7 @@ class KafkaLakeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def initialOffset(self) -> Offsets:
         """Where the query begins: what its checkpoint says, else what the options say, which the checkpoint then keeps."""
-        self._began = initial_offsets(self._checkpoint, self._first)
+        self._began = initial_offsets(self._checkpoint, self._first, is_repeatable=self._options.has_lasting_start)
         return self._began
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -78,11 +78,12 @@ class KafkaLakeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         end = next_end(
             from_json(start),
             edges,
+            topic_ids=ids_from_json(start),
             offsets_max=limit.max_rows if isinstance(limit, ReadMaxRows) else None,
             target=self._target,
             fail_on_data_loss=self._options.fail_on_data_loss,
         )
-        return to_json(end)
+        return to_json(end, {topic: edge.topic_id for (topic, _), edge in edges.items()})
 
     def reportLatestOffset(self) -> Offsets | None:
         """What the last look saw, for the query's progress."""
@@ -94,7 +95,15 @@ class KafkaLakeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         from kafkalake.spark.stream_plan import plan_batch
 
         store = self._open_edges().store
-        return tasks_of(plan_batch(self._options, from_json(start), from_json(end), store), self._projection)
+        groups = plan_batch(
+            self._options,
+            from_json(start),
+            from_json(end),
+            store,
+            start_ids=ids_from_json(start),
+            end_ids=ids_from_json(end),
+        )
+        return tasks_of(groups, self._projection)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The records of one task."""
@@ -107,7 +116,7 @@ class KafkaLakeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def _first(self) -> Offsets:
         from kafkalake.spark.stream_plan import first_positions
 
-        return to_json(first_positions(self._options))
+        return to_json(*first_positions(self._options))
 
     def _done(self, end: Offsets) -> None:
         """Tell the group how far the query is, where one is named.

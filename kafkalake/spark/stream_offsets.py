@@ -2,37 +2,52 @@
 
     positions   {topic: {partition: next offset to read}}, in JSON as Spark's Kafka source writes them:
                 {"clicks": {"0": 23, "1": 17}}; topics and partitions in order, because Spark compares the text
+    topic ids   beside them, as a topic without partitions: {"clicks#qLgPoSNLQmGwWbvXL1kcpQ": {}}. No topic has a `#` in its name,
+                and Spark's Kafka source, which knows no ids, reads such an entry as nothing, so checkpoints still go both ways
     edges       what there is to read of each partition now
 
+A name is no identity: where the ids differ, the topic was deleted and created again, and its offsets count from 0 once more.
 A step never passes what is readable (for `read_committed`: the last stable offset), and never goes back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from kafkalake.errors import OffsetOutOfRangeError
 
+_log = logging.getLogger(__name__)
+
 Partition = tuple[str, int]
 """Topic and partition."""
 Positions = dict[Partition, int]
+TopicIds = dict[str, str]
+"""By topic, as Kafka writes them; a topic whose id is not known is not in it."""
+_ID_MARK = "#"
 
 
 class Edge(NamedTuple):
-    """Of a partition: first offset that is there, end of what a reader may see, end of the log."""
+    """Of a partition: first offset that is there, end of what a reader may see, end of the log; the id of its topic."""
 
     log_start: int
     readable_end: int
     log_end: int
+    topic_id: str = ""
 
 
-def to_json(positions: Mapping[Partition, int]) -> dict[str, dict[str, int]]:
-    """As Spark keeps them, in an order that only depends on what they are."""
+def to_json(
+    positions: Mapping[Partition, int], topic_ids: Mapping[str, str] | None = None
+) -> dict[str, dict[str, int]]:
+    """As Spark keeps them, in an order that only depends on what they are; with the ids of their topics, where they are known."""
     found: dict[str, dict[str, int]] = {}
     for topic, partition in sorted(positions):
         found.setdefault(topic, {})[str(partition)] = positions[topic, partition]
-    return found
+    for topic in list(found):
+        if topic_id := (topic_ids or {}).get(topic, ""):
+            found[f"{topic}{_ID_MARK}{topic_id}"] = {}
+    return dict(sorted(found.items()))
 
 
 def from_json(offsets: Mapping[str, Mapping[str, Any]]) -> Positions:
@@ -44,10 +59,30 @@ def from_json(offsets: Mapping[str, Mapping[str, Any]]) -> Positions:
     }
 
 
+def ids_from_json(offsets: Iterable[str]) -> TopicIds:
+    """The ids of topics that `to_json` was given; none of them in what 0.1, or Spark's Kafka source, has written."""
+    return {topic: topic_id for topic, mark, topic_id in (name.partition(_ID_MARK) for name in offsets) if mark}
+
+
+def is_another(topic: str, topic_id: str, known: Mapping[str, str]) -> bool:
+    """Whether this is another topic than the one of the name that was `known`; where one of the ids is not, it is not."""
+    return bool(topic_id) and known.get(topic, topic_id) != topic_id
+
+
+def made_anew(topics: Iterable[str], fail: bool) -> None:
+    """What is to be said of topics that were created again. Raises `OffsetOutOfRangeError`; unless `fail`, warns."""
+    for topic in sorted(set(topics)):
+        what = f"topic {topic} was deleted and created again since it was read"
+        if fail:
+            raise OffsetOutOfRangeError(f"{what}: with failOnDataLoss=false the new one is read from its beginning")
+        _log.warning("%s: the new one is read from its beginning", what)
+
+
 def next_end(
     start: Mapping[Partition, int],
     edges: Mapping[Partition, Edge],
     *,
+    topic_ids: Mapping[str, str] | None = None,
     offsets_max: int | None = None,
     target: Mapping[Partition, int] | None = None,
     fail_on_data_loss: bool = True,
@@ -55,11 +90,15 @@ def next_end(
     """Where a step that begins at `start` ends: at the edges, or after about `offsets_max` offsets, or at `target`.
 
     A partition that `start` lacks is new, and read from its first offset. With a `target` (`Trigger.AvailableNow`) nothing behind
-    it is read, and nothing of partitions that it lacks. Raises `OffsetOutOfRangeError` where a partition is gone or ends before
-    `start`, unless `fail_on_data_loss` is false: then the one is left out, and the other begins anew.
+    it is read, and nothing of partitions that it lacks. `topic_ids`: of the topics that `start` is of. Raises
+    `OffsetOutOfRangeError` where a partition is gone, ends before `start` or is another topic's, unless `fail_on_data_loss` is
+    false: then the first is left out, and the others begin anew.
     """
     begins: Positions = {}
     ends: Positions = {}
+    anew = {topic for (topic, _), edge in edges.items() if is_another(topic, edge.topic_id, topic_ids or {})}
+    made_anew(anew, fail_on_data_loss)
+    start = {partition: offset for partition, offset in start.items() if partition[0] not in anew}
     for partition, edge in edges.items():
         if target is not None and partition not in target:
             if partition in start:

@@ -13,21 +13,22 @@ from kafkalake.spark.options import ReadOptions
 from kafkalake.spark.plan import SegmentSlice, plan_slices
 from kafkalake.spark.selection import Selection
 from kafkalake.spark.snapshot import PartitionSnapshot, take_snapshot
-from kafkalake.spark.stream_offsets import Partition, Positions
+from kafkalake.spark.stream_offsets import Partition, Positions, TopicIds, is_another
 
 
-def first_positions(options: ReadOptions) -> Positions:
-    """Where a stream that never ran begins. Raises what `take_snapshot` and `bounded` do."""
+def first_positions(options: ReadOptions) -> tuple[Positions, TopicIds]:
+    """Where a stream that never ran begins, and of which topics. Raises what `take_snapshot` and `bounded` do."""
     try:
         snapshots = take_snapshot(options)
     except UnknownTopicOrPartitionError:
         if options.pattern is None:
             raise
-        return {}  # a topic that matches may come, and is read from its first record
-    return {
+        return {}, {}  # a topic that matches may come, and is read from its first record
+    positions = {
         (found.topic, found.partition): found.start_offset
         for found in bounded(snapshots, options, committed_positions(options))
     }
+    return positions, {snapshot.topic: snapshot.topic_id for snapshot in snapshots}
 
 
 def plan_batch(
@@ -35,12 +36,19 @@ def plan_batch(
     start: Mapping[Partition, int],
     end: Mapping[Partition, int],
     store: DeltaMetadataStore | None = None,
+    *,
+    start_ids: Mapping[str, str] | None = None,
+    end_ids: Mapping[str, str] | None = None,
 ) -> list[list[SegmentSlice]]:
     """Groups of slices that hold the records from `start` to `end`, and no others.
 
-    A partition that `start` lacks begins at 0. Raises `OffsetOutOfRangeError` where some of it is not there any more, unless
-    `failOnDataLoss` is false; and what `take_snapshot` raises.
+    A partition that `start` lacks begins at 0, and so does one whose topic is another at `end` than at `start`, by their ids.
+    Raises `OffsetOutOfRangeError` where some of it is not there any more, unless `failOnDataLoss` is false; and what
+    `take_snapshot` raises.
     """
+    known = end_ids or {}
+    anew = {topic for topic, topic_id in known.items() if is_another(topic, topic_id, start_ids or {})}
+    start = {partition: offset for partition, offset in start.items() if partition[0] not in anew}
     wanted = {partition: (start.get(partition, 0), stop) for partition, stop in end.items()}
     wanted = {partition: (first, stop) for partition, (first, stop) in wanted.items() if first != stop}
     if not wanted:
@@ -51,6 +59,8 @@ def plan_batch(
         snapshot = found.get(partition)
         if snapshot is None:
             _lost(partition, "it is gone", options)
+        elif is_another(partition[0], snapshot.topic_id, known):
+            _lost(partition, "its topic was deleted and created again since the batch was planned", options)
         else:
             pieces.append(_within(snapshot, first, stop, options))
     return plan_slices(pieces, Selection(), options)

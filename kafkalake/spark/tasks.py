@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kafkalake.spark.selection import Selection
 
 
-FORMAT = 1
+FORMAT = 2
 """Of the JSON that a task travels as. A jar that knows another one refuses the task."""
 
 

@@ -21,20 +21,20 @@ def first_offset_at(snapshot: PartitionSnapshot, timestamp_ms: int) -> int | Non
             continue
         start = max(segment.base_offset, snapshot.start_offset)
         end = min(segment.next_offset, snapshot.end_offset)
-        found = _first_in_segment(segment, start, end, timestamp_ms) if start < end else None
+        found = _first_in_segment(segment, snapshot.topic_id, start, end, timestamp_ms) if start < end else None
         if found is not None:
             return found
     return None
 
 
-def _first_in_segment(segment: SegmentFile, start: int, end: int, timestamp_ms: int) -> int | None:
+def _first_in_segment(segment: SegmentFile, topic_id: str, start: int, end: int, timestamp_ms: int) -> int | None:
     from kafkalake.record import layout as at
     from kafkalake.record.message_set import to_arrow
 
     hint = Index(segment.path.removesuffix(".arrow") + ".timeindex", OpenFiles(limit=1)).lookup(timestamp_ms - 1)
     if hint is not None:
         start = max(start, min(segment.base_offset + hint[1], end - 1))
-    with SegmentScan(segment.path, segment.readable_bytes) as opened:
+    with SegmentScan(segment.path, segment.readable_bytes, topic_id=topic_id) as opened:
         for messages in opened.messages(start, end, _OFFSET_AND_TIMESTAMP):
             if (messages.headers[:, at.MAX_TIMESTAMP] >= timestamp_ms).any():
                 rows = to_arrow(messages, _OFFSET_AND_TIMESTAMP)

@@ -23,9 +23,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from written_lake import WrittenLake
 
-from kafkalake.errors import ConfigurationError, LakeError
+from kafkalake.errors import ConfigurationError, LakeError, OffsetOutOfRangeError
 from kafkalake.spark import job
 from kafkalake.spark.consume import main
+from kafkalake.spark.consumed_output import DeltaOutput
 from kafkalake.spark.consumption import Consumption
 from kafkalake.spark.exactly_once import merge_into, merge_records
 
@@ -151,6 +152,63 @@ def test_the_command_consumes_as_a_group(
         assert message in capsys.readouterr().err
     assert main([*arguments[:-2], "--stream"]) == 1
     assert "consume: --stream goes with --group" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("output_format", ["delta", "parquet"])
+def test_a_topic_that_was_created_again_is_an_error_or_read_from_its_beginning(
+    spark: SparkSession, lake: WrittenLake, tmp_path: Path, output_format: str
+) -> None:
+    output = tmp_path / "output"
+    options = {"lake": str(lake.path), "subscribe": "clicks", "group": GROUP}
+
+    def batches(**more: str) -> list[int]:
+        columns = ["partition", "offset"]
+        with Consumption(
+            spark, str(output), {**options, **more}, output_format=output_format, columns=columns
+        ) as consumption:
+            return [batch.records for batch in consumption.batches()]
+
+    assert batches() == [15]
+    lake.delete_topic("clicks")
+    lake.create("clicks", 1)
+    append(lake, 0, 12)  # more than its predecessor had here, and less than it had in all
+    with pytest.raises(OffsetOutOfRangeError, match="topic clicks was deleted and created again since it was read"):
+        batches()
+    assert batches(failOnDataLoss="false") == [12]
+    assert written(spark, output, output_format) == sorted([*whole(10, 5), *whole(12, 0)])
+    append(lake, 0, 2)
+    assert batches() == [2]
+
+
+def test_equal_sums_are_no_equal_offsets(spark: SparkSession, tmp_path: Path) -> None:
+    output = tmp_path / "output"
+    # As 0.1 wrote it, and Delta has cleaned its log since.
+    transaction = {"txnAppId": f"kafkalake-consume-{GROUP}", "txnVersion": "15"}
+    spark.range(1).write.format("delta").options(**transaction).save(str(output))
+    delta = DeltaOutput(spark, str(output), GROUP)
+    with pytest.raises(LakeError, match="its log no longer holds up to which offsets"):
+        delta.offsets({("clicks", 0): 5, ("clicks", 1): 10})
+    assert delta.offsets({("clicks", 0): 15}) == {"clicks": {"0": 15}}
+    with pytest.raises(LakeError, match="its log no longer holds up to which offsets"):
+        delta.offsets({("clicks", 0): 14})
+
+
+def test_merged_records_of_two_topics_of_one_name_are_all_there(
+    spark: SparkSession, lake: WrittenLake, tmp_path: Path
+) -> None:
+    output = tmp_path / "merged"
+    reader = spark.read.format("kafkalake").option("lake", str(lake.path))
+    merge_records(reader.load("clicks").filter("partition = 0"), str(output))  # by one that asks for no ids
+    reader = reader.option("includeTopicId", True)
+    for _ in range(2):
+        merge_records(reader.load("clicks"), str(output))
+        assert written(spark, output) == whole(10, 5)
+    lake.delete_topic("clicks")
+    lake.create("clicks", 2)
+    append(lake, 1, 6)
+    for _ in range(2):
+        merge_records(reader.load("clicks").filter("partition = 1"), str(output))
+        assert written(spark, output) == sorted([*whole(10, 5), *whole(0, 6)])
 
 
 def test_merged_records_are_there_once_however_often_a_batch_is_repeated(

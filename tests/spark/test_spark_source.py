@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 from chispa import assert_df_equality
@@ -21,6 +22,7 @@ from written_lake import ABORT, COMMIT, WrittenLake
 from kafkalake.spark.options import parse_options
 from kafkalake.spark.selection import Selection
 from kafkalake.spark.topic_read import plan_read
+from kafkalake.storage.partition_metadata import encode_topic_id
 
 T0 = 1_700_000_000_000
 """Timestamp (ms) of the first record; every record is a second later than the one before it in its partition."""
@@ -432,6 +434,23 @@ def test_a_snapshot_is_fixed_when_it_is_planned(lake: WrittenLake) -> None:
     assert sorted(found) == sorted([*range(30)] * 2)
 
 
+def test_a_planned_query_never_reads_the_next_topic_of_the_name(spark: SparkSession, lake: WrittenLake) -> None:
+    lake.create("clicks")
+    lake.append("clicks", 0, rows(0, 10))
+    planned = read(spark, lake, "clicks")._jdf.queryExecution().toRdd()
+    assert planned.getNumPartitions() == 1
+    assert planned.count() == 10
+    lake.delete_topic("clicks")
+    lake.create("clicks")
+    lake.append("clicks", 0, rows(0, 10))
+    with pytest.raises(
+        Exception, match=f"{lake.directory('clicks')} belongs to another topic since the query was planned"
+    ):
+        planned.count()
+    ids = read(spark, lake, "clicks", includeTopicId="true").select("_topic_id").distinct().collect()
+    assert [row[0] for row in ids] == [encode_topic_id(UUID(lake.topics["clicks"].topic_id))]
+
+
 def test_records_below_the_log_start_are_gone(spark: SparkSession, lake: WrittenLake) -> None:
     lake.create("clicks")
     for segment in range(3):
@@ -613,6 +632,7 @@ def test_aborted_and_open_transactions_are_seen_by_read_uncommitted_only(
     lake.append("orders", 0, rows(33, 2))
     assert found() == committed
     assert found(isolation="read_uncommitted") == [*written, *range(28, 35)]
+    assert found(**{"kafka.isolation.level": "read_uncommitted"}) == [*written, *range(28, 35)]
     assert offsets(read(spark, lake, "orders").filter("offset BETWEEN 3 AND 16")) == [
         (0, o) for o in committed if 3 <= o <= 16
     ]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalake.errors import OffsetOutOfRangeError
-from kafkalake.spark.stream_offsets import Edge, from_json, next_end, shared_out, to_json
+from kafkalake.spark.stream_offsets import Edge, from_json, ids_from_json, next_end, shared_out, to_json
 
 A, B, C = ("a", 0), ("a", 1), ("b", 0)
 
@@ -15,6 +15,9 @@ A, B, C = ("a", 0), ("a", 1), ("b", 0)
 def test_positions_are_written_as_sparks_kafka_source_writes_them() -> None:
     assert to_json({("b", 0): 3, ("a", 10): 2, ("a", 9): 1}) == {"a": {"9": 1, "10": 2}, "b": {"0": 3}}
     assert list(to_json({("a", 10): 2, ("a", 9): 1})["a"]) == ["9", "10"]
+    with_ids = to_json({("a-b", 0): 3, ("a", 0): 1}, {"a": "id of a", "gone": "x"})
+    assert with_ids == {"a": {"0": 1}, "a#id of a": {}, "a-b": {"0": 3}}
+    assert (from_json(with_ids), ids_from_json(with_ids)) == ({("a-b", 0): 3, ("a", 0): 1}, {"a": "id of a"})
     assert from_json({"a": {"9": 1, "10": 2}}) == {("a", 9): 1, ("a", 10): 2}
 
 
@@ -57,3 +60,18 @@ def test_a_limit_is_kept_and_every_partition_moves(sizes: dict[tuple[str, int], 
         assert end > begins[partition] or ends[partition] == begins[partition]
     taken = sum(found[partition] - begins[partition] for partition in found)
     assert taken <= limit + len(found)
+
+
+def test_a_topic_that_was_created_again_is_another_however_long_it_is(caplog: pytest.LogCaptureFixture) -> None:
+    edges = {A: Edge(0, 150, 150, "new"), C: Edge(0, 9, 9, "same")}
+    start, ids = {A: 100, B: 7, C: 5}, {"a": "old", "b": "same"}
+    with pytest.raises(OffsetOutOfRangeError, match="topic a was deleted and created again since it was read"):
+        next_end(start, edges, topic_ids=ids)
+    assert caplog.messages == []
+    found = next_end(start, edges, topic_ids=ids, fail_on_data_loss=False, offsets_max=100)
+    assert found[A] > 90  # of [0, 150), not of [100, 150)
+    assert caplog.messages == [
+        "topic a was deleted and created again since it was read: the new one is read from its beginning"
+    ]
+    # Offsets of 0.1 and of Spark's Kafka source name no ids.
+    assert next_end({A: 100, C: 5}, edges) == {A: 150, C: 9}

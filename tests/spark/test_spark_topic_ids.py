@@ -1,0 +1,126 @@
+"""A topic that was created again has the name, the paths and the offsets of the one before, and is never taken for it. No Spark."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from uuid import UUID
+
+import pyarrow as pa
+import pytest
+from written_lake import WrittenLake
+
+from kafkalake.errors import LakeError, OffsetOutOfRangeError
+from kafkalake.spark.columns import TOPIC_ID, project
+from kafkalake.spark.edges import Edges
+from kafkalake.spark.options import ReadOptions, parse_options
+from kafkalake.spark.plan import SegmentSlice
+from kafkalake.spark.selection import Selection
+from kafkalake.spark.slice_reader import SliceReader
+from kafkalake.spark.snapshot import take_snapshot
+from kafkalake.spark.stream_plan import first_positions, plan_batch
+from kafkalake.spark.topic_read import plan_read
+from kafkalake.storage.partition_metadata import PARTITION_METADATA_FILE, encode_topic_id
+
+CLICKS = ("clicks", 0)
+SCHEMA = pa.schema([("offset", pa.int64()), ("value", pa.string()), (TOPIC_ID, pa.string())])
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Iterator[WrittenLake]:
+    lake = WrittenLake(tmp_path / "lake")
+    yield lake
+    lake.close()
+
+
+def fill(lake: WrittenLake, name: str, count: int) -> str:
+    """Create `clicks` with records of this name, sealed and not; returns its id."""
+    lake.create("clicks")
+    lake.append_values("clicks", 0, [b"%s-%d" % (name.encode(), number) for number in range(count)])
+    lake.roll("clicks")
+    lake.append_values("clicks", 0, [b"last"])
+    lake.publish()
+    return encode_topic_id(UUID(lake.topics["clicks"].topic_id))
+
+
+def options(lake: WrittenLake, **more: str) -> ReadOptions:
+    return parse_options({"lake": str(lake.path), "subscribe": "clicks", **more})
+
+
+def read(groups: list[list[SegmentSlice]]) -> list[tuple[int, str, str]]:
+    reader = SliceReader(project(SCHEMA, json_values=False), Selection())
+    batches = [batch for group in groups for batch in reader.read(group)]
+    return [tuple(row.values()) for row in pa.Table.from_batches(batches, SCHEMA).to_pylist()]
+
+
+def test_a_plan_never_reads_the_next_topic_of_the_name(lake: WrittenLake) -> None:
+    old = fill(lake, "old", 3)
+    groups = plan_read(options(lake), Selection())
+    assert read(groups) == [(0, "old-0", old), (1, "old-1", old), (2, "old-2", old), (3, "last", old)]
+    version = str(lake.publish())
+    lake.delete_topic("clicks")
+    new = fill(lake, "new", 3)
+    with pytest.raises(LakeError, match=f"clicks-0 belongs to another topic .*its id was {old}, and is {new} now"):
+        read(groups)
+    with pytest.raises(LakeError, match=f"the version asked for is of topic id {old}, which was deleted"):
+        read(plan_read(options(lake, versionAsOf=version), Selection()))
+    assert [value for _, value, _ in read(plan_read(options(lake), Selection()))] == ["new-0", "new-1", "new-2", "last"]
+
+
+def test_a_directory_without_an_id_is_one_of_the_first_version(lake: WrittenLake) -> None:
+    topic_id = fill(lake, "old", 1)
+    (lake.directory("clicks") / PARTITION_METADATA_FILE).unlink()
+    assert read(plan_read(options(lake), Selection())) == [(0, "old-0", topic_id), (1, "last", topic_id)]
+    assert Edges(options(lake)).look()[CLICKS] == (0, 2, 2, topic_id)
+
+
+def test_a_directory_of_another_topic_is_not_this_ones(lake: WrittenLake) -> None:
+    fill(lake, "old", 3)
+    # As between the deletion in Delta and the directory's, with a broker that was killed between them.
+    lake.store.delete_topic("clicks")
+    row = replace(lake.topics["clicks"], topic_id=str(UUID(int=7)))
+    lake.store.create_topic(row)
+    (snapshot,) = take_snapshot(options(lake))
+    assert (snapshot.end_offset, snapshot.segments, snapshot.topic_id) == (0, (), encode_topic_id(UUID(int=7)))
+    assert Edges(options(lake)).look()[CLICKS][:3] == (0, 0, 0)
+
+
+def test_a_batch_of_a_stream_is_of_the_topics_that_its_offsets_name(lake: WrittenLake) -> None:
+    old = fill(lake, "old", 9)
+    assert first_positions(options(lake, startingOffsets="earliest")) == ({CLICKS: 0}, {"clicks": old})
+    lake.delete_topic("clicks")
+    new = fill(lake, "new", 14)
+    patient = options(lake, failOnDataLoss="false")
+    # From the old topic to the new one: all of the new one.
+    between = {"start_ids": {"clicks": old}, "end_ids": {"clicks": new}}
+    assert len(read(plan_batch(patient, {CLICKS: 10}, {CLICKS: 15}, **between))) == 15
+    assert len(read(plan_batch(options(lake), {CLICKS: 10}, {CLICKS: 15}, **between))) == 15
+    # Within the old one: it is gone.
+    within = {"start_ids": {"clicks": old}, "end_ids": {"clicks": old}}
+    assert plan_batch(patient, {CLICKS: 4}, {CLICKS: 10}, **within) == []
+    with pytest.raises(
+        OffsetOutOfRangeError, match="clicks-0: its topic was deleted and created again since the batch"
+    ):
+        plan_batch(options(lake), {CLICKS: 4}, {CLICKS: 10}, **within)
+    # Without ids, as 0.1 and Spark's Kafka source write them.
+    assert [offset for offset, _, _ in read(plan_batch(options(lake), {CLICKS: 10}, {CLICKS: 15}))] == [*range(10, 15)]
+
+
+def test_given_offsets_may_name_their_topic(lake: WrittenLake) -> None:
+    old = fill(lake, "old", 3)
+    starting = json.dumps({"clicks": {"0": 2}, f"clicks#{old}": {}})
+    assert len(read(plan_read(options(lake, startingOffsets=starting), Selection()))) == 2
+    lake.delete_topic("clicks")
+    fill(lake, "new", 3)
+    with pytest.raises(OffsetOutOfRangeError, match="startingOffsets are those of an earlier topic clicks"):
+        plan_read(options(lake, startingOffsets=starting), Selection())
+
+
+def test_a_damaged_id_is_said(lake: WrittenLake) -> None:
+    fill(lake, "old", 3)
+    groups = plan_read(options(lake), Selection())
+    (lake.directory("clicks") / PARTITION_METADATA_FILE).write_text("version: 0\n")
+    with pytest.raises(LakeError, match=f"{PARTITION_METADATA_FILE}: damaged"):
+        read(groups)
