@@ -54,10 +54,14 @@ KAFKA_SCHEMA = pa.schema([pa.field(name, _TYPES[name][0]) for name in DDL])
 
 @dataclass(frozen=True)
 class Projection:
-    """Columns to yield, in order. json_fields: those of them that are fields of JSON values, by their name in the JSON."""
+    """Columns to yield, in order. json_fields: those of them that are fields of JSON values, by their name in the JSON.
+
+    time_zone: of times in these that name none.
+    """
 
     schema: pa.Schema
     json_fields: dict[str, str]
+    time_zone: str = "UTC"
 
     @property
     def record_columns(self) -> int:
@@ -69,7 +73,7 @@ class Projection:
         return mask
 
 
-def project(schema: pa.Schema, *, json_values: bool) -> Projection:
+def project(schema: pa.Schema, *, json_values: bool, time_zone: str = "UTC") -> Projection:
     """The projection that an Arrow schema asks for.
 
     With `json_values` a column that is none of Kafka's is a field of the JSON; a field with the name of a Kafka column is
@@ -81,7 +85,7 @@ def project(schema: pa.Schema, *, json_values: bool) -> Projection:
     for field in schema:
         if field.name in _TYPES:
             _check_type(field)
-    return Projection(schema, json_fields)
+    return Projection(schema, json_fields, time_zone)
 
 
 def _check_type(field: pa.Field) -> None:

@@ -20,7 +20,7 @@ from kafkalake.spark.json_values import parse_values
 NULL = "null"
 
 
-def with_values(rows: pa.RecordBatch, fields: Mapping[str, str]) -> pa.RecordBatch:
+def with_values(rows: pa.RecordBatch, fields: Mapping[str, str], time_zone: str = "UTC") -> pa.RecordBatch:
     """Return the rows with `value` made of `fields`, names in the JSON by column, in rows where it is null and a field is not.
 
     A row of nulls stays without a value. Raise `InvalidRecordError` where a row has both and they differ.
@@ -38,7 +38,8 @@ def with_values(rows: pa.RecordBatch, fields: Mapping[str, str]) -> pa.RecordBat
         given = given.cast(pa.binary())
     has_both = pc.and_(has_field, pc.is_valid(given))
     if pc.any(has_both).as_py():
-        _check_same(given.filter(has_both), {name: column.filter(has_both) for name, column in columns.items()}, fields)
+        both = {name: column.filter(has_both) for name, column in columns.items()}
+        _check_same(given.filter(has_both), both, fields, time_zone)
     lacking = pc.and_(has_field, pc.is_null(given))
     if not pc.any(lacking).as_py():
         return rows
@@ -63,10 +64,10 @@ def _any_valid(columns: Sequence[pa.Array]) -> pa.BooleanArray:
     return found
 
 
-def _check_same(values: pa.Array, columns: Mapping[str, pa.Array], fields: Mapping[str, str]) -> None:
+def _check_same(values: pa.Array, columns: Mapping[str, pa.Array], fields: Mapping[str, str], time_zone: str) -> None:
     """Whether the fields of rows that have a value are those of the value; one that is null says nothing."""
     schema = pa.schema([pa.field(fields[name], column.type) for name, column in columns.items()])
-    for (name, column), parsed in zip(columns.items(), parse_values(values, schema), strict=True):
+    for (name, column), parsed in zip(columns.items(), parse_values(values, schema, time_zone), strict=True):
         if column.equals(parsed):
             continue
         for there, said in zip(_texts(column), _texts(parsed), strict=True):

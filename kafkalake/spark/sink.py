@@ -25,6 +25,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from kafkalake.errors import BrokerUnavailableError, ConfigurationError, KafkaLakeError
 from kafkalake.spark.columns import value_fields
+from kafkalake.spark.options import TIME_ZONE_NOTE
 from kafkalake.spark.plain_errors import plain_errors
 from kafkalake.spark.tasks import load_compiled_code
 from kafkalake.spark.write_options import WriteOptions, parse_write_options
@@ -61,6 +62,7 @@ class Sink:
             raise ConfigurationError('a topic cannot be overwritten, only added to: use mode("append") or INSERT INTO')
         self.options = parse_write_options(given)
         check_columns(to_arrow_schema(schema, timezone="UTC"), self.options.topic, self.options.json_fields)
+        self._time_zone = given.get(TIME_ZONE_NOTE) or "UTC"
         self._fields = value_fields(schema.names) if self.options.json_fields else {}
         wanted = None if self.options.topic is None else [self.options.topic]
         answer = self._ask_once({"ask": "describe", "topics": wanted})
@@ -94,7 +96,7 @@ class Sink:
             with StagedWriter(str(path)) as writer:
                 stager = RowStager(writer, self._targets, self.options.topic, self._bytes_max, number)
                 for batch in chain((first,), rows):
-                    stager.add(with_values(batch, self._fields) if self._fields else batch)
+                    stager.add(with_values(batch, self._fields, self._time_zone) if self._fields else batch)
                 stager.finish()
         except OSError as error:
             raise KafkaLakeError(f"cannot stage records in {path.parent}: {error.strerror or error}") from error

@@ -91,7 +91,9 @@ class KafkaLakeReader(DataSourceReader):
         self._options = parse_options(given, time_zone=given.get(TIME_ZONE_NOTE))
         self._query = given.get("__query", "")
         self._projection = project(
-            to_arrow_schema(schema, timezone="UTC"), json_values=self._options.value_schema is not None
+            to_arrow_schema(schema, timezone="UTC"),
+            json_values=self._options.value_schema is not None,
+            time_zone=given.get(TIME_ZONE_NOTE) or "UTC",
         )
         JsonColumns.of(self._projection)
         self._selection = Selection()

@@ -46,7 +46,9 @@ class KafkaLakeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._options: ReadOptions = parse_options(given, Use.STREAM, given.get(TIME_ZONE_NOTE))
         self._checkpoint = given.get("__checkpoint", "")
         self._projection = project(
-            to_arrow_schema(schema, timezone="UTC"), json_values=self._options.value_schema is not None
+            to_arrow_schema(schema, timezone="UTC"),
+            json_values=self._options.value_schema is not None,
+            time_zone=given.get(TIME_ZONE_NOTE) or "UTC",
         )
         JsonColumns.of(self._projection)
         # Executors get this object before it is asked anything, so none of these travels.

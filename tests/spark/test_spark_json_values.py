@@ -135,3 +135,23 @@ documents = st.one_of(
 @given(st.lists(documents, max_size=6))
 def test_rows_are_the_same_alone_and_together(values: list[bytes | None]) -> None:
     assert parsed(values) == [row for value in values for row in parsed([value])]
+
+
+@pytest.mark.parametrize("count", [1, 100])
+def test_times_without_a_zone_are_those_of_the_sessions(count: int) -> None:
+    fields = pa.schema([("t", TIME), ("deep", pa.struct([("l", pa.list_(TIME))])), ("local", pa.timestamp("us"))])
+    values = [
+        b'{"t": "2024-05-01T09:00:00", "deep": {"l": ["2024-05-01 09:00:00", "2024-05-01T09:00:00+02:00"]}}',
+        b'{"t": "2024-05-01T09:00:00Z", "local": "2024-05-01T09:00:00"}',
+        b'{"t": 1714521600}',
+    ]
+    expected = [
+        (datetime(2024, 5, 1, 0, tzinfo=UTC), [datetime(2024, 5, 1, hour, tzinfo=UTC) for hour in (0, 7)], None),
+        (datetime(2024, 5, 1, 9, tzinfo=UTC), None, datetime(2024, 5, 1, 9)),
+        (datetime(2024, 5, 1, 0, tzinfo=UTC), None, None),
+    ]
+    for chosen in ([0, 1, 2], [0], [1]):
+        given = pa.array([values[number] for number in chosen] * count, pa.binary())
+        times, deep, local = (column.to_pylist() for column in parse_values(given, fields, "Asia/Tokyo"))
+        found = [(t, d and d["l"], naive) for t, d, naive in zip(times, deep, local, strict=True)]
+        assert found == [expected[number] for number in chosen] * count

@@ -122,7 +122,7 @@ def test_statements_that_would_not_reach_the_topic_are_refused(
     assert {"key": "team", "value": "data"} in [
         row.asDict() for row in sql.sql(f"SHOW TBLPROPERTIES {clicks}").collect()
     ]
-    rows.writeTo(clicks).append()
+    rows.write.insertInto(clicks)
     assert sql.table(clicks).count() == 2
     # Other tables are Spark's own matter.
     sql.sql(f"CREATE TABLE {clicks}_other USING parquet AS SELECT 1 AS a")
