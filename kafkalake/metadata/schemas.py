@@ -252,6 +252,10 @@ class GroupOffsetRow:
     journal_partition: int
     journal_offset: int
 
+    def is_for(self, topic_id: str | None) -> bool:
+        """Return whether it was committed for this topic, not for an earlier one of its name; older brokers do not say which."""
+        return self.topic_id in (None, topic_id)
+
 
 @dataclass(frozen=True, slots=True)
 class CleaningRow:

@@ -46,10 +46,11 @@ class ConsumerGroup:
             return {partition: each.offset for partition, each in found.items()}
         except BrokerUnavailableError:
             rows = store.load_group_offsets().rows
+            topic_ids = {topic.topic: topic.topic_id for topic in store.load_topics()}
             return {
                 (row.topic, row.partition): row.offset
                 for row in rows
-                if row.group == self.group and row.offset is not None
+                if row.group == self.group and row.offset is not None and row.is_for(topic_ids.get(row.topic))
             }
 
     def commit(self, positions: Mapping[Partition, int]) -> bool:

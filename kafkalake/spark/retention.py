@@ -160,7 +160,7 @@ def _committed(run: Run) -> dict[tuple[str, int], dict[str, int]]:
     topic_ids = {topic.topic: topic.topic_id for topic in run.topics}
     found: dict[tuple[str, int], dict[str, int]] = {}
     for row in run.store.load_group_offsets().rows:
-        if row.offset is not None and row.topic_id in (None, topic_ids.get(row.topic)):
+        if row.offset is not None and row.is_for(topic_ids.get(row.topic)):
             found.setdefault((row.topic, row.partition), {})[row.group] = row.offset
     return found
 

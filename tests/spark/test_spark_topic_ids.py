@@ -13,8 +13,11 @@ import pytest
 from written_lake import WrittenLake
 
 from kafkalake.errors import LakeError, OffsetOutOfRangeError
+from kafkalake.metadata.schemas import GroupOffsetRow
+from kafkalake.metadata.store import GroupOffsets
 from kafkalake.spark.columns import TOPIC_ID, project
 from kafkalake.spark.edges import Edges
+from kafkalake.spark.groups import ConsumerGroup
 from kafkalake.spark.options import ReadOptions, parse_options
 from kafkalake.spark.plan import SegmentSlice
 from kafkalake.spark.selection import Selection
@@ -116,6 +119,17 @@ def test_given_offsets_may_name_their_topic(lake: WrittenLake) -> None:
     fill(lake, "new", 3)
     with pytest.raises(OffsetOutOfRangeError, match="startingOffsets are those of an earlier topic clicks"):
         plan_read(options(lake, startingOffsets=starting), Selection())
+
+
+def test_an_offset_that_was_committed_for_the_topic_before_is_none_of_this_one(lake: WrittenLake) -> None:
+    fill(lake, "old", 3)
+    row = GroupOffsetRow("etl", "clicks", lake.topics["clicks"].topic_id, 0, 2, 0, "", 1, None, 0, 7)
+    lake.store.publish_group_offsets(GroupOffsets([row, replace(row, group="older", topic_id=None)], {0: 8}))
+    groups = [ConsumerGroup(lake.path, name) for name in ("etl", "older")]
+    assert [group.committed() for group in groups] == [{CLICKS: 2}, {CLICKS: 2}]
+    lake.delete_topic("clicks")
+    fill(lake, "new", 3)
+    assert [group.committed() for group in groups] == [{}, {CLICKS: 2}]  # older brokers do not say of which topic it is
 
 
 def test_a_damaged_id_is_said(lake: WrittenLake) -> None:
