@@ -7,12 +7,15 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 from written_lake import ABORT, COMMIT, WrittenLake
+
+from kafkalake.storage.partition_metadata import encode_topic_id
 
 TIMEOUT_S = 90
 
@@ -65,9 +68,12 @@ class Stream:
         return [(batch_id, len(rows)) for batch_id, rows in self.run()]
 
     def checkpointed(self, batch_id: int) -> dict[str, dict[str, int]]:
+        """The offsets of a batch, without the topic's id, which stands beside them."""
         found: dict[str, dict[str, int]] = json.loads(
             (self.checkpoint / "offsets" / str(batch_id)).read_text().splitlines()[-1]
         )
+        topic = self.options["subscribe"]
+        assert found.pop(f"{topic}#{encode_topic_id(UUID(self.lake.topics[topic].topic_id))}") == {}
         return found
 
 
@@ -77,7 +83,7 @@ def stream(spark: SparkSession, lake: WrittenLake, tmp_path: Path) -> Callable[.
 
     def make(topic: str | None = "clicks", **options: str) -> Stream:
         named = {} if topic is None else {"subscribe": topic}
-        return Stream(spark, lake, tmp_path / "checkpoint", {**named, "startingOffsets": "earliest", **options})
+        return Stream(spark, lake, tmp_path / "a checkpoint", {**named, "startingOffsets": "earliest", **options})
 
     return make
 
