@@ -92,6 +92,7 @@ class BrokerConfig:
     group_consumer_min_heartbeat_interval_ms: int
     group_consumer_min_session_timeout_ms: int
     group_consumer_session_timeout_ms: int
+    group_coordinator_append_linger_ms: int
     group_coordinator_groups_max: int
     group_coordinator_metadata_max_bytes: int
     group_initial_rebalance_delay_ms: int

@@ -84,6 +84,15 @@ _OWN_BROKER_SETTINGS = (
     ),
     *GROUP_CONSUMER_SETTINGS,
     _broker(
+        "group.coordinator.append.linger.ms",
+        Kind.INT,
+        5,
+        "How long what heartbeats of the consumer protocol change waits for others before it is written. Committed offsets are "
+        "grouped without waiting.",
+        minimum=0,
+        maximum=10_000,
+    ),
+    _broker(
         "group.coordinator.groups.max",
         Kind.INT,
         1_000_000,

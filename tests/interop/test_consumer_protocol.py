@@ -130,7 +130,7 @@ def test_members_keep_their_epochs_and_go_on_where_they_were_when_the_broker_was
     assert not twice & set(range(54)), "what was committed is not read again"
 
 
-@pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
+@pytest.mark.parametrize("assignor", ["range", "roundrobin"])
 def test_a_rolling_deploy_changes_the_protocol_of_a_live_group_and_back(
     any_broker: Any, member: Start, group: str, topic: str, assignor: str
 ) -> None:

@@ -74,10 +74,14 @@ class ConsumerGroups:
             if entry.group.state is State.EMPTY:
                 entry.group.die(CoordinatorNotAvailableError)
                 self._coordinator.carry_out(entry)
-                self._table.become_consumer_group(entry)
+                self._become_consumer_group(entry)
             else:
                 self._upgrade(entry, entry.group)
         return entry
+
+    def _become_consumer_group(self, entry: GroupEntry) -> ConsumerGroup:
+        is_on_its_way = self._coordinator.unsettled[entry.partition] > 0
+        return self._table.become_consumer_group(entry, is_on_its_way=is_on_its_way)
 
     def _upgrade(self, entry: GroupEntry, group: ClassicGroup) -> None:
         """Let a classic group be one of this protocol with the members it has. Raise `GroupIdNotFoundError` where it may not."""
@@ -88,7 +92,7 @@ class ConsumerGroups:
         group.die(RebalanceInProgressError)
         coordinator.carry_out(entry)
         coordinator.take_seat(entry)
-        consumers = self._table.become_consumer_group(entry)
+        consumers = self._become_consumer_group(entry)
         consumers.begin_as(records)
         consumers.restored()
 

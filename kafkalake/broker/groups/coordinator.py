@@ -26,7 +26,7 @@ from kafkalake.broker.groups.classic_description import describe, summary
 from kafkalake.broker.groups.config import GroupConfig
 from kafkalake.broker.groups.consumer import ConsumerGroup
 from kafkalake.broker.groups.consumer_requests import LEAVE_EPOCH, HeartbeatRequest, HeartbeatResult
-from kafkalake.broker.groups.consumer_standing import Downgrade, GroupTiming
+from kafkalake.broker.groups.consumer_standing import Change, Downgrade, GroupTiming
 from kafkalake.broker.groups.consumer_topics import TopicsNow
 from kafkalake.broker.groups.journal_format import Record, decode, encode
 from kafkalake.broker.groups.records import OffsetRecord
@@ -96,6 +96,7 @@ class GroupCoordinator:
                 group_id, config, clock, topics, replaces_classic=replaces, timing=timing
             ),
         )
+        self._lingering: list[Callable[[], None]] = []
         self._carrier: Carrier[GroupEntry] = Carrier(timers, self._decided)
 
     # Start and end of a journal partition
@@ -347,17 +348,30 @@ class GroupCoordinator:
             self._append(entry, decision)
 
     def _append(self, entry: GroupEntry, decision: Append) -> None:
+        group = entry.group
+
         def written(error: ErrorClass | None) -> None:
-            entry.group.appended(decision.ticket, error)
+            group.appended(decision.ticket, error)
             self.carry_out(entry)
 
         records: tuple[Any, ...] = decision.records
-        self.write(entry.partition, records, written)
+        # A heartbeat's answer may come a little later; who leaves, or is sent away, is gone at once.
+        is_heartbeat = isinstance(decision.ticket, Change) and decision.ticket.waiter is not None
+        self.write(entry.partition, records, written, may_wait=is_heartbeat)
 
     def write(
-        self, partition: int, records: Sequence[Record], written: Written, producer: Producer | None = None
+        self,
+        partition: int,
+        records: Sequence[Record],
+        written: Written,
+        producer: Producer | None = None,
+        *,
+        may_wait: bool = False,
     ) -> None:
-        """Append `records` as one batch; when it is durable follow it, then say so to `written`."""
+        """Append `records` as one batch; when it is durable follow it, then say so to `written`.
+
+        may_wait: it may wait for other batches, for `group.coordinator.append.linger.ms`.
+        """
         try:
             encoded = [encode(record) for record in records]
         except KafkaError as error:
@@ -381,7 +395,27 @@ class GroupCoordinator:
                 self.table.follow(partition, position + index, record, producer_id)
             written(None)
 
-        self.journal.append(partition, encoded, self.clock.now_ms(), producer, appended)
+        def append() -> None:
+            self.journal.append(partition, encoded, self.clock.now_ms(), producer, appended)
+
+        if may_wait and self.config.group_coordinator_append_linger_ms:
+            self._linger(append)
+            return
+        if of_groups:
+            self.flush()  # records of groups stay in order
+        append()
+
+    def _linger(self, append: Callable[[], None]) -> None:
+        """Let a batch wait for others, in order: `group.coordinator.append.linger.ms` from the first one on."""
+        self._lingering.append(append)
+        if len(self._lingering) == 1:
+            self.timers.schedule(self.config.group_coordinator_append_linger_ms, self.flush)
+
+    def flush(self) -> None:
+        """Hand over to the journal what waits."""
+        lingering, self._lingering = self._lingering, []
+        for append in lingering:
+            call_isolated(Place.COORDINATED, append)
 
 
 def _check_names(request: JoinRequest) -> None:

@@ -101,6 +101,7 @@ class GroupService:
         """The broker stops: members that wait are sent to look for the coordinator; what Delta lacks is kept for `final`."""
         if self._unpublished.is_stopped:
             return
+        self.coordinator.flush()
         self._broker.append_queue.flush()
         self.topic.closed = True
         self._unpublished.stop()
@@ -221,6 +222,7 @@ def group_config(config: BrokerConfig) -> GroupConfig:
         ),
         group_member_metadata_max_bytes=config.group_member_metadata_max_bytes,
         group_metadata_max_bytes=config.group_metadata_max_bytes,
+        group_coordinator_append_linger_ms=config.group_coordinator_append_linger_ms,
         group_coordinator_metadata_max_bytes=config.group_coordinator_metadata_max_bytes,
         group_coordinator_groups_max=config.group_coordinator_groups_max,
         offset_metadata_max_bytes=config.offset_metadata_max_bytes,

@@ -23,12 +23,16 @@ _NULL_BYTES = b"\xff\xff\xff\xff"
 
 
 class ClassicSubscription(NamedTuple):
-    """A member's subscription; `owned`: (topic, partition) it has not given up. `version`: of its embedded protocol."""
+    """A member's subscription; `owned`: (topic, partition) it has not given up. `version`: of its embedded protocol.
+
+    `user_data` is what its assignor says to itself.
+    """
 
     version: int
     topics: tuple[str, ...]
     owned: frozenset[tuple[str, int]] = frozenset()
     rack_id: str | None = None
+    user_data: bytes = b""
 
 
 def read_subscription(data: bytes) -> ClassicSubscription:
@@ -38,7 +42,7 @@ def read_subscription(data: bytes) -> ClassicSubscription:
     if version < 0:
         raise JournalFormatError(f"version {version}")
     topics = tuple(reader.string() for _ in range(reader.count()))
-    _skip_nullable_bytes(reader)
+    user_data = _nullable_bytes(reader)
     owned: frozenset[tuple[str, int]] = frozenset()
     rack_id = None
     if version >= _OWNED_SINCE:
@@ -47,17 +51,24 @@ def read_subscription(data: bytes) -> ClassicSubscription:
         reader.int32()
     if version >= _RACK_SINCE:
         rack_id = reader.nullable_string()
-    return ClassicSubscription(version, topics, owned, rack_id)
+    return ClassicSubscription(version, topics, owned, rack_id, user_data)
 
 
-def read_assignment(data: bytes) -> frozenset[tuple[str, int]]:
-    """The (topic, partition) that a member was assigned; of no bytes, none. Raise `JournalFormatError`."""
+class ClassicAssignment(NamedTuple):
+    """The (topic, partition) that a member was assigned, and what its assignor says to it."""
+
+    partitions: frozenset[tuple[str, int]] = frozenset()
+    user_data: bytes = b""
+
+
+def read_assignment(data: bytes) -> ClassicAssignment:
+    """A member's assignment; of no bytes, nothing. Raise `JournalFormatError`."""
     if not data:
-        return frozenset()
+        return ClassicAssignment()
     reader = FieldReader(data)
     if reader.int16() < 0:
         raise JournalFormatError("negative version")
-    return _read_partitions(reader)
+    return ClassicAssignment(_read_partitions(reader), _nullable_bytes(reader))
 
 
 def encode_assignment(version: int, partitions: Mapping[str, Sequence[int]]) -> bytes:
@@ -76,10 +87,9 @@ def _read_partitions(reader: FieldReader) -> frozenset[tuple[str, int]]:
     return frozenset(found)
 
 
-def _skip_nullable_bytes(reader: FieldReader) -> None:
+def _nullable_bytes(reader: FieldReader) -> bytes:
     length = reader.int32()
-    if length != -1:
-        reader.raw(length)
+    return b"" if length == -1 else reader.raw(length)
 
 
 def subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:

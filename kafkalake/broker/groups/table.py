@@ -138,9 +138,12 @@ class GroupTable:
         """A group that nothing is known of any more, and that the journal does not know."""
         self._entries.pop(entry.group.group_id, None)
 
-    def become_consumer_group(self, entry: GroupEntry) -> ConsumerGroup:
-        """Let an empty group be one of the consumer protocol from now on; its first records say so in the journal."""
-        entry.group = self._new_consumer_group(entry.group.group_id, GroupRecord in entry.written)
+    def become_consumer_group(self, entry: GroupEntry, *, is_on_its_way: bool = False) -> ConsumerGroup:
+        """Let a group be one of the consumer protocol from now on; its first records say so in the journal.
+
+        is_on_its_way: a record of the classic group may be on its way to the journal.
+        """
+        entry.group = self._new_consumer_group(entry.group.group_id, is_on_its_way or GroupRecord in entry.written)
         return entry.group
 
     def become_classic(self, entry: GroupEntry) -> None:
@@ -201,7 +204,7 @@ class GroupTable:
             self._follow_offset(shard, partition, position, record, producer_id)
         elif isinstance(record, GroupRecord):
             entry = self.find_or_create(record.group_id, partition)
-            if isinstance(entry.group, ConsumerGroup):  # damage has taken the records that end it
+            if shard.loading and isinstance(entry.group, ConsumerGroup):  # damage has taken the records that end it
                 entry.written.clear()
                 entry.group = self._new_group(record.group_id)
             entry.written[GroupRecord] = Written(record, position)

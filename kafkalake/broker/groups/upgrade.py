@@ -27,7 +27,8 @@ from kafkalake.broker.groups.subscription import CONSUMER_PROTOCOL_TYPE, read_as
 def upgraded(group: ClassicGroup, config: GroupConfig, topics: Topics) -> list[ConsumerRecord] | None:
     """The group's members, with what they have, in the epoch that was its generation; None where it may not change its protocol.
 
-    Its members have to be consumers, whose subscriptions and assignments can be read.
+    Its members have to be consumers, whose subscriptions and assignments can be read. What a client's own assignor says to itself
+    would be lost, so a group with such user data (sticky assignors, Kafka Streams) does not change, as in Apache Kafka.
     """
     if (
         config.group_consumer_migration_policy not in UPGRADES
@@ -50,10 +51,11 @@ def _records(group: ClassicGroup, topics: Topics) -> list[ConsumerRecord]:
     digest = metadata_hash(names_read(subscriptions.values(), topics), topics)
     records.append(EpochRecord(group_id, GroupEpoch(epoch, digest)))
     for member in group.roster:
+        assignment = read_assignment(member.assignment)
+        if assignment.user_data:
+            raise JournalFormatError("an assignor's user data")
         assigned = frozenset(
-            (topics[name].topic_id, partition)
-            for name, partition in read_assignment(member.assignment)
-            if name in topics
+            (topics[name].topic_id, partition) for name, partition in assignment.partitions if name in topics
         )
         records.append(TargetRecord(group_id, member.member_id, assigned))
         records.append(CurrentRecord(group_id, member.member_id, Current(epoch, epoch, assigned=assigned)))
@@ -65,6 +67,8 @@ def _subscription(member: Member, protocol_name: str | None) -> Subscription:
     names = [protocol.name for protocol in member.protocols]
     chosen = member.protocols[names.index(protocol_name) if protocol_name in names else 0]
     said = read_subscription(chosen.metadata)
+    if said.user_data:
+        raise JournalFormatError("an assignor's user data")
     protocols = tuple((protocol.name, protocol.metadata) for protocol in member.protocols)
     return Subscription(
         member.group_instance_id,

@@ -506,3 +506,20 @@ def test_expiry_runs_by_itself_and_forgets_groups_that_nobody_joined() -> None:
     c.advance(120_000)
     assert len(c.coordinator.table) == 0
     assert all(batches == [] for batches in c.journal.batches.values())
+
+
+def test_heartbeats_wait_for_others_and_commits_do_not() -> None:
+    c = Cluster(group_coordinator_append_linger_ms=5)
+    answers = [c.beat("g", "a", 0), c.beat("h", "b", 0)]
+    assert answers == [[], []]
+    assert c.commit("other", one(1)) == [{KEY: None}]
+    c.advance(4, step_ms=1)
+    assert answers == [[], []]
+    c.advance(1, step_ms=1)
+    assert [each[0].member_epoch for each in answers] == [1, 1]
+    third = c.beat("i", "c", 0)
+    c.coordinator.flush()  # as a stop does
+    assert third[0].error is None
+    left = c.coordinator.leave_group("i", [LeavingMember("c")])
+    assert left[0].error is None
+    assert c.consumers.describe("i").members == ()

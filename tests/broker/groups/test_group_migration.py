@@ -10,6 +10,7 @@ from broker.groups.coordination import Cluster
 from broker.groups.scenario import DELAY_MS, REBALANCE_MS, SESSION_MS
 
 from kafkalake.broker.coordination.fields import string
+from kafkalake.broker.groups.records import GroupRecord
 from kafkalake.broker.groups.requests import GroupProtocol, JoinResult, LeavingMember, SyncRequest
 from kafkalake.broker.groups.subscription import (
     encode_assignment,
@@ -65,7 +66,7 @@ class Rolling(Cluster):
     def assigned(self, member_id: str, generation: int) -> list[int]:
         (synced,) = self.sync("g", SyncRequest(member_id, generation))
         assert synced.error is None, synced
-        return sorted(partition for _, partition in read_assignment(synced.assignment))
+        return sorted(partition for _, partition in read_assignment(synced.assignment).partitions)
 
     def told_to_rejoin(self, member_id: str, generation: int) -> bool:
         try:
@@ -86,7 +87,9 @@ def test_the_embedded_protocol_is_read_in_all_versions() -> None:
     found = read_subscription(later)
     assert (found.version, found.rack_id, found.owned) == (9, "rack", frozenset())
     assert read_subscription(subscription("clicks", owned=[2, 0])).owned == {("clicks", 0), ("clicks", 2)}
-    assert read_assignment(encode_assignment(1, {"a": [1, 2], "b": [0]})) == {("a", 1), ("a", 2), ("b", 0)}
+    assigned = read_assignment(encode_assignment(1, {"a": [1, 2], "b": [0]}))
+    assert assigned.partitions == {("a", 1), ("a", 2), ("b", 0)}
+    assert read_subscription(data[:-8] + struct.pack(">i", 2) + b"hi" + data[-4:]).user_data == b"hi"
 
 
 @pytest.mark.parametrize("restarts", [False, True])
@@ -251,9 +254,39 @@ def test_the_policy_says_which_way(policy: str, up: bool, down: bool) -> None:
     assert c.kind()[0] == ("classic" if down else "consumer")
 
 
+def test_a_group_whose_assignor_has_data_of_its_own_does_not_change() -> None:
+    c = Rolling()
+    data = struct.pack(">hi", 0, 1) + string("clicks") + struct.pack(">i", 1) + b"x"
+    sticky = {"protocols": (GroupProtocol("sticky", data),)}
+    member_id = c.join("g", **sticky)[0].member_id
+    c.join("g", member_id, **sticky)
+    c.advance(DELAY_MS)
+    assert c.beat("g", "new", 0)[0].error is GroupIdNotFoundError
+    assert c.kind() == ("classic", "CompletingRebalance")
+
+
 def test_groups_of_others_than_consumers_do_not_change() -> None:
     c = Rolling()
     first = c.join("g", protocol_type="connect")[0]
     c.join("g", first.member_id, protocol_type="connect")
     c.advance(DELAY_MS)
     assert c.beat("g", "new", 0)[0].error is GroupIdNotFoundError
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_member_that_joins_while_the_classic_groups_end_is_on_its_way(restarts: bool) -> None:
+    c = Rolling()
+    old = c.classic()
+    c.journal.hold = True
+    c.coordinator.leave_group("g", [LeavingMember(old)])
+    joined = c.beat("g", "new", 0)
+    assert joined == []
+    c.journal.hold = False
+    c.journal.release()
+    assert joined[0].error is None
+    if restarts:
+        c.start()
+    assert c.kind()[0] == "consumer"
+    records = c.coordinator.table.records_before(c.coordinator.table.check("g"), 1 << 40)
+    assert records and not any(isinstance(one, GroupRecord) for one in records)
+    assert c.beat("g", "new", 1)[0].error is None
