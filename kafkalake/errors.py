@@ -58,6 +58,10 @@ class BrokerUnavailableError(KafkaLakeError):
     """No broker answers at the given address."""
 
 
+MESSAGE_CHARACTERS_MAX = 1_000
+"""A message names what a client sent, which may be as long as a request; an answer's field and a line of the log are not."""
+
+
 class KafkaError(KafkaLakeError):
     """An error that Kafka's protocol has a code for.
 
@@ -72,6 +76,8 @@ class KafkaError(KafkaLakeError):
     record_errors: tuple[tuple[int, str | None], ...] = ()
 
     def __init__(self, message: str = "") -> None:
+        if len(message) > MESSAGE_CHARACTERS_MAX:
+            message = f"{message[:MESSAGE_CHARACTERS_MAX]}..."
         super().__init__(message or SENTENCES.get(self.code, self.label))
 
 

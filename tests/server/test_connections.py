@@ -86,6 +86,17 @@ def test_what_came_before_a_broken_request_is_answered(client: WireClient, topic
     assert client.is_closed()
 
 
+@pytest.mark.parametrize("version", [4, 7])
+def test_a_name_that_hardly_fits_into_a_request_is_refused_with_a_short_text(client: WireClient, version: int) -> None:
+    asked = {"num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
+    for name in ("n" * 32_700, "\u20ac" * 10_900):
+        answer = client.call(
+            "CreateTopics", version, topics=[{"name": name, **asked}], timeout=9_000, validate_only=False
+        )
+        assert code(answer.topics[0].error_code) == 17
+        assert len(answer.topics[0].error_message) < 1_100
+
+
 def test_bytes_may_come_one_at_a_time(client: WireClient) -> None:
     client.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     for number in (1, 2):
