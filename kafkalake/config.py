@@ -101,6 +101,7 @@ class BrokerConfig:
     group_member_metadata_max_bytes: int
     group_metadata_max_bytes: int
     group_min_session_timeout_ms: int
+    lake_umask: str | None
     lease_duration_ms: int
     lease_wait_ms: int
     log_initial_task_delay_ms: int

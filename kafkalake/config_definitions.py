@@ -144,6 +144,14 @@ _OWN_BROKER_SETTINGS = (
         minimum=1,
     ),
     _broker(
+        "lake.umask",
+        Kind.STRING,
+        None,
+        "Permissions that files and directories of the lake do not get, as `umask` writes them. Where it is not set: 027 for a new "
+        "lake, so that users of the same group read it, and as `metadata` has it for one that is there. kafkalake's own.",
+        nullable=True,
+    ),
+    _broker(
         "lease.duration.ms",
         Kind.LONG,
         30_000,

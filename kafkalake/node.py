@@ -41,6 +41,7 @@ from kafkalake.broker.retention import enforce_retention
 from kafkalake.broker.staged.service import StagedAppends
 from kafkalake.clock import Clock, SystemClock
 from kafkalake.config import advertised_address
+from kafkalake.config_providers import resolvable
 from kafkalake.errors import KafkaLakeError, KafkaStorageError
 from kafkalake.jobs_process import run_jobs
 from kafkalake.journal_publishing import publish_groups, publish_transactions
@@ -86,11 +87,13 @@ def run_broker(
     jobs run by their schedule in a process beside it. What keeps it from starting is said in one line on stderr, and the exit
     code is 1.
     """
-    logs.write_to_stderr(overrides.get("log.level", "info") if overrides.get("log.level") in logs.LEVELS else "info")
+    settings = resolvable(overrides)
+    logs.write_to_stderr(settings.get("log.level", "info") if settings.get("log.level") in logs.LEVELS else "info")
     memory.keep_buffers()
     descriptors.raise_limit()
     node = Node(Path(lake), host, port, broker_id, overrides, ends_process=True, with_jobs=with_jobs)
     try:
+        os.umask(paths.lake_umask(Path(lake), settings.get("lake.umask")))
         code = uvloop.run(_run(node))
         if node.is_stuck:
             logging.shutdown()

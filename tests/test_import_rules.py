@@ -14,6 +14,7 @@ LEAVES = {
     "clock",
     "config",
     "config_definitions",
+    "config_providers",
     "config_setting",
     "config_accepted",
     "config_groups",

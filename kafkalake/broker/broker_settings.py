@@ -18,6 +18,7 @@ from kafkalake.broker.callbacks import Place, call_isolated
 from kafkalake.config import ConfigSource, Settings, changed_values, format_value
 from kafkalake.config_accepted import reason_for_refusal
 from kafkalake.config_definitions import BROKER_SETTINGS, Update
+from kafkalake.config_providers import has_reference, resolvable, resolve
 from kafkalake.config_stored import usable_broker_settings
 from kafkalake.errors import ConfigurationError, InvalidConfigError, InvalidRequestError, KafkaStorageError, LakeError
 from kafkalake.metadata.paths import BROKER_SETTINGS_FILE as FILE_NAME
@@ -36,10 +37,12 @@ class BrokerSettings:
         """Raises `ConfigurationError` for a bad setting, `LakeError` where the file of dynamic ones cannot be read."""
         self._path = path
         self._files = files
-        self._static = dict(static)
+        self._stated = dict(static)
+        """What the command line says, with its references to secrets: what files and logs show."""
+        self._static = resolve(static)
         self._listeners: list[Callable[[], None]] = []
         default, own = map(self._usable, self._read())
-        self.current = Settings(static, default, own)
+        self.current = Settings(self._static, default, own)
 
     def path_beside(self, name: str) -> str:
         """The path of a file that is kept where the dynamic settings are."""
@@ -54,7 +57,7 @@ class BrokerSettings:
         path = self.path_beside(STATIC_SETTINGS_FILE)
         self._log_static(path)
         try:
-            replace_file(self._files, path, json.dumps(self._static, indent=1).encode(), sync=False)
+            replace_file(self._files, path, json.dumps(self._stated, indent=1).encode(), sync=False)
         except OSError as error:
             raise KafkaStorageError(f"cannot write {path}: {error}") from error
 
@@ -63,13 +66,21 @@ class BrokerSettings:
         for entry in self.current.describe_broker():
             if entry.source is not ConfigSource.DEFAULT:
                 source = entry.source.name.lower()
-                logger.info("broker setting name=%s value=%s source=%s", entry.setting.name, entry.value, source)
+                shown = self._shown(entry.setting.name, entry.value)
+                logger.info("broker setting name=%s value=%s source=%s", entry.setting.name, shown, source)
         try:
-            earlier = Settings(usable_broker_settings(json.loads(read_file(self._files, path)))[0])
+            stored = resolvable(json.loads(read_file(self._files, path)))
+            earlier = Settings(usable_broker_settings(stored)[0])
         except (OSError, ValueError, AttributeError, ConfigurationError):
             return  # the first start, or nothing to compare with
         for name, old, new in changed_values(earlier.describe_broker(), Settings(self._static).describe_broker()):
+            if has_reference(self._stated.get(name, "")):
+                old = new = self._stated[name]
             logger.info("broker setting changed name=%s old=%s new=%s by=%s", name, old, new, "command-line")
+
+    def _shown(self, name: str, value: str | None) -> str | None:
+        stated = self._stated.get(name, "")
+        return stated if has_reference(stated) else value
 
     def show_given(self, given: Mapping[str, str]) -> None:
         """Let the settings show what options of the command line give."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -44,13 +45,23 @@ def start(
             show_default=False,
         ),
     ] = None,
+    config_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--config-file",
+            metavar="FILE",
+            help="Broker settings, a NAME=VALUE a line, as Kafka's server.properties; --config comes first. Values may be "
+            "${file:PATH:NAME} or ${env:NAME}: secrets then stand in no command line and no file of the lake.",
+            show_default=False,
+        ),
+    ] = None,
     jobs: Annotated[
         bool,
         typer.Option("--jobs", help="Also run lag, compaction and maintenance by their schedule, beside the broker."),
     ] = False,
 ) -> None:
     """Start a broker in the foreground. It prints `listening on HOST:PORT` when it is ready; Ctrl-C stops it."""
-    settings = parse_pairs(config or (), "--config")
+    settings = {**_settings_of(config_file), **parse_pairs(config or (), "--config")}
     host, port = parse_listen(listen)
     if lake.exists() and not lake.is_dir():
         raise UsageProblem(f"--lake {lake} is a file; it takes a directory")
@@ -60,16 +71,26 @@ def start(
     raise typer.Exit(run_broker(lake, host, port, broker_id, settings, with_jobs=jobs))
 
 
+def _settings_of(file: Path | None) -> dict[str, str]:
+    from kafkalake.config_providers import read_settings
+
+    return {} if file is None else read_settings(file)
+
+
 def _check_settings(settings: dict[str, str]) -> None:
     """Refuse a setting that is none, with what was probably meant, before anything is started. Raises `Failure`."""
     from kafkalake.config import parse_broker_settings
     from kafkalake.config_definitions import BROKER_SETTINGS
+    from kafkalake.config_providers import resolve, without_secrets
     from kafkalake.errors import ConfigurationError
 
+    resolved = resolve(settings)
     try:
-        parse_broker_settings(settings)
+        parse_broker_settings(resolved)
     except ConfigurationError as error:
-        raise Failure(str(error), unknown_setting_hint(settings, BROKER_SETTINGS)) from None
+        raise Failure(
+            without_secrets(str(error), settings, resolved), unknown_setting_hint(settings, BROKER_SETTINGS)
+        ) from None
 
 
 @app.command("list")

@@ -50,7 +50,7 @@ from kafkalake.metadata.schemas import (
     from_table,
     to_table,
 )
-from kafkalake.metadata.segment_files import SegmentFiles
+from kafkalake.metadata.segment_files import SegmentFiles, check_paths
 from kafkalake.metadata.store import (
     GroupOffsets,
     JobPosition,
@@ -67,7 +67,7 @@ TABLE_DEFINITIONS = {
     # A broker renews its lease every ten seconds, for ever.
     paths.BROKERS: TableDefinition(BROKERS_SCHEMA, history="interval 1 hours", expendable=True),
     # Longer than `partitions`: each of its readable versions needs the version of `segments` that it names.
-    paths.SEGMENTS: TableDefinition(SEGMENTS_SCHEMA, history="interval 2 days"),
+    paths.SEGMENTS: TableDefinition(SEGMENTS_SCHEMA, history="interval 2 days", check=check_paths),
     # A broker that starts says of all its partitions anew what their logs say.
     paths.PARTITIONS: TableDefinition(
         PARTITIONS_SCHEMA, history="interval 1 days", partition_by=("leader",), expendable=True

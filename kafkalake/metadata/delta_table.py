@@ -70,6 +70,7 @@ class TableDefinition:
     """What a table is created with. `history` is how long old versions stay readable, as Delta writes intervals.
 
     expendable: what it says is said elsewhere too, or may be forgotten; a table that cannot be mended is begun anew.
+    check: called with the rows of each file that is read; raises `LakeError` where they must not be believed.
     """
 
     schema: pa.Schema
@@ -77,6 +78,7 @@ class TableDefinition:
     partition_by: tuple[str, ...] = ()
     checkpoint_interval: int = 100
     expendable: bool = False
+    check: Callable[[pa.Table], None] = lambda rows: None
 
     @property
     def properties(self) -> dict[str, str | None]:
@@ -176,7 +178,7 @@ class OpenDeltaTable:
     def rows(self, file: DataFile) -> pa.Table:
         """The rows of one current file, in the table's schema. Kept in memory until the file is removed."""
         if file.path not in self._rows:
-            self._rows[file.path] = _read_file(self.path, self._definition.schema, file)
+            self._rows[file.path] = _read_file(self.path, self._definition, file)
         return self._rows[file.path]
 
     def read(self) -> pa.Table:
@@ -190,7 +192,7 @@ class OpenDeltaTable:
         try:
             table = DeltaTable(self.path, version=version)
             schema = self._definition.schema
-            return _concatenate(schema, (_read_file(self.path, schema, file) for file in _data_files(table)))
+            return _concatenate(schema, (_read_file(self.path, self._definition, file) for file in _data_files(table)))
         except (DeltaError, OSError) as error:
             raise LakeError(
                 f"version {version} of {self.path} cannot be read: the newest is {self._table.version()}, and versions "
@@ -457,7 +459,7 @@ def _open_whole(path: Path, definition: TableDefinition) -> DeltaTable:
     table = _open(path)
     if definition.expendable:
         for file in _data_files(table):
-            _read_file(path, definition.schema, file)
+            _read_file(path, definition, file)
     return table
 
 
@@ -582,18 +584,20 @@ def _data_files(table: DeltaTable) -> list[DataFile]:
     ]
 
 
-def _read_file(root: Path, schema: pa.Schema, file: DataFile) -> pa.Table:
+def _read_file(root: Path, definition: TableDefinition, file: DataFile) -> pa.Table:
     try:
         stored = pq.ParquetFile(root / file.path).read()
         columns = [
             pa.repeat(pa.scalar(file.partition[column.name]).cast(column.type), stored.num_rows)
             if column.name in file.partition
             else _column(stored, column)
-            for column in schema
+            for column in definition.schema
         ]
     except (OSError, KeyError, pa.ArrowException) as error:
         raise LakeError(f"cannot read {root / file.path}: {error}") from error
-    return pa.Table.from_arrays(columns, schema=schema)
+    rows = pa.Table.from_arrays(columns, schema=definition.schema)
+    definition.check(rows)
+    return rows
 
 
 def _column(stored: pa.Table, column: pa.Field) -> pa.Array | pa.ChunkedArray:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from kafkalake.errors import LakeError
+from kafkalake.errors import ConfigurationError, LakeError
 from kafkalake.metadata import lake_format
 
 METADATA_DIRECTORY = "metadata"
@@ -42,6 +42,9 @@ BROKER_SETTINGS_FILE = "broker-settings.json"
 GROUP_SETTINGS_FILE = "group-settings.json"
 STATIC_SETTINGS_FILE = "broker-settings-static.json"
 """Beside a broker's logs: its dynamic settings, and those of its command line, so that a job knows them without the broker."""
+
+
+_UMASK = 0o027
 
 
 def table_path(lake: Path, table: str) -> Path:
@@ -72,6 +75,11 @@ def job_lock_path(lake: Path, job: str) -> Path:
 def relative_path(lake: Path, file: Path) -> str:
     """`file` as `segments.path` holds it: relative to the lake, with forward slashes."""
     return file.relative_to(lake).as_posix()
+
+
+SEGMENT_PATH = "^logs/[0-9]+/[^/]+-[0-9]+/[0-9][^/]*$"
+"""What every path in the column `segments.path` looks like: a file of a partition's directory. Others could lead out of the lake,
+and whoever reads them would open, rewrite or unlink what is not the lake's."""
 
 
 def is_lake(path: Path) -> bool:
@@ -121,6 +129,21 @@ def prepare_lake(path: Path) -> Path:
     except OSError as error:
         raise LakeError(f"cannot make a lake at {path}: {error.strerror or error}.") from error
     return path
+
+
+def lake_umask(lake: Path, setting: str | None = None) -> int:
+    """Return which permissions files and directories of a lake do not get: `setting`, as `umask` writes it, or as the lake has it.
+
+    A new lake is closed to all but the user and the group: directories 0750, files 0640. Raise `ConfigurationError`.
+    """
+    if setting is not None:
+        if not re.fullmatch("0?[0-7]{3}", setting):
+            raise ConfigurationError(f"lake.umask is an octal number such as 027, not {setting!r}")
+        return int(setting, 8)
+    try:
+        return ~(lake / METADATA_DIRECTORY).stat().st_mode & 0o077
+    except OSError:
+        return _UMASK
 
 
 def _refuse_foreign_directory(path: Path) -> None:

@@ -12,8 +12,9 @@ from collections.abc import Collection, Iterable, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafkalake.errors import SegmentsChangedError
+from kafkalake.errors import LakeError, SegmentsChangedError
 from kafkalake.metadata.delta_table import Change, DataFile, OpenDeltaTable
+from kafkalake.metadata.paths import SEGMENT_PATH
 from kafkalake.metadata.schemas import SEGMENTS_SCHEMA, SegmentKey, SegmentRow, from_table, segment_keys, to_table
 from kafkalake.metadata.store import PublishedState
 
@@ -124,6 +125,14 @@ class SegmentFiles:
 
     def _row(self, file: DataFile, index: int) -> SegmentRow:
         return from_table(SegmentRow, self._table.rows(file).slice(index, 1))[0]
+
+
+def check_paths(rows: pa.Table) -> None:
+    """Raise `LakeError` where a row names a file that is none of a partition in this lake."""
+    inside = pc.match_substring_regex(rows.column("path"), SEGMENT_PATH)
+    if not pc.all(inside, min_count=0).as_py():
+        foreign = rows.filter(pc.invert(inside)).column("path")[0].as_py()
+        raise LakeError(f"the Delta table `segments` names a file outside of the lake's logs: {foreign!r}")
 
 
 def _without(rows: pa.Table, indexes: Iterable[int]) -> pa.Table:

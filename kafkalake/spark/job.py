@@ -179,6 +179,7 @@ def main(job: Job, arguments: Sequence[str], *, spark: SparkSession | None = Non
         job.check(parsed)
         lake = paths.require_lake(Path(parsed.lake).absolute())
         require_writable(lake)
+        os.umask(paths.lake_umask(lake))
         run = Run(lake, parsed, clock or SystemClock(), spark)
         if parsed.dry_run:
             return _show_plan(job, run)

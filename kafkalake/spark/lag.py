@@ -12,11 +12,8 @@ set the exit code (3), and go to stderr, to `job_runs` and, if asked for, to a w
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import sys
-import urllib.error
-import urllib.request
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -51,12 +48,12 @@ from kafkalake.spark.next_record import Place, place_of, timestamps_of
 from kafkalake.spark.options import READ_UNCOMMITTED
 from kafkalake.spark.progress import print_table
 from kafkalake.spark.snapshot import PartitionSnapshot, partition_now
+from kafkalake.spark.webhook import post, webhook_url
 
 ALERT_EXIT_CODE = 3
 PAST_POINTS = 24
 
 _HOUR_MS = 3_600_000
-_WEBHOOK_TIMEOUT_S = 10
 
 
 class LagJob(Job):
@@ -78,6 +75,9 @@ class LagJob(Job):
         parser.add_argument("--growing", metavar="RUNS", type=int, help="alert: the lag grew so many runs in a row")
         parser.add_argument("--webhook", metavar="URL", help="POST alerts there, as JSON")
         parser.add_argument(
+            "--webhook-file", metavar="FILE", type=Path, help="the same, with the URL in a file, as it is a secret"
+        )
+        parser.add_argument(
             "--history",
             metavar="HOURS",
             type=float,
@@ -93,8 +93,7 @@ class LagJob(Job):
                 raise ConfigurationError(f"--{name.replace('_', '-')} {value:g}: it cannot be negative")
         if arguments.growing is not None and arguments.growing < 1:
             raise ConfigurationError(f"--growing {arguments.growing}: it takes at least one run")
-        if arguments.webhook and not re.match(r"https?://", arguments.webhook):
-            raise ConfigurationError(f"--webhook {arguments.webhook!r} is no URL: it begins with http:// or https://")
+        arguments.webhook = webhook_url(arguments.webhook, arguments.webhook_file)
         if arguments.group is not None:
             try:
                 re.compile(arguments.group)
@@ -330,11 +329,7 @@ def _post(url: str, run: Run, measured_at_ms: int, raised: Sequence[Alert]) -> N
         "measuredAt": datetime.fromtimestamp(measured_at_ms / 1000, UTC).isoformat(),
         "alerts": [{**asdict(alert), "text": alert.text} for alert in raised],
     }
-    request = urllib.request.Request(
-        url, json.dumps(content).encode(), {"Content-Type": "application/json", "User-Agent": "kafkalake"}
-    )
     try:
-        with urllib.request.urlopen(request, timeout=_WEBHOOK_TIMEOUT_S) as answer:
-            answer.read(1)
-    except (urllib.error.URLError, OSError, ValueError) as error:
-        raise LakeError(f"{len(raised)} alerts were raised, and the webhook {url} did not take them: {error}") from None
+        post(url, content)
+    except LakeError as error:
+        raise LakeError(f"{len(raised)} alerts were raised, and {error}") from None

@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import json
 import os
+import stat
 import tempfile
 import time
 from collections.abc import Sequence
@@ -58,10 +59,14 @@ def _topic(snapshot: PartitionSnapshot) -> str:
 
 
 def _directory() -> Path:
-    directory = Path(tempfile.gettempdir()) / f"kafkalake-queries-{os.getuid()}"
+    """The directory of the notes: this user's own, where nobody else can write. Raise `PermissionError` where it is not."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
+    root = Path(runtime) if runtime and os.access(runtime, os.W_OK) else Path(tempfile.gettempdir())
+    directory = root / f"kafkalake-queries-{os.getuid()}"
     directory.mkdir(mode=0o700, exist_ok=True)
-    if directory.stat().st_uid != os.getuid():
-        raise PermissionError(f"{directory} belongs to another user")
+    status = directory.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
+        raise PermissionError(f"{directory} is no directory of this user alone: others could change what queries read")
     return directory
 
 
@@ -69,5 +74,5 @@ def _remove_old(directory: Path) -> None:
     oldest = time.time() - _KEPT_S
     with contextlib.suppress(OSError):
         for file in directory.iterdir():
-            if file.stat().st_mtime < oldest:
+            if file.lstat().st_mtime < oldest:
                 file.unlink(missing_ok=True)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from kafkalake.config import Settings, TopicConfig
+from kafkalake.config_providers import resolvable
 from kafkalake.config_stored import parse_stored_overrides, usable_broker_settings
 from kafkalake.errors import ConfigurationError, LakeError
 from kafkalake.metadata import paths
@@ -28,7 +29,7 @@ def broker_settings(lake: Path) -> Settings:
     )
     if not directories:
         return Settings()
-    static = _read(directories[0] / paths.STATIC_SETTINGS_FILE)
+    static = resolvable(_read(directories[0] / paths.STATIC_SETTINGS_FILE))
     dynamic = _read(directories[0] / paths.BROKER_SETTINGS_FILE)
     try:
         return Settings(

@@ -163,7 +163,7 @@ def test_a_killed_report_is_simply_run_again(lake: WrittenLake, point: str) -> N
 
 def test_wrong_arguments_are_one_sentence(lake: WrittenLake, capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, message in (
-        (["--webhook", "example"], "lag: --webhook 'example' is no URL"),
+        (["--webhook", "secret"], "lag: --webhook is no URL: it begins with http"),
         (["--max-lag", "-1"], "lag: --max-lag -1: it cannot be negative"),
         (["--growing", "0"], "lag: --growing 0: it takes at least one run"),
         (["--group", "(x"], "lag: --group '(x' is no regular expression"),

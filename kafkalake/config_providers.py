@@ -1,0 +1,86 @@
+"""Values of settings that stand elsewhere, as with Kafka's config providers, and files of settings.
+
+    ${file:/etc/kafkalake/secrets.properties:keystore.password}    a line of a file of `name=value` lines
+    ${env:KEYSTORE_PASSWORD}                                        an environment variable
+
+What such a reference stands for may be a secret: it is in memory only. Files, logs and messages have the reference.
+Source: KIP-297, `FileConfigProvider`, `EnvVarConfigProvider`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from kafkalake.errors import ConfigurationError
+
+_REFERENCE = re.compile(r"\$\{(file|env):([^}]*)\}")
+
+
+def has_reference(text: str) -> bool:
+    """Whether a value refers to something that stands elsewhere."""
+    return _REFERENCE.search(text) is not None
+
+
+def resolve(settings: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings with what their references stand for. Raise `ConfigurationError` for one that stands for nothing."""
+    return {
+        name: _REFERENCE.sub(lambda found: _look_up(found[0], found[1], found[2]), text)
+        for name, text in settings.items()
+    }
+
+
+def resolvable(settings: Mapping[str, str]) -> dict[str, str]:
+    """As `resolve`, without the settings whose references stand for nothing here: another process may not see the secrets."""
+    found = {}
+    for name, text in settings.items():
+        try:
+            found.update(resolve({name: text}))
+        except ConfigurationError:
+            continue
+    return found
+
+
+def without_secrets(text: str, stated: Mapping[str, str], resolved: Mapping[str, str]) -> str:
+    """Return a message about settings with the references in place of what they stand for."""
+    for name, value in resolved.items():
+        if value and has_reference(stated.get(name, "")):
+            text = text.replace(value, stated[name])
+    return text
+
+
+def read_settings(file: Path) -> dict[str, str]:
+    """Return what a file of `name=value` lines sets; `#` and `!` begin comments, as in Kafka's `server.properties`.
+
+    Raise `ConfigurationError`.
+    """
+    try:
+        lines = file.read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"cannot read {file}: {getattr(error, 'strerror', None) or 'it is no text'}") from None
+    found: dict[str, str] = {}
+    for number, line in enumerate(lines, 1):
+        stripped = line.strip()
+        if not stripped or stripped[0] in "#!":
+            continue
+        name, equals, value = stripped.partition("=")
+        if not equals or not name.strip():
+            raise ConfigurationError(f"{file}, line {number}: not NAME=VALUE")
+        found[name.strip()] = value.strip()
+    return found
+
+
+def _look_up(reference: str, provider: str, rest: str) -> str:
+    if provider == "env":
+        if rest not in os.environ:
+            raise ConfigurationError(f"{reference}: there is no environment variable of that name")
+        return os.environ[rest]
+    path, colon, key = rest.rpartition(":")
+    if not colon:
+        raise ConfigurationError(f"{reference}: it takes a file and a name in it, ${{file:PATH:NAME}}")
+    values = read_settings(Path(path))
+    if key not in values:
+        raise ConfigurationError(f"{reference}: the file has no line {key}=...")
+    return values[key]
