@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import Protocol
 
 _ELAPSED = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # macOS has no such clock
@@ -23,6 +24,10 @@ class Clock(Protocol):
         """As `monotonic_ms`, from another fixed point, and it goes on while the machine is suspended. For leases."""
         ...
 
+    def elapsed_ns(self) -> int:
+        """As `elapsed_ms`, in nanoseconds. Looked at for each write."""
+        ...
+
 
 class SystemClock:
     """The machine's clocks."""
@@ -34,7 +39,9 @@ class SystemClock:
         return time.monotonic_ns() // 1_000_000
 
     def elapsed_ms(self) -> int:
-        return time.clock_gettime_ns(_ELAPSED) // 1_000_000
+        return self.elapsed_ns() // 1_000_000
+
+    elapsed_ns = staticmethod(partial(time.clock_gettime_ns, _ELAPSED))
 
 
 class ManualClock:
@@ -52,6 +59,9 @@ class ManualClock:
 
     def elapsed_ms(self) -> int:
         return self._monotonic_ms
+
+    def elapsed_ns(self) -> int:
+        return self._monotonic_ms * 1_000_000
 
     def advance(self, milliseconds: int) -> None:
         """Move all readings forward."""

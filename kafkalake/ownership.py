@@ -20,21 +20,25 @@ MARGIN_DIVISOR = 6
 class Ownership:
     """The deadline. One thread moves it, any thread asks."""
 
-    __slots__ = ("_elapsed_ms", "until_ms")
+    __slots__ = ("_elapsed_ns", "_until_ns")
 
     def __init__(self, clock: Clock) -> None:
-        self._elapsed_ms = clock.elapsed_ms
-        self.until_ms = -1
+        self._elapsed_ns = clock.elapsed_ns
+        self._until_ns = -1
+
+    @property
+    def until_ms(self) -> int:
         """`Clock.elapsed_ms` up to which ownership is certain."""
+        return self._until_ns // 1_000_000
 
     def is_certain(self) -> bool:
         """Whether this process still owns its logs. Called for each write and each answer."""
-        return self._elapsed_ms() < self.until_ms
+        return self._elapsed_ns() < self._until_ns
 
     def renewed(self, began_ms: int, lease_ms: int) -> None:
         """A lease of `lease_ms` was acquired or renewed by what began at `began_ms`."""
-        self.until_ms = max(self.until_ms, began_ms + lease_ms - lease_ms // MARGIN_DIVISOR)
+        self._until_ns = max(self._until_ns, (began_ms + lease_ms - lease_ms // MARGIN_DIVISOR) * 1_000_000)
 
     def end(self) -> None:
         """The lease is another's: nothing makes this process the owner again."""
-        self.until_ms = -1
+        self._until_ns = -1
