@@ -125,6 +125,7 @@ class BrokerConfig:
     open_files_max: int
     producer_id_expiration_ms: int
     queued_max_request_bytes: int
+    queued_max_response_bytes: int
     request_timeout_ms: int
     shutdown_timeout_ms: int
     socket_listen_backlog_size: int

@@ -325,6 +325,14 @@ _OWN_BROKER_SETTINGS = (
         minimum=-1,
     ),
     _broker(
+        "queued.max.response.bytes",
+        Kind.LONG,
+        -1,
+        "Memory for answers that clients have not read yet, over all connections. Answers become smaller as it is used up, and in "
+        "the end a client that does not read is disconnected. -1: an eighth of the machine's memory. kafkalake's own.",
+        minimum=-1,
+    ),
+    _broker(
         "request.timeout.ms",
         Kind.INT,
         30_000,

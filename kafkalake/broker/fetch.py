@@ -124,6 +124,8 @@ class FetchRequest:
     min_bytes: int
     max_bytes: int
     max_wait_ms: int
+    stored_max_bytes: int = STORED_BYTES_MAX
+    """Of records that come from the files."""
 
 
 class Fetcher:
@@ -173,7 +175,7 @@ class Fetcher:
         """Read all partitions of the request within its limits."""
         found = _Read()
         remaining = min(request.max_bytes, self._bytes_max())
-        stored_left, read_left = STORED_BYTES_MAX, READ_BYTES_MAX
+        stored_left, read_left = request.stored_max_bytes, READ_BYTES_MAX
         for asked in context.partitions:
             answer = FetchedPartition(asked.topic, asked.partition)
             try:

@@ -114,6 +114,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, error: Exception | None) -> None:
         self._closing = True
         self._listener.forget(self)
+        self._context.unread_answers.remove(self)
         for request in self._requests:
             call_isolated(Place.ABANDONED_REQUEST, request.abandon)
         self._requests.clear()
@@ -151,9 +152,17 @@ class Connection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         self._writing_paused = True
+        if self._transport is not None and not self._closing:
+            size = self._transport.get_write_buffer_size()
+            self._context.unread_answers.add(self, size, self._close_unread)
+
+    def _close_unread(self) -> None:
+        logger.warning("connection closed peer=%s reason='answers that it does not read'", self.peer)
+        self.abort()
 
     def resume_writing(self) -> None:
         self._writing_paused = False
+        self._context.unread_answers.remove(self)
         self.last_active_ms = self._context.clock.monotonic_ms()
         self._resume_soon()
 

@@ -7,16 +7,20 @@
 - A consumer that cannot read zstd (below version 10) gets UNSUPPORTED_COMPRESSION_TYPE for a topic whose
   `compression.type` it is.
 
-Answers are put together from pieces, so that cached records are not copied.
+Answers are put together from pieces, so that cached records are not copied. Records that have to be compressed again, for a
+consumer that catches up, are compressed in a thread.
 """
 
 from __future__ import annotations
 
 import logging
 import struct
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from kafkalake.broker.fetch import (
+    STORED_BYTES_MAX,
     CachedRecords,
     Fetched,
     FetchedPartition,
@@ -26,6 +30,7 @@ from kafkalake.broker.fetch import (
 )
 from kafkalake.broker.fetch_sessions import FetchPartition, PartitionKey
 from kafkalake.errors import CorruptMessageError, LakeError, UnsupportedCompressionTypeError
+from kafkalake.record import layout as at
 from kafkalake.server.request import Buffer, Request
 from kafkalake.wire.record_batch import encode_fetched
 from kafkalake.wire.responses import append_varint
@@ -39,6 +44,8 @@ _PARTITION_4 = struct.Struct(">ihqq")
 _PARTITION_5 = struct.Struct(">ihqqq")
 _NO_TOPIC_ID = bytes(16)
 _ZSTD_SINCE = 10
+INLINE_BYTES = 128 * 1024
+"""What is compressed on the event loop: 4 ms of gzip. More is left to a thread."""
 
 
 def handle(request: Request) -> None:
@@ -72,6 +79,7 @@ def handle(request: Request) -> None:
         body.min_bytes,
         body.max_bytes,
         body.max_wait,
+        request.context.unread_answers.answer_bytes_max(STORED_BYTES_MAX),
     )
     broker = request.context.broker
     waiting = broker.fetcher.fetch(asked_for, request.guarded(lambda fetched: _reply(request, asked_for, fetched)))
@@ -81,12 +89,44 @@ def handle(request: Request) -> None:
 
 def _reply(request: Request, asked_for: FetchRequest, fetched: Fetched) -> None:
     request.on_abandoned = None
-    version = request.version
+    bytes_max = min(asked_for.max_bytes, request.context.broker.config.fetch_max_bytes)
+    encode = partial(_encode, request.version, request.correlation_id, fetched, bytes_max)
+    size = _compressed_bytes(fetched)
+    if size > INLINE_BYTES:
+        request.context.start_task(_reply_from_thread(request, encode, size))
+    else:
+        request.reply_buffers(encode())
+
+
+def _compressed_bytes(fetched: Fetched) -> int:
+    """About how many bytes have to be compressed for the answer."""
+    return sum(
+        min(partition.records.max_bytes, partition.records.messages.size_bytes)
+        for partition in fetched.partitions
+        if isinstance(partition.records, StoredRecords)
+        and (partition.records.messages.headers[:, at.ATTRIBUTES] & at.ATTRIBUTE_COMPRESSION_MASK).any()
+    )
+
+
+async def _reply_from_thread(request: Request, encode: Callable[[], list[Buffer]], size: int) -> None:
+    unread = request.context.unread_answers
+    unread.preparing += size
+    try:
+        request.reply_buffers(await request.context.run_in_thread(encode))
+    except Exception:
+        logger.exception("fetch not answered peer=%s", request.connection.peer)
+        request.connection.fail(request)
+    finally:
+        unread.preparing -= size
+
+
+def _encode(version: int, correlation_id: int, fetched: Fetched, bytes_max: int) -> list[Buffer]:
+    """The whole response, in pieces; its records take `bytes_max`, or are one batch. Also called in a thread."""
     flexible = version >= 12
     out = _Pieces()
     head = out.current
     head += bytes(4)
-    head += _INT32.pack(request.correlation_id)
+    head += _INT32.pack(correlation_id)
     if flexible:
         head.append(0)
     head += bytes(4)  # throttle time
@@ -97,7 +137,7 @@ def _reply(request: Request, asked_for: FetchRequest, fetched: Fetched) -> None:
     for partition in fetched.partitions:
         topics.setdefault(partition.topic, []).append(partition)
     _length(head, len(topics), flexible=flexible)
-    budget = _Budget(min(asked_for.max_bytes, request.context.broker.config.fetch_max_bytes))
+    budget = _Budget(bytes_max)
     for key, partitions in topics.items():
         if version >= 13:
             out.current += key.bytes if key is not None else _NO_TOPIC_ID
@@ -115,7 +155,7 @@ def _reply(request: Request, asked_for: FetchRequest, fetched: Fetched) -> None:
             out.current.append(0)
     if flexible:
         out.current.append(0)
-    request.reply_buffers(out.finish())
+    return out.finish()
 
 
 class _Pieces:

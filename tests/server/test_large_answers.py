@@ -1,0 +1,102 @@
+"""Answers that are large: what has to be compressed again holds nobody up, and clients that do not read cost bounded memory."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import pytest
+from compressed_batches import compressed
+from contract.wire_client import WireClient, batch, code, create_topic, encode, fetch, produce_values, varint
+from kafka_reference import Kafkalake
+from worst_case import MIB, worst_case
+
+from kafkalake.server.unread_answers import ANSWER_BYTES_MIN, UnreadAnswers
+from kafkalake.wire.record_batch import decode_fetched
+
+pytestmark = pytest.mark.process
+
+BATCHES = 24
+UNREAD_BYTES_MAX = 24 * MIB
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Kafkalake]:
+    """Without a cache, so that every answer comes from the files."""
+    settings = {"fetch.wire.cache.bytes": "0", "queued.max.response.bytes": str(UNREAD_BYTES_MAX)}
+    with Kafkalake(settings=settings) as broker:
+        yield broker
+
+
+@pytest.fixture
+def client(broker: Kafkalake) -> Iterator[WireClient]:
+    with WireClient(broker.bootstrap_servers, timeout_s=60) as client:
+        yield client
+
+
+def produce_all(client: WireClient, topic: str, batches: list[bytes]) -> None:
+    for number, each in enumerate(batches):
+        client.socket.sendall(encode("Produce", 9, number, produce_values(topic, each)))
+        answer = client.receive("Produce", 9, number).responses[0].partition_responses[0]
+        assert code(answer.error_code) == 0
+
+
+def test_a_consumer_that_catches_up_on_gzip_holds_nobody_up(broker: Kafkalake, client: WireClient, topic: str) -> None:
+    """Compressing these megabytes again takes several tenths of a second."""
+    words = [bytes([random.Random(1).randrange(256) for _ in range(50)]) for _ in range(200)]
+    value = b"".join(random.Random(2).choices(words, k=18_000))
+    body = b"\0" + varint(0) + varint(0) + varint(-1) + varint(len(value)) + value + varint(0)
+    create_topic(client, topic)
+    produce_all(client, topic, [compressed("gzip", varint(len(body)) + body)] * BATCHES)
+    with worst_case(broker) as cost:
+        answer = fetch(client, topic, 0, max_wait=0, partition_max_bytes=50 * MIB)
+    records = list(decode_fetched(answer.records))
+    assert records[0].to_arrow().column("value").to_pylist() == [value]
+    assert cost.held_ms < 100
+
+
+def test_answers_that_nobody_reads_are_bounded(broker: Kafkalake, client: WireClient, topic: str) -> None:
+    create_topic(client, topic)
+    produce_all(client, topic, [batch([(None, b"x" * 900_000)])] * BATCHES)
+    asked = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 50 * MIB}
+    values = {"max_wait": 0, "min_bytes": 1, "max_bytes": 50 * MIB, "topics": [{"topic": topic, "partitions": [asked]}]}
+    silent = [WireClient(broker.bootstrap_servers) for _ in range(60)]
+    try:
+        with worst_case(broker) as cost:
+            for each in silent:
+                for _ in range(12):  # the kernel's buffers take the first ones
+                    each.send("Fetch", 4, **values)
+            for _ in range(3):
+                assert fetch(client, topic, 0, max_wait=0, partition_max_bytes=MIB).records
+        assert cost.peak_bytes < UNREAD_BYTES_MAX + 96 * MIB
+        assert "answers that it does not read" in broker.stderr_path.read_text()
+    finally:
+        for each in silent:
+            each.socket.close()
+    cost.await_memory_back(96 * MIB)
+
+
+def test_the_connection_that_waited_longest_goes_first() -> None:
+    closed: list[str] = []
+    unread = UnreadAnswers(100)
+    for name in ("a", "b", "c"):
+        unread.add(name, 40, lambda name=name: closed.append(name))  # type: ignore[misc]
+    assert (closed, unread.bytes) == (["a"], 80)
+    unread.add("b", 10, lambda: closed.append("b"))
+    unread.add("d", 60, lambda: closed.append("d"))
+    assert (closed, unread.bytes) == (["a", "c"], 70)
+    for name in ("a", "b", "c", "d", "b"):
+        unread.remove(name)
+    assert unread.bytes == 0
+    unread.add("alone", 1000, lambda: closed.append("alone"))
+    assert closed == ["a", "c"]
+
+
+def test_answers_become_smaller_as_room_runs_out() -> None:
+    unread = UnreadAnswers(2048 * MIB)
+    assert unread.answer_bytes_max(16 * MIB) == 16 * MIB
+    unread.add("a", 1536 * MIB, lambda: None)
+    assert unread.answer_bytes_max(16 * MIB) == 8 * MIB
+    unread.preparing += 512 * MIB
+    assert unread.answer_bytes_max(16 * MIB) == ANSWER_BYTES_MIN
+    assert unread.answer_bytes_max(1000) == 1000
