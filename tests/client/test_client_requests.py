@@ -65,6 +65,13 @@ SAMPLES: dict[str, dict[str, Any]] = {
             }
         ],
     },
+    "AddPartitionsToTxn": {
+        "v3_and_below_transactional_id": "job",
+        "v3_and_below_producer_id": 7,
+        "v3_and_below_producer_epoch": 1,
+        "v3_and_below_topics": [{"name": "clicks", "partitions": [0, 3]}],
+    },
+    "EndTxn": {"transactional_id": "job", "producer_id": 7, "producer_epoch": 1, "committed": True},
     "DescribeCluster": {},
     "ConsumerGroupDescribe": {"group_ids": ["etl", "billing"]},
     "FindCoordinator": {"key": "etl", "key_type": 0},

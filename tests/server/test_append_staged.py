@@ -29,6 +29,7 @@ from kafkalake.errors import (
     MessageTooLargeError,
     UnknownTopicOrPartitionError,
 )
+from kafkalake.storage.files import REAL_FILES
 from kafkalake.storage.staging import staging_path
 from kafkalake.wire.staged_append import API_KEY, body_of_request, decode_response, encode_request
 
@@ -103,7 +104,7 @@ def test_two_jobs_append_at_a_time_and_a_third_waits_for_its_turn(tmp_path: Path
         async def run_blocking(work: Any) -> Any:
             return work()
 
-        appends = Held(SimpleNamespace(run_blocking=run_blocking), tmp_path)  # type: ignore[arg-type]
+        appends = Held(SimpleNamespace(run_blocking=run_blocking), tmp_path, REAL_FILES)  # type: ignore[arg-type]
         jobs = [f"job-{number}" for number in range(RUNS_MAX + 1)]
         file = StagedFile("f", 1, 1, 100)
         requests = [AppendRequest(job, 0, "d", (("t", "i"),), ((0, 0),), (file,)) for job in jobs]
