@@ -6,11 +6,11 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Protocol
 
 import typer
 
-from kafkalake.cli.options import DEFAULT_BOOTSTRAP_SERVER, BootstrapServer, Json, TopicName, connect
+from kafkalake.cli.options import DEFAULT_BOOTSTRAP_SERVER, BootstrapServer, Json, TopicName, complete_group, connect
 from kafkalake.cli.output import OutputClosed, UsageProblem, note, write
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from kafkalake.cli.record_output import Formatter
     from kafkalake.client.cluster import Cluster
-    from kafkalake.client.fetcher import Fetcher
+    from kafkalake.client.fetcher import Fetcher, OutOfRange
 
 EXAMPLES = """Examples
 
@@ -30,6 +30,9 @@ EXAMPLES = """Examples
 
   [dim]# the last quarter of an hour, as JSON[/dim]
   [cyan]kafkalake consume clicks --from-time 15m --exit-at-end --json | jq .value[/cyan]
+
+  [dim]# as a member of a group, which goes on where it was[/dim]
+  [cyan]kafkalake consume clicks --group etl[/cyan]
 
   [dim]# one partition, from an offset on; -10 is ten before the end[/dim]
   [cyan]kafkalake consume clicks --partition 2 --offset 1500[/cyan]"""
@@ -45,6 +48,13 @@ class Format(StrEnum):
     VALUE = "value"
     JSON = "json"
     CSV = "csv"
+
+
+class Commit(StrEnum):
+    """Whether a group's offsets are committed."""
+
+    AUTO = "auto"
+    NONE = "none"
 
 
 def consume(
@@ -85,6 +95,26 @@ def consume(
             rich_help_panel=FROM,
         ),
     ] = None,
+    group: Annotated[
+        str | None,
+        typer.Option(
+            "--group",
+            "-g",
+            metavar="GROUP",
+            help="Read as a member of this group, from its committed offsets on; its members share the partitions.",
+            show_default=False,
+            autocompletion=complete_group,
+            rich_help_panel=FROM,
+        ),
+    ] = None,
+    commit: Annotated[
+        Commit,
+        typer.Option(
+            "--commit",
+            help="Commit what was printed to the group: every 5 s and at the end, or not at all.",
+            rich_help_panel=FROM,
+        ),
+    ] = Commit.AUTO,
     max_records: Annotated[
         int | None,
         typer.Option(
@@ -158,6 +188,12 @@ def consume(
 
     if sum([from_beginning, offset is not None, from_time is not None]) > 1:
         raise UsageProblem("--from-beginning, --offset and --from-time exclude one another")
+    if group is not None and (partition or offset is not None or from_time is not None):
+        raise UsageProblem(
+            "--group reads what the group assigns, from where it is: no --partition, --offset, --from-time"
+        )
+    if group is None and commit is not Commit.AUTO:
+        raise UsageProblem("--commit is for --group")
     shown = record_output.TextProperties(
         print_key=print_key,
         print_timestamp=print_timestamp,
@@ -175,21 +211,73 @@ def consume(
     }
     formatter = formatters[Format.JSON if json else format]
 
-    from kafkalake.client.fetcher import Fetcher
+    from kafkalake.cli.consume_group import GroupPositions
 
     with connect(bootstrap_server) as cluster:
-        partitions = _partitions(cluster, topic, partition)
-        place = "earliest" if from_beginning else offset if offset is not None else "latest"
-        positions = start_positions(cluster, topic, partitions, place, from_time, not read_uncommitted)
-        fetcher = Fetcher(
-            cluster,
-            topic,
-            positions,
-            read_committed=not read_uncommitted,
-            out_of_range="error" if offset is not None and offset.lstrip("-").isdecimal() else "earliest",
-        )
-        ends = _ends(cluster, topic, partitions, not read_uncommitted) if exit_at_end else None
-        _print_all(fetcher, formatter, max_records, ends, timeout, quiet, raw)
+        source: Source
+        if group is not None:
+            source = GroupPositions(
+                cluster, topic, group, from_beginning, commit is Commit.AUTO, not read_uncommitted, exit_at_end
+            )
+        else:
+            partitions = _partitions(cluster, topic, partition)
+            place = "earliest" if from_beginning else offset if offset is not None else "latest"
+            positions = start_positions(cluster, topic, partitions, place, from_time, not read_uncommitted)
+            fixed = offset is not None and offset.lstrip("-").isdecimal()
+            fetcher = new_fetcher(cluster, topic, positions, not read_uncommitted, "error" if fixed else "earliest")
+            ends = end_offsets(cluster, topic, partitions, not read_uncommitted) if exit_at_end else None
+            source = FixedPositions(fetcher, ends)
+        try:
+            _print_all(source, formatter, max_records, timeout, quiet, raw)
+        finally:
+            source.close()
+
+
+def new_fetcher(
+    cluster: Cluster, topic: str, positions: dict[int, int], read_committed: bool, out_of_range: OutOfRange
+) -> Fetcher:
+    """A fetcher of these partitions, each from its offset on."""
+    from kafkalake.client.fetcher import Fetcher
+
+    return Fetcher(cluster, topic, positions, read_committed=read_committed, out_of_range=out_of_range)
+
+
+class Source(Protocol):
+    """Where the records come from that are printed."""
+
+    @property
+    def fetcher(self) -> Fetcher: ...
+    @property
+    def ends(self) -> dict[int, int] | None:
+        """Where to end in each partition; None: go on."""
+        ...
+
+    def printed(self, partition: int, next_offset: int) -> None:
+        """The records before `next_offset` have been printed."""
+        ...
+
+    def turn(self) -> None:
+        """Do what is due between two polls."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class FixedPositions:
+    """Partitions and places that the command line names."""
+
+    def __init__(self, fetcher: Fetcher, ends: dict[int, int] | None) -> None:
+        self.fetcher = fetcher
+        self.ends = ends
+
+    def printed(self, partition: int, next_offset: int) -> None:
+        pass
+
+    def turn(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
 
 
 def _partitions(cluster: Cluster, topic: str, wanted: Sequence[int] | None) -> list[int]:
@@ -231,7 +319,8 @@ def start_positions(
     return dict.fromkeys(partitions, int(place))
 
 
-def _ends(cluster: Cluster, topic: str, partitions: Sequence[int], read_committed: bool) -> dict[int, int]:
+def end_offsets(cluster: Cluster, topic: str, partitions: Sequence[int], read_committed: bool) -> dict[int, int]:
+    """Where each partition ends now."""
     from kafkalake.client import admin
 
     found = admin.list_offsets(cluster, topic, dict.fromkeys(partitions, admin.LATEST), read_committed=read_committed)
@@ -239,10 +328,9 @@ def _ends(cluster: Cluster, topic: str, partitions: Sequence[int], read_committe
 
 
 def _print_all(
-    fetcher: Fetcher,
+    source: Source,
     formatter: Formatter,
     max_records: int | None,
-    ends: dict[int, int] | None,
     timeout_s: float | None,
     quiet: bool,
     raw: bool,
@@ -252,6 +340,8 @@ def _print_all(
     newest = time.monotonic()
     try:
         while max_records is None or printed < max_records:
+            source.turn()
+            fetcher, ends = source.fetcher, source.ends
             wanted = list(fetcher.positions)
             if ends is not None:
                 wanted = [number for number in wanted if fetcher.positions[number] < ends[number]]
@@ -262,6 +352,9 @@ def _print_all(
                 left_ms = round((newest + timeout_s - time.monotonic()) * 1000)
                 if left_ms <= 0:
                     break
+            if not wanted:  # a member without a partition
+                time.sleep(left_ms / 1000)
+                continue
             fetched = fetcher.poll(wanted, max_wait_ms=max(0, min(POLL_MS, left_ms)))
             for part in fetched:
                 records = part.records
@@ -273,6 +366,7 @@ def _print_all(
                     printed += records.num_rows
                     newest = time.monotonic()
                     write(formatter(replace(part, records=records)), raw=raw)
+                    source.printed(part.partition, int(records.column("offset")[-1].as_py()) + 1)
     except OutputClosed:
         return
     finally:

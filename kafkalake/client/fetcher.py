@@ -27,6 +27,10 @@ FAILURE_TIMEOUT_MS = 30_000
 ABORT = 0
 
 
+OutOfRange = Literal["earliest", "latest", "error"]
+"""Where a partition goes on whose offset the log no longer has, or not yet."""
+
+
 @dataclass(frozen=True)
 class Fetched:
     """Records of one partition in the order of their offsets; `records` has the columns of `record.schema.SCHEMA`."""
@@ -53,7 +57,7 @@ class Fetcher:
         min_bytes: int = 1,
         max_bytes: int = 50 * 1024 * 1024,
         partition_max_bytes: int = 1024 * 1024,
-        out_of_range: Literal["earliest", "latest", "error"] = "error",
+        out_of_range: OutOfRange = "error",
     ) -> None:
         self.topic = topic
         self.positions = dict(positions)

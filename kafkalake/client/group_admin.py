@@ -196,8 +196,18 @@ def committed_offsets(cluster: Cluster, group_id: str) -> dict[Partition, Commit
     return found
 
 
-def commit_offsets(cluster: Cluster, group_id: str, offsets: Mapping[Partition, int]) -> None:
-    """Commit offsets for a group without members. Raises `UnknownMemberIdError` where it has some."""
+def commit_offsets(
+    cluster: Cluster,
+    group_id: str,
+    offsets: Mapping[Partition, int],
+    *,
+    generation: int = _NO_GENERATION,
+    member_id: str = "",
+) -> None:
+    """Commit offsets as a member of a generation, or for a group without members.
+
+    Raises `UnknownMemberIdError` where the group has others, `IllegalGenerationError` where the generation is over.
+    """
     topics = [
         {
             "name": topic,
@@ -215,8 +225,8 @@ def commit_offsets(cluster: Cluster, group_id: str, offsets: Mapping[Partition, 
     ]
     values = {
         "group_id": group_id,
-        "generation_id_or_member_epoch": _NO_GENERATION,
-        "member_id": "",
+        "generation_id_or_member_epoch": generation,
+        "member_id": member_id,
         "topics": topics,
     }
     if topics:

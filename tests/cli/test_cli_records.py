@@ -423,3 +423,62 @@ def test_a_reader_that_goes_away_ends_it_quietly(on: Run, any_broker: BrokerProc
     finally:
         consumer.kill()
         consumer.wait()
+
+
+def test_a_group_goes_on_where_it_was(on: Run, topic: str) -> None:
+    assert on("topics", "create", topic, "--partitions", "2").code == 0
+    lines_of = {
+        "first": "".join(f"k{n}:{n}\n" for n in range(20)),
+        "then": "".join(f"k{n}:{n}\n" for n in range(20, 30)),
+    }
+    assert on("produce", topic, "--key-separator", ":", stdin=lines_of["first"]).code == 0
+    group = ("consume", topic, "--group", f"g-{topic}", "--from-beginning", "-e", "-q")
+
+    def read(*arguments: str) -> list[int]:
+        ended = on(*group, *arguments)
+        assert ended.code == 0, ended.stderr
+        return sorted(map(int, ended.stdout.split()))
+
+    assert read("--commit", "none") == list(range(20))
+    assert len(read("--max-records", "7")) == 7
+    assert len(read()) == 13  # no record of a batch that was printed in part comes twice or is left out
+    assert read() == []
+    assert on("produce", topic, "--key-separator", ":", stdin=lines_of["then"]).code == 0
+    assert read() == list(range(20, 30))
+    rows = json.loads(on("groups", "describe", f"g-{topic}", "--json").stdout)
+    assert sum(row["currentOffset"] for row in rows) == 30
+    assert [row["lag"] for row in rows] == [0, 0]
+
+
+def test_two_members_of_a_group_share_its_partitions(on: Run, any_broker: BrokerProcess, topic: str) -> None:
+    assert on("topics", "create", topic, "--partitions", "2").code == 0
+    members = [start(any_broker, "consume", topic, "--group", f"g-{topic}", "--from-beginning", "-q") for _ in range(2)]
+    try:
+        deadline = time.monotonic() + 60
+        while True:
+            described = on("groups", "members", f"g-{topic}", "--json")
+            shown = json.loads(described.stdout) if described.code == 0 else {"members": []}
+            if shown.get("state") == "Stable" and len(shown["members"]) == 2:
+                break
+            assert time.monotonic() < deadline, shown
+        assert [len(member["partitions"]) for member in shown["members"]] == [1, 1]
+        for partition in ("0", "1"):
+            assert on("produce", topic, "--partition", partition, stdin=f"to {partition}\n").code == 0
+        assert sorted(member.stdout.readline() for member in members if member.stdout) == [b"to 0\n", b"to 1\n"]
+        for member in members:
+            member.send_signal(signal.SIGINT)
+            member.wait(30)
+    finally:
+        for member in members:
+            member.kill()
+            member.wait()
+    rows = json.loads(on("groups", "describe", f"g-{topic}", "--json").stdout)
+    assert [(row["currentOffset"], row["lag"]) for row in rows] == [(1, 0), (1, 0)]
+
+
+@pytest.mark.parametrize("arguments", [("--partition", "0"), ("--offset", "3"), ("--from-time", "1h")])
+def test_a_group_says_itself_where_it_reads(on: Run, topic: str, arguments: tuple[str, ...]) -> None:
+    ended = on("consume", topic, "--group", "g", *arguments)
+    assert (ended.code, ended.stdout) == (2, "")
+    assert "--group reads what the group assigns" in ended.stderr
+    assert on("consume", topic, "--commit", "none").code == 2

@@ -1,0 +1,80 @@
+"""`kafkalake consume --group`: the partitions that a group assigns, from its committed offsets on."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+
+from kafkalake.cli.consume import end_offsets, new_fetcher, start_positions
+from kafkalake.client.cluster import Cluster
+from kafkalake.client.fetcher import Fetcher, OutOfRange
+from kafkalake.client.group_admin import committed_offsets
+from kafkalake.client.group_member import GroupMember
+from kafkalake.errors import BrokerUnavailableError, KafkaError
+
+COMMIT_INTERVAL_S = 5.0
+
+
+class GroupPositions:
+    """A member of a group. A partition without a committed offset begins at its end, or `from_beginning` at its start."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        topic: str,
+        group: str,
+        from_beginning: bool,
+        commits: bool,
+        read_committed: bool,
+        exit_at_end: bool,
+    ) -> None:
+        cluster.topic(topic, wait_ms=300)
+        self._cluster = cluster
+        self._member = GroupMember(cluster, group, topic)
+        self._place: OutOfRange = "earliest" if from_beginning else "latest"
+        self._commits = commits
+        self._read_committed = read_committed
+        self._exit_at_end = exit_at_end
+        self._printed: dict[int, int] = {}
+        self._committed_at = time.monotonic()
+        self.fetcher: Fetcher
+        self.ends: dict[int, int] | None = None
+        self._join()
+
+    def printed(self, partition: int, next_offset: int) -> None:
+        """Note what is to be committed."""
+        self._printed[partition] = next_offset
+
+    def turn(self) -> None:
+        """Send the heartbeat that is due, commit, and take over what the group assigns anew."""
+        if time.monotonic() - self._committed_at >= COMMIT_INTERVAL_S:
+            self._commit()
+        if self._member.is_due() and not self._member.heartbeat():
+            self._commit()
+            self._join()
+
+    def close(self) -> None:
+        """Commit and leave the group, so that other members go on at once."""
+        self._cluster.close()  # Ctrl-C leaves connections that owe the answer to a fetch
+        self._commit()
+        with contextlib.suppress(KafkaError, BrokerUnavailableError):  # the session ends by itself
+            self._member.leave()
+
+    def _join(self) -> None:
+        topic = self._member.topic
+        partitions = self._member.join()
+        known = committed_offsets(self._cluster, self._member.group_id)
+        positions = {number: known[topic, number].offset for number in partitions if (topic, number) in known}
+        new = [number for number in partitions if number not in positions]
+        if new:
+            positions |= start_positions(self._cluster, topic, new, self._place, None, self._read_committed)
+        self._printed = {}
+        self.fetcher = new_fetcher(self._cluster, topic, positions, self._read_committed, self._place)
+        if self._exit_at_end:
+            self.ends = end_offsets(self._cluster, topic, partitions, self._read_committed) if partitions else {}
+
+    def _commit(self) -> None:
+        self._committed_at = time.monotonic()
+        if self._commits and self._printed:
+            self._member.commit(self._printed)
+            self._printed = {}

@@ -1,0 +1,204 @@
+"""A member of a consumer group that reads one topic, by the classic protocol (JoinGroup, SyncGroup, Heartbeat, LeaveGroup).
+
+The assignor is `range`, as in Kafka's clients: of each topic the members get ranges of partitions in the order of their ids. A
+member that leads its group assigns what all members subscribe to, also topics that it does not read itself.
+
+Sans threads: `is_due` and `heartbeat` belong into the loop that reads; a loop that stands still for longer than the session loses
+its partitions to the others, as in Kafka. Source: Kafka protocol guide; the embedded protocol "consumer".
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kafkalake.client.cluster import Cluster
+from kafkalake.client.coordinators import GROUP, coordinator, raise_error
+from kafkalake.client.group_admin import commit_offsets, decode_assignment
+from kafkalake.client.requests import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP, Api
+from kafkalake.errors import (
+    IllegalGenerationError,
+    MemberIdRequiredError,
+    RebalanceInProgressError,
+    UnknownMemberIdError,
+    UnknownTopicOrPartitionError,
+)
+
+SESSION_TIMEOUT_MS = 45_000
+REBALANCE_TIMEOUT_MS = 20_000
+"""Less than a request may take: the answer to JoinGroup comes when all members have joined, or after this time."""
+HEARTBEAT_INTERVAL_MS = 3_000
+_JOIN_TIMEOUT_MS = 120_000
+_PROTOCOL_TYPE, _ASSIGNOR = "consumer", "range"
+
+Assignment = dict[str, list[int]]
+"""Partitions by topic."""
+
+
+class GroupMember:
+    """This process as a member of `group_id`. `join` first; `leave` at the end. Raises what the coordinator answers."""
+
+    def __init__(self, cluster: Cluster, group_id: str, topic: str) -> None:
+        self.group_id = group_id
+        self.topic = topic
+        self._cluster = cluster
+        self._member_id = ""
+        self._generation = -1
+        self._heartbeat_at = 0.0
+
+    def join(self) -> list[int]:
+        """Join, or join again; return the partitions of the topic that are this member's until `heartbeat` says otherwise."""
+        deadline = time.monotonic() + _JOIN_TIMEOUT_MS / 1000
+        while True:
+            try:
+                assigned = self._join_once()
+            except MemberIdRequiredError:
+                continue
+            except (RebalanceInProgressError, IllegalGenerationError):
+                if time.monotonic() >= deadline:
+                    raise
+            except UnknownMemberIdError:
+                self._member_id = ""
+                if time.monotonic() >= deadline:
+                    raise
+            else:
+                self._heartbeat_at = time.monotonic()
+                return assigned
+
+    def is_due(self) -> bool:
+        """Whether it is time for a heartbeat."""
+        return time.monotonic() - self._heartbeat_at >= HEARTBEAT_INTERVAL_MS / 1000
+
+    def heartbeat(self) -> bool:
+        """Return whether the partitions are still this member's; otherwise commit, and `join` again."""
+        values = {"group_id": self.group_id, "generation_id": self._generation, "member_id": self._member_id}
+        try:
+            self._ask(HEARTBEAT, values)
+        except (RebalanceInProgressError, IllegalGenerationError):
+            return False
+        except UnknownMemberIdError:
+            self._member_id = ""
+            return False
+        self._heartbeat_at = time.monotonic()
+        return True
+
+    def commit(self, offsets: Mapping[int, int]) -> bool:
+        """Commit the next offset of partitions; return False where they are another member's by now."""
+        places = {(self.topic, partition): offset for partition, offset in offsets.items()}
+        try:
+            commit_offsets(self._cluster, self.group_id, places, generation=self._generation, member_id=self._member_id)
+        except (IllegalGenerationError, UnknownMemberIdError, RebalanceInProgressError):
+            return False
+        return True
+
+    def leave(self) -> None:
+        """Give the partitions to the other members at once."""
+        if self._member_id:
+            self._ask(LEAVE_GROUP, {"group_id": self.group_id, "member_id": self._member_id})
+            self._member_id = ""
+
+    def _join_once(self) -> list[int]:
+        values = {
+            "group_id": self.group_id,
+            "session_timeout": SESSION_TIMEOUT_MS,
+            "rebalance_timeout": REBALANCE_TIMEOUT_MS,
+            "member_id": self._member_id,
+            "protocol_type": _PROTOCOL_TYPE,
+            "protocols": [{"name": _ASSIGNOR, "metadata": encode_subscription([self.topic])}],
+        }
+
+        def ask() -> Any:
+            answer = coordinator(self._cluster, GROUP, self.group_id)[1].request(JOIN_GROUP, values)
+            self._member_id = answer.member_id or self._member_id
+            raise_error(answer.error_code, f"group '{self.group_id}'")
+            return answer
+
+        joined = self._cluster.retrying(ask)
+        self._generation = int(joined.generation_id)
+        assignments = []
+        if joined.leader == self._member_id:
+            subscriptions = {member.member_id: decode_subscription(member.metadata) for member in joined.members}
+            assigned = assign_ranges(subscriptions, self._partition_counts(subscriptions.values()))
+            assignments = [
+                {"member_id": member_id, "assignment": encode_assignment(partitions)}
+                for member_id, partitions in assigned.items()
+            ]
+        synced = self._ask(
+            SYNC_GROUP,
+            {
+                "group_id": self.group_id,
+                "generation_id": self._generation,
+                "member_id": self._member_id,
+                "assignments": assignments,
+            },
+        )
+        return [number for topic, number in decode_assignment(synced.assignment) if topic == self.topic]
+
+    def _ask(self, api: Api, values: Mapping[str, Any]) -> Any:
+        def ask() -> Any:
+            answer = coordinator(self._cluster, GROUP, self.group_id)[1].request(api, values)
+            raise_error(answer.error_code, f"group '{self.group_id}'")
+            return answer
+
+        return self._cluster.retrying(ask)
+
+    def _partition_counts(self, subscriptions: Any) -> dict[str, int]:
+        counts = {}
+        for topic in sorted({topic for topics in subscriptions for topic in topics}):
+            try:
+                counts[topic] = len(self._cluster.topic(topic).partitions)
+            except UnknownTopicOrPartitionError:
+                continue
+        return counts
+
+
+def assign_ranges(subscriptions: Mapping[str, Sequence[str]], partitions: Mapping[str, int]) -> dict[str, Assignment]:
+    """Return each member's partitions: of every topic a range, the first members one more where it does not come out even.
+
+    `partitions`: how many each topic has. Three partitions for a and b: a gets 0 and 1, b gets 2.
+    """
+    assigned: dict[str, Assignment] = {member: {} for member in subscriptions}
+    for topic, count in partitions.items():
+        members = sorted(member for member, topics in subscriptions.items() if topic in topics)
+        start = 0
+        for index, member in enumerate(members):
+            end = start + count // len(members) + (index < count % len(members))
+            if end > start:
+                assigned[member][topic] = list(range(start, end))
+            start = end
+    return assigned
+
+
+def encode_subscription(topics: Sequence[str]) -> bytes:
+    """A subscription of version 0, without user data."""
+    return struct.pack(">hi", 0, len(topics)) + b"".join(map(_string, topics)) + struct.pack(">i", -1)
+
+
+def decode_subscription(data: bytes) -> list[str]:
+    """The topics of a subscription of any version; none where the bytes are something else."""
+    try:
+        (count,) = struct.unpack_from(">i", data, 2)
+        position, topics = 6, []
+        for _ in range(count):
+            (length,) = struct.unpack_from(">h", data, position)
+            (topic,) = struct.unpack_from(f">{max(length, 0)}s", data, position + 2)
+            topics.append(topic.decode())
+            position += 2 + length
+    except (struct.error, UnicodeDecodeError):
+        return []
+    return topics
+
+
+def encode_assignment(assignment: Assignment) -> bytes:
+    """An assignment of version 0, without user data."""
+    parts = [struct.pack(">hi", 0, len(assignment))]
+    for topic, numbers in assignment.items():
+        parts += [_string(topic), struct.pack(f">i{len(numbers)}i", len(numbers), *numbers)]
+    return b"".join(parts) + struct.pack(">i", -1)
+
+
+def _string(text: str) -> bytes:
+    encoded = text.encode()
+    return struct.pack(">h", len(encoded)) + encoded
