@@ -67,6 +67,11 @@ class Request:
         self.answer: Sequence[Buffer] = ()
         self.on_abandoned: Any = None
 
+    def error_text(self, error: BaseException) -> str:
+        """Return what a client is told of an error: paths in it are relative to the lake, wherever that lies."""
+        lake = self.context.broker.logs.root.parent.parent
+        return str(error).replace(f"{lake.absolute()}/", "").replace(f"{lake}/", "")
+
     def grow(self, count: int) -> None:
         """The request has become `count` bytes larger: what it holds was decompressed. So much less may wait behind it."""
         self.size += count

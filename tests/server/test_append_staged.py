@@ -199,8 +199,9 @@ def test_whatever_is_wrong_with_the_files_nothing_is_seen_and_a_right_request_fo
     name, size, batches, records = request["files"][1]
 
     def refused(message: str, **changes: Any) -> None:
-        with pytest.raises(KafkaLakeError, match=message):
+        with pytest.raises(KafkaLakeError, match=message) as raised:
             append(broker, request | changes)
+        assert str(broker.lake) not in str(raised.value), "where the lake lies is nobody's business"
         assert count(broker, clicks) == 0
 
     refused("its job wrote 999", files=[request["files"][0], (name, size, batches, 999)])

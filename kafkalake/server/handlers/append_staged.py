@@ -48,7 +48,7 @@ async def _answer(request: Request, text: bytes) -> None:
         is_kafkas = isinstance(error, KafkaError)
         answer = {
             "error": error.code if isinstance(error, KafkaError) else KafkaError.code,
-            "message": str(error),
+            "message": request.error_text(error),
             "retriable": is_kafkas and error.retriable,  # type: ignore[attr-defined]
         }
     except Exception:

@@ -32,7 +32,7 @@ def _describe(request: Request, group_id: str) -> dict[str, Any]:
         group = request.context.broker.groups.consumers.describe(group_id)
         _check_topics(request, group)
     except KafkaError as error:
-        answer.update(error_code=error.code, error_message=str(error))
+        answer.update(error_code=error.code, error_message=request.error_text(error))
         return answer
     if request.body.include_authorized_operations:
         answer["authorized_operations"] = operation_bits(request, Resource.GROUP, group_id)

@@ -34,7 +34,7 @@ def handle(request: Request) -> None:
             if not allows_topic(request, Operation.DESCRIBE, name):
                 raise TopicAuthorizationError()
     except KafkaError as error:
-        reply(HeartbeatResult(type(error), message=str(error)))
+        reply(HeartbeatResult(type(error), message=request.error_text(error)))
         return
     member_id = body.member_id
     if not member_id and body.member_epoch == JOIN_EPOCH and request.version < _OWN_MEMBER_ID_VERSION:

@@ -25,7 +25,7 @@ async def handle(request: Request) -> dict[str, Any]:
                 raise InvalidRequestError("Duplicate topic in request.")
             await _grow(request, topic)
         except KafkaError as error:
-            answer.update(error_code=error.code, error_message=str(error))
+            answer.update(error_code=error.code, error_message=request.error_text(error))
         answers.append(answer)
     return {"results": answers}
 

@@ -32,7 +32,7 @@ async def handle(request: Request) -> dict[str, Any]:
                 )
             answers.append(await _create(request, topic))
         except KafkaError as error:
-            answers.append({"name": name, "error_code": error.code, "error_message": str(error)})
+            answers.append({"name": name, "error_code": error.code, "error_message": request.error_text(error)})
     return {"topics": answers}
 
 

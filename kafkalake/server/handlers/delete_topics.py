@@ -37,7 +37,7 @@ async def _delete(request: Request, asked: Any, times: Counter[Any]) -> dict[str
         answer.update(name=topic.name, topic_id=topic.topic_id)
         await request.context.broker.topic_admin.delete(topic, timeout_ms=request.body.timeout)
     except KafkaError as error:
-        answer.update(error_code=error.code, error_message=str(error))
+        answer.update(error_code=error.code, error_message=request.error_text(error))
     return answer
 
 

@@ -35,7 +35,7 @@ def _describe(request: Request, resource: Any) -> dict[str, Any]:
     try:
         entries = _entries(request, resource.resource_type, resource.resource_name)
     except KafkaError as error:
-        answer.update(error_code=error.code, error_message=str(error))
+        answer.update(error_code=error.code, error_message=request.error_text(error))
         return answer
     keys: Collection[str] | None = resource.configuration_keys or None
     body = request.body

@@ -29,7 +29,7 @@ def _describe(request: Request, group_id: str) -> dict[str, Any]:
     except GroupIdNotFoundError as error:
         answer["group_state"] = "Dead"
         if request.version >= 6:
-            answer.update(error_code=error.code, error_message=str(error))
+            answer.update(error_code=error.code, error_message=request.error_text(error))
         return answer
     except KafkaError as error:
         answer["error_code"] = error.code

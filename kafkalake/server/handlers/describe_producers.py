@@ -28,7 +28,7 @@ def _partition(request: Request, name: str, index: int) -> dict[str, Any]:
         if not 0 <= index < len(topic.partitions):
             raise UnknownTopicOrPartitionError()
     except KafkaError as error:
-        return {"partition_index": index, "error_code": error.code, "error_message": str(error)}
+        return {"partition_index": index, "error_code": error.code, "error_message": request.error_text(error)}
     return {
         "partition_index": index,
         "error_code": 0,

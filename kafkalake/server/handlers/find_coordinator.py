@@ -56,7 +56,7 @@ def _find(request: Request, key: str, key_type: int, unavailable: KafkaError | N
         if unavailable is not None:
             raise unavailable
     except KafkaError as error:
-        answer.update(node_id=-1, host="", port=-1, error_code=error.code, error_message=str(error))
+        answer.update(node_id=-1, host="", port=-1, error_code=error.code, error_message=request.error_text(error))
     return answer
 
 

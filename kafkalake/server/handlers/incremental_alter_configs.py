@@ -46,7 +46,7 @@ async def handle(request: Request) -> dict[str, Any]:
                 validate_only=request.body.validate_only,
             )
         except KafkaError as error:
-            answer.update(error_code=error.code, error_message=str(error))
+            answer.update(error_code=error.code, error_message=request.error_text(error))
         answers.append(answer)
     return {"responses": answers}
 

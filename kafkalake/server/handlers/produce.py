@@ -73,7 +73,7 @@ class _Reply:
         self._request.context.request_memory.release(self._held)
         request, body, batches = self._request, self._body, produced.batches
         if body.acks != 0:
-            request.reply_buffers((_encode(request.version, request.correlation_id, body.topics, batches),))
+            request.reply_buffers((_encode(request, body.topics, batches),))
             return
         failed = [each.result for each in batches if isinstance(each.result, KafkaError)]
         request.reply_nothing()
@@ -97,13 +97,12 @@ def _read_topic(request: Request, produced: ProducedTopic, reader: BatchReader) 
         reader.read(topic, rules, index, records)
 
 
-def _encode(
-    version: int, correlation_id: int, topics: Sequence[ProducedTopic], batches: Sequence[PendingAppend]
-) -> bytearray:
+def _encode(request: Request, topics: Sequence[ProducedTopic], batches: Sequence[PendingAppend]) -> bytearray:
     """The whole response, its size in front."""
+    version = request.version
     flexible = version >= 9
     out = bytearray(4)
-    out += _INT32.pack(correlation_id)
+    out += _INT32.pack(request.correlation_id)
     if flexible:
         out.append(0)
         append_varint(out, len(topics) + 1)
@@ -125,7 +124,7 @@ def _encode(
         else:
             out += _INT32.pack(len(partitions))
         for index, _ in partitions:
-            _encode_partition(out, version, index, batches[position])
+            _encode_partition(out, request, index, batches[position])
             position += 1
         if flexible:
             out.append(0)
@@ -134,12 +133,12 @@ def _encode(
     return out
 
 
-def _encode_partition(out: bytearray, version: int, index: int, batch: PendingAppend) -> None:
-    result = batch.result
+def _encode_partition(out: bytearray, request: Request, index: int, batch: PendingAppend) -> None:
+    version, result = request.version, batch.result
     message = None
     if isinstance(result, KafkaError):
         error, base_offset, append_time, log_start = result.code, -1, -1, -1
-        message = str(result).encode()[:_MESSAGE_BYTES_MAX]
+        message = request.error_text(result).encode()[:_MESSAGE_BYTES_MAX]
     else:
         assert result is not None
         error, base_offset = 0, result.base_offset
