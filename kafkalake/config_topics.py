@@ -81,7 +81,8 @@ TOPIC_SETTINGS: dict[str, Setting] = {
             "log.segment.delete.delay.ms",
             Kind.LONG,
             60_000,
-            "How long the file of a removed segment stays before it is deleted.",
+            "How long the file of a removed segment stays before it is deleted. A batch query over a topic that is cleaned may "
+            "run so long from its planning on; give topics that are queried for longer more.",
             minimum=0,
         ),
         _topic(
