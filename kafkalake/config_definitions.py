@@ -103,7 +103,7 @@ _OWN_BROKER_SETTINGS = (
         "group.coordinator.metadata.max.bytes",
         Kind.LONG,
         268_435_456,
-        "The most bytes that members of all classic groups say of themselves in JoinGroup, held in memory; a member beyond it "
+        "The most bytes that members of all groups say of themselves, held in memory; a member beyond it "
         "has to try again later. kafkalake's own.",
         minimum=1_048_576,
     ),
@@ -132,7 +132,7 @@ _OWN_BROKER_SETTINGS = (
         "group.metadata.max.bytes",
         Kind.INT,
         33_554_432,
-        "The most bytes that the members of one classic group say of themselves. kafkalake's own.",
+        "The most bytes that the members of one group say of themselves. kafkalake's own.",
         minimum=1024,
     ),
     _broker("group.max.size", Kind.INT, INT_MAX, "The most members of one group.", minimum=1),

@@ -44,6 +44,7 @@ from kafkalake.broker.groups.consumer_state import (
     compute_targets,
     is_away,
     names_read,
+    said_bytes,
 )
 from kafkalake.broker.groups.consumer_topics import metadata_hash
 from kafkalake.broker.groups.records import GroupTombstone
@@ -129,6 +130,7 @@ class ConsumerGroup(ClassicMembers):
             records.append(TargetRecord(self.group_id, request.member_id, state.targets.get(replaced, NOTHING)))
             records.append(CurrentRecord(self.group_id, request.member_id, current))
         subscription = updated(before, request)
+        self._check_size(before, subscription)
         if subscription != before or replaced is not None:
             records.append(SubscriptionRecord(self.group_id, request.member_id, subscription))
         subscriptions = {one: value for one, value in state.subscriptions.items() if one != replaced}
@@ -161,6 +163,16 @@ class ConsumerGroup(ClassicMembers):
         size = self._config.group_consumer_max_size
         if len(self.state) >= size and member_id not in self.state.subscriptions:
             raise GroupMaxSizeReachedError(f"The consumer group has reached its maximum capacity of {size} members.")
+
+    def _check_size(self, before: Subscription | None, subscription: Subscription) -> None:
+        """What members say of themselves has a limit for a group, and for all groups of the broker."""
+        grows = said_bytes(subscription) - (0 if before is None else said_bytes(before))
+        if grows <= 0:
+            return
+        if self.state.bytes + grows > self._config.group_metadata_max_bytes:
+            raise GroupMaxSizeReachedError("The members' subscriptions are too long (group.metadata.max.bytes).")
+        if self.state.memory.bytes + grows > self._config.group_coordinator_metadata_max_bytes:
+            raise CoordinatorNotAvailableError("Too many members (group.coordinator.metadata.max.bytes).")
 
     def _admitted(self, request: HeartbeatRequest) -> str | None:
         """Check who it is; the member id that it takes the place of (a static member that comes back).
@@ -384,6 +396,7 @@ class ConsumerGroup(ClassicMembers):
     def die(self, error: ErrorClass) -> None:
         """The group is deleted, or this broker does not coordinate it any more: whoever waits is told `error`."""
         self.dead = True
+        self.state.release()
         change, self._change = self._change, None
         if change is not None and change.waiter is not None:
             self._reply(change.waiter, HeartbeatResult(error))

@@ -30,6 +30,7 @@ from kafkalake.broker.groups.consumer_state import (
 )
 from kafkalake.broker.groups.consumer_topics import TopicsNow
 from kafkalake.broker.groups.offsets import ExpiryRule
+from kafkalake.broker.groups.roster import MetadataMemory
 from kafkalake.clock import Clock
 from kafkalake.errors import (
     CoordinatorNotAvailableError,
@@ -108,9 +109,10 @@ class Standing:
         *,
         replaces_classic: bool = False,
         timing: GroupTiming | None = None,
+        memory: MetadataMemory | None = None,
     ) -> None:
         self.group_id = group_id
-        self.state = ConsumerState(group_id)
+        self.state = ConsumerState(group_id, memory)
         self.decisions: list[Decision | Downgrade] = []
         self.subscribed_topics: frozenset[str] = frozenset()
         self.dead = False

@@ -24,16 +24,22 @@ from kafkalake.broker.groups.consumer_records import (
 )
 from kafkalake.broker.groups.consumer_requests import LEAVE_STATIC_EPOCH
 from kafkalake.broker.groups.consumer_topics import Topics
+from kafkalake.broker.groups.roster import MetadataMemory
 
 EMPTY, ASSIGNING, RECONCILING, STABLE, DEAD = "Empty", "Assigning", "Reconciling", "Stable", "Dead"
 """Kafka's names of the states."""
 
 
 class ConsumerState:
-    """Members, epochs, targets, and who has which partition."""
+    """Members, epochs, targets, and who has which partition.
 
-    def __init__(self, group_id: str) -> None:
+    `bytes`: what members say of themselves; it counts in `memory` too, with that of other groups.
+    """
+
+    def __init__(self, group_id: str, memory: MetadataMemory | None = None) -> None:
         self.group_id = group_id
+        self.memory = memory or MetadataMemory()
+        self.bytes = 0
         self.epoch = 0
         self.metadata_hash = 0
         self.target_epoch = 0
@@ -90,12 +96,22 @@ class ConsumerState:
 
     def _follow_subscription(self, member_id: str, subscription: Subscription | None) -> None:
         old = self.subscriptions.pop(member_id, None)
+        self._count(0 if old is None else -said_bytes(old))
         if old is not None and old.group_instance_id and self._static.get(old.group_instance_id) == member_id:
             del self._static[old.group_instance_id]
         if subscription is not None:
             self.subscriptions[member_id] = subscription
+            self._count(said_bytes(subscription))
             if subscription.group_instance_id:
                 self._static[subscription.group_instance_id] = member_id
+
+    def _count(self, bytes_: int) -> None:
+        self.bytes += bytes_
+        self.memory.bytes += bytes_
+
+    def release(self) -> None:
+        """The group is no more: what its members said of themselves is not kept."""
+        self._count(-self.bytes)
 
     def _follow_current(self, member_id: str, current: Current | None) -> None:
         old = self.currents.pop(member_id, None)
@@ -118,6 +134,13 @@ class ConsumerState:
         yield CurrentRecord(self.group_id, member_id, None)
         yield TargetRecord(self.group_id, member_id, None)
         yield SubscriptionRecord(self.group_id, member_id, None)
+
+
+def said_bytes(subscription: Subscription) -> int:
+    """How many bytes a member says of itself."""
+    classic = () if subscription.classic is None else subscription.classic.protocols
+    names = (subscription.regex or "", subscription.client_id, *subscription.topics)
+    return sum(map(len, names)) + sum(len(name) + len(metadata) for name, metadata in classic)
 
 
 def preferred_assignor(subscriptions: Mapping[str, Subscription], default: str) -> str:

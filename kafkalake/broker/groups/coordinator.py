@@ -93,7 +93,7 @@ class GroupCoordinator:
             lambda: journal.partitions,
             lambda group_id: ClassicGroup(group_id, config, clock, new_uuid, memory),
             lambda group_id, replaces: ConsumerGroup(
-                group_id, config, clock, topics, replaces_classic=replaces, timing=timing
+                group_id, config, clock, topics, replaces_classic=replaces, timing=timing, memory=memory
             ),
         )
         self._lingering: list[Callable[[], None]] = []

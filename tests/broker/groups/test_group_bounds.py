@@ -75,3 +75,17 @@ def test_a_subscription_of_the_consumer_protocol_is_bounded() -> None:
     assert c.beat("g", "m", 0, topics=("t" * 249,) * 5)[0].error is InvalidRequestError
     assert c.beat("g", "m", 0, regex="(a|" * 300 + ")" * 300)[0].error is InvalidRequestError
     assert c.beat("g", "m", 0, topics=("clicks",))[0].error is None
+
+
+def test_members_of_the_consumer_protocol_have_the_same_limits() -> None:
+    c = Cluster(group_metadata_max_bytes=2_500, group_coordinator_metadata_max_bytes=4_000)
+    for member in ("a", "b"):
+        assert c.beat("g", member, 0, topics=("t" * 1_000,))[0].error is None
+    assert c.beat("g", "c", 0, topics=("t" * 1_000,))[0].error is GroupMaxSizeReachedError
+    c.join("classic", **saying(1_500))
+    assert c.beat("other", "a", 0, topics=("t" * 600,))[0].error is CoordinatorNotAvailableError
+    assert c.beat("g", "a", -1)[0].error is None
+    assert c.beat("other", "a", 0, topics=("t" * 600,))[0].error is None
+    c.start()
+    assert c.beat("third", "a", 0, topics=("t" * 2_390,))[0].error is None
+    assert c.beat("fourth", "a", 0, topics=("t" * 2_390,))[0].error is CoordinatorNotAvailableError
