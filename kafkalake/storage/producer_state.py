@@ -37,6 +37,9 @@ NO_OFFSET = -1
 NO_SEQUENCE = -1
 MAXIMUM_SEQUENCE = (1 << 31) - 1
 BATCHES_REMEMBERED = 5
+PRODUCERS_MAX = 20_000
+"""So many producer ids without an open transaction are remembered of a partition; beyond it the most silent are forgotten."""
+
 ABORT, COMMIT = 0, 1
 
 
@@ -231,6 +234,18 @@ class Producers:
             self._producers[producer_id] = producer
             if producer.transaction_offset != NO_OFFSET:
                 self._open.setdefault(producer_id, producer.transaction_offset)
+        if len(self._producers) - len(self._open) > PRODUCERS_MAX:
+            self._forget_most_silent()
+
+    def _forget_most_silent(self) -> None:
+        """As if they had expired: a tenth of the room is free afterwards, so that this is rare."""
+        idle = [
+            (producer.last_append_ms, producer_id)
+            for producer_id, producer in self._producers.items()
+            if producer.transaction_offset == NO_OFFSET
+        ]
+        for _, producer_id in sorted(idle)[: len(idle) - PRODUCERS_MAX * 9 // 10]:
+            del self._producers[producer_id]
 
     def replay(self, attempt: Attempt, base_offset: int, timestamp: int, now_ms: int) -> None:
         """Take a batch that is in the log already, as recovery does: it was decided on when it was appended."""

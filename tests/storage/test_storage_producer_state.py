@@ -11,6 +11,7 @@ from kafkalake.errors import (
     OutOfOrderSequenceError,
     TransactionCoordinatorFencedError,
 )
+from kafkalake.storage import producer_state
 from kafkalake.storage.producer_state import (
     ABORT,
     COMMIT,
@@ -169,3 +170,15 @@ def test_a_marker_with_a_new_epoch_forgets_the_sequences_of_the_old_one() -> Non
     with pytest.raises(OutOfOrderSequenceError):
         producers.accept(attempt(1, 10), 11, 0, 0, Pending())
     assert producers.accept(attempt(1, 0), 11, 0, 0, Pending()) is None
+
+
+def test_producers_have_a_limit_beyond_which_the_most_silent_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producer_state, "PRODUCERS_MAX", 100)
+    producers = Producers()
+    producers.replay(attempt(0, 0, producer=1, transactional=True), 0, 0, 1)
+    for number in range(2, 1_000):
+        producers.replay(attempt(0, 0, producer=number), number, 0, number)
+        assert len(producers) <= 101
+    assert producers.get(1) is not None, "its transaction is open"
+    assert producers.get(2) is None
+    assert producers.get(999) is not None
