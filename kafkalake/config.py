@@ -113,6 +113,7 @@ class BrokerConfig:
     max_incremental_fetch_session_partitions: int
     max_message_uncompressed_bytes: int
     max_request_partition_size_limit: int
+    max_request_response_bytes: int
     metadata_maintenance_interval_ms: int
     metadata_publish_interval_ms: int
     metadata_retention_ms: int

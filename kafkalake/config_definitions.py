@@ -200,9 +200,9 @@ _OWN_BROKER_SETTINGS = (
         "max.connections",
         Kind.INT,
         INT_MAX,
-        "The most connections at one time; a further one is closed at once.",
+        "The most connections at one time; a further one is closed at once, but for one from this machine's loopback address.",
         _CLUSTER,
-        minimum=0,
+        minimum=1,
     ),
     _broker(
         "max.connections.per.ip",
@@ -210,7 +210,7 @@ _OWN_BROKER_SETTINGS = (
         INT_MAX,
         "The most connections at one time from one address; a further one is closed at once.",
         _CLUSTER,
-        minimum=0,
+        minimum=1,
     ),
     _broker(
         "max.incremental.fetch.session.cache.slots",
@@ -241,6 +241,13 @@ _OWN_BROKER_SETTINGS = (
         2000,
         "The most partitions in one answer to DescribeTopicPartitions.",
         minimum=1,
+    ),
+    _broker(
+        "max.request.response.bytes",
+        Kind.INT,
+        104_857_600,
+        "The largest answer to a request other than Fetch; a request with a larger one closes its connection. kafkalake's own.",
+        minimum=65_536,
     ),
     _broker(
         "metadata.maintenance.interval.ms",

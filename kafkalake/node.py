@@ -61,6 +61,7 @@ from kafkalake.storage.files import REAL_FILES, make_durable_directory
 from kafkalake.storage.open_files import OpenFiles
 from kafkalake.storage.owned_files import OwnedFiles
 from kafkalake.supervision import supervise
+from kafkalake.watchdog import LoopWatchdog
 
 logger = logging.getLogger(__name__)
 
@@ -286,6 +287,9 @@ class Node:
         for name, work in background.items():
             self._background.append(loop.create_task(supervise(name, work, self._clock), name=name))
         memory.settle_collector()
+        watchdog = LoopWatchdog()
+        watchdog.start()
+        self._stack.callback(watchdog.stop)
         await listener.serve()
         logger.info(
             "broker started broker=%d address=%s:%d lake=%s topics=%d",

@@ -37,6 +37,7 @@ ROOT = {
     "log_limits",
     "memory",
     "supervision",
+    "watchdog",
     "jobs_process",
     "warm",
     "dataset",

@@ -33,6 +33,7 @@ class Place(Enum):
     COORDINATED = "group or transaction"
     SETTINGS_CHANGE = "observer of settings"
     TOPIC_CHANGE = "observer of topics"
+    LONG_WORK = "long work of a request"
     SENDING = "sending of answers"
     ABANDONED_REQUEST = "request of a closed connection"
     CONNECTION = "connection"

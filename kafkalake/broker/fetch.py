@@ -16,7 +16,7 @@ Records come as they lie: views of the producers' bytes from the cache, or verif
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Generator, Hashable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
@@ -145,8 +145,10 @@ class Fetcher:
         self._clock = clock
         self._bytes_max = bytes_max
 
-    def fetch(self, request: FetchRequest, reply: Callable[[Fetched], None]) -> DelayedOperation | None:
-        """Answer now, or later through the purgatory; then the operation that waits is returned."""
+    def fetch(
+        self, request: FetchRequest, reply: Callable[[Fetched], None]
+    ) -> Generator[None, None, DelayedOperation | None]:
+        """Answer now, or later through the purgatory; then the operation that waits is returned. Yields between partitions."""
         try:
             context = self._sessions.begin(
                 request.session_id,
@@ -160,7 +162,7 @@ class Fetcher:
             reply(Fetched(as_value(error), 0))
             return None
         operation = _FetchOperation(self, request, context, reply)
-        return operation if operation.start(self._purgatory) else None
+        return operation if (yield from operation.start(self._purgatory)) else None
 
     def find(self, asked: FetchPartition) -> Partition:
         """The partition that is asked for. Raises `UnknownTopicOrPartitionError` or `UnknownTopicIdError`."""
@@ -174,13 +176,19 @@ class Fetcher:
     def read(self, request: FetchRequest, context: FetchContext) -> _Read:
         """Read all partitions of the request within its limits."""
         found = _Read()
+        for _ in self.read_into(found, request, context):
+            pass
+        return found
+
+    def read_into(self, found: _Read, request: FetchRequest, context: FetchContext) -> Generator[None, None, None]:
+        """As `read`; yields between partitions."""
         remaining = min(request.max_bytes, self._bytes_max())
         stored_left, read_left = request.stored_max_bytes, READ_BYTES_MAX
         for asked in context.partitions:
             answer = FetchedPartition(asked.topic, asked.partition)
             try:
                 partition = self.find(asked)
-                found.watched.append(partition)
+                found.watched[partition] = readable_bytes(partition, request.isolation)
                 limit = min(remaining, asked.partition_max_bytes)
                 first_whole = not found.bytes
                 size = read_partition(
@@ -204,7 +212,7 @@ class Fetcher:
                 answer.records = None
                 found.urgent = True
             found.answers.append((asked, answer))
-        return found
+            yield
 
 
 @dataclass(slots=True)
@@ -212,7 +220,8 @@ class _Read:
     """What one pass over the partitions found; `urgent`: it must not wait for more bytes."""
 
     answers: list[tuple[FetchPartition, FetchedPartition]] = field(default_factory=list)
-    watched: list[Partition] = field(default_factory=list)
+    watched: dict[Partition, int] = field(default_factory=dict)
+    """By partition, how far its count of readable bytes was when it was read."""
     bytes: int = 0
     urgent: bool = False
 
@@ -232,29 +241,29 @@ class _FetchOperation(DelayedOperation):
         """By partition, how far its count of readable bytes was when it was last looked at."""
         self._bytes_wanted = 0
 
-    def start(self, purgatory: Purgatory) -> bool:
-        """Answer at once, or wait; whether it waits."""
-        found = self._fetcher.read(self._request, self._context)
+    def start(self, purgatory: Purgatory) -> Generator[None, None, bool]:
+        """Answer at once, or wait; whether it waits. Yields between partitions."""
         request = self._request
+        found = _Read()
+        yield from self._fetcher.read_into(found, request, self._context)
         if found.urgent or found.bytes >= request.min_bytes or request.max_wait_ms <= 0 or not self._context.partitions:
             self._answer(found)
             return False
-        self._bytes_seen = {partition: self._readable_bytes(partition) for partition in found.watched}
+        self._bytes_seen = found.watched
         self._bytes_wanted = request.min_bytes - found.bytes
+        if any(self.is_complete(partition) for partition in found.watched):
+            self.complete()  # something came while the other partitions were read
+            return False
         purgatory.watch(self, found.watched, request.max_wait_ms)
         return True
 
     def is_complete(self, key: Hashable) -> bool:
         """Whether enough can be read that is new, over all partitions, each up to its own end; or the partition is gone."""
         assert isinstance(key, Partition)
-        readable = self._readable_bytes(key)
+        readable = readable_bytes(key, self._request.isolation)
         self._bytes_wanted -= readable - self._bytes_seen[key]
         self._bytes_seen[key] = readable
         return self._bytes_wanted <= 0 or key.removed
-
-    def _readable_bytes(self, partition: Partition) -> int:
-        committed = self._request.isolation is Isolation.READ_COMMITTED
-        return partition.stable_bytes if committed else partition.appended_bytes
 
     def complete(self) -> None:
         self._answer(self._fetcher.read(self._request, self._context))
@@ -272,6 +281,11 @@ class _FetchOperation(DelayedOperation):
                 continue
             partitions.append(answer)
         self._reply(Fetched(None, context.session_id, partitions))
+
+
+def readable_bytes(partition: Partition, isolation: Isolation) -> int:
+    """Bytes of a partition that were ever appended, as far as a reader sees them: what it grows by is new to the reader."""
+    return partition.stable_bytes if isolation is Isolation.READ_COMMITTED else partition.appended_bytes
 
 
 def corrupt(error: CorruptSegmentError) -> CorruptMessageError:

@@ -22,9 +22,10 @@ import asyncio
 import logging
 import socket
 import struct
+import sys
 import time
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Generator
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -35,6 +36,7 @@ from kafkalake.server.authorizer import ANONYMOUS
 from kafkalake.server.handlers import api_versions
 from kafkalake.server.registry import API_VERSIONS_KEY, APIS, PRODUCE_KEY
 from kafkalake.server.request import Buffer, Request
+from kafkalake.server.turns import LARGE_FRAME_BYTES
 from kafkalake.wire.produce_request import read_produce
 from kafkalake.wire.requests import decode_request, read_fixed_header, read_header
 from kafkalake.wire.staged_append import API_KEY as APPEND_STAGED_KEY
@@ -326,7 +328,8 @@ class Connection(asyncio.BufferedProtocol):
             self._requests.append(request)
             request.reply(api_versions.unsupported_version(request))
             return
-        client_id, body = _read(frame, api_key, version)
+        is_large = len(frame) >= LARGE_FRAME_BYTES and api_key not in (PRODUCE_KEY, APPEND_STAGED_KEY)
+        client_id, body = (None, None) if is_large else _read(frame, api_key, version)
         request = Request(self, context, api_key, version, correlation_id, client_id, body, body_is_kept=kept)
         if api_key != PRODUCE_KEY:
             context.broker.append_queue.flush()  # what this connection produced before is there for what it asks now
@@ -335,31 +338,64 @@ class Connection(asyncio.BufferedProtocol):
             request.began_s = time.monotonic()
         self._bytes_owed += request.size
         self._requests.append(request)
-        answer = api.handle(request)
+        if is_large:
+            request.body_is_kept = True
+            context.start_task(self._decode_and_answer(request, frame if kept else memoryview(bytes(frame))))
+        else:
+            self._answer(request)
+
+    async def _decode_and_answer(self, request: Request, frame: memoryview) -> None:
+        """As `_answer`, for a request whose decoding would hold the event loop."""
+        try:
+            request.client_id, request.body = await self._context.run_in_thread(
+                lambda: _read(frame, request.api_key, request.version)
+            )
+            if not self._closing:
+                self._answer(request)
+        except Exception:
+            self.fail(request)
+
+    def _answer(self, request: Request) -> None:
+        answer = APIS[request.api_key].handle(request)
         if answer is None:
             return
-        if isinstance(answer, Coroutine):
+        if isinstance(answer, Generator):
+            request.work(answer)
+        elif isinstance(answer, Coroutine):
             request.has_task = True
-            context.start_task(self._finish(request, answer))
+            self._context.start_task(self._finish(request, answer))
         else:
             request.reply(answer)
 
     async def _finish(self, request: Request, answer: Coroutine[Any, Any, Any]) -> None:
         try:
             values = await answer
-            if values is not None and not self._closing:
+            if values is None or self._closing:
+                return
+            if request.size >= LARGE_FRAME_BYTES:
+                await request.reply_large(values)
+            else:
                 request.reply(values)
         except Exception:
-            logger.exception("request failed peer=%s api=%s", self.peer, request.api_key)
             self.fail(request)
 
     def fail(self, request: Request) -> None:
-        """`request` cannot be answered: close, so that the client tries again."""
+        """`request` cannot be answered, because of the exception that is being handled: close, so that the client tries again."""
+        error = sys.exception()
+        if isinstance(error, InvalidRequestError):
+            self.close(str(error))
+            return
+        logger.exception("request failed peer=%s api=%s", self.peer, request.api_key)
         self.close(f"an unexpected error (api {request.api_key})")
 
     def owes(self, count: int) -> None:
         """A request that has no answer yet takes `count` bytes more than it came with."""
         self._bytes_owed += count
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether no answer can be sent any more."""
+        return self._closing
 
     def answered(self) -> None:
         """A request has its answer: send what is complete, from the oldest on."""

@@ -12,6 +12,7 @@ from kafkalake.broker.callbacks import Place, call_isolated
 from kafkalake.clock import Clock
 from kafkalake.server.authorizer import AllowEverything, Authorizer
 from kafkalake.server.request_memory import RequestMemory
+from kafkalake.server.turns import Turns
 from kafkalake.server.unread_answers import UnreadAnswers
 
 T = TypeVar("T")
@@ -45,6 +46,7 @@ class ServerContext:
         unread_max = broker.config.queued_max_response_bytes
         self.unread_answers = UnreadAnswers(unread_max if unread_max >= 0 else memory_bytes // 8)
         self.request_memory = RequestMemory(bytes_max if bytes_max >= 0 else memory_bytes // 4)
+        self.turns = Turns(loop.call_soon)
         self._loop = loop
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="codec")
         self._tasks: set[asyncio.Task[None]] = set()

@@ -13,6 +13,8 @@ from kafkalake.server.context import ServerContext
 
 logger = logging.getLogger(__name__)
 
+_LOOPBACK = ("127.0.0.1", "::1")
+
 RECEIVE_BUFFER_BYTES = 256 * 1024
 _IDLE_CHECK_S_MAX = 10.0
 
@@ -70,9 +72,11 @@ class Listener:
             await asyncio.sleep(0.005)
         for connection in list(self._connections):
             call_isolated(Place.CONNECTION, connection.abort)
+        self._context.turns.stop()
 
     def abort(self) -> None:
         """Close everything now, answer nobody."""
+        self._context.turns.stop()
         if self._server is not None:
             self._server.close()
         for connection in list(self._connections):
@@ -81,6 +85,9 @@ class Listener:
     def admit(self, connection: Connection) -> bool:
         """Whether a new connection may stay: `max.connections`, `max.connections.per.ip`, descriptors."""
         config = self._context.broker.config
+        if connection.address in _LOOPBACK and not self._per_address[connection.address]:
+            self._remember(connection)  # whoever has set a limit too low can still change it, on this machine
+            return True
         if len(self._connections) >= min(config.max_connections, self._connections_max):
             logger.warning(
                 "connection refused peer=%s reason='max.connections is %d, and there are descriptors for %d'",
@@ -96,9 +103,12 @@ class Listener:
                 config.max_connections_per_ip,
             )
             return False
+        self._remember(connection)
+        return True
+
+    def _remember(self, connection: Connection) -> None:
         self._connections.add(connection)
         self._per_address[connection.address] += 1
-        return True
 
     def forget(self, connection: Connection) -> None:
         """A connection is closed."""

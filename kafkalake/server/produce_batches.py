@@ -38,6 +38,8 @@ from kafkalake.wire.record_batch import BatchLimits, decode_produced, is_as_stor
 
 INLINE_BYTES = 17 * 64 * 1024
 """1 MiB, and a little: a batch of `max.message.bytes`, as it is by default, is one."""
+TURN_BATCHES = 1_000
+"""So many batches of one request are decoded and appended at once, however small they are."""
 TURN_BYTES = 16 * 1024 * 1024
 _UNCOMPRESSED_BYTES_MIN = 16 * 1024 * 1024
 _UNCOMPRESSED_RATIO = 10
@@ -127,7 +129,8 @@ class BatchReader:
         partition: Partition = topic.partitions[index]
         pending = PendingAppend(partition, None, None)
         left = INLINE_BYTES - self.bytes
-        if not self._put_off and (len(records) <= left or len(records) > rules.limits.max_message_bytes):
+        few = not self._put_off and len(self.batches) < TURN_BATCHES
+        if few and (len(records) <= left or len(records) > rules.limits.max_message_bytes):
             try:
                 self._fill(pending, rules, records, decode_produced(records, rules.limits, self._now_ms, left))
                 return pending
@@ -181,7 +184,7 @@ class BatchReader:
         """In a thread: decode batches from the left until they are enough."""
         turn: list[tuple[_PutOff, RecordBatch | KafkaError]] = []
         left = TURN_BYTES
-        while put_off and left > 0:
+        while put_off and left > 0 and len(turn) < TURN_BATCHES:
             each = put_off.popleft()
             try:
                 batch = decode_produced(each.records, each.rules.limits, self._now_ms)

@@ -6,7 +6,7 @@ the versions and the behaviour are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Generator, Mapping
 from typing import Any, NamedTuple
 
 from kafkalake.server.handlers import (
@@ -54,8 +54,8 @@ from kafkalake.server.request import Request
 from kafkalake.wire.staged_append import API_KEY as APPEND_STAGED_KEY
 
 Values = Mapping[str, Any]
-Answer = Values | Coroutine[Any, Any, Values | None] | None
-"""The answer, a coroutine that will give it, or None: the handler replies by itself."""
+Answer = Values | Coroutine[Any, Any, Values | None] | Generator[None, None, Values | None] | None
+"""The answer, a coroutine or generator (`server.turns`) that will give it, or None: the handler replies by itself."""
 
 
 class Api(NamedTuple):

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from kafkalake.server.turns import TURN_S
 from kafkalake.wire.responses import encode_response
 
 if TYPE_CHECKING:
     from kafkalake.server.connection import Connection
     from kafkalake.server.context import ServerContext
+
+T = TypeVar("T")
 
 Buffer = bytes | bytearray | memoryview
 
@@ -35,6 +39,7 @@ class Request:
         "has_task",
         "on_abandoned",
         "size",
+        "turn_ends_s",
         "version",
     )
 
@@ -64,6 +69,8 @@ class Request:
         self.size = 0
         self.began_s = 0.0
         """When it was taken, where requests are logged."""
+        self.turn_ends_s = 0.0
+        """When a turn of its work ends: see `turn`. 0 while it has not asked."""
         self.answer: Sequence[Buffer] = ()
         self.on_abandoned: Any = None
 
@@ -103,9 +110,65 @@ class Request:
         """Who asks, for the log: principal, address and client id."""
         return f"{self.connection.principal}@{self.connection.peer}/{self.client_id or ''}"
 
+    async def turn(self) -> None:
+        """Let others have the event loop where this request's turn is over; see `server.turns`."""
+        now_s = time.perf_counter()
+        if not self.turn_ends_s:
+            self.turn_ends_s = now_s + TURN_S
+        elif now_s >= self.turn_ends_s:
+            await self.context.turns.wait()
+            self.turn_ends_s = time.perf_counter() + TURN_S
+
+    async def in_turns(self, steps: Generator[None, None, T]) -> T:
+        """Run `steps` to their end from a coroutine, in turns; return what they return."""
+        while True:
+            try:
+                next(steps)
+            except StopIteration as stop:
+                return cast(T, stop.value)
+            await self.turn()
+
+    def work(self, steps: Generator[None, None, Mapping[str, Any] | Sequence[Buffer] | None]) -> None:
+        """Run `steps` in turns, and answer with what they return: values, or a whole response in pieces."""
+        began_s = time.perf_counter()
+
+        def finished(answer: Mapping[str, Any] | Sequence[Buffer] | None) -> None:
+            if answer is None or self.done or self.connection.is_closing:
+                return
+            if not isinstance(answer, Mapping):
+                self.reply_buffers(answer)
+            elif time.perf_counter() - began_s < TURN_S:
+                self.reply(answer)
+            else:
+                self.context.start_task(self.reply_large(answer))
+
+        self.context.turns.run(
+            steps,
+            lambda: not self.connection.is_closing,
+            finished,
+            lambda: self.connection.fail(self),
+        )
+
+    async def reply_large(self, values: Mapping[str, Any]) -> None:
+        """As `reply`, encoded in a thread."""
+        await self.encode_large(lambda: self._encode(values))
+
+    async def encode_large(self, encode: Callable[[], bytearray]) -> None:
+        """Answer with the whole response that `encode` gives in a thread."""
+        try:
+            encoded = await self.context.run_in_thread(encode)
+            if not self.connection.is_closing:
+                self.reply_buffers((encoded,))
+        except Exception:
+            self.connection.fail(self)
+
+    def _encode(self, values: Mapping[str, Any]) -> bytearray:
+        bytes_max = self.context.broker.config.max_request_response_bytes
+        return encode_response(self.api_key, self.version, self.correlation_id, values, bytes_max)
+
     def reply(self, values: Mapping[str, Any]) -> None:
         """Answer with the fields of `values`, encoded for the request's version."""
-        self.reply_buffers((encode_response(self.api_key, self.version, self.correlation_id, values),))
+        self.reply_buffers((self._encode(values),))
 
     def reply_buffers(self, buffers: Sequence[Buffer]) -> None:
         """Answer with a whole response, its size in front, in pieces."""

@@ -11,7 +11,10 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from kafkalake.errors import InvalidRequestError
-from kafkalake.wire.requests import ELEMENTS_MAX, read_varint, skip_unknown_tagged_fields
+from kafkalake.wire.requests import read_varint, skip_unknown_tagged_fields
+
+PARTITIONS_MAX = 20_000
+"""Batches of one request, over all its topics."""
 
 _ACKS_TIMEOUT = struct.Struct(">hi")
 _INT32 = struct.Struct(">i")
@@ -48,7 +51,7 @@ def read_produce(frame: Any, position: int, version: int) -> ProduceBody:
 
 
 def _check(count: int, frame: Any, position: int) -> None:
-    if count < 0 or count > len(frame) - position or count > ELEMENTS_MAX:
+    if count < 0 or count > len(frame) - position:
         raise InvalidRequestError(f"{count} elements or bytes are announced at byte {position} of {len(frame)}")
 
 
@@ -65,9 +68,9 @@ def _read_flexible(frame: Any, position: int, version: int) -> tuple[ProduceBody
         position += length - 1
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(frame, position)
     count, position = read_varint(frame, position + 6)
-    _check(count - 1, frame, position)
+    left = PARTITIONS_MAX - count
+    _check(count - 1 if left >= 0 else -1, frame, position)
     topics = []
-    left = ELEMENTS_MAX
     for _ in range(count - 1):
         name = topic_id = None
         if version >= 13:
@@ -112,9 +115,9 @@ def _read_plain(frame: Any, position: int) -> tuple[ProduceBody, int]:
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(frame, position)
     (count,) = _INT32.unpack_from(frame, position + 6)
     position += 10
-    _check(count, frame, position)
+    left = PARTITIONS_MAX - count
+    _check(count if left >= 0 else -1, frame, position)
     topics = []
-    left = ELEMENTS_MAX
     for _ in range(count):
         (length,) = _INT16.unpack_from(frame, position)
         position += 2

@@ -17,7 +17,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import Field, fields
 from functools import cache
-from types import NoneType, SimpleNamespace, UnionType
+from types import NoneType, UnionType
 from typing import Any, NamedTuple, Union, get_args, get_origin
 from uuid import UUID
 
@@ -25,13 +25,30 @@ from kio.index import load_request_schema
 
 from kafkalake.errors import InvalidRequestError
 
-ELEMENTS_MAX = 250_000
+ELEMENTS_MAX = 50_000
 """Array elements in one request, over all its arrays."""
 
 TAGGED_FIELDS_MAX = 64
 """Tagged fields in one section; over all sections they count as array elements. No version of Kafka's messages has ten."""
 
-Message = SimpleNamespace
+
+class Message:
+    """A struct of a request; its subclasses have one slot for each field of an entity and version."""
+
+    __slots__: tuple[str, ...] = ()
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return all(getattr(self, name, None) == getattr(other, name, None) for name in self.__slots__)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__slots__ if hasattr(self, name))
+        return f"{type(self).__name__}({shown})"
+
+
 Reader = Callable[[Any, int, list[int]], tuple[Any, int]]
 """(frame, position, [elements that may still come]) -> (value, position after it)."""
 
@@ -268,20 +285,23 @@ def _struct_reader(entity: Any) -> Reader:
         if "tag" in each.metadata
     }
 
+    new = type(entity.__name__, (Message,), {"__slots__": tuple(each.name for each in fields(entity))})
+
     def read(frame: Any, position: int, budget: list[int]) -> tuple[Any, int]:
-        message = Message()
-        values = message.__dict__
+        message = new()
         for names, step in steps:
             if type(step) is struct.Struct:
-                values.update(zip(names, step.unpack_from(frame, position), strict=True))
+                for name, value in zip(names, step.unpack_from(frame, position), strict=True):
+                    setattr(message, name, value)
                 position += step.size
             else:
-                values[names[0]], position = step(frame, position, budget)
+                value, position = step(frame, position, budget)
+                setattr(message, names[0], value)
         if flexible:
             if frame[position] == 0:
                 position += 1
             else:
-                position = _skip_tagged_fields(frame, position, tagged, values, budget)
+                position = _skip_tagged_fields(frame, position, tagged, message, budget)
         return message, position
 
     return read
@@ -293,9 +313,9 @@ def skip_unknown_tagged_fields(frame: Any, position: int) -> int:
 
 
 def _skip_tagged_fields(
-    frame: Any, position: int, known: dict[int, tuple[str, Reader]], values: dict[str, Any] | None, budget: list[int]
+    frame: Any, position: int, known: dict[int, tuple[str, Reader]], message: Message | None, budget: list[int]
 ) -> int:
-    """Read the tagged fields that are known into `values` and pass over the others."""
+    """Read the tagged fields that are known into `message` and pass over the others."""
     count, position = read_varint(frame, position)
     budget[0] -= count
     if count > TAGGED_FIELDS_MAX or budget[0] < 0:
@@ -304,9 +324,10 @@ def _skip_tagged_fields(
         tag, position = read_varint(frame, position)
         size, position = read_varint(frame, position)
         _check_room(frame, position, size)
-        if tag in known and values is not None:
+        if tag in known and message is not None:
             name, reader = known[tag]
-            values[name], end = reader(frame, position, budget)
+            value, end = reader(frame, position, budget)
+            setattr(message, name, value)
             if end != position + size:
                 raise InvalidRequestError(f"tagged field {tag} is not as long as announced, at byte {position}")
         position += size

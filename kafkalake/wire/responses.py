@@ -19,7 +19,19 @@ from uuid import UUID
 
 from kio.index import load_response_schema
 
-Writer = Callable[[bytearray, Any], None]
+from kafkalake.errors import InvalidRequestError
+
+BYTES_MAX = 2**31 - 1
+"""The size in front of a response is an int32."""
+
+
+class _Answer(bytearray):
+    """A response that is being written; of more than `bytes_max` it is given up."""
+
+    bytes_max = BYTES_MAX
+
+
+Writer = Callable[[_Answer, Any], None]
 
 _NUMBERS = {
     "bool": ">?",
@@ -47,13 +59,13 @@ def append_varint(out: bytearray, value: int) -> None:
 def _number(layout: str) -> Writer:
     pack = struct.Struct(layout).pack
 
-    def write(out: bytearray, value: Any) -> None:
+    def write(out: _Answer, value: Any) -> None:
         out += pack(value)
 
     return write
 
 
-def _write_uuid(out: bytearray, value: UUID | None) -> None:
+def _write_uuid(out: _Answer, value: UUID | None) -> None:
     out += bytes(16) if value is None else value.bytes
 
 
@@ -61,7 +73,7 @@ def _bytes_like(*, flexible: bool, text: bool) -> Writer:
     """Strings and bytes, nullable: null is length -1, or 0 where the length is a varint of length + 1."""
     pack = struct.Struct(">h" if text else ">i").pack
 
-    def write(out: bytearray, value: Any) -> None:
+    def write(out: _Answer, value: Any) -> None:
         data = value.encode() if text and value is not None else value
         if flexible:
             append_varint(out, 0 if data is None else len(data) + 1)
@@ -76,7 +88,7 @@ def _bytes_like(*, flexible: bool, text: bool) -> Writer:
 def _array(item: Writer, *, flexible: bool) -> Writer:
     pack = struct.Struct(">i").pack
 
-    def write(out: bytearray, value: Any) -> None:
+    def write(out: _Answer, value: Any) -> None:
         if value is None:
             out += b"\x00" if flexible else b"\xff\xff\xff\xff"
             return
@@ -86,6 +98,8 @@ def _array(item: Writer, *, flexible: bool) -> Writer:
             out += pack(len(value))
         for each in value:
             item(out, each)
+        if len(out) > out.bytes_max:
+            raise InvalidRequestError(f"its answer would be larger than max.request.response.bytes, {out.bytes_max}")
 
     return write
 
@@ -93,7 +107,7 @@ def _array(item: Writer, *, flexible: bool) -> Writer:
 def _nullable_struct(item: Writer) -> Writer:
     """A struct that may be null: a signed byte in front says which (KIP-893)."""
 
-    def write(out: bytearray, value: Any) -> None:
+    def write(out: _Answer, value: Any) -> None:
         if value is None:
             out += b"\xff"
         else:
@@ -164,7 +178,7 @@ def _struct(entity: Any) -> Writer:
         (each.metadata["tag"], *_field(each, flexible=flexible)) for each in fields(entity) if "tag" in each.metadata
     )
 
-    def write(out: bytearray, value: Mapping[str, Any]) -> None:
+    def write(out: _Answer, value: Mapping[str, Any]) -> None:
         get = value.get
         for name, write_field, default in plain:
             write_field(out, get(name, default))
@@ -172,7 +186,7 @@ def _struct(entity: Any) -> Writer:
             present = [each for each in tagged if each[1] in value and _differs(value[each[1]], each[3])]
             append_varint(out, len(present))
             for tag, name, write_field, _ in present:
-                content = bytearray()
+                content = _Answer()
                 write_field(content, value[name])
                 append_varint(out, tag)
                 append_varint(out, len(content))
@@ -187,10 +201,13 @@ def _response(api_key: int, version: int) -> tuple[Writer, bool]:
     return _struct(schema), bool(schema.__header_schema__.__flexible__)
 
 
-def encode_response(api_key: int, version: int, correlation_id: int, values: Mapping[str, Any]) -> bytearray:
-    """A whole response with its size in front. `values`: see the module."""
+def encode_response(
+    api_key: int, version: int, correlation_id: int, values: Mapping[str, Any], bytes_max: int = BYTES_MAX
+) -> bytearray:
+    """A whole response with its size in front. `values`: see the module. Raise `InvalidRequestError` beyond `bytes_max`."""
     write, flexible_header = _response(api_key, version)
-    out = bytearray(b"\0\0\0\0")
+    out = _Answer(b"\0\0\0\0")
+    out.bytes_max = bytes_max
     out += correlation_id.to_bytes(4, "big", signed=True)
     if flexible_header:
         out.append(0)

@@ -6,6 +6,7 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import psutil
 import pytest
@@ -230,3 +231,27 @@ def test_no_descriptor_stays_behind(broker: Kafkalake, client: WireClient, topic
         with WireClient(broker.bootstrap_servers) as half:
             half.socket.sendall(b"\0\0")
     until(lambda: process.num_fds() <= before + 2)
+
+
+def test_limits_of_connections_lock_nobody_out(broker: Kafkalake) -> None:
+    """None is not a limit, and one connection from this machine is always taken, so that a limit can be taken back."""
+    with WireClient(broker.bootstrap_servers) as client:
+        for name in ("max.connections", "max.connections.per.ip"):
+            answer = client.call(
+                "IncrementalAlterConfigs", 1, resources=[_broker_setting(name, "0")], validate_only=True
+            )
+            assert "at least 1" in answer.responses[0].error_message
+        assert not code(_set(client, "max.connections", "1").responses[0].error_code)
+        try:
+            with WireClient(broker.bootstrap_servers) as other:
+                assert other.is_closed()
+        finally:
+            _set(client, "max.connections", "1000000")
+
+
+def _set(client: WireClient, name: str, value: str) -> Any:
+    return client.call("IncrementalAlterConfigs", 1, resources=[_broker_setting(name, value)], validate_only=False)
+
+
+def _broker_setting(name: str, value: str) -> dict[str, Any]:
+    return {"resource_type": 4, "resource_name": "", "configs": [{"name": name, "config_operation": 0, "value": value}]}

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
+
+import numpy as np
 
 from kafkalake.broker.coordination.decisions import ErrorClass
 from kafkalake.errors import (
@@ -25,6 +28,7 @@ from kafkalake.errors import (
 NO_PRODUCER_ID = -1
 
 _INT32_MIN = -(1 << 31)
+_CACHED_CHARACTERS_MAX = 256
 
 
 class JournalRecord(NamedTuple):
@@ -83,12 +87,26 @@ class Timers(Protocol):
 
 def journal_partition(name: str, partitions: int) -> int:
     """The partition of the journal that owns a group or transactional id: Java's String.hashCode, as in Kafka."""
+    value = _hash_code(name) if len(name) > _CACHED_CHARACTERS_MAX else _cached_hash_code(name)
+    signed = value - (1 << 32) if value & 0x80000000 else value
+    return 0 if signed == _INT32_MIN else abs(signed) % partitions
+
+
+def _hash_code(name: str) -> int:
+    """As `_cached_hash_code`, for long names: the sum of c[i] * 31^(n-1-i) over the UTF-16 units, modulo 2^32."""
+    units = np.frombuffer(name.encode("utf-16-be", "surrogatepass"), dtype=">u2").astype(np.uint32)
+    powers = np.full(len(units), 31, dtype=np.uint32)
+    powers[:1] = 1
+    return int((units * np.cumprod(powers, dtype=np.uint32)[::-1]).sum(dtype=np.uint32))
+
+
+@lru_cache(maxsize=10_000)
+def _cached_hash_code(name: str) -> int:
     value = 0
     data = name.encode("utf-16-be", "surrogatepass")
     for index in range(0, len(data), 2):
         value = (value * 31 + (data[index] << 8 | data[index + 1])) & 0xFFFFFFFF
-    signed = value - (1 << 32) if value & 0x80000000 else value
-    return 0 if signed == _INT32_MIN else abs(signed) % partitions
+    return value
 
 
 def coordinator_error(error: KafkaError) -> ErrorClass:

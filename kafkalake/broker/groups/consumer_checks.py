@@ -13,12 +13,17 @@ from kafkalake.broker.groups.consumer_requests import (
 )
 from kafkalake.errors import InvalidRequestError, UnsupportedAssignorError
 
+NAMES_MAX = 10_000
+"""Topics of one subscription, which is one record of the journal."""
+
 
 def check_request(request: HeartbeatRequest) -> None:
     """What a heartbeat must say, whatever the group is.
 
     Raises `InvalidRequestError`, `UnsupportedAssignorError`, `InvalidRegularExpressionError`.
     """
+    if len(request.topics or ()) > NAMES_MAX:
+        raise InvalidRequestError(f"SubscribedTopicNames has more than {NAMES_MAX} names.")
     for name, value in (
         ("MemberId", request.member_id),
         ("InstanceId", request.group_instance_id),

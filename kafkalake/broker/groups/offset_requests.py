@@ -29,6 +29,7 @@ from kafkalake.broker.groups.records import (
 )
 from kafkalake.broker.groups.requests import NO_GENERATION
 from kafkalake.broker.groups.table import GroupEntry
+from kafkalake.config_setting import LONG_MAX
 from kafkalake.errors import (
     CoordinatorNotAvailableError,
     GroupIdNotFoundError,
@@ -47,6 +48,8 @@ GroupErrors: TypeAlias = dict[str, ErrorClass | None]
 STALE_RETRY_MS = 1_000
 """How long after a failure the offsets of topics that are gone are taken out again."""
 
+OFFSETS_MAX = 10_000
+"""Offsets of one commit, which is one batch of the journal."""
 RECORDS_PER_BATCH = 500
 """Tombstones go to the journal in batches of at most this many records, far below any message size limit."""
 
@@ -101,6 +104,9 @@ class OffsetRequests:
         A group that does not exist: `GroupIdNotFoundError` if a member commits (OffsetCommit before version 9 says
         `IllegalGenerationError`), otherwise it begins with this commit.
         """
+        if len(request.offsets) > OFFSETS_MAX:
+            reply({(one.topic, one.partition): InvalidCommitOffsetSizeError for one in request.offsets})
+            return
         refused = {(one.topic, one.partition): self._refusal(one) for one in request.offsets}
         accepted = [one for one in request.offsets if refused[one.topic, one.partition] is None]
         if not accepted:
@@ -148,7 +154,7 @@ class OffsetRequests:
 
     def _records(self, request: CommitRequest, offsets: Iterable[OffsetToCommit]) -> list[OffsetRecord]:
         now_ms = self._coordinator.clock.now_ms()
-        expires_at_ms = NO_TIMESTAMP if request.retention_ms < 0 else now_ms + request.retention_ms
+        expires_at_ms = NO_TIMESTAMP if request.retention_ms < 0 else min(now_ms + request.retention_ms, LONG_MAX)
         return [
             OffsetRecord(
                 request.group_id,

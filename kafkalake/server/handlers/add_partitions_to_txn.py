@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -34,16 +34,16 @@ _FENCED_SINCE = 2
 _ABORTABLE_SINCE = 5
 
 
-def handle(request: Request) -> None:
+def handle(request: Request) -> Generator[None, None, None]:
     if request.version >= _BATCHED_SINCE:
-        _Batch(request).start()
+        yield from _Batch(request).start()
         return
     body = request.body
     producer = Producer(body.v3_and_below_producer_id, body.v3_and_below_producer_epoch)
     topics = body.v3_and_below_topics
 
     def reply(results: PartitionResults) -> None:
-        request.reply({"results_by_topic_v3_and_below": _topics(request, topics, results)})
+        request.work(_answer_one(request, topics, results))
 
     _add(request, body.v3_and_below_transactional_id, producer, topics, request.guarded(reply))
 
@@ -54,9 +54,9 @@ class _Batch:
     def __init__(self, request: Request) -> None:
         self._request = request
         self._transactions = request.body.transactions
-        self._answers: dict[int, dict[str, Any]] = {}
+        self._results: dict[int, PartitionResults] = {}
 
-    def start(self) -> None:
+    def start(self) -> Generator[None, None, None]:
         if not self._transactions:
             self._request.reply({"error_code": 0, "results_by_transaction": []})
         for number, one in enumerate(self._transactions):
@@ -69,14 +69,20 @@ class _Batch:
                 one.topics,
                 self._request.guarded(partial(self._decided, number)),
             )
+            yield
 
     def _decided(self, number: int, results: PartitionResults) -> None:
-        one = self._transactions[number]
-        topics = _topics(self._request, one.topics, results)
-        self._answers[number] = {"transactional_id": one.transactional_id, "topic_results": topics}
-        if len(self._answers) == len(self._transactions):
-            answers = [self._answers[index] for index in range(len(self._transactions))]
-            self._request.reply({"error_code": 0, "results_by_transaction": answers})
+        self._results[number] = results
+        if len(self._results) == len(self._transactions):
+            self._request.work(self._answer())
+
+    def _answer(self) -> Generator[None, None, dict[str, Any]]:
+        answers = []
+        for number, one in enumerate(self._transactions):
+            topics = yield from _topics(self._request, one.topics, self._results[number])
+            answers.append({"transactional_id": one.transactional_id, "topic_results": topics})
+            yield
+        return {"error_code": 0, "results_by_transaction": answers}
 
 
 def _add(request: Request, transactional_id: str, producer: Producer, topics: Iterable[Any], reply: Any) -> None:
@@ -86,7 +92,8 @@ def _add(request: Request, transactional_id: str, producer: Producer, topics: It
     except KafkaError as error:
         reply(dict.fromkeys(keys, type(error)))
         return
-    refused = {key: refusal for key in keys if (refusal := _refusal(request, key)) is not None}
+    partitions = {name: _writable_partitions(request, name) for name in {name for name, _ in keys}}
+    refused = {key: refusal for key in keys if (refusal := _refusal(key, partitions)) is not None}
     if refused:
         reply({key: refused.get(key, OperationNotAttemptedError) for key in keys})
         return
@@ -106,31 +113,45 @@ def _verify(request: Request, transactional_id: str, producer: Producer, topics:
 
 
 def _keys(topics: Iterable[Any]) -> list[PartitionKey]:
-    return [(topic.name, index) for topic in topics for index in topic.partitions]
+    return list(dict.fromkeys((topic.name, index) for topic in topics for index in topic.partitions))
 
 
-def _refusal(request: Request, key: PartitionKey) -> ErrorClass | None:
-    name, index = key
+def _writable_partitions(request: Request, name: str) -> int | ErrorClass:
+    """How many partitions the topic has, or why it cannot be written to."""
     try:
         if name in INTERNAL:
             raise TopicAuthorizationError()
-        topic = find_topic(request, Operation.WRITE, name)
+        return len(find_topic(request, Operation.WRITE, name).partitions)
     except KafkaError as error:
         return type(error)
-    return None if 0 <= index < len(topic.partitions) else UnknownTopicOrPartitionError
 
 
-def _topics(request: Request, topics: Iterable[Any], results: PartitionResults) -> list[dict[str, Any]]:
-    return [
-        {
-            "name": topic.name,
-            "results_by_partition": [
-                {"partition_index": index, "partition_error_code": _code(request, results[topic.name, index])}
-                for index in topic.partitions
-            ],
-        }
-        for topic in topics
-    ]
+def _refusal(key: PartitionKey, partitions: Mapping[str, int | ErrorClass]) -> ErrorClass | None:
+    name, index = key
+    found = partitions[name]
+    if not isinstance(found, int):
+        return found
+    return None if 0 <= index < found else UnknownTopicOrPartitionError
+
+
+def _answer_one(
+    request: Request, topics: Iterable[Any], results: PartitionResults
+) -> Generator[None, None, dict[str, Any]]:
+    return {"results_by_topic_v3_and_below": (yield from _topics(request, topics, results))}
+
+
+def _topics(
+    request: Request, topics: Iterable[Any], results: PartitionResults
+) -> Generator[None, None, list[dict[str, Any]]]:
+    answers: list[dict[str, Any]] = []
+    for topic in topics:
+        answers.append({"name": topic.name, "results_by_partition": (partitions := [])})
+        for index in topic.partitions:
+            error = _code(request, results[topic.name, index])
+            partitions.append({"partition_index": index, "partition_error_code": error})
+            yield
+        yield
+    return answers
 
 
 def _code(request: Request, error: ErrorClass | None) -> int:

@@ -46,4 +46,5 @@ async def handle(request: Request) -> dict[str, Any]:
         except KafkaError as error:
             answer.update(error_code=error.code, error_message=request.error_text(error))
         answers.append(answer)
+        await request.turn()
     return {"responses": answers}

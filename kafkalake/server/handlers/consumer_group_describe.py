@@ -6,6 +6,7 @@ member is one of the classic protocol (KIP-1099), which none is here.
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import Any
 
 from kafkalake.broker.groups.assignors import Assignment
@@ -21,8 +22,12 @@ from kafkalake.server.topic_lookup import allows_topic
 _CLASSIC_MEMBER, _CONSUMER_MEMBER = 0, 1
 
 
-def handle(request: Request) -> dict[str, Any]:
-    return {"groups": [_describe(request, group_id) for group_id in request.body.group_ids]}
+def handle(request: Request) -> Generator[None, None, dict[str, Any]]:
+    answers = []
+    for each in dict.fromkeys(request.body.group_ids):
+        answers.append(_describe(request, each))
+        yield
+    return {"groups": answers}
 
 
 def _describe(request: Request, group_id: str) -> dict[str, Any]:

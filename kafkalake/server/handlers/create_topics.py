@@ -33,6 +33,7 @@ async def handle(request: Request) -> dict[str, Any]:
             answers.append(await _create(request, topic))
         except KafkaError as error:
             answers.append({"name": name, "error_code": error.code, "error_message": request.error_text(error)})
+        await request.turn()
     return {"topics": answers}
 
 

@@ -2,25 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from typing import Any
+
 from kafkalake.broker.groups.offset_requests import GroupErrors
 from kafkalake.errors import GroupAuthorizationError
 from kafkalake.server.authorizer import Operation
 from kafkalake.server.group_lookup import allows_group, code_of
 from kafkalake.server.request import Request
 
+_GROUPS_A_STEP = 50
 
-def handle(request: Request) -> None:
+
+def handle(request: Request) -> Generator[None, None, None]:
     names = list(dict.fromkeys(request.body.groups_names))
     allowed = [name for name in names if allows_group(request, Operation.DELETE, name)]
+    results: GroupErrors = {}
 
-    def reply(errors: GroupErrors) -> None:
-        request.reply(
-            {
-                "results": [
-                    {"group_id": name, "error_code": code_of(errors.get(name, GroupAuthorizationError))}
-                    for name in names
-                ]
-            }
-        )
+    def deleted(errors: GroupErrors) -> None:
+        results.update(errors)
+        if len(results) == len(allowed):
+            request.work(_answer(names, results))
 
-    request.context.broker.groups.offsets.delete_groups(allowed, request.guarded(reply))
+    if not allowed:
+        deleted({})
+    for start in range(0, len(allowed), _GROUPS_A_STEP):
+        some = allowed[start : start + _GROUPS_A_STEP]
+        request.context.broker.groups.offsets.delete_groups(some, request.guarded(deleted))
+        yield
+
+
+def _answer(names: list[str], errors: GroupErrors) -> Generator[None, None, dict[str, Any]]:
+    results = []
+    for name in names:
+        results.append({"group_id": name, "error_code": code_of(errors.get(name, GroupAuthorizationError))})
+        yield
+    return {"results": results}

@@ -6,6 +6,7 @@ the new start are deleted later.
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import Any
 
 from kafkalake.broker.offsets import delete_records
@@ -15,13 +16,15 @@ from kafkalake.server.request import Request
 from kafkalake.server.topic_lookup import find_topic
 
 
-def handle(request: Request) -> dict[str, Any]:
-    return {
-        "topics": [
-            {"name": topic.name, "partitions": [_partition(request, topic.name, each) for each in topic.partitions]}
-            for topic in request.body.topics
-        ]
-    }
+def handle(request: Request) -> Generator[None, None, dict[str, Any]]:
+    answers: list[dict[str, Any]] = []
+    for topic in request.body.topics:
+        answers.append({"name": topic.name, "partitions": (partitions := [])})
+        for each in topic.partitions:
+            partitions.append(_partition(request, topic.name, each))
+            yield
+        yield
+    return {"topics": answers}
 
 
 def _partition(request: Request, name: str, asked: Any) -> dict[str, Any]:

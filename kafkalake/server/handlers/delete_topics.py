@@ -23,7 +23,11 @@ async def handle(request: Request) -> dict[str, Any]:
     by_name = [SimpleNamespace(name=name, topic_id=None) for name in getattr(body, "topic_names", ())]
     asked = body.topics if request.version >= 6 else by_name
     times = Counter((each.name, each.topic_id) for each in asked)
-    return {"responses": [await _delete(request, each, times) for each in asked]}
+    answers = []
+    for each in asked:
+        answers.append(await _delete(request, each, times))
+        await request.turn()
+    return {"responses": answers}
 
 
 async def _delete(request: Request, asked: Any, times: Counter[Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Generator
 from typing import Any
 
 from kafkalake.config import ConfigEntry, ConfigSource
@@ -20,8 +20,12 @@ from kafkalake.server.topic_lookup import find_described_topic
 TOPIC, BROKER, BROKER_LOGGER, GROUP = 2, 4, 8, 32
 
 
-def handle(request: Request) -> dict[str, Any]:
-    return {"results": [_describe(request, resource) for resource in request.body.resources]}
+def handle(request: Request) -> Generator[None, None, dict[str, Any]]:
+    answers = []
+    for each in {(each.resource_type, each.resource_name): each for each in request.body.resources}.values():
+        answers.append(_describe(request, each))
+        yield
+    return {"results": answers}
 
 
 def _describe(request: Request, resource: Any) -> dict[str, Any]:

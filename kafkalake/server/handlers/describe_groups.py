@@ -6,6 +6,7 @@ a group that is not there; before, it is shown as a group in state Dead (KIP-104
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import Any
 
 from kafkalake.errors import GroupIdNotFoundError, KafkaError
@@ -17,8 +18,12 @@ from kafkalake.server.request import Request
 _NOT_ASKED = -(2**31)
 
 
-def handle(request: Request) -> dict[str, Any]:
-    return {"groups": [_describe(request, group_id) for group_id in request.body.groups]}
+def handle(request: Request) -> Generator[None, None, dict[str, Any]]:
+    answers = []
+    for each in dict.fromkeys(request.body.groups):
+        answers.append(_describe(request, each))
+        yield
+    return {"groups": answers}
 
 
 def _describe(request: Request, group_id: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import Any
 
 from kafkalake.errors import KafkaError, UnknownTopicOrPartitionError
@@ -10,16 +11,17 @@ from kafkalake.server.request import Request
 from kafkalake.server.topic_lookup import find_described_topic
 
 
-def handle(request: Request) -> dict[str, Any]:
-    return {
-        "topics": [
-            {
-                "name": topic.name,
-                "partitions": [_partition(request, topic.name, index) for index in topic.partition_indexes],
-            }
-            for topic in request.body.topics
-        ]
-    }
+def handle(request: Request) -> Generator[None, None, dict[str, Any]]:
+    asked: dict[str, dict[int, None]] = {}
+    for topic in request.body.topics:
+        asked.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
+    answers: list[dict[str, Any]] = []
+    for name, indexes in asked.items():
+        answers.append({"name": name, "partitions": (partitions := [])})
+        for index in indexes:
+            partitions.append(_partition(request, name, index))
+            yield
+    return {"topics": answers}
 
 
 def _partition(request: Request, name: str, index: int) -> dict[str, Any]:

@@ -6,6 +6,7 @@ the cursor in the answer names the first partition of the next one.
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import Any
 
 from kafkalake.errors import KafkaError
@@ -16,7 +17,7 @@ from kafkalake.server.request import Request
 from kafkalake.server.topic_lookup import allows_topic, find_described_topic
 
 
-def handle(request: Request) -> dict[str, Any]:
+def handle(request: Request) -> Generator[None, None, dict[str, Any]]:
     body = request.body
     broker = request.context.broker
     everything = not body.topics
@@ -32,6 +33,7 @@ def handle(request: Request) -> dict[str, Any]:
     limit = max(1, min(body.response_partition_limit, broker.config.max_request_partition_size_limit))
     topics: list[dict[str, Any]] = []
     for name in names:
+        yield
         if limit <= 0:
             return {"topics": topics, "next_cursor": {"topic_name": name, "partition_index": 0}}
         described, following = _describe(request, name, first_partition, limit)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import Any
 
 from kafkalake.errors import KafkaError
@@ -11,8 +12,12 @@ from kafkalake.server.topic_lookup import allows_topic
 from kafkalake.server.transaction_lookup import check_transactional_id
 
 
-def handle(request: Request) -> dict[str, Any]:
-    return {"transaction_states": [_describe(request, each) for each in request.body.transactional_ids]}
+def handle(request: Request) -> Generator[None, None, dict[str, Any]]:
+    answers = []
+    for each in dict.fromkeys(request.body.transactional_ids):
+        answers.append(_describe(request, each))
+        yield
+    return {"transaction_states": answers}
 
 
 def _describe(request: Request, transactional_id: str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from functools import partial
 from typing import Any
 
@@ -46,9 +46,10 @@ _NO_TOPIC_ID = bytes(16)
 _ZSTD_SINCE = 10
 INLINE_BYTES = 128 * 1024
 """What is compressed on the event loop: 4 ms of gzip. More is left to a thread."""
+INLINE_PARTITIONS = 1_000
 
 
-def handle(request: Request) -> None:
+def handle(request: Request) -> Generator[None, None, None]:
     body = request.body
     by_id = request.version >= 13
     partitions: list[FetchPartition] = []
@@ -65,6 +66,7 @@ def handle(request: Request) -> None:
                     getattr(asked, "last_fetched_epoch", -1),
                 )
             )
+            yield
     forgotten: list[PartitionKey] = []
     for topic in getattr(body, "forgotten_topics_data", ()):
         key = topic.topic_id if by_id else topic.topic
@@ -82,7 +84,9 @@ def handle(request: Request) -> None:
         request.context.unread_answers.answer_bytes_max(STORED_BYTES_MAX),
     )
     broker = request.context.broker
-    waiting = broker.fetcher.fetch(asked_for, request.guarded(lambda fetched: _reply(request, asked_for, fetched)))
+    waiting = yield from broker.fetcher.fetch(
+        asked_for, request.guarded(lambda fetched: _reply(request, asked_for, fetched))
+    )
     if waiting is not None:
         request.on_abandoned = lambda: broker.purgatory.discard(waiting)
 
@@ -92,7 +96,7 @@ def _reply(request: Request, asked_for: FetchRequest, fetched: Fetched) -> None:
     bytes_max = min(asked_for.max_bytes, request.context.broker.config.fetch_max_bytes)
     encode = partial(_encode, request.version, request.correlation_id, fetched, bytes_max)
     size = _compressed_bytes(fetched)
-    if size > INLINE_BYTES:
+    if size > INLINE_BYTES or len(fetched.partitions) > INLINE_PARTITIONS:
         request.context.start_task(_reply_from_thread(request, encode, size))
     else:
         request.reply_buffers(encode())

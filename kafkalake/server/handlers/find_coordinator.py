@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Generator
 from typing import Any
 
 from kafkalake.broker.groups.service import GroupService
@@ -22,7 +22,10 @@ from kafkalake.server.transaction_lookup import check_transactional_id
 _GROUP, _TRANSACTION = 0, 1
 
 
-def handle(request: Request) -> dict[str, Any] | Coroutine[Any, Any, dict[str, Any]]:
+Answer = Generator[None, None, dict[str, Any]]
+
+
+def handle(request: Request) -> Answer | Coroutine[Any, Any, dict[str, Any]]:
     key_type = getattr(request.body, "key_type", _GROUP)
     broker = request.context.broker
     if key_type == _GROUP and not broker.groups.is_ready:
@@ -37,15 +40,20 @@ async def _when_ready(
 ) -> dict[str, Any]:
     try:
         await coordinator.make_ready()
+        unavailable = None
     except KafkaError as error:
-        return _answer(request, key_type, as_value(error))
-    return _answer(request, key_type, None)
+        unavailable = as_value(error)
+    return await request.in_turns(_answer(request, key_type, unavailable))
 
 
-def _answer(request: Request, key_type: int, error: KafkaError | None) -> dict[str, Any]:
-    if request.version >= 4:
-        return {"coordinators": [_find(request, key, key_type, error) for key in request.body.coordinator_keys]}
-    return _find(request, request.body.key, key_type, error)
+def _answer(request: Request, key_type: int, error: KafkaError | None) -> Answer:
+    if request.version < 4:
+        return _find(request, request.body.key, key_type, error)
+    found = []
+    for key in request.body.coordinator_keys:
+        found.append(_find(request, key, key_type, error))
+        yield
+    return {"coordinators": found}
 
 
 def _find(request: Request, key: str, key_type: int, unavailable: KafkaError | None) -> dict[str, Any]:

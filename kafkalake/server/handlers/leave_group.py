@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import Any
 
 from kafkalake.broker.groups.requests import LeavingMember
@@ -14,24 +15,28 @@ from kafkalake.server.authorizer import Operation
 from kafkalake.server.group_lookup import check_group, code_of
 from kafkalake.server.request import Request
 
+_MEMBERS_A_STEP = 100
 
-def handle(request: Request) -> dict[str, Any]:
+
+def handle(request: Request) -> Generator[None, None, dict[str, Any]]:
     body = request.body
     if request.version >= 3:
         leaving = [LeavingMember(each.member_id, each.group_instance_id) for each in body.members]
     else:
         leaving = [LeavingMember(body.member_id)]
+    results = []
     try:
         check_group(request, Operation.READ, body.group_id)
-        results = request.context.broker.groups.coordinator.leave_group(body.group_id, leaving)
+        for start in range(0, len(leaving) or 1, _MEMBERS_A_STEP):
+            some = leaving[start : start + _MEMBERS_A_STEP]
+            results += request.context.broker.groups.coordinator.leave_group(body.group_id, some)
+            yield
     except KafkaError as error:
         return {"error_code": error.code}
     if request.version < 3:
         return {"error_code": code_of(results[0].error)}
-    return {
-        "error_code": 0,
-        "members": [
-            {"member_id": member_id, "group_instance_id": instance_id, "error_code": code_of(error)}
-            for member_id, instance_id, error in results
-        ],
-    }
+    members = []
+    for member_id, instance_id, refusal in results:
+        members.append({"member_id": member_id, "group_instance_id": instance_id, "error_code": code_of(refusal)})
+        yield
+    return {"error_code": 0, "members": members}

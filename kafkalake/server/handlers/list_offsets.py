@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Generator
 from typing import Any
 
 from kafkalake.broker.fetch import Isolation
@@ -22,24 +23,19 @@ from kafkalake.server.topic_lookup import find_topic
 _LOWEST_VERSION_OF_SPECIAL = {-1: 1, -2: 1, -3: 7, -4: 8, -5: 9}
 
 
-def handle(request: Request) -> dict[str, Any]:
+def handle(request: Request) -> Generator[None, None, dict[str, Any]]:
     body = request.body
     isolation = Isolation.READ_COMMITTED if getattr(body, "isolation_level", 0) == 1 else Isolation.READ_UNCOMMITTED
     asked_for = Counter((topic.name, each.partition_index) for topic in body.topics for each in topic.partitions)
-    return {
-        "topics": [
-            {
-                "name": topic.name,
-                "partitions": [
-                    _partition(
-                        request, topic.name, each, isolation, twice=asked_for[topic.name, each.partition_index] > 1
-                    )
-                    for each in topic.partitions
-                ],
-            }
-            for topic in body.topics
-        ]
-    }
+    answers: list[dict[str, Any]] = []
+    for topic in body.topics:
+        answers.append({"name": topic.name, "partitions": (partitions := [])})
+        for each in topic.partitions:
+            twice = asked_for[topic.name, each.partition_index] > 1
+            partitions.append(_partition(request, topic.name, each, isolation, twice=twice))
+            yield
+        yield
+    return {"topics": answers}
 
 
 def _partition(request: Request, name: str, asked: Any, isolation: Isolation, *, twice: bool) -> dict[str, Any]:

@@ -27,14 +27,17 @@ async def handle(request: Request) -> dict[str, Any]:
     asked = body.topics
     everything = asked is None or (request.version == 0 and not asked)
     if everything:
-        topics = [
-            _topic(request, topic)
-            for topic in request.context.broker.topics
-            if allows_topic(request, Operation.DESCRIBE, topic.name)
-        ]
+        topics = []
+        for topic in request.context.broker.topics:
+            if allows_topic(request, Operation.DESCRIBE, topic.name):
+                topics.append(_topic(request, topic))
+                await request.turn()
     else:
         may_create = getattr(body, "allow_auto_topic_creation", True)
-        topics = [await _find(request, each, may_create=may_create) for each in asked]
+        topics = []
+        for each in {(getattr(each, "topic_id", None), each.name): each for each in asked}.values():
+            topics.append(await _find(request, each, may_create=may_create))
+            await request.turn()
     return {**_cluster(request), "topics": topics}
 
 

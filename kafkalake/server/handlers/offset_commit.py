@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import Any
 
 from kafkalake.broker.coordination.decisions import ErrorClass
@@ -28,7 +29,7 @@ _GROUP_NOT_FOUND_VERSION = 9
 _MEMBER_EPOCH_VERSION = 9
 
 
-def handle(request: Request) -> None:
+def handle(request: Request) -> Generator[None, None, None]:
     body = request.body
     refused: dict[int, KafkaError] = {}
     names: dict[int, str] = {}
@@ -36,7 +37,7 @@ def handle(request: Request) -> None:
     try:
         check_group(request, Operation.READ, body.group_id)
     except KafkaError as error:
-        _reply(request, dict.fromkeys(range(len(body.topics)), as_value(error)), names, {})
+        request.work(_answer(request, dict.fromkeys(range(len(body.topics)), as_value(error)), names, {}))
         return
     for index, topic in enumerate(body.topics):
         try:
@@ -44,16 +45,17 @@ def handle(request: Request) -> None:
         except KafkaError as error:
             refused[index] = as_value(error)
             continue
-        offsets += [
-            OffsetToCommit(
-                names[index],
-                each.partition_index,
-                each.committed_offset,
-                getattr(each, "committed_leader_epoch", -1),
-                each.committed_metadata or "",
+        for each in topic.partitions:
+            offsets.append(
+                OffsetToCommit(
+                    names[index],
+                    each.partition_index,
+                    each.committed_offset,
+                    getattr(each, "committed_leader_epoch", -1),
+                    each.committed_metadata or "",
+                )
             )
-            for each in topic.partitions
-        ]
+            yield
     commit = CommitRequest(
         group_id=body.group_id,
         offsets=offsets,
@@ -63,7 +65,7 @@ def handle(request: Request) -> None:
         retention_ms=getattr(body, "retention_time", -1),
         knows_member_epochs=request.version >= _MEMBER_EPOCH_VERSION,
     )
-    reply = request.guarded(lambda errors: _reply(request, refused, names, errors))
+    reply = request.guarded(lambda errors: request.work(_answer(request, refused, names, errors)))
     request.context.broker.groups.offsets.commit(commit, reply)
 
 
@@ -74,26 +76,19 @@ def _name_of(request: Request, topic: Any) -> str:
         return str(topic.name)  # the commit itself says so for each partition
 
 
-def _reply(request: Request, refused: dict[int, KafkaError], names: dict[int, str], errors: PartitionErrors) -> None:
-    request.reply(
-        {
-            "topics": [
-                {
-                    "name": topic.name,
-                    "partitions": [
-                        {
-                            "partition_index": each.partition_index,
-                            "error_code": refused[index].code
-                            if index in refused
-                            else _code(request, errors[names[index], each.partition_index]),
-                        }
-                        for each in topic.partitions
-                    ],
-                }
-                for index, topic in enumerate(request.body.topics)
-            ]
-        }
-    )
+def _answer(
+    request: Request, refused: dict[int, KafkaError], names: dict[int, str], errors: PartitionErrors
+) -> Generator[None, None, dict[str, Any]]:
+    answers: list[dict[str, Any]] = []
+    for index, topic in enumerate(request.body.topics):
+        answers.append({"name": topic.name, "partitions": (partitions := [])})
+        for each in topic.partitions:
+            key = (names.get(index, ""), each.partition_index)
+            code = refused[index].code if index in refused else _code(request, errors[key])
+            partitions.append({"partition_index": each.partition_index, "error_code": code})
+            yield
+        yield
+    return {"topics": answers}
 
 
 def _code(request: Request, error: ErrorClass | None) -> int:

@@ -5,6 +5,9 @@ Topics that a member of the group reads get GROUP_SUBSCRIBED_TO_TOPIC. A group w
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from typing import Any
+
 from kafkalake.broker.groups.offset_requests import PartitionErrors
 from kafkalake.errors import KafkaError, TopicAuthorizationError
 from kafkalake.server.authorizer import Operation
@@ -12,38 +15,39 @@ from kafkalake.server.group_lookup import check_group, code_of
 from kafkalake.server.request import Request
 from kafkalake.server.topic_lookup import allows_topic
 
+_PARTITIONS_A_STEP = 100
 
-def handle(request: Request) -> None:
+
+def handle(request: Request) -> Generator[None, None, dict[str, Any] | None]:
     body = request.body
     allowed = {topic.name for topic in body.topics if allows_topic(request, Operation.READ, topic.name)}
-    asked = [(topic.name, each.partition_index) for topic in body.topics for each in topic.partitions]
+    asked = {(topic.name, each.partition_index) for topic in body.topics for each in topic.partitions}
+    keys = [key for key in asked if key[0] in allowed]
+    results: PartitionErrors = {}
 
-    def reply(errors: PartitionErrors) -> None:
-        request.reply(
-            {
-                "error_code": 0,
-                "topics": [
-                    {
-                        "name": topic.name,
-                        "partitions": [
-                            {
-                                "partition_index": each.partition_index,
-                                "error_code": code_of(
-                                    errors.get((topic.name, each.partition_index), TopicAuthorizationError)
-                                ),
-                            }
-                            for each in topic.partitions
-                        ],
-                    }
-                    for topic in body.topics
-                ],
-            }
-        )
+    def deleted(errors: PartitionErrors) -> None:
+        results.update(errors)
+        if len(results) == len(keys):
+            request.work(_answer(request, results))
 
     try:
         check_group(request, Operation.DELETE, body.group_id)
-        request.context.broker.groups.offsets.delete(
-            body.group_id, [key for key in asked if key[0] in allowed], request.guarded(reply)
-        )
+        for start in range(0, len(keys) or 1, _PARTITIONS_A_STEP):
+            some = keys[start : start + _PARTITIONS_A_STEP]
+            request.context.broker.groups.offsets.delete(body.group_id, some, request.guarded(deleted))
+            yield
     except KafkaError as error:
-        request.reply({"error_code": error.code})
+        return {"error_code": error.code}
+    return None
+
+
+def _answer(request: Request, errors: PartitionErrors) -> Generator[None, None, dict[str, Any]]:
+    answers: list[dict[str, Any]] = []
+    for topic in request.body.topics:
+        answers.append({"name": topic.name, "partitions": (partitions := [])})
+        for each in topic.partitions:
+            error = errors.get((topic.name, each.partition_index), TopicAuthorizationError)
+            partitions.append({"partition_index": each.partition_index, "error_code": code_of(error)})
+            yield
+        yield
+    return {"error_code": 0, "topics": answers}

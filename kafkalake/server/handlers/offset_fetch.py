@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from typing import Any
 
 from kafkalake.broker.groups.offsets import PartitionKey
@@ -21,21 +21,26 @@ from kafkalake.server.request import Request
 from kafkalake.server.topic_lookup import allows_topic
 
 _GROUPS_VERSION = 8
+_PARTITIONS_A_STEP = 100
 _NONE = {"committed_offset": -1, "committed_leader_epoch": -1, "metadata": "", "error_code": 0}
 
 
-def handle(request: Request) -> dict[str, Any]:
+def handle(request: Request) -> Generator[None, None, dict[str, Any]]:
     body = request.body
-    if request.version >= _GROUPS_VERSION:
-        return {"groups": [_group(request, group, group.topics) for group in body.groups]}
-    return _group(request, body, body.topics)
+    if request.version < _GROUPS_VERSION:
+        return (yield from _group(request, body, body.topics))
+    answers = []
+    for group in {group.group_id: group for group in body.groups}.values():
+        answers.append((yield from _group(request, group, group.topics)))
+        yield
+    return {"groups": answers}
 
 
-def _group(request: Request, group: Any, topics: Any) -> dict[str, Any]:
+def _group(request: Request, group: Any, topics: Any) -> Generator[None, None, dict[str, Any]]:
     group_id = group.group_id
     try:
         check_group(request, Operation.DESCRIBE, group_id)
-        found = _all(request, group) if topics is None else _some(request, group, topics)
+        found = _all(request, group) if topics is None else (yield from _some(request, group, topics))
     except KafkaError as error:
         return {"group_id": group_id, "error_code": error.code, "topics": _refused(request, topics, error)}
     return {"group_id": group_id, "error_code": 0, "topics": found}
@@ -56,7 +61,7 @@ def _refused(request: Request, topics: Any, error: KafkaError) -> list[dict[str,
     ]
 
 
-def _some(request: Request, group: Any, topics: Iterable[Any]) -> list[dict[str, Any]]:
+def _some(request: Request, group: Any, topics: Iterable[Any]) -> Generator[None, None, list[dict[str, Any]]]:
     answers = []
     for topic in topics:
         answer: dict[str, Any] = {"name": topic.name}
@@ -67,9 +72,14 @@ def _some(request: Request, group: Any, topics: Iterable[Any]) -> list[dict[str,
                 {**_NONE, "partition_index": index, "error_code": error.code} for index in topic.partition_indexes
             ]
         else:
-            found = _fetch(request, group, [(topic.name, index) for index in topic.partition_indexes])
-            answer["partitions"] = [_partition(index, found[topic.name, index]) for index in topic.partition_indexes]
+            answer["partitions"] = []
+            for start in range(0, len(topic.partition_indexes), _PARTITIONS_A_STEP):
+                some = topic.partition_indexes[start : start + _PARTITIONS_A_STEP]
+                found = _fetch(request, group, [(topic.name, index) for index in some])
+                answer["partitions"] += [_partition(index, found[topic.name, index]) for index in some]
+                yield
         answers.append(answer)
+        yield
     if not answers:
         _fetch(request, group, [])  # whether the group is ours
     return answers

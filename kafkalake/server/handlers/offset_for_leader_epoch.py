@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import Any
 
 from kafkalake.broker.offsets import end_of_epoch
@@ -14,13 +15,15 @@ from kafkalake.server.request import Request
 from kafkalake.server.topic_lookup import find_topic
 
 
-def handle(request: Request) -> dict[str, Any]:
-    return {
-        "topics": [
-            {"topic": topic.topic, "partitions": [_partition(request, topic.topic, each) for each in topic.partitions]}
-            for topic in request.body.topics
-        ]
-    }
+def handle(request: Request) -> Generator[None, None, dict[str, Any]]:
+    answers: list[dict[str, Any]] = []
+    for topic in request.body.topics:
+        answers.append({"topic": topic.topic, "partitions": (partitions := [])})
+        for each in topic.partitions:
+            partitions.append(_partition(request, topic.topic, each))
+            yield
+        yield
+    return {"topics": answers}
 
 
 def _partition(request: Request, name: str, asked: Any) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from kafkalake.errors import InvalidTopicError, KafkaError, as_value
 from kafkalake.internal_topics import INTERNAL
 from kafkalake.server.authorizer import Operation
 from kafkalake.server.produce_admission import admit
-from kafkalake.server.produce_batches import BatchReader, rules_of
+from kafkalake.server.produce_batches import TURN_BATCHES, BatchReader, rules_of
 from kafkalake.server.request import Request
 from kafkalake.server.topic_lookup import find_topic, find_topic_by_id
 from kafkalake.wire.produce_request import ProduceBody, ProducedTopic
@@ -73,7 +73,11 @@ class _Reply:
         self._request.context.request_memory.release(self._held)
         request, body, batches = self._request, self._body, produced.batches
         if body.acks != 0:
-            request.reply_buffers((_encode(request, body.topics, batches),))
+            encode = partial(_encode, request, body.topics, batches)
+            if len(batches) > TURN_BATCHES:
+                request.context.start_task(request.encode_large(encode))
+            else:
+                request.reply_buffers((encode(),))
             return
         failed = [each.result for each in batches if isinstance(each.result, KafkaError)]
         request.reply_nothing()

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import Any
 
 from kafkalake.broker.coordination.decisions import ErrorClass
@@ -33,7 +34,7 @@ _ABORTABLE_SINCE = 4
 _ADDS_SINCE = 5
 
 
-def handle(request: Request) -> None:
+def handle(request: Request) -> Generator[None, None, None]:
     body, broker = request.body, request.context.broker
     producer = Producer(body.producer_id, body.producer_epoch)
     try:
@@ -51,7 +52,9 @@ def handle(request: Request) -> None:
         if refusal is not None:
             refused[topic.name] = refusal
         else:
-            offsets += [_offset(topic.name, each) for each in topic.partitions]
+            for each in topic.partitions:
+                offsets.append(_offset(topic.name, each))
+                yield
     commit = CommitRequest(
         group_id=body.group_id,
         offsets=offsets,
@@ -99,25 +102,21 @@ def _refuse(request: Request, error: ErrorClass) -> None:
 
 
 def _reply(request: Request, refused: dict[str, ErrorClass], errors: PartitionErrors) -> None:
-    request.reply(
-        {
-            "topics": [
-                {
-                    "name": topic.name,
-                    "partitions": [
-                        {
-                            "partition_index": each.partition_index,
-                            "error_code": _code(
-                                request, refused.get(topic.name) or errors.get((topic.name, each.partition_index))
-                            ),
-                        }
-                        for each in topic.partitions
-                    ],
-                }
-                for topic in request.body.topics
-            ]
-        }
-    )
+    request.work(_answer(request, refused, errors))
+
+
+def _answer(
+    request: Request, refused: dict[str, ErrorClass], errors: PartitionErrors
+) -> Generator[None, None, dict[str, Any]]:
+    answers: list[dict[str, Any]] = []
+    for topic in request.body.topics:
+        answers.append({"name": topic.name, "partitions": (partitions := [])})
+        for each in topic.partitions:
+            error = refused.get(topic.name) or errors.get((topic.name, each.partition_index))
+            partitions.append({"partition_index": each.partition_index, "error_code": _code(request, error)})
+            yield
+        yield
+    return {"topics": answers}
 
 
 def _code(request: Request, error: ErrorClass | None) -> int:

@@ -5,7 +5,9 @@ Answered when the markers are in the logs. A marker in `__consumer_offsets` also
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from functools import partial
+from typing import Any
 
 from kafkalake.broker.coordination.decisions import ErrorClass
 from kafkalake.broker.partition import Partition
@@ -16,12 +18,12 @@ from kafkalake.server.group_lookup import code_of
 from kafkalake.server.request import Request
 
 
-def handle(request: Request) -> None:
+def handle(request: Request) -> Generator[None, None, None]:
     allows = request.context.authorizer.allows
     if allows(request.connection.principal, Operation.ALTER, Resource.CLUSTER, CLUSTER_NAME):
-        _Markers(request).start(None)
+        yield from _Markers(request).start(None)
     else:
-        _Markers(request).start(ClusterAuthorizationError)
+        yield from _Markers(request).start(ClusterAuthorizationError)
 
 
 class _Markers:
@@ -30,28 +32,37 @@ class _Markers:
     def __init__(self, request: Request) -> None:
         self._request = request
         self._asked = request.body.markers
-        self._left = sum(len(topic.partition_indexes) for marker in self._asked for topic in marker.topics)
+        self._left = len(self._keys())
         self._results: dict[tuple[int, str, int], ErrorClass | None] = {}
 
-    def start(self, refusal: ErrorClass | None) -> None:
+    def start(self, refusal: ErrorClass | None) -> Generator[None, None, None]:
         if not self._left:
             self._reply()
         broker = self._request.context.broker
-        for number, asked in enumerate(self._asked):
+        for key in self._keys():
+            yield
+            number, name, index = key
+            asked = self._asked[number]
             marker = Marker(asked.producer_id, asked.producer_epoch, asked.transaction_result)
-            for topic in asked.topics:
-                for index in topic.partition_indexes:
-                    key = (number, topic.name, index)
-                    try:
-                        if refusal is not None:
-                            raise refusal()
-                        partition: Partition = broker.topics.partition(topic.name, index)
-                    except KafkaError as error:
-                        self._written(key, type(error))
-                        continue
-                    broker.transactions.markers.write(
-                        partition, marker, asked.coordinator_epoch, self._request.guarded(partial(self._written, key))
-                    )
+            try:
+                if refusal is not None:
+                    raise refusal()
+                partition: Partition = broker.topics.partition(name, index)
+            except KafkaError as error:
+                self._written(key, type(error))
+                continue
+            broker.transactions.markers.write(
+                partition, marker, asked.coordinator_epoch, self._request.guarded(partial(self._written, key))
+            )
+
+    def _keys(self) -> dict[tuple[int, str, int], None]:
+        """Number of the marker, topic and partition, each once."""
+        return {
+            (number, topic.name, index): None
+            for number, asked in enumerate(self._asked)
+            for topic in asked.topics
+            for index in topic.partition_indexes
+        }
 
     def _written(self, key: tuple[int, str, int], error: ErrorClass | None) -> None:
         self._results[key] = error
@@ -60,26 +71,18 @@ class _Markers:
             self._reply()
 
     def _reply(self) -> None:
-        self._request.reply(
-            {
-                "markers": [
-                    {
-                        "producer_id": asked.producer_id,
-                        "topics": [
-                            {
-                                "name": topic.name,
-                                "partitions": [
-                                    {
-                                        "partition_index": index,
-                                        "error_code": code_of(self._results[number, topic.name, index]),
-                                    }
-                                    for index in topic.partition_indexes
-                                ],
-                            }
-                            for topic in asked.topics
-                        ],
-                    }
-                    for number, asked in enumerate(self._asked)
-                ]
-            }
-        )
+        self._request.work(self._answer())
+
+    def _answer(self) -> Generator[None, None, dict[str, Any]]:
+        markers: list[dict[str, Any]] = []
+        for number, asked in enumerate(self._asked):
+            markers.append({"producer_id": asked.producer_id, "topics": (topics := [])})
+            for topic in asked.topics:
+                topics.append({"name": topic.name, "partitions": (partitions := [])})
+                for index in topic.partition_indexes:
+                    error = self._results[number, topic.name, index]
+                    partitions.append({"partition_index": index, "error_code": code_of(error)})
+                    yield
+                yield
+            yield
+        return {"markers": markers}

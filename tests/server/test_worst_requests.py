@@ -1,0 +1,479 @@
+"""The worst request of every API: none holds the event loop, takes memory out of proportion, or keeps what it took."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import struct
+from collections.abc import Callable, Iterator
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from contract.test_groups_contract import enter
+from contract.wire_client import KEYS, WireClient, batch, create_topic, encode, produce
+from contract.wire_transactions import TransactionalClient, find_coordinator
+from kafka_reference import Kafkalake
+from worst_case import MIB, worst_case
+
+from kafkalake.server.registry import APIS
+from kafkalake.wire.produce_request import PARTITIONS_MAX as PRODUCED_MAX
+from kafkalake.wire.requests import ELEMENTS_MAX
+
+pytestmark = pytest.mark.process
+
+HELD_MS_MAX = 100
+ATTEMPTS = 4
+MANY = ELEMENTS_MAX - 100
+PARTITIONS = 200
+NOWHERE = UUID(int=77)
+Values = dict[str, Any]
+
+
+def names(count: int = MANY) -> list[str]:
+    return [f"n{number:06}" for number in range(count)]
+
+
+def partition_of_fetch(index: int) -> Values:
+    return {
+        "partition": index,
+        "current_leader_epoch": -1,
+        "fetch_offset": 0,
+        "last_fetched_epoch": -1,
+        "log_start_offset": -1,
+        "partition_max_bytes": 1 << 20,
+    }
+
+
+def fetch(partitions: list[Values], **more: Any) -> Values:
+    asked = {
+        "max_wait": 0,
+        "min_bytes": 0,
+        "max_bytes": 1 << 26,
+        "isolation_level": 0,
+        "session_id": 0,
+        "session_epoch": 0,
+    }
+    return {
+        **asked,
+        "topics": [{"topic": "wide", "partitions": partitions}],
+        "forgotten_topics_data": [],
+        "rack_id": "",
+        **more,
+    }
+
+
+def offsets(count: int, partitions: int) -> list[Values]:
+    return [
+        {
+            "partition_index": number % partitions,
+            "committed_offset": 1,
+            "committed_leader_epoch": -1,
+            "committed_metadata": "",
+        }
+        for number in range(count)
+    ]
+
+
+WHO = {"transactional_id": "x", "producer_id": 0, "producer_epoch": 0}
+MARKERS = {"producer_id": 7, "producer_epoch": 0, "transaction_result": False, "coordinator_epoch": 0}
+SETTING = {"name": "retention.ms", "config_operation": 0, "value": "1000"}
+
+WORST: dict[str, tuple[str, int, Callable[[], Values]]] = {
+    "Produce": (
+        "Produce",
+        9,
+        lambda: {
+            "acks": -1,
+            "timeout": 1000,
+            "topic_data": [
+                {
+                    "name": "wide",
+                    "partition_data": [{"index": n % PARTITIONS, "records": b""} for n in range(PRODUCED_MAX - 2)],
+                }
+            ],
+        },
+    ),
+    "Fetch of partitions that are not there": (
+        "Fetch",
+        12,
+        lambda: fetch([partition_of_fetch(1000 + number) for number in range(MANY)]),
+    ),
+    "Fetch of one partition": ("Fetch", 12, lambda: fetch([partition_of_fetch(0)] * MANY)),
+    "ListOffsets": (
+        "ListOffsets",
+        6,
+        lambda: {
+            "replica_id": -1,
+            "isolation_level": 0,
+            "topics": [
+                {
+                    "name": "wide",
+                    "partitions": [
+                        {"partition_index": number, "current_leader_epoch": -1, "timestamp": 5}
+                        for number in range(MANY)
+                    ],
+                }
+            ],
+        },
+    ),
+    "Metadata of names": ("Metadata", 12, lambda: metadata([{"topic_id": UUID(int=0), "name": n} for n in names()])),
+    "Metadata of one topic": ("Metadata", 12, lambda: metadata([{"topic_id": UUID(int=0), "name": "wide"}] * MANY)),
+    "OffsetCommit": (
+        "OffsetCommit",
+        8,
+        lambda: {
+            "group_id": "g",
+            "generation_id_or_member_epoch": -1,
+            "member_id": "",
+            "topics": [{"name": "wide", "partitions": offsets(MANY, PARTITIONS)}],
+        },
+    ),
+    "OffsetFetch": (
+        "OffsetFetch",
+        7,
+        lambda: {
+            "group_id": "g",
+            "topics": [{"name": "wide", "partition_indexes": list(range(MANY))}],
+            "require_stable": False,
+        },
+    ),
+    "OffsetFetch of one group": (
+        "OffsetFetch",
+        8,
+        lambda: {"groups": [{"group_id": "g", "topics": None}] * MANY, "require_stable": False},
+    ),
+    "FindCoordinator": ("FindCoordinator", 4, lambda: {"key_type": 0, "coordinator_keys": names()}),
+    "FindCoordinator of long names": (
+        "FindCoordinator",
+        4,
+        lambda: {"key_type": 0, "coordinator_keys": ["x" * 30_000 + str(number) for number in range(300)]},
+    ),
+    "JoinGroup": (
+        "JoinGroup",
+        9,
+        lambda: {
+            "group_id": "g2",
+            "session_timeout": 10_000,
+            "rebalance_timeout": 5_000,
+            "member_id": "",
+            "protocol_type": "consumer",
+            "protocols": [{"name": name, "metadata": b""} for name in names()],
+        },
+    ),
+    "Heartbeat": ("Heartbeat", 4, lambda: {"group_id": "x" * 30_000, "generation_id": 1, "member_id": "y" * 30_000}),
+    "LeaveGroup": (
+        "LeaveGroup",
+        5,
+        lambda: {
+            "group_id": "g",
+            "members": [{"member_id": name, "group_instance_id": None, "reason": None} for name in names()],
+        },
+    ),
+    "SyncGroup": (
+        "SyncGroup",
+        5,
+        lambda: {
+            "group_id": "g",
+            "generation_id": 1,
+            "member_id": "nobody",
+            "protocol_type": "consumer",
+            "protocol_name": "range",
+            "assignments": [{"member_id": name, "assignment": b""} for name in names()],
+        },
+    ),
+    "DescribeGroups": ("DescribeGroups", 5, lambda: {"groups": names(), "include_authorized_operations": True}),
+    "DescribeGroups of one": (
+        "DescribeGroups",
+        5,
+        lambda: {"groups": ["g"] * MANY, "include_authorized_operations": True},
+    ),
+    "ListGroups": ("ListGroups", 5, lambda: {"states_filter": names(), "types_filter": []}),
+    "ApiVersions": ("ApiVersions", 3, lambda: {"client_software_name": "x" * 30_000, "client_software_version": "1"}),
+    "CreateTopics": ("CreateTopics", 7, lambda: create([new_topic("bad name " + name) for name in names()])),
+    "CreateTopics of assignments": (
+        "CreateTopics",
+        7,
+        lambda: create(
+            [
+                {
+                    **new_topic("assigned"),
+                    "num_partitions": -1,
+                    "replication_factor": -1,
+                    "assignments": [{"partition_index": number, "broker_ids": [9]} for number in range(MANY // 2)],
+                }
+            ]
+        ),
+    ),
+    "DeleteTopics": (
+        "DeleteTopics",
+        6,
+        lambda: {"topics": [{"name": name, "topic_id": UUID(int=0)} for name in names()], "timeout": 1000},
+    ),
+    "DeleteRecords": (
+        "DeleteRecords",
+        2,
+        lambda: {
+            "topics": [
+                {"name": "wide", "partitions": [{"partition_index": number, "offset": 0} for number in range(MANY)]}
+            ],
+            "timeout": 1000,
+        },
+    ),
+    "InitProducerId": (
+        "InitProducerId",
+        5,
+        lambda: {
+            "transactional_id": "x" * 30_000,
+            "transaction_timeout": 1000,
+            "producer_id": -1,
+            "producer_epoch": -1,
+        },
+    ),
+    "OffsetForLeaderEpoch": (
+        "OffsetForLeaderEpoch",
+        4,
+        lambda: {
+            "replica_id": -1,
+            "topics": [
+                {
+                    "topic": "wide",
+                    "partitions": [
+                        {"partition": number % PARTITIONS, "current_leader_epoch": -1, "leader_epoch": 0}
+                        for number in range(MANY)
+                    ],
+                }
+            ],
+        },
+    ),
+    "AddPartitionsToTxn": (
+        "AddPartitionsToTxn",
+        3,
+        lambda: {
+            "v3_and_below_transactional_id": "x",
+            "v3_and_below_producer_id": 0,
+            "v3_and_below_producer_epoch": 0,
+            "v3_and_below_topics": [{"name": "wide", "partitions": list(range(MANY))}],
+        },
+    ),
+    "AddPartitionsToTxn of many": (
+        "AddPartitionsToTxn",
+        4,
+        lambda: {
+            "transactions": [
+                {
+                    "transactional_id": name,
+                    "producer_id": 0,
+                    "producer_epoch": 0,
+                    "verify_only": True,
+                    "topics": [{"name": "wide", "partitions": [0]}],
+                }
+                for name in names(MANY // 3)
+            ]
+        },
+    ),
+    "AddOffsetsToTxn": (
+        "AddOffsetsToTxn",
+        3,
+        lambda: {**WHO, "transactional_id": "x" * 30_000, "group_id": "g" * 30_000},
+    ),
+    "EndTxn": ("EndTxn", 4, lambda: {**WHO, "transactional_id": "x" * 30_000, "committed": True}),
+    "WriteTxnMarkers": (
+        "WriteTxnMarkers",
+        1,
+        lambda: {
+            "markers": [
+                {**MARKERS, "topics": [{"name": "wide", "partition_indexes": [n % PARTITIONS for n in range(MANY)]}]}
+            ]
+        },
+    ),
+    "TxnOffsetCommit": (
+        "TxnOffsetCommit",
+        3,
+        lambda: {
+            **WHO,
+            "group_id": "g",
+            "generation_id": -1,
+            "member_id": "",
+            "group_instance_id": None,
+            "topics": [{"name": "wide", "partitions": offsets(MANY, PARTITIONS)}],
+        },
+    ),
+    "DescribeConfigs of the broker": (
+        "DescribeConfigs",
+        4,
+        lambda: described([{"resource_type": 4, "resource_name": "0", "configuration_keys": None}] * (MANY // 2)),
+    ),
+    "DescribeConfigs of names": (
+        "DescribeConfigs",
+        4,
+        lambda: described(
+            [{"resource_type": 2, "resource_name": n, "configuration_keys": None} for n in names(MANY // 2)]
+        ),
+    ),
+    "AlterConfigs": (
+        "AlterConfigs",
+        2,
+        lambda: {
+            "resources": [
+                {"resource_type": 2, "resource_name": n, "configs": [{"name": "retention.ms", "value": "1"}]}
+                for n in names(MANY // 2)
+            ],
+            "validate_only": True,
+        },
+    ),
+    "DescribeLogDirs": (
+        "DescribeLogDirs",
+        4,
+        lambda: {"topics": [{"topic": "wide", "partitions": [number % PARTITIONS for number in range(MANY)]}]},
+    ),
+    "CreatePartitions": (
+        "CreatePartitions",
+        3,
+        lambda: {
+            "topics": [{"name": n, "count": 5, "assignments": None} for n in names()],
+            "timeout": 1000,
+            "validate_only": True,
+        },
+    ),
+    "DeleteGroups": ("DeleteGroups", 2, lambda: {"groups_names": names()}),
+    "IncrementalAlterConfigs": (
+        "IncrementalAlterConfigs",
+        1,
+        lambda: {
+            "resources": [{"resource_type": 2, "resource_name": n, "configs": [SETTING]} for n in names(MANY // 2)],
+            "validate_only": True,
+        },
+    ),
+    "OffsetDelete": (
+        "OffsetDelete",
+        0,
+        lambda: {
+            "group_id": "g",
+            "topics": [{"name": "wide", "partitions": [{"partition_index": number} for number in range(MANY)]}],
+        },
+    ),
+    "DescribeCluster": (
+        "DescribeCluster",
+        1,
+        lambda: {"include_cluster_authorized_operations": True, "endpoint_type": 1},
+    ),
+    "DescribeProducers": (
+        "DescribeProducers",
+        0,
+        lambda: {"topics": [{"name": "wide", "partition_indexes": [0] * MANY}]},
+    ),
+    "DescribeTransactions": ("DescribeTransactions", 0, lambda: {"transactional_ids": names()}),
+    "ListTransactions": (
+        "ListTransactions",
+        2,
+        lambda: {
+            "state_filters": [],
+            "producer_id_filters": list(range(MANY)),
+            "duration_filter": -1,
+            "transactional_id_pattern": "(a+)+(a|b?){80}",
+        },
+    ),
+    "ConsumerGroupHeartbeat": (
+        "ConsumerGroupHeartbeat",
+        0,
+        lambda: {
+            "group_id": "g3",
+            "member_id": str(uuid4()),
+            "member_epoch": 0,
+            "instance_id": None,
+            "rack_id": None,
+            "rebalance_timeout": 5_000,
+            "subscribed_topic_names": names(),
+            "server_assignor": None,
+            "topic_partitions": [],
+        },
+    ),
+    "ConsumerGroupDescribe": (
+        "ConsumerGroupDescribe",
+        0,
+        lambda: {"group_ids": names(), "include_authorized_operations": True},
+    ),
+    "DescribeTopicPartitions": (
+        "DescribeTopicPartitions",
+        0,
+        lambda: {"topics": [{"name": name} for name in names()], "response_partition_limit": 2000, "cursor": None},
+    ),
+}
+
+
+def metadata(topics: list[Values]) -> Values:
+    return {
+        "topics": topics,
+        "allow_auto_topic_creation": False,
+        "include_topic_authorized_operations": True,
+    }
+
+
+def new_topic(name: str) -> Values:
+    return {"name": name, "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
+
+
+def create(topics: list[Values]) -> Values:
+    return {"topics": topics, "timeout": 1000, "validate_only": True}
+
+
+def described(resources: list[Values]) -> Values:
+    return {"resources": resources, "include_synonyms": True, "include_documentation": True}
+
+
+def staged() -> bytes:
+    body = json.dumps({"ask": "describe", "topics": names()}).encode()
+    head = struct.pack(">hhih", 10_001, 0, 1, -1) + b"\0"
+    return struct.pack(">i", len(head) + len(body)) + head + body
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Kafkalake]:
+    """The broker that the tests of this file share: a wide topic, a group, a transactional id."""
+    settings = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "3"}
+    with Kafkalake(settings={**settings, "transaction.state.log.num.partitions": "3"}) as broker:
+        with WireClient(broker.bootstrap_servers) as client:
+            create_topic(client, "wide", PARTITIONS)
+            find_coordinator(client, "g", 0)
+            enter(client, "g")
+            one = TransactionalClient(client, "x", version_2=True)
+            one.init()
+            produce(client, "wide", batch([(None, b"x")]))
+        yield broker
+
+
+def test_every_api_is_in_the_table() -> None:
+    asked = {KEYS[api] for api, _, _ in WORST.values()} | {10_001}
+    assert asked == set(APIS)
+
+
+@pytest.mark.parametrize("name", WORST)
+def test_no_request_holds_the_broker(broker: Kafkalake, name: str) -> None:
+    api, version, values = WORST[name]
+    frame = encode(api, version, 1, values())
+    ask(broker, frame)
+
+
+def test_no_request_of_a_job_holds_the_broker(broker: Kafkalake) -> None:
+    ask(broker, staged())
+
+
+def ask(broker: Kafkalake, frame: bytes) -> None:
+    """Send it; whether it is answered or refused, what it costs is bounded.
+
+    On a busy machine a ping may see several turns of the loop as one, so what holds the loop has to do so each time.
+    """
+    held_ms = []
+    for _ in range(ATTEMPTS):
+        with WireClient(broker.bootstrap_servers, timeout_s=60) as client:
+            with worst_case(broker) as cost:
+                client.socket.sendall(frame)
+                with contextlib.suppress(ConnectionError):
+                    client.receive_frame()
+            assert cost.peak_bytes <= 3 * len(frame) + 64 * MIB
+            cost.await_memory_back(20 * MIB)
+        held_ms.append(round(cost.held_ms))
+        if cost.held_ms <= HELD_MS_MAX:
+            return
+    raise AssertionError(f"a request of {len(frame) / MIB:.1f} MiB holds the event loop: {held_ms} ms")
