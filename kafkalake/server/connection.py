@@ -135,16 +135,13 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._filled += count
         self._context.request_memory.arriving += count
-        if self._filled < len(own):
-            return
-        if not self._frame_size:
+        if self._filled < self._frame_size:
+            self._go_on()
+        elif self._filled == len(own):
             self._forget_own()
-            self._begin_frame(_SIZE.unpack(own)[0], b"")
-        elif self._filled < self._frame_size:
-            self._grow()
-        else:
-            self._forget_own()
-            if self._is_blocked(own):
+            if not self._frame_size:
+                self._begin_frame(_SIZE.unpack(own)[0], b"")
+            elif self._is_blocked(own):
                 self._keep(own, with_size=False)
             else:
                 self._handle(own.toreadonly(), kept=True)
@@ -206,25 +203,25 @@ class Connection(asyncio.BufferedProtocol):
         self._own = None
         self._context.request_memory.arrived(self, self._filled)
 
-    def _grow(self) -> None:
-        """The buffer is full: read on in a larger one, or not at all until there is memory."""
+    def _go_on(self) -> None:
+        """Read more of the frame, into a larger buffer where this one is full; or nothing until there is memory."""
         memory, own = self._context.request_memory, self._own
         assert own is not None
         if not memory.may_grow(self):
             if not self._waits_for_memory:
                 self._waits_for_memory = True
-                memory.call_when_free(self._grow_later)
+                memory.call_when_free(self._go_on_later)
             self._pause_reading()
-            return
-        self._own = np.empty(min(self._frame_size, _GROWTH * self._filled), dtype=np.uint8).data
-        self._own[: self._filled] = own
+        elif self._filled == len(own):
+            self._own = np.empty(min(self._frame_size, _GROWTH * self._filled), dtype=np.uint8).data
+            self._own[: self._filled] = own
 
-    def _grow_later(self) -> None:
+    def _go_on_later(self) -> None:
         self._waits_for_memory = False
         if self._own is None or self._closing or self._stopping:
             return
         self._own_since_ms, self._own_before = self._context.clock.monotonic_ms(), self._filled
-        self._grow()
+        self._go_on()
         if not self._waits_for_memory:
             self._resume_soon()
 

@@ -31,6 +31,7 @@ class Listener:
         self._server: asyncio.Server | None = None
         self._shared = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
         self._idle_check: asyncio.TimerHandle | None = None
+        self._check_due_ms = context.clock.monotonic_ms()
 
     @property
     def connections(self) -> int:
@@ -124,10 +125,13 @@ class Listener:
         unfinished_ms = config.connection_max_unfinished_ms
         idle_ms = config.connections_max_idle_ms if config.connections_max_idle_ms >= 0 else INT_MAX
         now_ms = self._context.clock.monotonic_ms()
+        # After a pause of the process, what has come meanwhile is not read yet.
+        was_paused = now_ms - self._check_due_ms > unfinished_ms // 2
         for connection in list(self._connections):
             if connection.last_active_ms < now_ms - idle_ms and not connection.is_waiting:
                 call_isolated(Place.CONNECTION, connection.close_idle)
-            else:
+            elif not was_paused:
                 call_isolated(Place.CONNECTION, connection.check_unfinished, now_ms, unfinished_ms)
         delay_s = min(max(min(idle_ms, unfinished_ms) / 4000, 0.05), _IDLE_CHECK_S_MAX)
+        self._check_due_ms = now_ms + int(delay_s * 1000)
         self._idle_check = asyncio.get_running_loop().call_later(delay_s, self._check_idle)
