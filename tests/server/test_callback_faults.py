@@ -149,7 +149,10 @@ def use_everything(servers: str, struck: threading.Event) -> None:
         resource = {"resource_type": 4, "resource_name": "", "configs": [change]}
         client.call("IncrementalAlterConfigs", 1, resources=[resource], validate_only=False)
 
-    for work in (two_produces, abandoned_fetch, woken_fetch, transaction, topics, settings):
+    def long_request(client: WireClient) -> None:
+        client.call("FindCoordinator", 4, key_type=0, coordinator_keys=[f"g{number}" for number in range(20_000)])
+
+    for work in (two_produces, abandoned_fetch, woken_fetch, transaction, topics, settings, long_request):
         attempt(work)
     attempt(lambda client: enter(client, f"g{uuid.uuid4().hex[:8]}"))
     attempt(lambda client: fetch(client, "t", 0, partition=2, max_wait=30, min_bytes=1 << 30))

@@ -21,6 +21,7 @@ from contract.wire_client import (
     produce_values,
     values_of,
 )
+from contract.wire_transactions import find_coordinator
 from kafka_reference import Kafkalake
 
 pytestmark = pytest.mark.process
@@ -255,3 +256,24 @@ def _set(client: WireClient, name: str, value: str) -> Any:
 
 def _broker_setting(name: str, value: str) -> dict[str, Any]:
     return {"resource_type": 4, "resource_name": "", "configs": [{"name": name, "config_operation": 0, "value": value}]}
+
+
+def test_extreme_values_are_answered(client: WireClient, topic: str) -> None:
+    """A time to keep offsets that is beyond every clock, and a name as long as a string can be."""
+    create_topic(client, topic)
+    find_coordinator(client, "extreme", 0)
+    partition = {"partition_index": 0, "committed_offset": 1, "committed_metadata": ""}
+    values = {
+        "group_id": "extreme",
+        "generation_id_or_member_epoch": -1,
+        "member_id": "",
+        "retention_time": 123_456_789,
+        "topics": [{"name": topic, "partitions": [partition]}],
+    }
+    frame = encode("OffsetCommit", 2, 7, values)
+    client.socket.sendall(frame.replace(struct.pack(">q", 123_456_789), struct.pack(">q", 2**63 - 1)))
+    answer = client.receive("OffsetCommit", 2, 7)
+    assert code(answer.topics[0].partitions[0].error_code) == 0
+    new = {"num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
+    answer = client.call("CreateTopics", 4, topics=[{"name": "x" * 32_700, **new}], timeout=1000, validate_only=False)
+    assert len(answer.topics[0].error_message) < 2_000
