@@ -22,7 +22,7 @@ from kafkalake.storage.files import read_all, write_all
 from kafkalake.storage.open_files import OpenFiles
 from kafkalake.storage.producer_state import AbortedTransaction
 from kafkalake.storage.segment import FIRST_MESSAGE, TXN_INDEX_SUFFIX, Segment
-from kafkalake.storage.segment_kernels import walk_blocks
+from kafkalake.storage.segment_kernels import NO_TIMESTAMP, walk_blocks
 from kafkalake.storage.txn_index import ENTRY_BYTES, encode_aborted, encode_seal
 
 _WINDOW_BYTES = 64 << 20
@@ -32,11 +32,15 @@ MAXIMUM_RELATIVE_OFFSET = (1 << 31) - 1
 
 @dataclass(slots=True)
 class SegmentContent:
-    """What a segment holds. Timestamps in ms, -1: none. `max_timestamp_offset`: base offset of the batch it is in."""
+    """What a segment holds. Timestamps in ms. `max_timestamp_offset`: base offset of the batch it is in; -1: none.
+
+    The smallest is that of any record, also one below 0 (before 1970, or -1 where the producer gave none): readers leave
+    segments out by it. NO_TIMESTAMP: there are no records.
+    """
 
     records: int = 0
     next_offset: int = 0
-    min_timestamp: int = -1
+    min_timestamp: int = NO_TIMESTAMP
     max_timestamp: int = -1
     max_timestamp_offset: int = -1
 
@@ -44,7 +48,7 @@ class SegmentContent:
         """Count one more message."""
         self.records += records
         self.next_offset = next_offset
-        if smallest >= 0 and (smallest < self.min_timestamp or self.min_timestamp < 0):
+        if smallest < self.min_timestamp:
             self.min_timestamp = smallest
         if largest > self.max_timestamp:
             self.max_timestamp = largest
@@ -97,7 +101,7 @@ class ActiveSegment(Segment):
         self._indexed_at = indexed_at
         self._aborted = aborted
         self.created_ms = created_ms
-        self.first_timestamp = content.min_timestamp
+        self.first_timestamp = content.min_timestamp if content.records else -1
 
     def age_ms(self, timestamp: int, now_ms: int) -> int:
         """How old the segment is to a batch with that largest timestamp, as Kafka counts it for `segment.ms`.
@@ -118,7 +122,8 @@ class ActiveSegment(Segment):
         largest: int,
         largest_at: int,
     ) -> None:
-        """Write the bytes of one message. `smallest`, `largest`: timestamps (ms), the latter in the batch at offset `largest_at`.
+        """Write the bytes of one message. `smallest` (NO_TIMESTAMP: none), `largest` (-1: none): timestamps (ms), the latter in the
+        batch at offset `largest_at`.
 
         Raises `OSError`; the segment is then as it was.
         """
@@ -149,19 +154,21 @@ class ActiveSegment(Segment):
         """The marker is in the log."""
         self._aborted += 1
 
-    def seal(self) -> None:
+    def seal(self) -> int:
         """Write what the indexes still have in memory and the footer, which makes the file an ordinary Arrow file.
 
-        Raises `OSError`; it can then be tried again.
+        Returns its size in bytes. Raises `OSError`; it can then be tried again.
         """
         files = self._open_files.files
         self._seal_indexes()
         file = self._open_files.get(self.path, write=True)
         try:
-            write_all(files, file.descriptor, footer(self.blocks()), self._end)
+            end = footer(self.blocks())
+            write_all(files, file.descriptor, end, self._end)
         except OSError:
             self._cut()
             raise
+        return self._end + len(end)
 
     def blocks(self) -> Int64s:
         """int64[N, 3]: position, metadata length and body length of each message."""

@@ -7,10 +7,18 @@ descriptor is an int. All calls raise `OSError`.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import mmap
 import os
+import struct
 from typing import Any, Protocol
+
+import numpy as np
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_CACHESTAT = 451
+"""The system call's number, on every machine."""
 
 
 class Files(Protocol):
@@ -32,7 +40,7 @@ class Files(Protocol):
 
     def view(self, descriptor: int, length: int, position: int) -> Any:
         """As `read`, for a big range of which little is looked at: a buffer that need not be a copy. The file must not get
-        shorter."""
+        shorter. May return fewer bytes, as `read`."""
         ...
 
     def write(self, descriptor: int, data: Any, position: int) -> int:
@@ -60,6 +68,21 @@ class Files(Protocol):
         ...
 
 
+def _is_in_memory(descriptor: int, mapped: mmap.mmap, position: int) -> bool:
+    """Return whether the kernel has in memory all of the file that is mapped, from `position` (of a page) on.
+
+    To touch a page that it has to read from the disk, and cannot, is the end of the process (SIGBUS), where a read is an error.
+    """
+    pages = -(-len(mapped) // mmap.PAGESIZE)
+    asked, found = struct.pack("QQ", position, len(mapped)), ctypes.create_string_buffer(5 * 8)
+    if _LIBC.syscall(_CACHESTAT, descriptor, asked, found, 0) == 0:
+        return bool(struct.unpack_from("Q", found)[0] == pages)
+    start = np.frombuffer(mapped, dtype=np.uint8).ctypes.data  # a kernel before 6.5
+    seen = np.zeros(pages, dtype=np.uint8)
+    failed = _LIBC.mincore(ctypes.c_void_p(start), ctypes.c_size_t(len(mapped)), ctypes.c_void_p(seen.ctypes.data))
+    return not failed and bool((seen & 1).all())
+
+
 class RealFiles:
     """The operating system's files."""
 
@@ -85,6 +108,8 @@ class RealFiles:
             return b""
         lead = position % mmap.ALLOCATIONGRANULARITY
         mapped = mmap.mmap(descriptor, length + lead, prot=mmap.PROT_READ, offset=position - lead)
+        if not _is_in_memory(descriptor, mapped, position - lead):
+            return self.read(descriptor, length, position)
         return memoryview(mapped)[lead:]
 
     def write(self, descriptor: int, data: Any, position: int) -> int:

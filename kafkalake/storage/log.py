@@ -143,6 +143,7 @@ class Log:
             self._durability.segment_began(segment.path)
         self._state_file = StateFile(f"{directory}/{STATE_FILE}", self._open_files, recovered.sequence)
         if not recovered.intact:
+            self._snapshots.remove_above(state.log_end_offset)
             self._state_file.trim()
             self._write_state(self._high_watermark, self._last_stable_offset)
         self._remove_before_start()
@@ -556,10 +557,11 @@ class Log:
         if active is None or active.empty:
             return
         self._save_snapshot()
-        active.seal()
+        size = active.seal()
         self._segments.seal_active()
+        # Nothing from here on asks the disk: a sealed segment that nobody is told of is not in Delta before the next start.
         sealed = self._segments.sealed(active.base_offset)
-        self.on_sealed(describe(sealed, active.content, sealed.size_bytes(), self._clock.now_ms()))
+        self.on_sealed(describe(sealed, active.content, size, self._clock.now_ms()))
 
     def begin_epoch(self, epoch: int) -> None:
         """Begin a leader epoch at the log end, durably, before anything is appended in it. Raise KafkaStorageError."""

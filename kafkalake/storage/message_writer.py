@@ -15,7 +15,7 @@ from kafkalake.record import layout as at
 from kafkalake.record.batch import Bytes, Int64s, RecordBatch
 from kafkalake.record.message import frame, merge_bodies, merged_bound, metadata_bytes
 from kafkalake.record.message_set import compress_body
-from kafkalake.storage.segment_kernels import NO_TIMESTAMP, smallest_timestamp
+from kafkalake.storage.segment_kernels import smallest_timestamp
 
 MESSAGE_BODY_BYTES = 8 << 20
 """Batches are joined into one message up to this size; a larger batch is a message of its own."""
@@ -47,7 +47,7 @@ def _room(needed: int) -> Bytes:
 
 
 def write_message(batches: Sequence[RecordBatch], codec: int) -> tuple[memoryview, int]:
-    """The bytes of one Arrow message of `batches`, whose headers are complete, and its smallest timestamp (ms, -1: none).
+    """The bytes of one Arrow message of `batches`, whose headers are complete, and its smallest timestamp (ms, NO_TIMESTAMP: none).
 
     The bytes are valid until this thread's next call.
     """
@@ -71,7 +71,7 @@ def write_message(batches: Sequence[RecordBatch], codec: int) -> tuple[memoryvie
     else:
         codec = at.NO_CODEC
     end = int(frame(out, length, merged, headers, codec, _buffers.scratch))
-    return memoryview(out.data)[:end], -1 if smallest == NO_TIMESTAMP else smallest
+    return memoryview(out.data)[:end], smallest
 
 
 def _join(batches: Sequence[RecordBatch]) -> tuple[Bytes, Int64s, Int64s, Int64s]:

@@ -33,6 +33,7 @@ from kafkalake.storage.open_files import OpenFiles
 from kafkalake.storage.producer_state import AbortedTransaction
 from kafkalake.storage.sealed_segment import SealedSegment, describe
 from kafkalake.storage.segment import FIRST_MESSAGE, SUFFIXES, TXN_INDEX_SUFFIX, Segment
+from kafkalake.storage.segment_kernels import NO_TIMESTAMP
 from kafkalake.storage.segment_reader import open_segment
 
 ATTRIBUTE_DELETE_HORIZON = 0x40
@@ -274,7 +275,7 @@ class _Writer:
         headers = np.ascontiguousarray(headers)
         start = int(metadata_bytes(len(headers)))
         layout = np.zeros(at.LAYOUT_SIZE, dtype=np.int64)
-        smallest, codec = -1, CODECS[self.rule.compression] if rows is not None else at.NO_CODEC
+        smallest, codec = NO_TIMESTAMP, CODECS[self.rule.compression] if rows is not None else at.NO_CODEC
         if rows is None:
             empty = layout.reshape(1, -1).copy()
             out = np.empty(start + int(merged_bound(empty, at.ALL_COLUMNS)), dtype=np.uint8)

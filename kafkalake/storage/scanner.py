@@ -138,7 +138,7 @@ def _count(content: SegmentContent, messages: MessageSet, columns: int) -> None:
     content.add(
         messages.rows,
         messages.next_offset,
-        -1 if smallest == NO_TIMESTAMP else smallest,
+        smallest,
         int(largest[top]),
         int(messages.headers[top, at.BASE_OFFSET]),
     )

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from kafkalake.storage.active_segment import SegmentContent
 from kafkalake.storage.segment import Segment
+from kafkalake.storage.segment_kernels import NO_TIMESTAMP
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,11 @@ class SealedSegment:
     generation: int = 0
 
 
+def smallest_of(content: SegmentContent) -> int | None:
+    """Return the smallest timestamp (ms) of the records; None where there are none."""
+    return content.min_timestamp if content.min_timestamp != NO_TIMESTAMP else None
+
+
 def describe(segment: Segment, content: SegmentContent, size: int, sealed_at_ms: int) -> SealedSegment:
     """`segment`, which holds `content` in `size` bytes."""
     return SealedSegment(
@@ -35,7 +41,7 @@ def describe(segment: Segment, content: SegmentContent, size: int, sealed_at_ms:
         segment.path,
         content.records,
         size,
-        content.min_timestamp if content.min_timestamp >= 0 else None,
+        smallest_of(content),
         content.max_timestamp if content.max_timestamp >= 0 else None,
         sealed_at_ms,
         segment.generation,

@@ -104,9 +104,11 @@ class Snapshots:
             self._remove(0)
 
     def remove_above(self, offset: int) -> None:
-        """Remove snapshots of a log end above `offset`, which a truncation has made untrue."""
-        while self.offsets and self.offsets[-1] > offset:
-            self._remove(-1)
+        """Remove snapshots of a log end above `offset`, which a truncation or a loss has made untrue. Raises `OSError`."""
+        if self.offsets and self.offsets[-1] > offset:
+            while self.offsets and self.offsets[-1] > offset:
+                self._remove(-1)
+            self._files.sync_directory(self._directory)  # none may come back once the log has grown past it
 
     def _remove(self, number: int) -> None:
         path = snapshot_path(self._directory, self.offsets.pop(number))

@@ -20,6 +20,7 @@ from kafkalake.storage.open_files import OpenFiles
 from kafkalake.storage.partition_metadata import PARTITION_METADATA_FILE, decode_partition_metadata
 from kafkalake.storage.producer_state import Producers
 from kafkalake.storage.recovery import Listing, list_directory, with_generations
+from kafkalake.storage.sealed_segment import smallest_of
 from kafkalake.storage.segment import TIME_INDEX_SUFFIX, Segment, parse_name
 from kafkalake.storage.snapshot import decode_snapshot, snapshot_path
 from kafkalake.storage.state import SLOT_BYTES, STATE_BYTES, STATE_FILE, PartitionState, decode_slot, decode_state
@@ -246,7 +247,7 @@ class _PartitionCheck:
                 "next offset": content.next_offset,
                 "records": content.records,
                 "bytes": result.scan.size,
-                "smallest timestamp": content.min_timestamp if content.min_timestamp >= 0 else None,
+                "smallest timestamp": smallest_of(content),
                 "largest timestamp": content.max_timestamp if content.max_timestamp >= 0 else None,
             }
             published = (row.next_offset, row.records, row.bytes, row.min_timestamp, row.max_timestamp)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars
@@ -22,6 +25,8 @@ from kafkalake.errors import (
     OutOfOrderSequenceError,
 )
 from kafkalake.record import layout as at
+from kafkalake.storage import files as files_module
+from kafkalake.storage.files import REAL_FILES, RealFiles
 from kafkalake.storage.log import Log
 from kafkalake.storage.producer_state import ABORT, COMMIT, EndMarker
 from kafkalake.storage.sealed_segment import SealedSegment
@@ -568,3 +573,87 @@ def test_the_number_of_open_files_is_bounded(tmp_path: Path) -> None:
     for log in logs:
         assert [row[1][2] for row in read_all(log)] == [b"%d" % n for n in range(5)]
     assert len(os.listdir("/proc/self/fd")) <= before + shared.limit + 2
+
+
+class TestSmallestTimestamp:
+    """Readers leave a segment out where all its records are younger than what is asked for: the smallest must be the smallest."""
+
+    @pytest.mark.parametrize(
+        ("timestamps", "smallest"),
+        [([1_000, -5_000], -5_000), ([-5_000, 1_000], -5_000), ([-1, 1_000], -1), ([-7, -3], -7), ([0, 5], 0)],
+    )
+    def test_it_may_lie_before_1970(self, tmp_path: Path, timestamps: list[int], smallest: int) -> None:
+        log = open_log(tmp_path)
+        sealed = sealed_by(log)
+        for timestamp in timestamps:
+            append(log, record_batch([(timestamp, None, b"x", [])]))
+        log.roll()
+        assert [segment.min_timestamp for segment in sealed] == [smallest]
+        assert [segment.min_timestamp for segment in log.sealed_segments()] == [smallest]
+        top = max(timestamps)
+        assert [segment.max_timestamp for segment in sealed] == [top if top >= 0 else None]
+
+    def test_a_segment_without_records_has_none(self, tmp_path: Path) -> None:
+        log = open_log(tmp_path)
+        sealed = sealed_by(log)
+        log.append_control(EndMarker(4, 0, ABORT, 0), 0)
+        log.roll()
+        assert [(segment.min_timestamp, segment.max_timestamp) for segment in sealed] == [(None, None)]
+
+
+def test_a_sealed_segment_is_told_of_whatever_the_disk_says_afterwards(tmp_path: Path) -> None:
+    class AfterTheFooter(RealFiles):
+        """Nothing can be asked of the disk once a footer is written."""
+
+        footer = False
+
+        def write(self, descriptor: int, data: Any, position: int) -> int:
+            written = RealFiles.write(self, descriptor, data, position)
+            self.footer = bytes(data).endswith(b"ARROW1") and position > 0
+            return written
+
+        def size(self, descriptor: int) -> int:
+            if self.footer:
+                raise OSError(errno.EIO, "the disk fails on purpose")
+            return super().size(descriptor)
+
+        def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
+            if self.footer:
+                raise OSError(errno.EMFILE, "too many open files")
+            return super().open(path, write=write, create=create)
+
+    log = open_log(tmp_path, files=REAL_FILES)
+    sealed = sealed_by(log)
+    append(log, simple_batch([b"x"]))
+    log.roll()
+    expected = sealed[0]
+    log = open_log(tmp_path / "other", files=AfterTheFooter())
+    sealed = sealed_by(log)
+    append(log, simple_batch([b"x"]))
+    with contextlib.suppress(KafkaStorageError):
+        log.roll()
+    assert [(each.base_offset, each.next_offset, each.bytes) for each in sealed] == [(0, 1, expected.bytes)]
+
+
+@pytest.mark.parametrize("call", [451, 100_000], ids=["cachestat", "an older kernel"])
+def test_pages_that_are_not_in_memory_are_read_and_not_touched(
+    tmp_path: Path, call: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files_module, "_CACHESTAT", call)
+    path = tmp_path / "file"
+    data = os.urandom(1 << 20)
+    path.write_bytes(data)
+    descriptor = REAL_FILES.open(str(path))
+    try:
+        os.fsync(descriptor)
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        found = REAL_FILES.view(descriptor, 100_000, 5_000)
+        if type(found) is not bytes:  # this file system has all of its files in memory
+            assert Path("/proc/mounts").read_text().count("tmpfs")
+        assert bytes(found) == data[5_000:105_000]
+        os.pread(descriptor, len(data), 0)
+        found = REAL_FILES.view(descriptor, 1 << 21, 5_000)
+        assert isinstance(found, memoryview)
+        assert bytes(found) == data[5_000:]
+    finally:
+        REAL_FILES.close(descriptor)

@@ -413,3 +413,22 @@ def test_truncating_goes_back_to_whole_messages(tmp_path: Path) -> None:
     assert log.end_offset_for_epoch(1) == (1, 2)
     log.close()
     assert verify_partition(tmp_path) == []
+
+
+def test_producers_of_a_history_that_was_lost_do_not_come_back(tmp_path: Path) -> None:
+    """The segment lost its tail and `state` with it; a snapshot above the new end must not count once the log has grown past it."""
+    log = open_log(tmp_path)
+    append(log, simple_batch([b"kept"], producer_id=1, epoch=0, sequence=0))
+    end = (tmp_path / f"{0:020d}.arrow").stat().st_size
+    append(log, simple_batch([b"lost", b"lost"], producer_id=9, epoch=0, sequence=0))
+    log.roll()
+    os.truncate(tmp_path / f"{0:020d}.arrow", end)
+    (tmp_path / "state").unlink()
+    assert (tmp_path / f"{3:020d}.snapshot").exists()
+    log = open_log(tmp_path)
+    assert log.log_end_offset == 1
+    log.advance_high_watermark(1)
+    assert not (tmp_path / f"{3:020d}.snapshot").exists()
+    for sequence in range(1, 6):
+        append(log, simple_batch([b"new"], producer_id=1, epoch=0, sequence=sequence))
+    assert [producer_id for producer_id, _ in open_log(tmp_path).producers()] == [1]
