@@ -211,12 +211,13 @@ def reconcile(sealed_on_disk: Iterable[SegmentRow], published: Iterable[SegmentR
     `published` must be this broker's only (see `published_by`). A segment whose content differs from the published one
     counts as missing: publishing it replaces the row. A segment on disk that begins in the range of a published newer
     generation is not missing: compaction, which swaps whole segments, has replaced it, and it waits to be deleted.
+    It is where the log has refused that generation.
     """
     on_disk = {row.key: row for row in sealed_on_disk}
     in_delta = {row.key: row for row in published}
     newer: dict[tuple[str, int], list[SegmentRow]] = {}
     for row in in_delta.values():
-        if row.generation > 0:
+        if row.generation > 0 and row.key in on_disk:
             newer.setdefault((row.topic_id, row.partition), []).append(row)
     missing = [
         row

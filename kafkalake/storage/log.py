@@ -41,7 +41,7 @@ from kafkalake.storage.message_writer import CODECS, MESSAGE_BODY_BYTES, write_m
 from kafkalake.storage.open_files import OpenFiles
 from kafkalake.storage.partition_metadata import claim_directory
 from kafkalake.storage.producer_state import AbortedTransaction, EndMarker, Producer
-from kafkalake.storage.recovery import Recovered, Recovery
+from kafkalake.storage.recovery import Recovered, Recovery, is_whole
 from kafkalake.storage.retention import PartitionRetention, RetentionRule, SealedRange, decide_retention
 from kafkalake.storage.scanner import scan_segment
 from kafkalake.storage.sealed_segment import SealedSegment, describe
@@ -364,8 +364,12 @@ class Log:
             raise
 
     def read_behind_damage(self, offset: int, max_bytes: int) -> MessageSet:
-        """Whole messages below the high watermark from the first one behind the damage that `offset` lies in; may be empty."""
-        return self._segments.read_behind(offset, max_bytes, self._high_watermark)
+        """Whole messages below the high watermark from the first one behind the damage that `offset` lies in; may be empty.
+
+        Raises KafkaStorageError.
+        """
+        with self._storage("read"):
+            return self._segments.read_behind(offset, max_bytes, self._high_watermark)
 
     def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
         """The first record below the high watermark with a timestamp (ms) at or after `timestamp`; None where there is none.
@@ -516,13 +520,16 @@ class Log:
     def take_swapped(self, swapped: Sequence[SwappedSegment]) -> list[SwappedSegment]:
         """Read these segments from now on in place of those that they replace, whose files go after `file.delete.delay.ms`.
 
-        What is read already is passed over. Returns those that are none of this log, because it begins behind them.
+        What is read already is passed over. So is what is not whole or has another range than Delta says: then the old files
+        stay, and count. Returns those that are none of this log, because it begins behind them. To be called in a thread:
+        the files are looked at.
         """
         foreign = []
+        whole = [new for new in sorted(swapped) if self._is_read(new) or self._is_whole(new)]
         with self._lock:
             self._check_open()
-            for new in sorted(swapped):
-                if new.base_offset in self._segments.bases and self.generation_of(new.base_offset) >= new.generation:
+            for new in whole:
+                if self._is_read(new):
                     continue
                 old = self._segments.swap(new)
                 if old is None:
@@ -534,6 +541,14 @@ class Log:
                     self._delete_files(segment.base_offset, segment.generation)
             self._deleted.unlink_due()
         return foreign
+
+    def _is_read(self, new: SwappedSegment) -> bool:
+        return new.base_offset in self._segments.bases and self.generation_of(new.base_offset) >= new.generation
+
+    def _is_whole(self, new: SwappedSegment) -> bool:
+        if new.next_offset <= self._log_start_offset:
+            return True  # it is not read, and need not be there
+        return is_whole(self.directory, new, self._open_files)
 
     def _delete_files(self, base_offset: int, generation: int) -> None:
         for suffix in SUFFIXES:

@@ -29,6 +29,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from kafkalake.clock import Clock
+from kafkalake.errors import CorruptSegmentError
 from kafkalake.record.schema import PREAMBLE, footer
 from kafkalake.storage.active_segment import ActiveSegment
 from kafkalake.storage.config import LogConfig
@@ -41,6 +42,7 @@ from kafkalake.storage.producer_state import Producers
 from kafkalake.storage.replay import Replay
 from kafkalake.storage.scanner import SegmentScan, Stop, good_message_after, scan_segment
 from kafkalake.storage.segment import DATA_SUFFIX, FIRST_MESSAGE, SUFFIXES, Segment, file_name, parse_name
+from kafkalake.storage.segments import check_rewritten
 from kafkalake.storage.snapshot import SNAPSHOT_SUFFIX, Snapshot
 from kafkalake.storage.state import STATE_FILE, PartitionState, boot_id, load_state
 
@@ -151,6 +153,19 @@ def decide_tail(
     return Tail.CUT
 
 
+def is_whole(directory: str, new: SwappedSegment, open_files: OpenFiles) -> bool:
+    """Return whether a rewritten segment that Delta names may take the place of what is there; where not, that is logged."""
+    segment = Segment(directory, new.base_offset, open_files, new.generation)
+    try:
+        check_rewritten(segment, new)
+    except (OSError, CorruptSegmentError) as error:
+        _log.error("a rewritten segment that Delta names is refused, the old ones stay: error=%s", error)
+        return False
+    finally:
+        segment.forget()
+    return True
+
+
 class Recovery:
     """One partition's recovery; `run` returns what the log starts with. Raises `OSError`."""
 
@@ -175,7 +190,7 @@ class Recovery:
         names = self._files.list(self._directory)
         listing = list_directory(names)
         if self._swapped:
-            listing = with_generations(listing, names, self._swapped)
+            listing = self._with_whole_generations(listing, names)
         for name in listing.leftovers:
             with contextlib.suppress(OSError):
                 self._files.unlink(f"{self._directory}/{name}")
@@ -190,6 +205,14 @@ class Recovery:
         if not listing.bases:
             return self._without_segments(state, sequence, listing, epochs)
         return self._with_segments(state, sequence, listing, epochs)
+
+    def _with_whole_generations(self, listing: Listing, names: list[str]) -> Listing:
+        """As `with_generations`, but what is not whole does not count where that which it replaced is still there."""
+        swapped = sorted(self._swapped)
+        found = with_generations(listing, names, swapped)
+        replaced = {covering(swapped, parsed.base_offset) for name in found.superseded if (parsed := parse_name(name))}
+        refused = [each for each in replaced if each and not is_whole(self._directory, each, self._open_files)]
+        return with_generations(listing, names, [each for each in swapped if each not in refused]) if refused else found
 
     def _earlier(self, listing: Listing) -> EarlierSegments:
         return EarlierSegments(

@@ -49,6 +49,28 @@ def is_empty(messages: MessageSet) -> bool:
     return not (headers[:, at.RECORDS].any() or (headers[:, at.ATTRIBUTES] & at.ATTRIBUTE_CONTROL).any())
 
 
+def check_rewritten(segment: Segment, named: SwappedSegment) -> None:
+    """Look whether the file of a rewritten segment is what Delta says it is: whole, and over exactly its range of offsets.
+
+    Raise `CorruptSegmentError` where it is not, `OSError` where it cannot be read or is not there.
+    """
+    end = segment.end()
+    if not segment.whole:
+        raise CorruptSegmentError(segment.path, end, "it has no footer: it was not written to its end")
+    first = segment.read(FIRST_MESSAGE, 1, 1 << 62, 0)
+    if first is None or first.messages.base_offset != named.base_offset:
+        raise CorruptSegmentError(segment.path, FIRST_MESSAGE, f"it does not begin with offset {named.base_offset}")
+    position = segment.locate(named.next_offset - 1)
+    while position is not None and position < end:
+        found = segment.read(position, 1, 1 << 62, 0)
+        if found is None or found.end >= end:
+            if found is not None and found.messages.next_offset == named.next_offset:
+                return
+            break
+        position = found.end
+    raise CorruptSegmentError(segment.path, end, f"it does not end before offset {named.next_offset}")
+
+
 class SegmentsInOrder:
     """The segments of a log at one moment, by number; looking at one does not touch the others."""
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -87,3 +89,33 @@ def test_every_reader_follows_a_swap_and_the_old_files_go(
     assert values_from(broker, 5) == [record.value for record in RECORDS[5:]]
     assert list(problems_of(broker.lake)) == []
     assert new in store.load_segments("clicks")
+
+
+def test_a_swap_to_files_that_are_not_there_is_refused_and_the_next_one_followed(
+    kafkalake_broker: Callable[..., Kafkalake],
+) -> None:
+    """A wrong job, or two that do not see each other: Delta names what is not whole, and the old files are all there is."""
+    broker = kafkalake_broker()
+    store, rows = write_topic(broker)
+    missing, short, right = rows[:2], rows[2:3], rows[3:4]
+    absent = replace(rewritten(broker.lake, missing, 1), path=missing[0].path)
+    (broker.lake / missing[0].path).with_name(f"{missing[0].base_offset:020d}-1.arrow").unlink()
+    cut = rewritten(broker.lake, short, 1)
+    os.truncate(broker.lake / cut.path, cut.bytes - 400)
+    swap(store, missing, [absent], CLOCK)
+    swap(store, short, [cut], CLOCK)
+    new = rewritten(broker.lake, right, 1)
+    swap(store, right, [new], CLOCK)
+    eventually(lambda: not any((broker.lake / row.path).exists() for row in right), 40)
+    assert all((broker.lake / row.path).exists() for row in (*missing, *short))
+    assert values_from(broker, 0) == [record.value for record in RECORDS]
+    broker.kill()
+    broker.start()
+    assert values_from(broker, 0) == [record.value for record in RECORDS]
+    assert all((broker.lake / row.path).exists() for row in (*missing, *short))
+    eventually(
+        lambda: (
+            {(row.base_offset, row.generation) for row in store.load_segments("clicks")[:4]}
+            == {(row.base_offset, 1 if row in right else 0) for row in rows[:4]}
+        )
+    )
