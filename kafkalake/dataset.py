@@ -24,7 +24,7 @@ from pyarrow.fs import LocalFileSystem
 from kafkalake.errors import ConfigurationError
 from kafkalake.spark.columns import KAFKA_SCHEMA, project
 from kafkalake.spark.options import ReadOptions, parse_options
-from kafkalake.spark.plan import SegmentSlice
+from kafkalake.spark.plan import SegmentSlice, check_losses
 from kafkalake.spark.selection import Selection
 from kafkalake.spark.slice_reader import SliceReader
 from kafkalake.spark.topic_read import plan_read
@@ -45,7 +45,8 @@ def topic_dataset(
     a field that is not what it should be is null. `options` are Spark's, also in snake case: `starting_offsets`,
     `ending_timestamp`, `isolation`, `version_as_of`, ...
 
-    Raises `ConfigurationError`; a query raises `LakeError`, `UnknownTopicOrPartitionError`, `CorruptSegmentError`.
+    Raises `ConfigurationError`; a query raises `LakeError`, `UnknownTopicOrPartitionError`, `CorruptSegmentError`,
+    and `RecordsLostError` where it asks for records that a power failure took (`fail_on_data_loss=False` passes over them).
     """
     given = {"lake": str(lake), "subscribe": topic, **{_option(name): _text(value) for name, value in options.items()}}
     if given.pop("subscribePattern", None) is not None:
@@ -103,10 +104,12 @@ class TopicDataset(ds.FileSystemDataset):  # type: ignore[misc]
         `settings` (batch sizes, threads) are taken and change nothing: batches are as they lie in the segments.
         """
         needed = self._topic_schema if isinstance(columns, Mapping) else self._columns(columns, also=filter)
-        groups = plan_read(self._options, Selection(), cores=1 if filter is None else _PRUNED_PIECES)
+        cores = 1 if filter is None else _PRUNED_PIECES
+        groups = plan_read(self._options, Selection(), cores, refuse_losses=False)
         pieces = [piece for group in groups for piece in group]
         if filter is not None:
             pieces = self._possible(pieces, filter)
+        check_losses(pieces, self._options)
         return TopicScanner(self._stream(needed, pieces), columns, filter)
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:

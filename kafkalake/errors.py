@@ -4,6 +4,7 @@
     ├── ConfigurationError            a setting that cannot be used (also InvalidConfigError at the Kafka door)
     ├── LakeError                     the lake on disk is not what it should be
     │   ├── CorruptSegmentError       bytes on disk that fail their checksum or their format: file and position
+    │   ├── RecordsLostError              acknowledged records that are asked for were lost when the machine stopped
     │   ├── LeaseHeldError            another broker holds this lake and broker id
     │   └── SegmentsChangedError      segments that a job wanted to replace are not what they were
     ├── BrokerUnavailableError        no broker answers at the address (client side)
@@ -44,6 +45,10 @@ class CorruptSegmentError(LakeError):
         self.path = path
         self.position = position
         self.reason = reason
+
+
+class RecordsLostError(LakeError):
+    """Acknowledged records that are asked for were lost when the machine stopped before they were on the disk."""
 
 
 class LeaseHeldError(LakeError):

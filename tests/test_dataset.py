@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -15,14 +16,27 @@ import pyarrow.dataset as ds
 import pytest
 from written_lake import ABORT, COMMIT, WrittenLake
 
+from kafkalake.clock import SystemClock
 from kafkalake.dataset import topic_dataset, topic_reader
-from kafkalake.errors import ConfigurationError, CorruptSegmentError, LakeError, UnknownTopicOrPartitionError
+from kafkalake.errors import (
+    ConfigurationError,
+    CorruptSegmentError,
+    LakeError,
+    RecordsLostError,
+    UnknownTopicOrPartitionError,
+)
 from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.metadata.paths import GROUP_OFFSETS, table_path
 from kafkalake.metadata.store import GroupOffsets
 from kafkalake.spark import segment_scan
+from kafkalake.spark.columns import KAFKA_SCHEMA, project
 from kafkalake.spark.options import parse_options
+from kafkalake.spark.selection import Selection
+from kafkalake.spark.slice_reader import SliceReader
 from kafkalake.spark.snapshot import take_snapshot
+from kafkalake.spark.stream_plan import plan_batch
+from kafkalake.storage.config import LogConfig
+from kafkalake.storage.log import Log
 
 ROWS = 3000
 
@@ -278,3 +292,47 @@ def test_a_lake_that_is_older_than_a_table_is_read_all_the_same(lake: WrittenLak
     assert DeltaMetadataStore(lake.path, create=False).load_group_offsets() == GroupOffsets([], {})
     with pytest.raises(LakeError, match="group_offsets"):
         DeltaMetadataStore(lake.path, create=False).load_group_offsets(version=3)
+
+
+class TestLostRecords:
+    """Acknowledged records that a power failure took: only who asks for them fails."""
+
+    @pytest.fixture
+    def lake(self, tmp_path: Path) -> Path:
+        lake = WrittenLake(tmp_path / "lake")
+        lake.create("clicks")
+        for number in range(10):
+            lake.append_values("clicks", 0, [b"%d" % (10 * number + n) for n in range(10)])
+        directory = lake.directory("clicks")
+        segment = directory / f"{0:020d}.arrow"
+        os.truncate(segment, segment.stat().st_size - 100)
+        lake.logs["clicks", 0] = Log.open(directory, LogConfig(), SystemClock())
+        lake.append_values("clicks", 0, [b"later"])
+        lake.publish()
+        return lake.path
+
+    def test_a_query_that_needs_them_names_them(self, lake: Path) -> None:
+        with pytest.raises(RecordsLostError, match="clicks-0: offsets 90 to 99"):
+            topic_dataset(lake, "clicks").to_table()
+
+    def test_one_that_does_not_is_answered(self, lake: Path) -> None:
+        dataset = topic_dataset(lake, "clicks")
+        assert dataset.to_table(filter=ds.field("offset") < 90).num_rows == 90
+        assert dataset.to_table(filter=ds.field("offset") >= 100).num_rows == 1
+        assert topic_dataset(lake, "clicks", ending_offsets='{"clicks": {"0": 90}}').count_rows() == 90
+
+    def test_they_are_passed_over_where_that_is_asked_for(self, lake: Path) -> None:
+        table = topic_dataset(lake, "clicks", fail_on_data_loss=False).to_table(columns=["offset"])
+        assert table.column("offset").to_pylist() == [*range(90), 100]
+
+    def test_a_stream_fails_in_the_batch_that_has_them(self, lake: Path) -> None:
+        def read(first: int, end: int, **options: str) -> int:
+            given = parse_options({"lake": str(lake), "subscribe": "clicks", **options})
+            groups = plan_batch(given, {("clicks", 0): first}, {("clicks", 0): end})
+            reader = SliceReader(project(KAFKA_SCHEMA, json_values=False), Selection())
+            return sum(batch.num_rows for group in groups for batch in reader.read(group))
+
+        assert (read(0, 90), read(100, 101)) == (90, 1)
+        with pytest.raises(RecordsLostError, match="offsets 95 to 99"):
+            read(95, 101)
+        assert read(80, 101, failOnDataLoss="false") == 11

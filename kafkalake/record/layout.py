@@ -64,7 +64,8 @@ BATCH_HEADER = np.dtype(
 """One producer batch (60 bytes): the header of Kafka's record batch v2, less what Arrow already says.
 
 `records` is the number of rows it has here (fewer than the offsets it covers after compaction, 0 for a control batch).
-`control_type` is -1, or 0 (abort) or 1 (commit) with the transaction coordinator's epoch. Timestamps are ms since 1970.
+`control_type` is -1, or 0 (abort) or 1 (commit) with the transaction coordinator's epoch, or LOST_RECORDS for a batch of none whose
+offsets were given out, and whose records were lost with the power. Timestamps are ms since 1970.
 """
 BATCH_HEADER_BYTES = BATCH_HEADER.itemsize
 assert BATCH_HEADER_BYTES == 60
@@ -86,6 +87,9 @@ HEADER_FIELDS = len(BATCH_HEADER.names or ())
     RESERVED,
     COORDINATOR_EPOCH,
 ) = range(HEADER_FIELDS)
+
+LOST_RECORDS = -2
+"""Control type of a batch that stands for lost records. It has no control bit: to Kafka's clients it is an empty batch."""
 
 # Attributes of a batch, as in record batch v2.
 ATTRIBUTE_COMPRESSION_MASK = 0x07

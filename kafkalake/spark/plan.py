@@ -9,14 +9,16 @@ from __future__ import annotations
 import math
 import os
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from kafkalake.errors import RecordsLostError
 from kafkalake.spark.options import ReadOptions
 from kafkalake.spark.segment_scan import index_entries
 from kafkalake.spark.selection import Selection
 from kafkalake.spark.snapshot import PartitionSnapshot, SegmentFile
+from kafkalake.storage.lost_records import lost_range
 from kafkalake.storage.producer_state import AbortedTransaction
 
 PIECE_BYTES_MAX = 256 << 20
@@ -45,13 +47,26 @@ class SegmentSlice:
     min_timestamp_ms: int | None = None
     max_timestamp_ms: int | None = None
     aborted: tuple[tuple[int, int, int], ...] = ()
+    is_lost: bool = False
+    """Its offsets were given out, and the records were lost with the power; there is nothing to read."""
 
 
 def plan_slices(
-    snapshots: Sequence[PartitionSnapshot], selection: Selection, options: ReadOptions, cores: int | None = None
+    snapshots: Sequence[PartitionSnapshot],
+    selection: Selection,
+    options: ReadOptions,
+    cores: int | None = None,
+    *,
+    refuse_losses: bool = True,
 ) -> list[list[SegmentSlice]]:
-    """Groups of slices, one for each input partition; together they are exactly what is to be read."""
+    """Groups of slices, one for each input partition; together they are exactly what is to be read.
+
+    `refuse_losses`: raise `RecordsLostError` where that touches offsets whose records were lost, unless `failOnDataLoss` is
+    false. Otherwise the caller sees to it, once it has ruled out more slices.
+    """
     slices = [piece for snapshot in snapshots for piece in _slices_of(snapshot, selection, options)]
+    if refuse_losses:
+        check_losses(slices, options)
     total = sum(piece.cost for piece in slices)
     if not slices:
         return []
@@ -67,6 +82,17 @@ def plan_slices(
     if options.partitions_min is not None:
         groups = _at_least(groups, options.partitions_min)
     return groups
+
+
+def check_losses(slices: Iterable[SegmentSlice], options: ReadOptions) -> None:
+    """Raise `RecordsLostError` where a slice is of lost records, unless `failOnDataLoss` is false."""
+    for piece in slices:
+        if piece.is_lost and options.fail_on_data_loss:
+            raise RecordsLostError(
+                f"{piece.topic}-{piece.partition}: offsets {piece.from_offset} to {piece.to_offset - 1} were acknowledged, "
+                "and lost when the machine stopped before they were on the disk; with failOnDataLoss=false they are "
+                "passed over"
+            )
 
 
 def _slices_of(snapshot: PartitionSnapshot, selection: Selection, options: ReadOptions) -> Iterator[SegmentSlice]:
@@ -100,6 +126,8 @@ def _slices_of(snapshot: PartitionSnapshot, selection: Selection, options: ReadO
             segment.min_timestamp_ms,
             segment.max_timestamp_ms,
             _overlapping(aborted, first, end),
+            lost_range(segment.path, segment.readable_bytes if segment.readable_bytes >= 0 else segment.size)
+            is not None,
         )
 
 

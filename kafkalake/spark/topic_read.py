@@ -11,11 +11,17 @@ from kafkalake.spark.snapshot import take_snapshot
 
 
 def plan_read(
-    options: ReadOptions, selection: Selection, cores: int | None = None, query: str = ""
+    options: ReadOptions,
+    selection: Selection,
+    cores: int | None = None,
+    query: str = "",
+    *,
+    refuse_losses: bool = True,
 ) -> list[list[SegmentSlice]]:
-    """Fix the snapshot and what is read of it. Raises what `take_snapshot` and `bounded` do.
+    """Fix the snapshot and what is read of it. Raises what `take_snapshot`, `bounded` and `plan_slices` do.
 
     `query` names the query that this is one scan of: all its scans read one snapshot.
     """
     snapshots = as_first_seen(take_snapshot(options), options, query)
-    return plan_slices(bounded(snapshots, options, committed_positions(options)), selection, options, cores)
+    pieces = bounded(snapshots, options, committed_positions(options))
+    return plan_slices(pieces, selection, options, cores, refuse_losses=refuse_losses)

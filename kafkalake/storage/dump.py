@@ -25,7 +25,7 @@ from kafkalake.storage.snapshot import SNAPSHOT_SUFFIX, decode_snapshot
 from kafkalake.storage.state import SLOT_BYTES, STATE_FILE, decode_slot
 from kafkalake.storage.txn_index import decode_aborted
 
-CONTROL_TYPES = {-1: "", 0: "abort", 1: "commit"}
+CONTROL_TYPES = {-1: "", 0: "abort", 1: "commit", at.LOST_RECORDS: "lost"}
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
@@ -151,7 +151,7 @@ def _batches(messages: MessageSet, origin: int, *, records: bool) -> Iterator[Du
                 CODECS[codec] if codec < len(CODECS) else str(codec),
                 bool(attributes & at.ATTRIBUTE_TRANSACTIONAL),
                 bool(attributes & at.ATTRIBUTE_LOG_APPEND_TIME),
-                CONTROL_TYPES.get(header[at.CONTROL_TYPE], "") if attributes & at.ATTRIBUTE_CONTROL else "",
+                CONTROL_TYPES.get(header[at.CONTROL_TYPE], ""),
                 tuple(rows[first : first + count]),
             )
             first += count

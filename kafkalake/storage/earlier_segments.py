@@ -17,6 +17,7 @@ from kafkalake.storage.active_segment import ActiveSegment, reset_txn_index
 from kafkalake.storage.config import LogConfig
 from kafkalake.storage.files import read_file
 from kafkalake.storage.leader_epochs import LeaderEpochs
+from kafkalake.storage.lost_records import record_loss
 from kafkalake.storage.open_files import OpenFiles
 from kafkalake.storage.producer_state import Producers
 from kafkalake.storage.replay import Replay
@@ -48,6 +49,7 @@ class EarlierSegments:
         self._bases = bases
         self._snapshots = snapshots
         self._generations = generations
+        self._lost: list[int] = []
 
     def snapshot_at(self, offset: int) -> Snapshot:
         """Producers when the log ended at `offset`. Raises `OSError`."""
@@ -100,13 +102,38 @@ class EarlierSegments:
                 pass  # a job has forced it to the disk before Delta named it
             elif found.content.next_offset == end:
                 self._seal_again(base, snapshot, replay, found)
+            elif found.content.next_offset < end and self._is_gone(segment, found):
+                self._seal_again(base, snapshot, replay, found)
+                self._record_loss(base, snapshot, found, end, epochs.latest)
             else:
                 found = past_damage(segment, found, replay)
                 lost = resumed(self._directory, base, self._open_files, self._config, snapshot, replay, found)
                 rewrite_indexes(self._open_files, lost, replay, found, sealed=True)
             segment.forget()
             snapshot = after(snapshot, found)
+        self._bases += self._lost
+        self._bases.sort()
         return Snapshot(self._bases[-1], snapshot.producers, snapshot.max_timestamp, snapshot.max_timestamp_offset)
+
+    def _is_gone(self, segment: Segment, found: SegmentScan) -> bool:
+        return good_message_after(segment, found.end, found.size, found.content.next_offset) is None
+
+    def _record_loss(self, base: int, snapshot: Snapshot, found: SegmentScan, end: int, leader_epoch: int) -> None:
+        """Let a segment that says what is lost follow the one at `base`, or take its place where nothing of it is left."""
+        content = found.content
+        _log.error(
+            "acknowledged records are lost: directory=%s offsets=[%d, %d)", self._directory, content.next_offset, end
+        )
+        earlier_max = max(snapshot.max_timestamp, content.max_timestamp)
+        made = record_loss(
+            self._open_files,
+            self._directory,
+            content.next_offset,
+            end,
+            leader_epoch=leader_epoch,
+            earlier_max=earlier_max,
+        )
+        self._lost += [each for each in made if each != base]
 
     def _seal_again(self, base: int, snapshot: Snapshot, replay: Replay, found: SegmentScan) -> None:
         segment = resumed(self._directory, base, self._open_files, self._config, snapshot, replay, found)

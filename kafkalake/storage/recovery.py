@@ -8,6 +8,9 @@ machine also those before it that may not have reached the disk, see `earlier_se
     whole messages to the end of the file               go on appending there
     a footer behind them, right to the last byte        sealed
     anything else at position p, offset o:
+      o is below the high watermark that `state` has,   the records up to the high watermark are **lost**: what is there is sealed,
+      and the file is shorter than it was, or           and a segment that says so stands over their offsets (`lost_records.py`)
+      the machine has stopped since
       o is below the high watermark that `state` has    acknowledged records are damaged: **refuse**. The file stays, reads of
                                                         that range raise CorruptSegmentError, whole messages behind it stay
                                                         readable, appending goes on in a new segment at an offset never used
@@ -37,6 +40,7 @@ from kafkalake.storage.earlier_segments import EarlierSegments, after, past_dama
 from kafkalake.storage.files import read_file, write_all
 from kafkalake.storage.generations import SwappedSegment, covering
 from kafkalake.storage.leader_epochs import LEADER_EPOCHS_FILE, LeaderEpochs, decode_leader_epochs
+from kafkalake.storage.lost_records import drop_segment, record_loss
 from kafkalake.storage.open_files import OpenFiles
 from kafkalake.storage.producer_state import Producers
 from kafkalake.storage.replay import Replay
@@ -84,6 +88,7 @@ class Tail(Enum):
     APPEND = "go on appending"
     SEALED = "it is sealed"
     CUT = "cut off what was never acknowledged"
+    LOST = "acknowledged records are gone: seal what is there, write down what is lost"
     REFUSE = "keep what was acknowledged and is damaged, and go on in a new segment"
 
 
@@ -135,19 +140,20 @@ def with_generations(listing: Listing, names: Iterable[str], swapped: Iterable[S
 
 
 def decide_tail(
-    found: SegmentScan, state: PartitionState | None, *, footer_right: bool, follows: bool, trusted: bool
+    found: SegmentScan, state: PartitionState | None, *, base: int, footer_right: bool, follows: bool, trusted: bool
 ) -> Tail:
     """The table in the module's docstring.
 
     footer_right: what stands behind the messages is exactly their footer. follows: a message with right metadata stands behind the
-    damage. trusted: `state` was written in this boot, so nothing in the page cache is newer than it.
+    damage. trusted: `state` was written in this boot, so nothing in the page cache is newer than it. base: of the segment.
     """
     if found.stop is Stop.END_OF_FILE:
         return Tail.APPEND
     if footer_right:
         return Tail.SEALED
     if state is not None and found.content.next_offset < state.high_watermark:
-        return Tail.REFUSE
+        is_short = state.active_base_offset == base and found.size < state.active_position
+        return Tail.LOST if not follows and (is_short or not trusted) else Tail.REFUSE
     if follows and not trusted:
         return Tail.REFUSE
     return Tail.CUT
@@ -271,17 +277,24 @@ class Recovery:
         tail = decide_tail(
             found,
             state,
+            base=base,
             footer_right=footer_right,
             follows=follows is not None,
             trusted=trusted,
         )
         if tail is Tail.REFUSE:
             found = past_damage(segment, found, replay)
-        elif tail is Tail.CUT or (tail is Tail.APPEND and found.size < FIRST_MESSAGE):
+        elif tail in (Tail.CUT, Tail.LOST) or (tail is Tail.APPEND and found.size < FIRST_MESSAGE):
             self._cut(segment, found)
         segment.forget()
         end = max(found.content.next_offset, state.high_watermark if state is not None else 0)
-        goes_on = tail in (Tail.APPEND, Tail.CUT) and end == found.content.next_offset
+        # A segment that says what is lost holds nothing else: it is sealed, also by the start after a crash before its footer.
+        unsealed_loss = tail is Tail.APPEND and replay.has_losses
+        goes_on = tail in (Tail.APPEND, Tail.CUT) and end == found.content.next_offset and not unsealed_loss
+        to_be_sealed = (
+            goes_on or unsealed_loss or (end > found.content.next_offset and tail in (Tail.APPEND, Tail.LOST))
+        )
+        is_lost = end > found.content.next_offset and tail is not Tail.REFUSE
         if end > found.content.next_offset:
             _log.error(
                 "acknowledged records are lost, their offsets are not used again: file=%s offsets=[%d, %d)",
@@ -292,19 +305,44 @@ class Recovery:
         if (
             not generation
         ):  # what a job has written is whole, and its index of aborted transactions says more than is left
-            rewrite_indexes(self._open_files, active, replay, found, sealed=not goes_on)
+            rewrite_indexes(self._open_files, active, replay, found, sealed=not to_be_sealed)
         first_base = listing.bases[0]
         if goes_on:
             listing.bases.pop()
             known_ms = state.active_created_ms if state is not None else 0
             active.created_ms = known_ms or self._now_ms
+        if unsealed_loss and not is_lost:
+            active.seal()
+            active.forget()
+        if is_lost:
+            self._record_loss(
+                listing, active, tail, end, max(replay.epochs.latest, state.leader_epoch if state else -1)
+            )
         new = _state_after(state, found, after(snapshot, found), replay.epochs, end, first_base)
         return Recovered(new, sequence, False, listing, active if goes_on else None, replay.producers, replay.epochs)
+
+    def _record_loss(self, listing: Listing, last: ActiveSegment, tail: Tail, end: int, leader_epoch: int) -> None:
+        """Seal the last segment, and let one that says what is lost follow it."""
+        if last.content.next_offset == last.base_offset:
+            listing.bases.pop()
+            drop_segment(self._open_files, last)
+        elif tail is not Tail.SEALED:
+            last.seal()
+            last.forget()
+        earlier_max = max(last.earlier_max_timestamp, last.content.max_timestamp)
+        listing.bases += record_loss(
+            self._open_files,
+            self._directory,
+            last.content.next_offset,
+            end,
+            leader_epoch=leader_epoch,
+            earlier_max=earlier_max,
+        )
 
     def _cut(self, segment: Segment, found: SegmentScan) -> None:
         end = found.end if found.size >= FIRST_MESSAGE else 0
         lost = found.size - end
-        what = "footer" if found.stop is Stop.END_OF_STREAM else "tail that was never acknowledged"
+        what = "footer" if found.stop is Stop.END_OF_STREAM else "tail"
         _log.warning(
             "cut off a torn %s: file=%s position=%d bytes=%d reason=%s", what, segment.path, end, lost, found.reason
         )

@@ -66,11 +66,14 @@ class Replay:
     aborted: list[AbortedTransaction] = field(default_factory=list)
     indexed_at: int = FIRST_MESSAGE
     max_timestamp: int = -1
+    has_losses: bool = False
+    """Whether some of the messages stand for lost records."""
 
     def __call__(self, messages: MessageSet, origin: int) -> None:
         """Take whole messages; message m stands at position origin + messages.positions[m] of the file."""
         headers = messages.headers
         self._index(messages, origin)
+        self.has_losses |= bool((headers[:, at.CONTROL_TYPE] == at.LOST_RECORDS).any())
         self.aborted += replay_headers(headers, self.producers, self.producers_offset, self.now_ms)
         if int(headers[-1, at.LEADER_EPOCH]) > self.epochs.latest:
             for header in headers[:, [at.LEADER_EPOCH, at.BASE_OFFSET]].tolist():

@@ -16,6 +16,7 @@ from kafkalake.record.schema import footer
 from kafkalake.storage.active_segment import SegmentContent
 from kafkalake.storage.files import REAL_FILES, read_file
 from kafkalake.storage.index import ENTRY_BYTES, decode_entries
+from kafkalake.storage.lost_records import lost_ranges
 from kafkalake.storage.producer_state import AbortedTransaction, Producers
 from kafkalake.storage.replay import replay_headers
 from kafkalake.storage.scanner import SegmentScan, Stop, bases_of, scan_segment
@@ -42,6 +43,7 @@ class SegmentContents:
     tops: list[Int64s] = field(default_factory=list)
     blocks: list[Int64s] = field(default_factory=list)
     aborted: list[AbortedTransaction] = field(default_factory=list)
+    lost: list[range] = field(default_factory=list)
 
     def __call__(self, messages: MessageSet, origin: int) -> None:
         """Visit whole messages."""
@@ -53,6 +55,7 @@ class SegmentContents:
         self.tops.append(np.maximum.reduceat(tops, messages.first_batch[:-1]))
         self.blocks.append(np.stack([positions[:-1], metadata, np.diff(positions) - metadata], axis=1))
         self.aborted += replay_headers(headers, self.producers, -1, 0)
+        self.lost += lost_ranges(messages)
 
 
 class Verified(NamedTuple):
@@ -83,6 +86,8 @@ class SegmentVerifier:
             self._add(segment.path, found.end, found.reason or "the segment ends without a footer")
         if sealed and found.stop is Stop.END_OF_STREAM:
             self._check_footer(found)
+        for lost in self._seen.lost:
+            self._add(segment.path, -1, f"offsets {lost.start} to {lost.stop - 1} were acknowledged, and are lost")
         offsets = self._check_index(sealed=sealed)
         earlier = self._check_time_index(found, offsets, sealed=sealed)
         self._check_txn_index(sealed=sealed)

@@ -17,6 +17,7 @@ from kafkalake.broker.topic_admin import NewTopic
 from kafkalake.config_definitions import TOPIC_SETTINGS
 from kafkalake.errors import CoordinatorNotAvailableError, KafkaError, KafkaLakeError, TopicAlreadyExistsError
 from kafkalake.record.build import ReadBatch, build_batch, read_batches
+from kafkalake.storage.lost_records import lost_ranges
 
 if TYPE_CHECKING:
     from kafkalake.broker.broker import Broker
@@ -116,6 +117,9 @@ class JournalTopic:
             if not len(messages):
                 lose(log.high_watermark, reason)
                 break
+            for gone in lost_ranges(messages):
+                at = gone.start
+                lose(gone.stop, "the machine stopped before they were on the disk")
             for batch in read_batches(messages):
                 end = batch.base_offset + max(len(batch.pairs), 1)
                 if batch.base_offset > at:
