@@ -42,7 +42,7 @@ from kafkalake.broker.staged.service import StagedAppends
 from kafkalake.clock import Clock, SystemClock
 from kafkalake.config import advertised_address
 from kafkalake.config_providers import resolvable
-from kafkalake.errors import KafkaLakeError, KafkaStorageError
+from kafkalake.errors import KafkaError, KafkaLakeError, KafkaStorageError, as_value
 from kafkalake.jobs_process import run_jobs
 from kafkalake.journal_publishing import publish_groups, publish_transactions
 from kafkalake.metadata import lease as leases
@@ -58,6 +58,7 @@ from kafkalake.server.context import ServerContext
 from kafkalake.server.listener import Listener
 from kafkalake.server.registry import advertised
 from kafkalake.storage.files import REAL_FILES, make_durable_directory
+from kafkalake.storage.log import Log
 from kafkalake.storage.open_files import OpenFiles
 from kafkalake.storage.owned_files import OwnedFiles
 from kafkalake.supervision import supervise
@@ -406,8 +407,13 @@ class Node:
             report_recovery(lambda: sum(1 for _ in broker.topics.partitions()), partitions, _PROGRESS_INTERVAL_S)
         )
         try:
+            failed = []
             for row, logs_of_topic in zip(rows, opening, strict=True):
-                broker.topic_admin.serve_existing(row, await asyncio.gather(*logs_of_topic))
+                opened = await asyncio.gather(*map(_log_or_error, logs_of_topic))
+                failed += [log for log in opened if isinstance(log, KafkaError)]
+                broker.topic_admin.serve_existing(row, opened)
+            if failed and len(failed) == partitions:
+                raise failed[0]  # it is not one partition that is bad, but the disk: to start again is all that helps
         finally:
             reporting.cancel()
         leftovers += broker.logs.take_predecessors()
@@ -512,6 +518,14 @@ class Node:
         keeper.stop()
         if not self._lease_lost and not self.is_stuck:
             await self._in_time("release of the lease", self._on_metadata(lease.release), _RELEASE_TIMEOUT_S)
+
+
+async def _log_or_error(opening: Awaitable[Log]) -> Log | KafkaError:
+    """A log, or why it could not be opened: its partition is offline, and the others are served."""
+    try:
+        return await opening
+    except KafkaError as error:
+        return as_value(error)
 
 
 class _LoopAlarm:

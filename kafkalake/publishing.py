@@ -77,7 +77,7 @@ class Publishing:
         self.publisher.moved(key)
 
     def partition_moved(self, partition: Partition) -> None:
-        self.publisher.moved(TopicPartition(partition.topic.name, partition.index))
+        self._moved(TopicPartition(partition.topic.name, partition.index))
 
     def partition_removed(self, partition: Partition) -> None:
         key = TopicPartition(partition.topic.name, partition.index)
@@ -215,9 +215,21 @@ class Publishing:
         by_partition: dict[tuple[str, int], list[SegmentRow]] = {}
         for row in published:
             by_partition.setdefault((row.topic_id, row.partition), []).append(row)
+        offline = {
+            (str(topic.topic_id), partition.index)
+            for topic in topics
+            for partition in topic.partitions
+            if partition.is_offline
+        }
+        for state in self._store.load_partitions() if offline else ():
+            if (state.topic_id, state.partition) in offline:
+                self._loop.call_soon_threadsafe(self.publisher.keep, state)
         on_disk: list[SegmentRow] = []
-        for partition in topics.partitions():
+        for partition in (partition for topic in topics for partition in topic.partitions):
             known = by_partition.get((str(partition.topic.topic_id), partition.index), [])
+            if partition.is_offline:
+                on_disk += known
+                continue
             try:
                 on_disk += self._sealed_rows(partition, known)
             except KafkaLakeError as error:

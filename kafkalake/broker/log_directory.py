@@ -93,6 +93,10 @@ class LogDirectory:
             begin_leadership(log)
         return log
 
+    def offline(self, topic: str, index: int, config: LogConfig) -> Log:
+        """Return a log in place of one that could not be opened; see `Log.offline`."""
+        return Log.offline(self.path(topic, index), config, self._clock, self._open_files)
+
     def take_predecessors(self) -> list[Path]:
         """Return the directories that `open` has retired since this was last asked; they are to be removed later."""
         found, self._predecessors = self._predecessors, []

@@ -84,6 +84,7 @@ class Partition:
         "_tail",
         "appended_bytes",
         "index",
+        "is_offline",
         "leader_epoch",
         "log",
         "removed",
@@ -92,8 +93,10 @@ class Partition:
         "topic",
     )
 
-    def __init__(self, topic: Topic, index: int, log: Log, tail: PartitionTail) -> None:
+    def __init__(self, topic: Topic, index: int, log: Log, tail: PartitionTail, *, is_offline: bool = False) -> None:
+        """`is_offline`: `log` is an empty one in place of that which could not be opened (`Log.offline`)."""
         self.topic = topic
+        self.is_offline = is_offline
         self.index = index
         self.log = log
         self.leader_epoch = log.leader_epoch + 1
@@ -115,11 +118,18 @@ class Partition:
         """Topic and number, as logs and directories show it."""
         return f"{self.topic.name}-{self.index}"
 
+    def check_online(self) -> None:
+        """Raise `KafkaStorageError` where the log could not be opened: nothing is known of its offsets."""
+        if self.is_offline:
+            raise KafkaStorageError(f"{self.name} is offline: its log could not be opened when the broker started")
+
     def check_leader_epoch(self, epoch: int) -> None:
         """A client's idea of the leader epoch (-1: it has none) against ours.
 
-        Raises `FencedLeaderEpochError` (it is behind) or `UnknownLeaderEpochError` (it is ahead). Source: KIP-320.
+        Raises `KafkaStorageError` where the partition is offline, `FencedLeaderEpochError` (it is behind) or
+        `UnknownLeaderEpochError` (it is ahead). Source: KIP-320.
         """
+        self.check_online()
         if epoch >= 0 and epoch != self.leader_epoch:
             if epoch < self.leader_epoch:
                 raise FencedLeaderEpochError()

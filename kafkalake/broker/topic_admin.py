@@ -326,15 +326,26 @@ class TopicAdmin:
             raise
         return logs
 
-    def _serve(self, topic: Topic, logs: Sequence[Log]) -> None:
+    def _serve(self, topic: Topic, logs: Sequence[Log | KafkaError]) -> None:
         for log in logs:
+            if isinstance(log, KafkaError):
+                self._serve_offline(topic)
+                continue
             log.advance_high_watermark(log.log_end_offset)  # the only replica has all that is there
             partition = Partition(topic, len(topic.partitions), log, self._cache.tail())
             topic.partitions.append(partition)
             call_isolated(Place.TOPIC_CHANGE, self._observer.partition_added, partition)
 
-    def serve_existing(self, row: TopicRow, logs: Sequence[Log]) -> Topic:
-        """At the start: a topic that the metadata knows, with its opened logs."""
+    def _serve_offline(self, topic: Topic) -> None:
+        """A partition whose log could not be opened: every request for it is refused, and Delta keeps what it has of it."""
+        index = len(topic.partitions)
+        config = log_config(topic.config, self._settings().broker.producer_id_expiration_ms)
+        log = self._logs.offline(topic.name, index, config)
+        topic.partitions.append(Partition(topic, index, log, self._cache.tail(), is_offline=True))
+        logger.error("partition offline until the next start topic=%s partition=%d", topic.name, index)
+
+    def serve_existing(self, row: TopicRow, logs: Sequence[Log | KafkaError]) -> Topic:
+        """At the start: a topic that the metadata knows, with its opened logs, or why one could not be opened."""
         topic = self.topic_of(row)
         self._serve(topic, logs)
         self._topics.add(topic)

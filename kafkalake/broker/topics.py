@@ -91,6 +91,6 @@ class Topics:
         return found is not None and 0 <= index < len(found.partitions)
 
     def partitions(self) -> Iterator[Partition]:
-        """All partitions of all topics."""
+        """All partitions of all topics whose logs are open."""
         for topic in list(self._by_name.values()):
-            yield from topic.partitions
+            yield from (partition for partition in topic.partitions if not partition.is_offline)

@@ -92,6 +92,10 @@ class Publisher:
         if self._rows.pop(partition, None) is not None:
             self._dropped = True
 
+    def keep(self, row: PartitionRow) -> None:
+        """A partition that is led here cannot be looked at: what Delta says of it goes on being published."""
+        self._rows[TopicPartition(row.topic, row.partition)] = row
+
     def sealed(self, segment: SegmentRow) -> None:
         """A segment was sealed."""
         self._removed.pop(segment.key, None)

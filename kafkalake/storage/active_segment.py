@@ -237,6 +237,9 @@ def reset_txn_index(open_files: OpenFiles, path: str, entries: list[AbortedTrans
     data = b"".join(encode_aborted(entry, number) for number, entry in enumerate(entries))
     data += encode_seal(len(entries)) if sealed else b""
     file = open_files.get(path, write=True, create=True)
-    if read_all(files, file.descriptor, len(data) + 1, 0) != data:  # it may be right on a disk that is full
+    found = b""
+    with contextlib.suppress(OSError):  # what cannot be read is written anew
+        found = read_all(files, file.descriptor, len(data) + 1, 0)
+    if found != data:  # it may be right on a disk that is full
         write_all(files, file.descriptor, data, 0)
         files.truncate(file.descriptor, len(data))

@@ -77,7 +77,11 @@ class EarlierSegments:
             if candidate > offset:
                 continue
             path = snapshot_path(self._directory, candidate)
-            snapshot = decode_snapshot(read_file(self._open_files.files, path))
+            try:
+                snapshot = decode_snapshot(read_file(self._open_files.files, path))
+            except OSError as error:  # the one before it gives the same
+                _log.warning("a snapshot of producers cannot be read: file=%s error=%s", path, error)
+                continue
             if snapshot is not None and snapshot.offset == candidate:
                 return snapshot
             _log.warning("a damaged snapshot of producers is not used: file=%s", path)

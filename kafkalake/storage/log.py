@@ -36,12 +36,12 @@ from kafkalake.storage.deleted_files import DeletedFiles
 from kafkalake.storage.durability import Durability
 from kafkalake.storage.files import REAL_FILES, Files, replace_file
 from kafkalake.storage.generations import SwappedSegment, with_swapped
-from kafkalake.storage.leader_epochs import LEADER_EPOCHS_FILE, encode_leader_epochs
+from kafkalake.storage.leader_epochs import LEADER_EPOCHS_FILE, LeaderEpochs, encode_leader_epochs
 from kafkalake.storage.message_writer import CODECS, MESSAGE_BODY_BYTES, write_message
 from kafkalake.storage.open_files import OpenFiles
 from kafkalake.storage.partition_metadata import claim_directory
-from kafkalake.storage.producer_state import AbortedTransaction, EndMarker, Producer
-from kafkalake.storage.recovery import Recovered, Recovery, is_whole
+from kafkalake.storage.producer_state import AbortedTransaction, EndMarker, Producer, Producers
+from kafkalake.storage.recovery import Listing, Recovered, Recovery, is_whole
 from kafkalake.storage.retention import PartitionRetention, RetentionRule, SealedRange, decide_retention
 from kafkalake.storage.scanner import scan_segment
 from kafkalake.storage.sealed_segment import SealedSegment, describe
@@ -77,6 +77,17 @@ class Log:
         open_files: OpenFiles,
         swapped: Sequence[SwappedSegment] = (),
     ) -> None:
+        self._begin(directory, config, clock, open_files, swapped)
+        self._load(Recovery(directory, config, clock, open_files, self._swapped).run())
+
+    def _begin(
+        self,
+        directory: str,
+        config: LogConfig,
+        clock: Clock,
+        open_files: OpenFiles,
+        swapped: Sequence[SwappedSegment],
+    ) -> None:
         self.directory = directory
         self.config = config
         self.on_sealed = lambda segment: None
@@ -91,7 +102,6 @@ class Log:
         self._closed = False
         self._discard = False
         self._swapped = tuple(sorted(swapped))
-        self._load(Recovery(directory, config, clock, open_files, self._swapped).run())
 
     @classmethod
     def open(
@@ -119,6 +129,16 @@ class Log:
             return cls(str(directory), config, clock, files_open, swapped)
         except (OSError, LakeError) as error:
             raise _storage_error(str(directory), "open", error) from error
+
+    @classmethod
+    def offline(cls, directory: Any, config: LogConfig, clock: Clock, open_files: OpenFiles) -> Log:
+        """A log that stands for one that could not be opened: closed from the start, without records. The disk is not touched."""
+        log = cls.__new__(cls)
+        log._begin(str(directory), config, clock, open_files, ())
+        listing = Listing([], [], [])
+        log._load(Recovered(PartitionState(), 0, True, listing, None, Producers(), LeaderEpochs()))
+        log._closed = True
+        return log
 
     def _load(self, recovered: Recovered) -> None:
         """Become what recovery found. Raises `OSError`."""
@@ -319,11 +339,11 @@ class Log:
         Raises KafkaStorageError, and nothing moved: the state cannot be written, or a failed flush took records above it out.
         """
         with self._lock:
+            if offset <= self._high_watermark:
+                return
             self._check_open()
             if offset > self._log_end_offset:
                 raise KafkaStorageError(f"{self.directory}: the log ends at {self._log_end_offset}, not at {offset}")
-            if offset <= self._high_watermark:
-                return
             stable = max(self._last_stable_offset, self._producers.stable_offset(offset))
             with self._storage("state"):
                 self._write_state(offset, stable)

@@ -363,6 +363,9 @@ class Recovery:
             epochs = decode_leader_epochs(read_file(self._files, path))
         except FileNotFoundError:
             return LeaderEpochs()
+        except OSError as error:  # what recovery builds anew need not be readable
+            _log.warning("a list of leader epochs that cannot be read is not used: file=%s error=%s", path, error)
+            return LeaderEpochs()
         if epochs is None:
             _log.warning("a damaged list of leader epochs is not used: file=%s", path)
             return LeaderEpochs()

@@ -12,6 +12,7 @@ and not a signal, and descriptors are bounded by `open_files` where maps would n
 
 from __future__ import annotations
 
+import logging
 import struct
 from pathlib import Path
 from typing import NamedTuple
@@ -22,6 +23,8 @@ from kafkalake.errors import LakeError
 from kafkalake.machine import boot_id as boot_id
 from kafkalake.storage.files import REAL_FILES, Files, read_file, write_all
 from kafkalake.storage.open_files import OpenFiles
+
+_log = logging.getLogger(__name__)
 
 STATE_FILE = "state"
 SLOT_BYTES = 128
@@ -104,10 +107,13 @@ def read_state(path: str | Path) -> PartitionState:
 
 
 def load_state(files: Files, path: str) -> tuple[int, PartitionState] | None:
-    """As `read_state`, for the owner: None where the file is missing or nothing in it is whole."""
+    """As `read_state`, for the owner: None where the file is missing, cannot be read, or nothing in it is whole."""
     try:
         return decode_state(read_file(files, path))
     except FileNotFoundError:
+        return None
+    except OSError as error:  # the log says what is true, as where the file is damaged
+        _log.warning("a state that cannot be read is not used: file=%s error=%s", path, error)
         return None
 
 

@@ -20,6 +20,7 @@ from kafkalake.storage.generations import SwappedSegment
 from kafkalake.storage.log import Log
 from kafkalake.storage.open_files import OpenFiles
 from kafkalake.storage.producer_state import ABORT, EndMarker
+from kafkalake.storage.retention import RetentionRule
 from kafkalake.storage.verify import verify_partition
 
 CALLS: dict[str, Callable[[Log], Any]] = {
@@ -33,8 +34,10 @@ CALLS: dict[str, Callable[[Log], Any]] = {
     "aborted_transactions": lambda log: log.aborted_transactions(0, 100),
     "sealed_segments": lambda log: log.sealed_segments(),
     "delete_records_before": lambda log: log.delete_records_before(log.high_watermark),
+    "enforce_retention": lambda log: log.enforce_retention(RetentionRule(True, 1, -1), {}),
     "take_swapped": lambda log: log.take_swapped([SwappedSegment(0, 10, 1)]),
     "remove_deleted_files": lambda log: log.remove_deleted_files(),
+    "begin_epoch": lambda log: log.begin_epoch(7),
     "roll": lambda log: log.roll(),
     "flush": lambda log: log.flush(),
     "flush_sealed": lambda log: log.flush_sealed(),
@@ -47,6 +50,7 @@ SILENT = {"remove_deleted_files", "close", "discard"}
 """Those that simply do nothing."""
 IN_MEMORY = {
     "open",
+    "offline",
     "generation_of",
     "active_producers",
     "producers",

@@ -46,6 +46,10 @@ class TopicJournal:
         assert self._topic is not None
         return self._topic.partitions[index]
 
+    def is_offline(self, index: int) -> bool:
+        """Whether the log of a partition could not be opened: what it says is not known, and nothing can be added."""
+        return self._topic is not None and self._topic.partitions[index].is_offline
+
     def append(
         self,
         partition: int,

@@ -173,6 +173,8 @@ class GroupService:
         for row in published:
             rows[row.journal_partition].append(_changed(row))
         for index in range(self.journal.partitions):
+            if self.journal.is_offline(index):
+                continue  # its groups are not served: Delta may lack the newest of their offsets
             self._load(index, positions.get(index, 0), rows[index])
 
     def _load(self, index: int, position: int, published: list[ChangedOffset]) -> None:

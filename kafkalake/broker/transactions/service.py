@@ -62,6 +62,7 @@ class TransactionService:
         self.admission = Admission(self.coordinator, broker.timers)
         self._unpublished = Unpublished(self.coordinator.table, Changes([], {}))
         self._damaged = False
+        self._is_whole = True
 
     @property
     def is_ready(self) -> bool:
@@ -88,7 +89,8 @@ class TransactionService:
             self._serve(published, positions)
             self._flush()
             self.markers.resumed()
-            if self._damaged or self._broker.groups.damaged:
+            # Where a partition of the journal is offline, whose ids own what is not known: none is an orphan.
+            if self._is_whole and (self._damaged or self._broker.groups.damaged):
                 end_orphans(self._broker, self.coordinator.table, self.markers)
                 self._flush()
         self.coordinator.start_expiry()
@@ -133,7 +135,8 @@ class TransactionService:
         journal = self.topic.journal
         lost: dict[int, list[range]] = {}
         filler = encode(TransactionTombstone(""))
-        for index in range(journal.partitions):
+        served = [index for index in range(journal.partitions) if not journal.is_offline(index)]
+        for index in served:
             position = positions.get(index, 0)
             self.topic.fill(index, position, filler)
             partition = journal.partition(index)
@@ -141,9 +144,10 @@ class TransactionService:
             self.coordinator.begin_load(index, partition.leader_epoch, begin, rows[index])
             lost[index] = self.topic.replay(index, partial(self._follow, index, begin))
         # All are loaded before any goes on: markers are written beside each other, and a publish comes only after them.
-        for index in range(journal.partitions):
+        for index in served:
             self.coordinator.finish_load(index, journal.partition(index).log.high_watermark, lost[index])
         self._damaged = any(lost.values())
+        self._is_whole = len(served) == journal.partitions
 
     def _follow(self, index: int, begin: int, batch: ReadBatch) -> None:
         """One batch of the journal, as far as Delta does not have it."""

@@ -55,4 +55,4 @@ def _chosen(request: Request) -> list[Partition]:
         topic = topics.find(each.topic)
         if topic is not None:
             chosen += [topic.partitions[index] for index in each.partitions if 0 <= index < len(topic.partitions)]
-    return list(dict.fromkeys(chosen))
+    return [partition for partition in dict.fromkeys(chosen) if not partition.is_offline]

@@ -29,6 +29,7 @@ def _partition(request: Request, name: str, index: int) -> dict[str, Any]:
         topic = find_described_topic(request, Operation.READ, name)
         if not 0 <= index < len(topic.partitions):
             raise UnknownTopicOrPartitionError()
+        topic.partitions[index].check_online()
     except KafkaError as error:
         return {"partition_index": index, "error_code": error.code, "error_message": request.error_text(error)}
     return {

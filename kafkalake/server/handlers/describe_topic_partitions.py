@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any
 
-from kafkalake.errors import KafkaError
+from kafkalake.errors import KafkaError, LeaderNotAvailableError
 from kafkalake.internal_topics import INTERNAL
 from kafkalake.server.authorizer import Operation, Resource
 from kafkalake.server.handlers.metadata import operation_bits
@@ -60,12 +60,13 @@ def _describe(request: Request, name: str, first: int, limit: int) -> tuple[dict
         "is_internal": topic.name in INTERNAL,
         "partitions": [
             {
-                "error_code": 0,
+                "error_code": LeaderNotAvailableError.code if partition.is_offline else 0,
                 "partition_index": partition.index,
-                "leader_id": broker_id,
+                "leader_id": -1 if partition.is_offline else broker_id,
                 "leader_epoch": partition.leader_epoch,
                 "replica_nodes": (broker_id,),
                 "isr_nodes": (broker_id,),
+                "offline_replicas": (broker_id,) if partition.is_offline else (),
                 "eligible_leader_replicas": (),
                 "last_known_elr": (),
             }

@@ -11,9 +11,17 @@ from __future__ import annotations
 from collections.abc import Coroutine, Generator
 from typing import Any
 
+from kafkalake.broker.coordination.journal import journal_partition
 from kafkalake.broker.groups.service import GroupService
 from kafkalake.broker.transactions.service import TransactionService
-from kafkalake.errors import GroupAuthorizationError, InvalidGroupIdError, InvalidRequestError, KafkaError, as_value
+from kafkalake.errors import (
+    CoordinatorNotAvailableError,
+    GroupAuthorizationError,
+    InvalidGroupIdError,
+    InvalidRequestError,
+    KafkaError,
+    as_value,
+)
 from kafkalake.server.authorizer import Operation
 from kafkalake.server.group_lookup import allows_group
 from kafkalake.server.request import Request
@@ -63,6 +71,10 @@ def _find(request: Request, key: str, key_type: int, unavailable: KafkaError | N
         _check(request, key, key_type)
         if unavailable is not None:
             raise unavailable
+        broker = request.context.broker
+        journal = (broker.groups if key_type == _GROUP else broker.transactions).topic.journal
+        if journal.is_offline(journal_partition(key, journal.partitions)):
+            raise CoordinatorNotAvailableError("the partition of the journal that it belongs to is offline")
     except KafkaError as error:
         answer.update(node_id=-1, host="", port=-1, error_code=error.code, error_message=request.error_text(error))
     return answer

@@ -13,7 +13,7 @@ from typing import Any
 from uuid import UUID
 
 from kafkalake.broker.topics import Topic
-from kafkalake.errors import KafkaError, TopicAlreadyExistsError
+from kafkalake.errors import KafkaError, LeaderNotAvailableError, TopicAlreadyExistsError
 from kafkalake.internal_topics import GROUP_JOURNAL, INTERNAL
 from kafkalake.server.authorizer import CLUSTER_NAME, OPERATIONS, Operation, Resource
 from kafkalake.server.request import Request
@@ -108,12 +108,13 @@ def _topic(request: Request, topic: Topic) -> dict[str, Any]:
         "is_internal": topic.name in INTERNAL,
         "partitions": [
             {
-                "error_code": 0,
+                "error_code": LeaderNotAvailableError.code if partition.is_offline else 0,
                 "partition_index": partition.index,
-                "leader_id": broker_id,
+                "leader_id": -1 if partition.is_offline else broker_id,
                 "leader_epoch": partition.leader_epoch,
                 "replica_nodes": replicas,
                 "isr_nodes": replicas,
+                "offline_replicas": (broker_id,) if partition.is_offline else (),
             }
             for partition in topic.partitions
         ],

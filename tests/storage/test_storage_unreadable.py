@@ -1,0 +1,84 @@
+"""A file that recovery builds anew need not be readable: an I/O error in it is damage, and the partition opens all the same."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+from partition_logs import append, open_log, read_all
+from record_batches import simple_batch
+
+from kafkalake.clock import ManualClock
+from kafkalake.errors import KafkaStorageError
+from kafkalake.storage.config import LogConfig
+from kafkalake.storage.files import RealFiles
+from kafkalake.storage.log import Log
+from kafkalake.storage.open_files import OpenFiles
+from kafkalake.storage.producer_state import ABORT, EndMarker
+from kafkalake.storage.verify import verify_partition
+
+
+class BadSectors(RealFiles):
+    """Files with these suffixes have a sector that cannot be read, until something is put in its place."""
+
+    def __init__(self, suffix: str) -> None:
+        self.suffix = suffix
+        self.bad: set[int] = set()
+        self.hits = 0
+
+    def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
+        descriptor = super().open(path, write=write, create=create)
+        if path.endswith(self.suffix):
+            self.bad.add(descriptor)
+        else:
+            self.bad.discard(descriptor)
+        return descriptor
+
+    def read(self, descriptor: int, length: int, position: int) -> bytes:
+        if descriptor in self.bad:
+            self.hits += 1
+            raise OSError(errno.EIO, "a sector that cannot be read")
+        return super().read(descriptor, length, position)
+
+
+def written(directory: Path) -> list[bytes | None]:
+    log = open_log(directory, segment_bytes=2_000, index_interval_bytes=0)
+    for sequence in range(20):
+        append(log, simple_batch([b"%d" % sequence], producer_id=4, epoch=0, sequence=sequence, transactional=True))
+    log.append_control(EndMarker(4, 0, ABORT, 0), 0)
+    log.advance_high_watermark(log.log_end_offset)
+    return [row[2] for _, row in read_all(log)]
+
+
+@pytest.mark.parametrize("name", ["leader-epochs", "state", ".snapshot", ".index", ".timeindex", ".txnindex"])
+def test_a_partition_opens_without_what_is_built_anew(tmp_path: Path, name: str) -> None:
+    expected = written(tmp_path)
+    files = BadSectors(name)
+    log = open_log(tmp_path, files=files, segment_bytes=2_000, index_interval_bytes=0)
+    log.advance_high_watermark(log.log_end_offset)
+    assert [row[2] for _, row in read_all(log)] == expected
+    append(log, simple_batch([b"more"]))
+    again = open_log(tmp_path)
+    assert [row[2] for _, row in read_all(again)] == [*expected, b"more"]
+    assert again.active_producers() == 1
+    again.close()
+    assert verify_partition(tmp_path) == []
+
+
+def test_records_that_cannot_be_read_keep_only_their_partition_from_opening(tmp_path: Path) -> None:
+    written(tmp_path)
+    with pytest.raises(KafkaStorageError):
+        open_log(tmp_path, files=BadSectors(".arrow"))
+
+
+def test_a_log_that_is_offline_knows_nothing_and_touches_nothing(tmp_path: Path) -> None:
+    written(tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    log = Log.offline(tmp_path, LogConfig(), ManualClock(), OpenFiles())
+    assert isinstance(log.append([simple_batch([b"x"])], 0)[0], KafkaStorageError)
+    for call in (lambda: log.read(0, 100), log.roll, log.flush, lambda: log.size_bytes):
+        with pytest.raises(KafkaStorageError):
+            call()
+    log.close()
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
