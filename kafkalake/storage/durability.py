@@ -49,6 +49,10 @@ class Durability:
         self._unsynced.append(path)
         self._names += 1
 
+    def file_made(self) -> None:
+        """A file was made beside a data file: its name has to reach the disk too."""
+        self._names += 1
+
     def appended(self, records: int) -> None:
         """So many more records are only in the page cache."""
         self._records += records

@@ -290,6 +290,7 @@ class Log:
         active = self._active_for(len(message), group)
         if aborted is not None:
             active.write_aborted(aborted)
+            self._durability.file_made()
         active.append(
             message,
             group.base_offset,

@@ -657,3 +657,29 @@ def test_pages_that_are_not_in_memory_are_read_and_not_touched(
         assert bytes(found) == data[5_000:]
     finally:
         REAL_FILES.close(descriptor)
+
+
+def test_a_flush_forces_the_name_of_an_index_of_aborted_transactions(tmp_path: Path) -> None:
+    """It is made by the first marker, after the directory was forced for the data file; without it aborted records are shown."""
+
+    class Names(RealFiles):
+        def __init__(self) -> None:
+            self.unforced: set[str] = set()
+
+        def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
+            if create and not os.path.exists(path):
+                self.unforced.add(Path(path).suffix)
+            return super().open(path, write=write, create=create)
+
+        def sync_directory(self, path: str) -> None:
+            self.unforced.clear()
+            super().sync_directory(path)
+
+    files = Names()
+    log = open_log(tmp_path, files=files)
+    append(log, simple_batch([b"x"], producer_id=4, epoch=0, sequence=0, transactional=True))
+    log.flush()
+    log.append_control(EndMarker(4, 0, ABORT, 0), 0)
+    assert files.unforced == {".txnindex"}
+    log.flush()
+    assert files.unforced == set()
