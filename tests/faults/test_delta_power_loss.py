@@ -44,7 +44,7 @@ def test_one_start_mends_every_table_again_and_again(kafkalake_broker: Any) -> N
         create_topic(client, "clicks", 2)
         commit(client, "etl", {0: 7})
     Confluent().write(broker.bootstrap_servers, "clicks", 0, RECORDS, "none")
-    for round_number in range(3):
+    for round_number in range(2):
         wait_for(lambda: committed_in_delta(broker.lake) == 7)
         if round_number == 1:
             broker.stop()
