@@ -16,7 +16,7 @@ from kafkalake.errors import KafkaError, KafkaStorageError, as_value
 
 PACKAGE = PROJECT / "kafkalake"
 
-READS = {"as_value", "str", "repr", "type", "isinstance", "print", "getattr"}
+READS = {"as_value", "str", "repr", "type", "isinstance", "print", "getattr", "error_text"}
 """Functions that take an error and keep nothing of it."""
 READ_BY = {
     "broker/fetch.py": {"corrupt"},
