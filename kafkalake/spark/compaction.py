@@ -17,6 +17,7 @@ run or the next start does.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import shutil
@@ -27,7 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kafkalake.config import TopicConfig
-from kafkalake.errors import SegmentsChangedError
+from kafkalake.errors import CorruptSegmentError, SegmentsChangedError
 from kafkalake.metadata import cleaning, paths
 from kafkalake.metadata.lease import running_brokers
 from kafkalake.metadata.schemas import CleaningRow, SegmentRow, TopicRow
@@ -47,6 +48,7 @@ from kafkalake.spark.snapshot import take_snapshot
 from kafkalake.storage.cleaning import CleanableSegment, Compaction, CompactionRule, decide_compaction
 from kafkalake.storage.files import REAL_FILES
 from kafkalake.storage.generations import SwappedSegment, stale_files
+from kafkalake.storage.lost_records import lost_range
 from kafkalake.storage.segment import SUFFIXES, file_name
 
 if TYPE_CHECKING:
@@ -77,7 +79,8 @@ class CompactionJob(Job):
         steps = []
         for log in cleaned_partitions(run, cleaned_topics(run, COMPACT_POLICY)):
             row = CleaningRow(log.topic.topic, log.topic.topic_id, log.number)
-            step = _step(log, run.topic_configs[log.topic.topic], remembered.get(row.key, row), run.clock.now_ms())
+            said = remembered.get(row.key, row)
+            step = _step(run.lake, log, run.topic_configs[log.topic.topic], said, run.clock.now_ms())
             steps += [step] if step is not None else []
         return steps
 
@@ -170,12 +173,12 @@ def main(arguments: Sequence[str]) -> int:
     return run_job(CompactionJob(), arguments)
 
 
-def _step(log: CleanedPartition, config: TopicConfig, said: CleaningRow, now_ms: int) -> Step | None:
+def _step(lake: Path, log: CleanedPartition, config: TopicConfig, said: CleaningRow, now_ms: int) -> Step | None:
     """What is to be done in a partition, of which `cleaning` says `said`."""
     rows = [row for row in log.rows if row.next_offset > log.state.log_start_offset]
     known = _with_committed(said, rows)
     decision = decide_compaction(
-        [_cleanable(row) for row in rows],
+        [_cleanable(lake, row) for row in rows],
         _rule(config),
         cleaned_offset=known.cleaned_offset,
         end_offset=log.state.last_stable_offset,
@@ -215,14 +218,18 @@ def _with_committed(said: CleaningRow, rows: Sequence[SegmentRow]) -> CleaningRo
     return replace(said, cleaned_offset=cleaned_offset, generation=max(row.generation for row in unsaid))
 
 
-def _cleanable(row: SegmentRow) -> CleanableSegment:
+def _cleanable(lake: Path, row: SegmentRow) -> CleanableSegment:
     smallest, largest = row.min_timestamp_ms, row.max_timestamp_ms
+    lost = False
+    with contextlib.suppress(OSError, CorruptSegmentError):  # rewriting it says so, if it comes to that
+        lost = lost_range(lake / row.path, row.bytes) is not None
     return CleanableSegment(
         row.base_offset,
         row.next_offset,
         row.bytes,
         -1 if smallest is None else smallest,
         -1 if largest is None else largest,
+        lost,
     )
 
 

@@ -5,7 +5,8 @@ compacted, and what cannot yet, from the first segment on that reaches beyond th
 younger than `min.compaction.lag.ms`. It is worth it when the dirty share of the bytes is above `min.cleanable.dirty.ratio`,
 or when a dirty record is older than `max.compaction.lag.ms`. Then everything up to the uncleanable offset is cleaned, the
 part that was compacted before too: that is where the older records of a key are. Segments that stand together and have room in one
-of `segment.bytes` become one.
+of `segment.bytes` become one, but for a segment that says of its offsets that they are lost (`lost_records`): it stays as it is,
+for readers to go on being told.
 """
 
 from __future__ import annotations
@@ -30,13 +31,14 @@ class CompactionRule:
 
 @dataclass(frozen=True, slots=True)
 class CleanableSegment:
-    """A sealed segment: offsets [base_offset, next_offset), bytes, its timestamps (ms; -1: no records)."""
+    """A sealed segment: offsets [base_offset, next_offset), bytes, its timestamps (ms; -1: no records); whether they are lost."""
 
     base_offset: int
     next_offset: int
     bytes: int
     min_timestamp_ms: int
     max_timestamp_ms: int
+    lost: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,8 @@ def _groups(segments: Sequence[CleanableSegment], bytes_max: int) -> tuple[tuple
         first = segments[groups[-1][0]] if groups else segment
         fits = size + segment.bytes <= bytes_max and segment.next_offset - first.base_offset <= OFFSETS_MAX
         adjoins = number > 0 and segments[number - 1].next_offset == segment.base_offset
-        if groups and fits and adjoins:
+        alone = segment.lost or (number > 0 and segments[number - 1].lost)
+        if groups and fits and adjoins and not alone:
             groups[-1].append(number)
             size += segment.bytes
         else:

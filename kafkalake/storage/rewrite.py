@@ -1,8 +1,9 @@
 """Sealed segments written again as one, with only the records that compaction keeps.
 
 Offsets stay covered without a gap: a batch keeps its range and its header, with fewer rows; batches that nothing is left of are
-joined into fillers, empty batches over their ranges. So every reader copes as it always did, and on the wire a consumer sees what
-Kafka's cleaner leaves: batches with gaps inside, and empty ones.
+joined into fillers, empty batches over their ranges; a batch that says of its offsets that they are lost stays
+what it is. So every reader copes as it always did, and on the wire a consumer sees what Kafka's cleaner leaves: batches with
+gaps inside, and empty ones.
 
 What is kept of a batch without rows: its header where it is its producer's last one here (the sequence that a producer goes on
 from), with the transactional bit taken off; a transaction's marker as long as records of the transaction are there, and then
@@ -153,6 +154,7 @@ class _Writer:
         self.changed |= len(mask) != int(counts.sum())
         self._set_horizons(headers, rows, batch_of, mask)
         kept = (counts > 0) | self._kept_markers(headers) | self._kept_headers(headers, counts)
+        kept |= headers[:, at.CONTROL_TYPE] == at.LOST_RECORDS
         timestamps = rows.column("timestamp").view(pa.int64()).to_numpy()
         tops = np.full(len(headers), -1, dtype=np.int64)
         np.maximum.at(tops, batch_of[mask], timestamps[mask])

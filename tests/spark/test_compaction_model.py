@@ -19,12 +19,15 @@ from topic_operations import Operation, act, operations
 
 from kafkalake.cli.log import problems_of
 from kafkalake.clock import SystemClock
+from kafkalake.errors import RecordsLostError
 from kafkalake.metadata import paths
 from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.metadata.job_tables import JobTable
 from kafkalake.record import layout as at
 from kafkalake.spark import compaction
 from kafkalake.spark.options import parse_options
+from kafkalake.spark.plan import plan_slices
+from kafkalake.spark.selection import Selection
 from kafkalake.spark.snapshot import take_snapshot
 from kafkalake.storage.config import LogConfig
 from kafkalake.storage.generations import SwappedSegment, stale_files
@@ -197,4 +200,41 @@ def test_settings_say_when_a_topic_is_compacted(tmp_path: Path, config: dict[str
     topic.publish()
     compact(topic.lake.path, "here")
     assert len(topic.stored()) == (1 if compacts else 2)
+    topic.lake.close()
+
+
+def test_a_segment_that_says_that_records_are_lost_stays_as_it_is(tmp_path: Path) -> None:
+    """A consumer of the lake is told of the loss after compaction as before, between segments that become one each."""
+    topic = CompactedTopic(tmp_path / "lake")
+    directory, ends = topic.lake.directory("states"), []
+    segment = directory / f"{20:020d}.arrow"
+    for number in range(5):
+        topic.write([(b"k%d" % i, b"%d" % number) for i in range(10)])
+        ends.append(segment.stat().st_size if segment.exists() else 0)
+        if number == 1:
+            topic.seal()
+    os.truncate(segment, ends[2])  # the machine stopped, and its disk had no more
+    lost = topic.records[30:50]
+    topic.log = topic.lake.logs["states", 0] = Log.open(str(directory), LogConfig(), SystemClock())
+    for _ in range(2):
+        topic.write([(b"k%d" % i, b"later") for i in range(5)])
+        topic.seal()
+    cleaned_to = topic.publish()
+    assert cleaned_to == 60
+    options = parse_options({"lake": str(topic.lake.path), "path": "states"})
+    for _ in range(2):
+        with pytest.raises(RecordsLostError, match="offsets 30 to 49"):
+            plan_slices(take_snapshot(options), Selection(), options)
+        compact(topic.lake.path, "here")
+    rows = topic.lake.store.load_segments("states")
+    assert [(row.base_offset, row.next_offset, row.generation) for row in rows] == [
+        (0, 30, 1),
+        (30, 50, 0),
+        (50, 60, 1),
+    ]
+    left = [record for record in topic.records if record not in lost]
+    assert topic.stored() == compacted(left, cleaned_to)
+    (problem,) = problems_of(topic.lake.path)
+    assert "lost" in str(problem)
+    follow(topic)
     topic.lake.close()
