@@ -18,10 +18,12 @@ from kafkalake.errors import CorruptSegmentError
 from kafkalake.record import layout as at
 from kafkalake.record.batch import Int64s
 from kafkalake.record.message_set import MessageSet
+from kafkalake.storage.active_segment import ActiveSegment
 from kafkalake.storage.segment import Segment
 
 _CHUNK_BYTES = 1 << 20
 _COLUMNS = 0b00011
+_UNKNOWN = (1 << 63) - 1
 
 
 class TimestampOffset(NamedTuple):
@@ -144,21 +146,48 @@ def record_with(segment: Segment, offset: int, timestamp: int, start_offset: int
 
 
 def record_with_largest(segments: InOrder, start_offset: int, end_offset: int) -> TimestampOffset | None:
-    """The first record with the largest timestamp in [start_offset, end_offset), by reading all: for when the one known is deleted.
+    """The first record with the largest timestamp in [start_offset, end_offset): for when the one known is deleted.
 
-    Raises `CorruptSegmentError`, `OSError`.
+    Segments are tried in the order of their own largest timestamps, until none can hold a larger one. A segment is read whole
+    only where its largest timestamp is that of a deleted record, or its index is damaged. Raises `CorruptSegmentError`, `OSError`.
     """
+    following = [segments[number].base_offset for number in range(1, len(segments))]
+    tops = [_top(segments[number], end) for number, end in enumerate([*following, None])]
+    ends = [*following, end_offset]
     best: TimestampOffset | None = None
-    for number in range(len(segments)):
-        segment = segments[number]
-        end = segments[number + 1].base_offset if number + 1 < len(segments) else end_offset
-        for messages in _read(segment, max(start_offset, segment.base_offset), end):
-            tops = np.where(messages.headers[:, at.RECORDS] > 0, messages.headers[:, at.MAX_TIMESTAMP], -1)
-            for message in _messages_of(messages, tops > (best.timestamp if best is not None else -1)):
-                offsets = _column(messages, message, at.OFFSET_DATA)
-                timestamps = _column(messages, message, at.TIMESTAMP_DATA)
-                timestamps = np.where(offsets >= start_offset, timestamps, -1)
-                row = int(np.argmax(timestamps))
-                if timestamps[row] >= 0 and (best is None or timestamps[row] > best.timestamp):
-                    best = TimestampOffset(int(timestamps[row]), int(offsets[row]))
+    for number in sorted(range(len(segments)), key=lambda number: -tops[number]):
+        segment, end, top = segments[number], ends[number], tops[number]
+        if top < 0 or (best is not None and (top, -segment.base_offset) < (best.timestamp, -best.offset)):
+            break
+        found = None
+        if top < _UNKNOWN and segment.base_offset >= start_offset:
+            found = _search(segment, top, start_offset, end)
+        if found is None:
+            found = _largest_in(segment, start_offset, end)
+        if found is not None and (best is None or (-found.timestamp, found.offset) < (-best.timestamp, best.offset)):
+            best = found
+    return best
+
+
+def _top(segment: Segment, following: int | None) -> int:
+    """The largest timestamp of a segment, with deleted records; -1: none, `_UNKNOWN` where the index is damaged."""
+    if following is None and isinstance(segment, ActiveSegment):
+        return segment.content.max_timestamp
+    last = segment.time_index.last()
+    if last is None or (following is not None and last[1] != following - segment.base_offset):
+        return _UNKNOWN
+    return last[0]
+
+
+def _largest_in(segment: Segment, start_offset: int, end_offset: int) -> TimestampOffset | None:
+    best: TimestampOffset | None = None
+    for messages in _read(segment, max(start_offset, segment.base_offset), end_offset):
+        tops = np.where(messages.headers[:, at.RECORDS] > 0, messages.headers[:, at.MAX_TIMESTAMP], -1)
+        for message in _messages_of(messages, tops > (best.timestamp if best is not None else -1)):
+            offsets = _column(messages, message, at.OFFSET_DATA)
+            timestamps = _column(messages, message, at.TIMESTAMP_DATA)
+            timestamps = np.where(offsets >= start_offset, timestamps, -1)
+            row = int(np.argmax(timestamps))
+            if timestamps[row] >= 0 and (best is None or timestamps[row] > best.timestamp):
+                best = TimestampOffset(int(timestamps[row]), int(offsets[row]))
     return best

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -683,3 +684,60 @@ def test_a_flush_forces_the_name_of_an_index_of_aborted_transactions(tmp_path: P
     assert files.unforced == {".txnindex"}
     log.flush()
     assert files.unforced == set()
+
+
+class CountingFiles(RealFiles):
+    """Counts the bytes that are read of segments."""
+
+    def __init__(self) -> None:
+        self.bytes_read = 0
+
+    def read(self, descriptor: int, length: int, position: int) -> bytes:
+        data = super().read(descriptor, length, position)
+        if os.readlink(f"/proc/self/fd/{descriptor}").endswith(".arrow"):
+            self.bytes_read += len(data)
+        return data
+
+    def view(self, descriptor: int, length: int, position: int) -> Any:
+        return self.read(descriptor, length, position)
+
+
+def test_the_largest_timestamp_is_found_without_reading_all_once_the_record_with_it_is_deleted(tmp_path: Path) -> None:
+    random, files = Random(5), CountingFiles()
+    log = open_log(tmp_path, files=files, index_interval_bytes=1_000, segment_bytes=60_000)
+    stamps = [random.randrange(1_000, 2_000) for _ in range(600)]
+    stamps[10] = 9_999  # of a producer whose clock was wrong
+    for stamp in stamps:
+        append(log, simple_batch([b"x" * 1_000], timestamp=stamp))
+    segment_bytes = (tmp_path / f"{0:020d}.arrow").stat().st_size
+    assert len(log.sealed_base_offsets) > 8
+
+    def largest(start: int, end: int) -> tuple[int, int]:
+        return max((stamp, -offset) for offset, stamp in enumerate(stamps[start:end], start))
+
+    for start in (11, 200, log.sealed_base_offsets[5], 590, 599):
+        log.delete_records_before(start)
+        stamp, offset = largest(start, 600)
+        files.bytes_read = 0
+        assert log.max_timestamp() == (stamp, -offset)
+        assert files.bytes_read < 3 * segment_bytes
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_largest_timestamp_is_that_of_a_model(memory_path: Path, seed: int) -> None:
+    random = Random(seed)
+    log = open_log(memory_path, index_interval_bytes=200, segment_bytes=2_500)
+    rows: list[int] = []
+    for _ in range(40):
+        stamps = [random.randrange(-1, 12) for _ in range(random.randrange(1, 5))]
+        append(log, record_batch([(stamp, None, b"x" * 30, []) for stamp in stamps]))
+        rows += stamps
+        if random.random() < 0.2:
+            log.delete_records_before(random.randrange(log.log_start_offset, len(rows) + 1))
+        if random.random() < 0.1:
+            for index in memory_path.glob("*.timeindex"):
+                index.unlink()
+            log = open_log(memory_path, index_interval_bytes=200, segment_bytes=2_500)
+        left = [(stamp, -offset) for offset, stamp in enumerate(rows) if offset >= log.log_start_offset and stamp >= 0]
+        found = log.max_timestamp()
+        assert found == ((max(left)[0], -max(left)[1]) if left else None)

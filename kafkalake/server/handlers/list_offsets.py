@@ -4,17 +4,18 @@
   -4 earliest local (8), -5 latest tiered (9); a time in milliseconds: the first record at or after it.
 - Nothing is tiered here, so -4 is the log start and -5 is not there, as in Kafka without tiering.
 - 4: leader epochs. 6: flexible. 10: a timeout, which only matters with tiering.
+- -3 may have to read a segment, so it is answered in a thread.
 - The same partition twice gets INVALID_REQUEST.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator
+from functools import partial
 from typing import Any
 
 from kafkalake.broker.fetch import Isolation
-from kafkalake.broker.offsets import list_offset
+from kafkalake.broker.offsets import MAX_TIMESTAMP, list_offset
 from kafkalake.errors import InvalidRequestError, KafkaError, UnknownTopicOrPartitionError, UnsupportedVersionError
 from kafkalake.server.authorizer import Operation
 from kafkalake.server.request import Request
@@ -23,7 +24,7 @@ from kafkalake.server.topic_lookup import find_topic
 _LOWEST_VERSION_OF_SPECIAL = {-1: 1, -2: 1, -3: 7, -4: 8, -5: 9}
 
 
-def handle(request: Request) -> Generator[None, None, dict[str, Any]]:
+async def handle(request: Request) -> dict[str, Any]:
     body = request.body
     isolation = Isolation.READ_COMMITTED if getattr(body, "isolation_level", 0) == 1 else Isolation.READ_UNCOMMITTED
     asked_for = Counter((topic.name, each.partition_index) for topic in body.topics for each in topic.partitions)
@@ -32,13 +33,13 @@ def handle(request: Request) -> Generator[None, None, dict[str, Any]]:
         answers.append({"name": topic.name, "partitions": (partitions := [])})
         for each in topic.partitions:
             twice = asked_for[topic.name, each.partition_index] > 1
-            partitions.append(_partition(request, topic.name, each, isolation, twice=twice))
-            yield
-        yield
+            partitions.append(await _partition(request, topic.name, each, isolation, twice=twice))
+            await request.turn()
+        await request.turn()
     return {"topics": answers}
 
 
-def _partition(request: Request, name: str, asked: Any, isolation: Isolation, *, twice: bool) -> dict[str, Any]:
+async def _partition(request: Request, name: str, asked: Any, isolation: Isolation, *, twice: bool) -> dict[str, Any]:
     answer = {
         "partition_index": asked.partition_index,
         "error_code": 0,
@@ -56,7 +57,11 @@ def _partition(request: Request, name: str, asked: Any, isolation: Isolation, *,
             raise UnsupportedVersionError()
         partition = topic.partitions[asked.partition_index]
         partition.check_leader_epoch(getattr(asked, "current_leader_epoch", -1))
-        found = list_offset(partition, asked.timestamp, isolation)
+        if asked.timestamp == MAX_TIMESTAMP:
+            find = partial(list_offset, partition, MAX_TIMESTAMP, isolation)
+            found = await request.context.broker.run_blocking(find)
+        else:
+            found = list_offset(partition, asked.timestamp, isolation)
     except KafkaError as error:
         answer["error_code"] = error.code
         return answer
