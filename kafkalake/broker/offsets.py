@@ -22,8 +22,8 @@ class FoundOffset(NamedTuple):
 def list_offset(partition: Partition, timestamp_ms: int, isolation: Isolation) -> FoundOffset | None:
     """The offset for a timestamp (ms) or one of Kafka's special values; None where there is no such record.
 
-    A record that the reader may not see yet is no answer. Raises `UnsupportedVersionError` for an unknown special value,
-    `CorruptMessageError`, `KafkaStorageError`.
+    A record that the reader may not see yet is no answer. MAX_TIMESTAMP blocks, and may be asked in any thread. Raises
+    `UnsupportedVersionError` for an unknown special value, `CorruptMessageError`, `KafkaStorageError`.
     """
     try:
         return _list_offset(partition, timestamp_ms, isolation)
@@ -60,7 +60,7 @@ def end_of_epoch(partition: Partition, epoch: int) -> EpochEnd:
 def delete_records(partition: Partition, offset: int) -> int:
     """Move the log start to `offset` (-1: to the high watermark); returns the new log start.
 
-    Raises `OffsetOutOfRangeError` for an offset above the high watermark.
+    Blocking, in any thread. Raises `OffsetOutOfRangeError` for an offset above the high watermark, `KafkaStorageError`.
     """
     target = partition.log.high_watermark if offset == -1 else offset
     if target < 0 or target > partition.log.high_watermark:

@@ -4,8 +4,9 @@
 `state`, to every other process. They are two steps because replicas stand between them: whoever acknowledges does it after
 the second.
 
-One lock a log guards what changes. Reading does not take it, so fetches may run in other threads; `flush` does not hold
-it while the disk works. What the disk refuses becomes KafkaStorageError, and the log is then as it was before the call.
+One lock a log guards what changes. Reading does not take it, so fetches may run in other threads; `flush`, and moving the log
+start, do not hold it while the disk works. What the disk refuses becomes KafkaStorageError, and the log is then as it was
+before the call.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import logging
 import threading
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from kafkalake.clock import Clock
@@ -38,7 +39,7 @@ from kafkalake.storage.files import REAL_FILES, Files, replace_file
 from kafkalake.storage.generations import SwappedSegment, with_swapped
 from kafkalake.storage.leader_epochs import LEADER_EPOCHS_FILE, LeaderEpochs, encode_leader_epochs
 from kafkalake.storage.message_writer import CODECS, MESSAGE_BODY_BYTES, write_message
-from kafkalake.storage.open_files import OpenFiles
+from kafkalake.storage.open_files import OpenFile, OpenFiles
 from kafkalake.storage.partition_metadata import claim_directory
 from kafkalake.storage.producer_state import AbortedTransaction, EndMarker, Producer, Producers
 from kafkalake.storage.recovery import Listing, Recovered, Recovery, is_whole
@@ -55,6 +56,13 @@ from kafkalake.storage.timestamp_search import TimestampOffset, first_not_before
 _log = logging.getLogger(__name__)
 _EMPTY_READS_MAX = 256
 _NOT_WRITTEN = KafkaStorageError("not written")
+
+
+class _MovedStart(NamedTuple):
+    """A log start that is not on the disk yet: where the log started before, and the file to force."""
+
+    before: int
+    state: OpenFile
 
 
 class Log:
@@ -96,6 +104,8 @@ class Log:
         self._open_files = open_files
         self._files = open_files.files
         self._lock = threading.RLock()
+        self._start_lock = threading.Lock()
+        """Held to move the log start, also while the disk works; taken before `_lock`."""
         self._deleted = DeletedFiles(clock, open_files)
         self._ages = SegmentAges()
         self._ages_lock = threading.Lock()
@@ -397,11 +407,17 @@ class Log:
 
         Raises CorruptSegmentError, KafkaStorageError.
         """
+        return self._find(
+            lambda start: first_not_before(self._segments.in_order(), timestamp, start, self._high_watermark)
+        )
+
+    def _find(self, find: Callable[[int], TimestampOffset | None]) -> TimestampOffset | None:
+        """Look for a record from the log start on, given to `find`, and again where that has moved."""
         while True:
             start = self._log_start_offset
             self._check_open()
             try:
-                found = first_not_before(self._segments.in_order(), timestamp, start, self._high_watermark)
+                found = find(start)
                 self._check_open()
                 return found
             except (OSError, CorruptSegmentError) as error:
@@ -414,19 +430,18 @@ class Log:
     def max_timestamp(self) -> TimestampOffset | None:
         """The record with the largest timestamp, the first of them; None without records.
 
-        Raises CorruptSegmentError, KafkaStorageError.
+        Once that record is deleted, this looks at an index of each segment, and reads a whole segment where deleted records
+        have the largest timestamp of it: not for the event loop. Raises CorruptSegmentError, KafkaStorageError.
         """
+        return self._find(self._find_largest_timestamp)
+
+    def _find_largest_timestamp(self, start: int) -> TimestampOffset | None:
         with self._lock:
-            top, offset, start = self._max_timestamp, self._max_timestamp_offset, self._log_start_offset
-        if top < 0 or self._log_end_offset == start:
+            top, offset, end = self._max_timestamp, self._max_timestamp_offset, self._log_end_offset
+        if top < 0 or end == start:
             return None
-        with self._storage("read"):
-            found = record_with(self._segments.holding(offset), offset, top, start) if offset >= start else None
-            return (
-                found
-                if found is not None
-                else record_with_largest(self._segments.in_order(), start, self._log_end_offset)
-            )
+        found = record_with(self._segments.holding(offset), offset, top, start) if offset >= start else None
+        return found if found is not None else record_with_largest(self._segments.in_order(), start, end)
 
     def epoch_for_offset(self, offset: int) -> int:
         """The leader epoch that the record at `offset` was written in; -1 where it is not known."""
@@ -466,28 +481,53 @@ class Log:
     def delete_records_before(self, offset: int) -> None:
         """Move the log start to `offset`, durably, and take whole segments below it out of the log.
 
-        Raises OffsetOutOfRangeError above the high watermark, KafkaStorageError.
+        Blocks on the disk, while appends go on: not for the event loop. Raises OffsetOutOfRangeError above the high watermark,
+        KafkaStorageError.
         """
+        with self._start_lock:
+            with self._lock:
+                moved = self._move_start(offset)
+            self._force_start(moved)
+
+    def _move_start(self, offset: int) -> _MovedStart | None:
+        """Show readers that the log starts at `offset`; None where it does already. Nothing is deleted before `_force_start`."""
+        self._check_open()
+        if not 0 <= offset <= self._high_watermark:
+            raise OffsetOutOfRangeError(f"offset {offset} is outside of [0, {self._high_watermark}]")
+        before = self._log_start_offset
+        if offset <= before:
+            return None
+        try:
+            with self._storage("delete records"):
+                if offset == self._log_end_offset:
+                    self._roll()
+                self._log_start_offset = offset
+                self._last_stable_offset = max(self._last_stable_offset, offset)
+                return _MovedStart(before, self._write_state(self._high_watermark, self._last_stable_offset))
+        except KafkaStorageError:
+            self._take_back_start(before)
+            raise
+
+    def _force_start(self, moved: _MovedStart | None) -> None:
+        """Have the log start on the disk, then take what is before it out of the log. The log's lock is not held."""
+        if moved is None:
+            return
+        try:
+            with self._storage("delete records"):
+                self._files.sync(moved.state.descriptor)
+        except KafkaStorageError:
+            with self._lock:
+                self._take_back_start(moved.before)
+            raise
         with self._lock:
             self._check_open()
-            if not 0 <= offset <= self._high_watermark:
-                raise OffsetOutOfRangeError(f"offset {offset} is outside of [0, {self._high_watermark}]")
-            if offset <= self._log_start_offset:
-                return
-            before = self._log_start_offset, self._last_stable_offset
-            try:
-                with self._storage("delete records"):
-                    if offset == self._log_end_offset:
-                        self._roll()
-                    self._log_start_offset = offset
-                    self._last_stable_offset = max(self._last_stable_offset, offset)
-                    self._write_state(self._high_watermark, self._last_stable_offset, sync=True)
-            except KafkaStorageError:
-                self._log_start_offset, self._last_stable_offset = before
-                raise
-            if self._epochs.truncate_start(offset):
+            if self._epochs.truncate_start(self._log_start_offset):
                 self._save_epochs()
             self._remove_before_start()
+
+    def _take_back_start(self, before: int) -> None:
+        self._log_start_offset = before
+        self._last_stable_offset = max(before, self._producers.stable_offset(self._high_watermark))
 
     def enforce_retention(self, rule: RetentionRule, committed: Mapping[str, int]) -> PartitionRetention:
         """Take the segments out of the log that `rule` does not keep; return what was decided.
@@ -495,6 +535,10 @@ class Log:
         committed: each group's committed offset, for a rule with a guard. The active segment is rolled if it goes. May run in any
         thread, beside appends and reads. Raises CorruptSegmentError, KafkaStorageError.
         """
+        with self._start_lock:
+            return self._enforce_retention(rule, committed)
+
+    def _enforce_retention(self, rule: RetentionRule, committed: Mapping[str, int]) -> PartitionRetention:
         with self._lock:
             self._check_open()
             bases, active, end = list(self._segments.bases), self._segments.active, self._log_end_offset
@@ -524,8 +568,8 @@ class Log:
             self._check_open()
             if growing and decision.segments[-1:] == tuple(growing) and self._log_end_offset != end:
                 decision = decide(ranges, growing[0].bytes)  # appended to meanwhile
-            if decision.segments:
-                self.delete_records_before(decision.log_start_offset)
+            moved = self._move_start(decision.log_start_offset) if decision.segments else None
+        self._force_start(moved)
         return decision
 
     def _remove_before_start(self) -> None:
@@ -745,9 +789,9 @@ class Log:
 
     def _write_state(
         self, high_watermark: int, last_stable_offset: int, *, clean: bool = False, sync: bool = False
-    ) -> None:
+    ) -> OpenFile:
         active = self._segments.active
-        self._state_file.write(
+        return self._state_file.write(
             PartitionState(
                 self._log_start_offset,
                 high_watermark,

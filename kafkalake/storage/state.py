@@ -22,7 +22,7 @@ from crc32c import crc32c
 from kafkalake.errors import LakeError
 from kafkalake.machine import boot_id as boot_id
 from kafkalake.storage.files import REAL_FILES, Files, read_file, write_all
-from kafkalake.storage.open_files import OpenFiles
+from kafkalake.storage.open_files import OpenFile, OpenFiles
 
 _log = logging.getLogger(__name__)
 
@@ -125,8 +125,11 @@ class StateFile:
         self._open_files = open_files
         self._sequence = sequence
 
-    def write(self, state: PartitionState, *, sync: bool = False) -> None:
-        """Show `state` to readers; with `sync`, have it on the disk before returning. Raises `OSError`."""
+    def write(self, state: PartitionState, *, sync: bool = False) -> OpenFile:
+        """Show `state` to readers; with `sync`, have it on the disk before returning. Return the file: it may be forced later.
+
+        Raises `OSError`.
+        """
         file = self._open_files.get(self.path, write=True, create=True)
         sequence = self._sequence + 1
         slot = encode_slot(state, sequence)
@@ -134,6 +137,7 @@ class StateFile:
         self._sequence = sequence
         if sync:
             self._open_files.files.sync(file.descriptor)
+        return file
 
     def trim(self) -> None:
         """Take off what is no slot: everything where nothing was whole, else what stands behind the two. Raises `OSError`."""

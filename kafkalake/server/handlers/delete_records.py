@@ -1,12 +1,11 @@
 """DeleteRecords (21), versions 0-2: move the log start of partitions forward. 2: flexible.
 
 Offset -1 stands for the high watermark. The records are gone for every reader when the answer is there; whole segments below
-the new start are deleted later.
+the new start are deleted later. The new start has to be on the disk first, so this is done in a thread, partition by partition.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from typing import Any
 
 from kafkalake.broker.offsets import delete_records
@@ -16,26 +15,27 @@ from kafkalake.server.request import Request
 from kafkalake.server.topic_lookup import find_topic
 
 
-def handle(request: Request) -> Generator[None, None, dict[str, Any]]:
+async def handle(request: Request) -> dict[str, Any]:
     answers: list[dict[str, Any]] = []
     for topic in request.body.topics:
         answers.append({"name": topic.name, "partitions": (partitions := [])})
         for each in topic.partitions:
-            partitions.append(_partition(request, topic.name, each))
-            yield
-        yield
+            partitions.append(await _partition(request, topic.name, each))
+            await request.turn()
+        await request.turn()
     return {"topics": answers}
 
 
-def _partition(request: Request, name: str, asked: Any) -> dict[str, Any]:
+async def _partition(request: Request, name: str, asked: Any) -> dict[str, Any]:
     answer = {"partition_index": asked.partition_index, "low_watermark": -1, "error_code": 0}
     try:
         topic = find_topic(request, Operation.DELETE, name)
         if not 0 <= asked.partition_index < len(topic.partitions):
             raise UnknownTopicOrPartitionError()
         partition = topic.partitions[asked.partition_index]
-        answer["low_watermark"] = delete_records(partition, asked.offset)
-        request.context.broker.moved(partition)
+        broker = request.context.broker
+        answer["low_watermark"] = await broker.run_blocking(lambda: delete_records(partition, asked.offset))
+        broker.moved(partition)
     except KafkaError as error:
         answer["error_code"] = error.code
     return answer
