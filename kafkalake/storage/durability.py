@@ -72,6 +72,10 @@ class Durability:
         paths = [path for path in self._unsynced if path != growing]
         return Forcing(paths, "", active_base_offset, 0, self._names)
 
+    def new_names(self) -> Forcing:
+        """Force the names of files that were made, and no content."""
+        return Forcing([], "", 0, 0, self._names)
+
     def force(self, forcing: Forcing) -> None:
         """Let the disk work. Raises `OSError`."""
         files = self._open_files.files

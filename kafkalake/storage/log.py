@@ -34,7 +34,7 @@ from kafkalake.storage.active_segment import MAXIMUM_RELATIVE_OFFSET, ActiveSegm
 from kafkalake.storage.append_group import Answer, AppendGroup, AppendResult, control_batch
 from kafkalake.storage.config import LogConfig
 from kafkalake.storage.deleted_files import DeletedFiles
-from kafkalake.storage.durability import Durability
+from kafkalake.storage.durability import Durability, Forcing
 from kafkalake.storage.files import REAL_FILES, Files, replace_file
 from kafkalake.storage.generations import SwappedSegment, with_swapped
 from kafkalake.storage.leader_epochs import LEADER_EPOCHS_FILE, LeaderEpochs, encode_leader_epochs
@@ -59,10 +59,12 @@ _NOT_WRITTEN = KafkaStorageError("not written")
 
 
 class _MovedStart(NamedTuple):
-    """A log start that is not on the disk yet: where the log started before, and the file to force."""
+    """A log start that is not on the disk yet: where the log started before, and the files and names to force."""
 
     before: int
     state: OpenFile
+    durability: Durability
+    names: Forcing
 
 
 class Log:
@@ -503,7 +505,8 @@ class Log:
                     self._roll()
                 self._log_start_offset = offset
                 self._last_stable_offset = max(self._last_stable_offset, offset)
-                return _MovedStart(before, self._write_state(self._high_watermark, self._last_stable_offset))
+                state = self._write_state(self._high_watermark, self._last_stable_offset)
+                return _MovedStart(before, state, self._durability, self._durability.new_names())
         except KafkaStorageError:
             self._take_back_start(before)
             raise
@@ -515,12 +518,14 @@ class Log:
         try:
             with self._storage("delete records"):
                 self._files.sync(moved.state.descriptor)
+                moved.durability.force(moved.names)  # the first time, that of `state`
         except KafkaStorageError:
             with self._lock:
                 self._take_back_start(moved.before)
             raise
         with self._lock:
             self._check_open()
+            moved.durability.forced(moved.names)
             if self._epochs.truncate_start(self._log_start_offset):
                 self._save_epochs()
             self._remove_before_start()
@@ -717,10 +722,14 @@ class Log:
             segments = self._segments
             cut, position = segments.cut_position(offset)
             _log.warning("truncating: directory=%s from=%d to=%d", self.directory, self._log_end_offset, offset)
+            dropped = False
             for segment in reversed(list(segments.in_order())):
                 if segment.base_offset <= cut.base_offset:
                     break
                 self._drop(segment.base_offset)
+                dropped = True
+            if dropped:
+                self._files.sync_directory(self.directory)  # none may come back once the log has grown past it
             if cut.base_offset in segments.bases:
                 self.on_removed(cut.base_offset)
             file = self._open_files.get(cut.path, write=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from uuid import UUID
 
 from record_batches import Row, rows_of
 
@@ -17,11 +18,16 @@ from kafkalake.storage.open_files import OpenFiles
 
 
 def open_log(
-    directory: Path | str, clock: ManualClock | None = None, files: Files = REAL_FILES, **config: object
+    directory: Path | str,
+    clock: ManualClock | None = None,
+    files: Files = REAL_FILES,
+    topic_id: UUID | None = None,
+    **config: object,
 ) -> Log:
-    """The log in `directory`; `config` are fields of `LogConfig`."""
+    """The log in `directory`, of that topic if any; `config` are fields of `LogConfig`."""
     config.setdefault("file_delete_delay_ms", 0)
-    return Log.open(directory, LogConfig(**config), clock or ManualClock(), files, OpenFiles(files, 16))  # type: ignore[arg-type]
+    settings = LogConfig(**config)  # type: ignore[arg-type]
+    return Log.open(directory, settings, clock or ManualClock(), files, OpenFiles(files, 16), topic_id=topic_id)
 
 
 def append(log: Log, *batches: RecordBatch, epoch: int = 0) -> list[AppendResult | KafkaError]:

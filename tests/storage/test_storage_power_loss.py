@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 from random import Random
+from uuid import UUID
 
 import pytest
 from partition_logs import append, open_log
@@ -20,10 +21,12 @@ from kafkalake.storage.log import Log
 from kafkalake.storage.producer_state import ABORT, EndMarker
 from kafkalake.storage.verify import verify_partition
 
+TOPIC_ID = UUID(int=7)
 
-def work(log: Log, random: Random, rows: dict[int, Row], sequence: int) -> tuple[int, int]:
-    """Some appends, rolls, flushes, deletions; the next sequence, and the offset up to which all is on the disk."""
-    flushed = log.recovery_point
+
+def work(log: Log, random: Random, rows: dict[int, Row], sequence: int) -> tuple[int, int, int]:
+    """Some appends, rolls, flushes, deletions; the next sequence, the offset up to which all is on the disk, the one deleted to."""
+    flushed, deleted_to = log.recovery_point, 0
     for _ in range(random.randrange(1, 30)):
         action = random.random()
         if action < 0.8:
@@ -46,8 +49,10 @@ def work(log: Log, random: Random, rows: dict[int, Row], sequence: int) -> tuple
             log.flush_sealed()
             flushed = max(flushed, log.recovery_point)
         else:
-            log.delete_records_before(random.randrange(log.log_start_offset, log.high_watermark + 1))
-    return sequence, flushed
+            to, before = random.randrange(log.log_start_offset, log.high_watermark + 1), log.log_start_offset
+            log.delete_records_before(to)
+            deleted_to = to if to > before else deleted_to
+    return sequence, flushed, deleted_to
 
 
 def boot_into(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
@@ -61,14 +66,16 @@ def boot_into(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
 def test_a_power_failure_makes_nothing_wrong(memory_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     random = Random(seed)
     rows: dict[int, Row] = {}
-    files, sequence = ForgetfulFiles(), 0
+    files, sequence, first = ForgetfulFiles(), 0, 0
+    directory = memory_path / "logs" / "t-0"  # made by the log, as for a new topic
     known_lost: set[int] = set()
     boot_into(monkeypatch, 0)
     for boot in range(1, 5):
-        log = open_log(memory_path, ManualClock(), files, segment_bytes=5_000, index_interval_bytes=500)
+        log = open_log(directory, ManualClock(), files, TOPIC_ID, segment_bytes=5_000, index_interval_bytes=500)
         known = [batch.last_sequence for _, producer in log._producers.items() for batch in producer.batches]
         sequence = (known[-1] + 1) if known else 0
-        sequence, flushed = work(log, random, rows, sequence)
+        sequence, flushed, deleted_to = work(log, random, rows, sequence)
+        first = max(first, deleted_to)
         if random.random() < 0.2:
             log.close()
             flushed = log.log_end_offset
@@ -76,8 +83,9 @@ def test_a_power_failure_makes_nothing_wrong(memory_path: Path, seed: int, monke
         files.lose_power(random)
         boot_into(monkeypatch, boot)
         files = ForgetfulFiles()
-        log = open_log(memory_path, ManualClock(), files, segment_bytes=5_000, index_interval_bytes=500)
+        log = open_log(directory, ManualClock(), files, TOPIC_ID, segment_bytes=5_000, index_interval_bytes=500)
         assert log.log_end_offset >= flushed
+        assert log.log_start_offset >= first, "deleted records are back"
         served = set()
         for offset in range(log.log_start_offset, log.log_end_offset):
             with contextlib.suppress(CorruptSegmentError):
@@ -88,7 +96,7 @@ def test_a_power_failure_makes_nothing_wrong(memory_path: Path, seed: int, monke
         assert not lost, f"boot {boot}: {sorted(lost)} were on the disk"
         known_lost = {offset for offset in rows if offset not in served}
         log.advance_high_watermark(log.log_end_offset)
-        verify_partition(memory_path)
+        verify_partition(directory)
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -121,3 +129,19 @@ def test_aborted_records_are_never_shown_after_a_power_failure(
         except CorruptSegmentError:
             continue
         assert set(found) <= aborted
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_deleted_records_stay_deleted_where_nothing_else_was_forced(
+    memory_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The new log start stands in a file that was just made."""
+    files, directory = ForgetfulFiles(), memory_path / "logs" / "t-0"
+    log = open_log(directory, files=files, topic_id=TOPIC_ID)
+    for number in range(5):
+        append(log, simple_batch([b"%d" % number]))
+    log.delete_records_before(3)
+    files.lose_power(Random(seed))
+    boot_into(monkeypatch, 1)
+    log = open_log(directory, topic_id=TOPIC_ID)
+    assert (log.log_start_offset, log.log_end_offset) == (3, 5)

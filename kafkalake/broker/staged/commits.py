@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from kafkalake.errors import KafkaStorageError
-from kafkalake.storage.files import Files, read_file, replace_file
+from kafkalake.storage.files import Files, make_durable_directory, read_file, replace_file
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ class CommitFiles:
         """Make it durable. Raises `KafkaStorageError`; then all is as before."""
         path = self._path(committed.application)
         try:
-            self._directory.mkdir(parents=True, exist_ok=True)
+            make_durable_directory(self._files, str(self._directory))
             replace_file(self._files, str(path), json.dumps(asdict(committed)).encode(), sync=True)
         except OSError as error:
             raise KafkaStorageError(f"{path} cannot be written: {error}") from error
