@@ -225,8 +225,10 @@ def assert_alive(client: WireClient, topics: list[Topic]) -> None:
 
 
 @pytest.mark.timeout(max(600, FRAMES // 300))
-def test_no_frame_does_harm(tmp_path: Path, failures: Failures) -> None:
+def test_no_frame_does_harm(tmp_path: Path, failures: Failures, monkeypatch: pytest.MonkeyPatch) -> None:
     lake = tmp_path / "lake"
+    # pytest would keep each line: it puts its handlers on a logger that does not propagate when the test begins.
+    monkeypatch.setattr(logging.getLogger("kafkalake"), "handlers", [failures])
     with NodeInThread(lake, SETTINGS) as node, WireClient(node.servers, timeout_s=60) as client:
         node.on_loop(lambda: node.loop.set_exception_handler(failures.on_loop))
         ids = [create_topic(client, name, PARTITIONS) for name in KEPT]
