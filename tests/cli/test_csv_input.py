@@ -103,6 +103,7 @@ def test_reading_goes_on_at_a_line(file: Path) -> None:
     assert [row["a"] for row in read(file, from_line=8)] == ["8", "9", "10", "11"]
 
 
+@pytest.mark.exhaustive
 def test_any_file_is_read_as_the_csv_module_reads_it_or_refused(file: Path) -> None:
     """Ragged, quoted, with and without a byte order mark, CRLF, one column, other delimiters."""
     choice = random.Random(7)

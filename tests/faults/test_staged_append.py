@@ -112,6 +112,7 @@ class BrokerWithSlowDisk(Kafkalake):
         return [sys.executable, str(script), str(self.lake), str(self.port), "4", *pairs]
 
 
+@pytest.mark.process
 def test_a_decision_that_takes_longer_than_anybody_waits_is_not_made_twice(tmp_path: Path) -> None:
     settings = {"log.flush.interval.messages": "1"}
     broker = BrokerWithSlowDisk(tmp_path / "lake", directory=tmp_path / "broker", settings=settings)

@@ -28,6 +28,8 @@ from kafkalake.metadata.paths import TABLES, table_path
 from kafkalake.metadata.schemas import CleaningRow
 from kafkalake.metadata.store import GroupOffsets, MetadataStore, Transactions
 
+pytestmark = pytest.mark.exhaustive
+
 POWER_LOSSES = int(os.environ.get("POWER_LOSSES", "8"))
 
 Operation = Callable[[MetadataStore], object]

@@ -24,6 +24,8 @@ from kafkalake import node as node_module
 from kafkalake.broker import callbacks
 from kafkalake.broker.callbacks import Place
 
+pytestmark = pytest.mark.exhaustive
+
 PARTITIONS = 3
 SOON_S = 5.0
 AT_STOP = {Place.CONNECTION}

@@ -24,6 +24,8 @@ from kafkalake.publishing import Publishing
 from kafkalake.storage.log import Log
 from kafkalake.supervision import supervise
 
+pytestmark = pytest.mark.exhaustive
+
 TIMEOUT_MS = 20_000
 
 

@@ -161,6 +161,7 @@ main(Dying(), ["--lake", sys.argv[1]])
     assert killed["run_id"] == left[0]["run_id"]
 
 
+@pytest.mark.exhaustive
 def test_many_runs_leave_few_files(lake: WrittenLake) -> None:
     for _ in range(40):
         assert main(Touch(), ["--lake", str(lake.path), "--topic", "views"]) == 0

@@ -131,6 +131,7 @@ documents = st.one_of(
 )
 
 
+@pytest.mark.exhaustive
 @settings(max_examples=300, deadline=None)
 @given(st.lists(documents, max_size=6))
 def test_rows_are_the_same_alone_and_together(values: list[bytes | None]) -> None:

@@ -215,4 +215,4 @@ class LogModel(RuleBasedStateMachine):
 
 
 LogModel.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
-TestLogModel = LogModel.TestCase
+TestLogModel = pytest.mark.exhaustive(LogModel.TestCase)

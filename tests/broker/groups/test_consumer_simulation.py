@@ -6,6 +6,7 @@ says; when the faults are over, the living own every partition of their topic ex
 
 from __future__ import annotations
 
+import pytest
 from broker.groups.consumer_worlds import OurGroup
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -166,4 +167,4 @@ def _with_owned(request: HeartbeatRequest, owned: frozenset[object]) -> Heartbea
 
 
 OneOwner.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
-TestOneOwner = OneOwner.TestCase
+TestOneOwner = pytest.mark.exhaustive(OneOwner.TestCase)

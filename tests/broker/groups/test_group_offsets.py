@@ -169,5 +169,5 @@ class OffsetsAgainstModel(RuleBasedStateMachine):
         assert self.offsets.has_pending == bool(open_commits)
 
 
-TestOffsetsAgainstModel = OffsetsAgainstModel.TestCase
+TestOffsetsAgainstModel = pytest.mark.exhaustive(OffsetsAgainstModel.TestCase)
 TestOffsetsAgainstModel.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)

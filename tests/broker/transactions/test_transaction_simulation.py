@@ -7,6 +7,7 @@ transaction has exactly its marker, epochs given to producers grow, and when the
 
 from __future__ import annotations
 
+import pytest
 from broker.transactions.our_world import ID, Cluster, Crashed
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -222,4 +223,4 @@ class TransactionsSurvive(RuleBasedStateMachine):
 
 
 TransactionsSurvive.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
-TestTransactionsSurvive = TransactionsSurvive.TestCase
+TestTransactionsSurvive = pytest.mark.exhaustive(TransactionsSurvive.TestCase)
