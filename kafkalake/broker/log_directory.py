@@ -23,8 +23,9 @@ from kafkalake.storage.config import LogConfig
 from kafkalake.storage.generations import SwappedSegment
 from kafkalake.storage.log import Log
 from kafkalake.storage.open_files import OpenFiles
-from kafkalake.storage.partition_metadata import encode_topic_id, read_topic_id
+from kafkalake.storage.partition_metadata import read_topic_id
 from kafkalake.storage.takeover import begin_leadership, take_over_files
+from kafkalake.uuid_text import encode_uuid
 
 logger = logging.getLogger(__name__)
 
@@ -78,9 +79,7 @@ class LogDirectory:
         try:
             owner = read_topic_id(path, self._open_files.files)
             if owner is not None and owner != topic_id:
-                logger.warning(
-                    "directory of an earlier topic retired path=%s topic_id=%s", path, encode_topic_id(owner)
-                )
+                logger.warning("directory of an earlier topic retired path=%s topic_id=%s", path, encode_uuid(owner))
                 self._predecessors += self._retire(path, topic, index, owner)
             if taking_over:
                 take_over_files(path, self._open_files.files)

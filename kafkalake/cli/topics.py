@@ -21,7 +21,7 @@ from kafkalake.cli.options import (
 )
 from kafkalake.cli.output import Failure, UsageProblem, console, on_terminal, table, write_json, write_line
 from kafkalake.printable import printable
-from kafkalake.storage.partition_metadata import encode_topic_id
+from kafkalake.uuid_text import encode_uuid
 
 if TYPE_CHECKING:
     from kafkalake.client.admin import ConfigEntry
@@ -315,7 +315,7 @@ def delete_records(
 
 def kafka_uuid(identifier: UUID | None) -> str | None:
     """A topic id as Kafka's tools write it: URL-safe base64 without padding."""
-    return None if identifier is None else encode_topic_id(identifier)
+    return None if identifier is None else encode_uuid(identifier)
 
 
 def description_lines(topic: TopicInfo, configs: Sequence[ConfigEntry]) -> list[str]:

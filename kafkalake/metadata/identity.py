@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import logging
 import re
 import uuid
@@ -11,6 +10,7 @@ from pathlib import Path
 from kafkalake.errors import LakeError
 from kafkalake.metadata.disk import DISK
 from kafkalake.metadata.paths import METADATA_DIRECTORY
+from kafkalake.uuid_text import encode_uuid
 
 _FILE = "cluster-id"
 _ID = re.compile(r"[A-Za-z0-9_-]{22}")
@@ -38,7 +38,7 @@ def cluster_id(lake: Path) -> str:
     if known is not None:
         return known
     path = lake / METADATA_DIRECTORY / _FILE
-    made = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    made = encode_uuid(uuid.uuid4())
     if path.exists():
         _log.warning("the cluster id was damaged and is made anew file=%s cluster_id=%s", path, made)
     try:

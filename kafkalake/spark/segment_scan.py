@@ -18,7 +18,8 @@ import numpy.typing as npt
 from kafkalake.errors import CorruptSegmentError, LakeError
 from kafkalake.storage.index import Index
 from kafkalake.storage.open_files import OpenFiles
-from kafkalake.storage.partition_metadata import encode_topic_id, read_topic_id
+from kafkalake.storage.partition_metadata import read_topic_id
+from kafkalake.uuid_text import encode_uuid
 
 if TYPE_CHECKING:
     from kafkalake.record.message_set import MessageSet
@@ -177,10 +178,10 @@ def _check_topic(path: str, topic_id: str) -> None:
         return
     directory = os.path.dirname(path)
     found = read_topic_id(directory)
-    if found is not None and encode_topic_id(found) != topic_id:
+    if found is not None and encode_uuid(found) != topic_id:
         raise LakeError(
             f"{directory} belongs to another topic since the query was planned: the topic was deleted and created again "
-            f"(its id was {topic_id}, and is {encode_topic_id(found)} now)"
+            f"(its id was {topic_id}, and is {encode_uuid(found)} now)"
         )
 
 

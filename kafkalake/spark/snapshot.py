@@ -30,10 +30,11 @@ from kafkalake.metadata import paths
 from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.metadata.schemas import PartitionRow, SegmentRow, TopicRow
 from kafkalake.spark.options import READ_COMMITTED, ReadOptions
-from kafkalake.storage.partition_metadata import encode_topic_id, read_topic_id
+from kafkalake.storage.partition_metadata import read_topic_id
 from kafkalake.storage.producer_state import AbortedTransaction
 from kafkalake.storage.state import PartitionState, read_state
 from kafkalake.storage.txn_index import decode_aborted
+from kafkalake.uuid_text import encode_uuid
 
 _SEGMENT_NAME = re.compile(r"\d{20}\.arrow")
 _ATTEMPTS = 5
@@ -196,7 +197,7 @@ def _by_partition(rows: Iterable[SegmentRow], topic: TopicRow) -> dict[int, list
 
 def topic_id_of(topic: TopicRow) -> str:
     """The topic's id as Kafka writes it, and the directories of its partitions."""
-    return encode_topic_id(UUID(topic.topic_id))
+    return encode_uuid(UUID(topic.topic_id))
 
 
 def partition_now(

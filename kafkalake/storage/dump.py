@@ -13,17 +13,14 @@ from kafkalake.record.message_set import MessageSet, to_arrow
 from kafkalake.storage.files import REAL_FILES, read_file
 from kafkalake.storage.index import ENTRY_BYTES, decode_entries
 from kafkalake.storage.leader_epochs import LEADER_EPOCHS_FILE, decode_leader_epochs
-from kafkalake.storage.partition_metadata import (
-    PARTITION_METADATA_FILE,
-    decode_partition_metadata,
-    encode_topic_id,
-)
+from kafkalake.storage.partition_metadata import PARTITION_METADATA_FILE, decode_partition_metadata
 from kafkalake.storage.scanner import good_message_after
 from kafkalake.storage.segment import DATA_SUFFIX, FIRST_MESSAGE, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX
 from kafkalake.storage.segment_reader import CHUNK_BYTES, open_segment
 from kafkalake.storage.snapshot import SNAPSHOT_SUFFIX, decode_snapshot
 from kafkalake.storage.state import SLOT_BYTES, STATE_FILE, decode_slot
 from kafkalake.storage.txn_index import decode_aborted
+from kafkalake.uuid_text import encode_uuid
 
 CONTROL_TYPES = {-1: "", 0: "abort", 1: "commit", at.LOST_RECORDS: "lost"}
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -102,7 +99,7 @@ def dump_file(path: str | os.PathLike[str], *, records: bool = True) -> Iterator
         topic_id = decode_partition_metadata(data)
         if topic_id is None:
             return iter([DumpedEntry(0, "damage", {"reason": "not the two lines of this file"})])
-        return iter([DumpedEntry(0, "partition", {"topic_id": encode_topic_id(topic_id)})])
+        return iter([DumpedEntry(0, "partition", {"topic_id": encode_uuid(topic_id)})])
     raise LakeError(f"{path}: not a file of a log")
 
 

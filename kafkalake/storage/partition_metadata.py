@@ -6,14 +6,13 @@ the one before. The file has Kafka's own name and format:
     version: 0
     topic_id: qLgPoSNLQmGwWbvXL1kcpQ
 
-The id is base64 with Kafka's URL alphabet, 22 characters, as its tools print it. The file is written once, when the directory is
-made, and forced to the disk together with the directory's own name before anything else is put there. A directory without it was
-made by kafkalake 0.1 (or its broker was killed while it made it); the next broker that opens it writes it.
+The file is written once, when the directory is made, and forced to the disk together with the directory's own name before
+anything else is put there. A directory without it was made by kafkalake 0.1 (or its broker was killed while it made it); the next
+broker that opens it writes it.
 """
 
 from __future__ import annotations
 
-import base64
 import os
 import re
 from pathlib import Path
@@ -21,30 +20,21 @@ from uuid import UUID
 
 from kafkalake.errors import InconsistentTopicIdError, LakeError
 from kafkalake.storage.files import REAL_FILES, Files, make_durable_directory, read_file, replace_file
+from kafkalake.uuid_text import decode_uuid, encode_uuid
 
 PARTITION_METADATA_FILE = "partition.metadata"
 _CONTENT = re.compile(r"version:\s*0\s+topic_id:\s*([A-Za-z0-9_-]{22})\s*")
 
 
-def encode_topic_id(topic_id: UUID) -> str:
-    """Return the id as Kafka writes it."""
-    return base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")
-
-
-def decode_topic_id(text: str) -> UUID:
-    """Return the id that `encode_topic_id` made this text of. Raise `ValueError` for any other text."""
-    return UUID(bytes=base64.urlsafe_b64decode(text + "=="))
-
-
 def encode_partition_metadata(topic_id: UUID) -> bytes:
     """Return the file's bytes."""
-    return f"version: 0\ntopic_id: {encode_topic_id(topic_id)}\n".encode()
+    return f"version: 0\ntopic_id: {encode_uuid(topic_id)}\n".encode()
 
 
 def decode_partition_metadata(data: bytes) -> UUID | None:
     """Return the topic's id; None where the bytes are not those of such a file."""
     found = _CONTENT.fullmatch(data.decode("ascii", "replace"))
-    return decode_topic_id(found[1]) if found else None
+    return decode_uuid(found[1]) if found else None
 
 
 def read_topic_id(directory: str | Path, files: Files = REAL_FILES) -> UUID | None:
@@ -79,5 +69,5 @@ def claim_directory(files: Files, directory: str, topic_id: UUID) -> None:
         replace_file(files, f"{directory}/{PARTITION_METADATA_FILE}", encode_partition_metadata(topic_id), sync=True)
     elif found != topic_id:
         raise InconsistentTopicIdError(
-            f"{directory} belongs to topic id {encode_topic_id(found)}, not to {encode_topic_id(topic_id)}"
+            f"{directory} belongs to topic id {encode_uuid(found)}, not to {encode_uuid(topic_id)}"
         )

@@ -472,6 +472,9 @@ def test_two_members_of_a_group_share_its_partitions(on: Run, any_broker: Broker
         for member in members:
             member.kill()
             member.wait()
+    # A record whose line was out when Ctrl-C came may not be committed yet: the group's next member prints just those.
+    rest = on("consume", topic, "--group", f"g-{topic}", "--from-beginning", "--exit-at-end", "-q").stdout.splitlines()
+    assert set(rest) < {"to 0", "to 1"}
     rows = json.loads(on("groups", "describe", f"g-{topic}", "--json").stdout)
     assert [(row["currentOffset"], row["lag"]) for row in rows] == [(1, 0), (1, 0)]
 

@@ -33,6 +33,22 @@ def enter_consumer(client: WireClient, group: str, topic: str, member: str = "on
     return answer
 
 
+def create_assignable(client: WireClient, group: str, topic: str, count: int) -> uuid.UUID:
+    """Create a topic, its id. Apache Kafka's group coordinator may learn of it after the broker that leads it does.
+
+    The group is as if it had never been.
+    """
+    topic_id: uuid.UUID = create_topic(client, topic, count)
+    deadline = time.monotonic() + TIMEOUT_S
+    while not partitions(enter_consumer(client, group, topic, "early").assignment):
+        assert time.monotonic() < deadline
+        beat(client, group, "early", -1)
+    beat(client, group, "early", -1)
+    (deleted,) = client.call("DeleteGroups", 2, groups_names=[group]).results
+    assert code(deleted.error_code) == NONE
+    return topic_id
+
+
 def describe(client: WireClient, group: str, version: int = 1) -> Any:
     (answer,) = client.call("ConsumerGroupDescribe", version, group_ids=[group]).groups
     return answer
@@ -66,7 +82,7 @@ def committed(client: WireClient, group: str, topic: str, member: str | None = N
 
 @pytest.mark.parametrize("version", [0, 1])
 def test_a_member_joins_is_shown_and_leaves(client: WireClient, group: str, topic: str, version: int) -> None:
-    topic_id = create_topic(client, topic, 3)
+    topic_id = create_assignable(client, group, topic, 3)
     answer = enter_consumer(client, group, topic, version=version, rack_id="r", instance_id="i")
     assert (answer.member_id, answer.member_epoch, answer.error_message) == ("one", 1, None)
     assert answer.heartbeat_interval.total_seconds() == 0.2
@@ -170,7 +186,7 @@ def test_members_that_are_not_known_or_late_are_told_so(client: WireClient, grou
 def test_a_topic_that_gains_partitions_or_goes_changes_the_assignment(
     client: WireClient, group: str, topic: str
 ) -> None:
-    topic_id = create_topic(client, topic, 1)
+    topic_id = create_assignable(client, group, topic, 1)
     answer = enter_consumer(client, group, topic)
     client.call("CreatePartitions", 3, topics=[{"name": topic, "count": 3}], timeout=10_000, validate_only=False)
 

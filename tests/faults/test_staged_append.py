@@ -94,7 +94,7 @@ def test_a_job_that_asks_on_finds_the_broker_that_came_back_elsewhere(
     broker = kafkalake_broker(lake)
     ports[:] = [broker.port]
     asking.join(60)
-    assert answers == [{"error": 0, "records": 1000, "again": False}]
+    assert answers == [{"error": 0, "records": 1000, "again": False, "version": wait_for_settled(lake)}]
     assert len(consumed(broker.bootstrap_servers, "clicks", "read_committed")) == 1000
 
 

@@ -102,10 +102,10 @@ def test_a_swap_to_files_that_are_not_there_is_refused_and_the_next_one_followed
     (broker.lake / missing[0].path).with_name(f"{missing[0].base_offset:020d}-1.arrow").unlink()
     cut = rewritten(broker.lake, short, 1)
     os.truncate(broker.lake / cut.path, cut.bytes - 400)
-    swap(store, missing, [absent], CLOCK)
-    swap(store, short, [cut], CLOCK)
+    swap(broker.lake, store, missing, [absent], CLOCK)
+    swap(broker.lake, store, short, [cut], CLOCK)
     new = rewritten(broker.lake, right, 1)
-    swap(store, right, [new], CLOCK)
+    swap(broker.lake, store, right, [new], CLOCK)
     eventually(lambda: not any((broker.lake / row.path).exists() for row in right), 40)
     assert all((broker.lake / row.path).exists() for row in (*missing, *short))
     assert values_from(broker, 0) == [record.value for record in RECORDS]

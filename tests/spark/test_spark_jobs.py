@@ -9,6 +9,7 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
+from uuid import UUID
 
 import pyspark
 import pytest
@@ -19,6 +20,7 @@ from written_lake import WrittenLake
 
 from kafkalake.spark.consume import copy_topics, main
 from kafkalake.spark.error_sentence import sentence
+from kafkalake.uuid_text import encode_uuid
 
 pytestmark = pytest.mark.spark
 
@@ -79,7 +81,8 @@ def test_spark_submit_copies_a_topic_into_a_delta_table(lake: WrittenLake, tmp_p
     assert finished.returncode == 0, finished.stderr[-4000:]
     assert "flights-0: offsets 50 to 200, 150 of them" in finished.stdout
     assert f"350 records written to {output}, version 0" in finished.stdout
-    assert """go on with: --mode append --starting-offsets '{"flights": {"0": 200, "1": 200}}'""" in finished.stdout
+    ends = {"flights": {"0": 200, "1": 200}, f"flights#{encode_uuid(UUID(lake.topics['flights'].topic_id))}": {}}
+    assert f"go on with: --mode append --starting-offsets '{json.dumps(ends)}'" in finished.stdout
     written = spark.read.format("delta").load(str(output))
     assert written.count() == 350
     assert written.columns == ["partition", "offset", "carrier", "delay", "value"]

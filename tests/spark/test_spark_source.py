@@ -22,7 +22,7 @@ from written_lake import ABORT, COMMIT, WrittenLake
 from kafkalake.spark.options import parse_options
 from kafkalake.spark.selection import Selection
 from kafkalake.spark.topic_read import plan_read
-from kafkalake.storage.partition_metadata import encode_topic_id
+from kafkalake.uuid_text import encode_uuid
 
 T0 = 1_700_000_000_000
 """Timestamp (ms) of the first record; every record is a second later than the one before it in its partition."""
@@ -448,7 +448,7 @@ def test_a_planned_query_never_reads_the_next_topic_of_the_name(spark: SparkSess
     ):
         planned.count()
     ids = read(spark, lake, "clicks", includeTopicId="true").select("_topic_id").distinct().collect()
-    assert [row[0] for row in ids] == [encode_topic_id(UUID(lake.topics["clicks"].topic_id))]
+    assert [row[0] for row in ids] == [encode_uuid(UUID(lake.topics["clicks"].topic_id))]
 
 
 def test_records_below_the_log_start_are_gone(spark: SparkSession, lake: WrittenLake) -> None:

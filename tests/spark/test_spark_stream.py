@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 from written_lake import ABORT, COMMIT, WrittenLake
 
-from kafkalake.storage.partition_metadata import encode_topic_id
+from kafkalake.uuid_text import encode_uuid
 
 TIMEOUT_S = 90
 
@@ -73,7 +73,7 @@ class Stream:
             (self.checkpoint / "offsets" / str(batch_id)).read_text().splitlines()[-1]
         )
         topic = self.options["subscribe"]
-        assert found.pop(f"{topic}#{encode_topic_id(UUID(self.lake.topics[topic].topic_id))}") == {}
+        assert found.pop(f"{topic}#{encode_uuid(UUID(self.lake.topics[topic].topic_id))}") == {}
         return found
 
 

@@ -25,7 +25,8 @@ from kafkalake.spark.slice_reader import SliceReader
 from kafkalake.spark.snapshot import take_snapshot
 from kafkalake.spark.stream_plan import first_positions, plan_batch
 from kafkalake.spark.topic_read import plan_read
-from kafkalake.storage.partition_metadata import PARTITION_METADATA_FILE, encode_topic_id
+from kafkalake.storage.partition_metadata import PARTITION_METADATA_FILE
+from kafkalake.uuid_text import encode_uuid
 
 CLICKS = ("clicks", 0)
 SCHEMA = pa.schema([("offset", pa.int64()), ("value", pa.string()), (TOPIC_ID, pa.string())])
@@ -45,7 +46,7 @@ def fill(lake: WrittenLake, name: str, count: int) -> str:
     lake.roll("clicks")
     lake.append_values("clicks", 0, [b"last"])
     lake.publish()
-    return encode_topic_id(UUID(lake.topics["clicks"].topic_id))
+    return encode_uuid(UUID(lake.topics["clicks"].topic_id))
 
 
 def options(lake: WrittenLake, **more: str) -> ReadOptions:
@@ -86,7 +87,7 @@ def test_a_directory_of_another_topic_is_not_this_ones(lake: WrittenLake) -> Non
     row = replace(lake.topics["clicks"], topic_id=str(UUID(int=7)))
     lake.store.create_topic(row)
     (snapshot,) = take_snapshot(options(lake))
-    assert (snapshot.end_offset, snapshot.segments, snapshot.topic_id) == (0, (), encode_topic_id(UUID(int=7)))
+    assert (snapshot.end_offset, snapshot.segments, snapshot.topic_id) == (0, (), encode_uuid(UUID(int=7)))
     assert Edges(options(lake)).look()[CLICKS][:3] == (0, 0, 0)
 
 

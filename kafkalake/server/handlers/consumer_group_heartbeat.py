@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import base64
 import uuid
 
 from kafkalake.broker.groups.assignors import Assignment
@@ -18,6 +17,7 @@ from kafkalake.server.authorizer import Operation
 from kafkalake.server.group_lookup import check_group, code_of
 from kafkalake.server.request import Request
 from kafkalake.server.topic_lookup import allows_topic
+from kafkalake.uuid_text import encode_uuid
 
 _OWN_MEMBER_ID_VERSION = 1
 
@@ -38,7 +38,7 @@ def handle(request: Request) -> None:
         return
     member_id = body.member_id
     if not member_id and body.member_epoch == JOIN_EPOCH and request.version < _OWN_MEMBER_ID_VERSION:
-        member_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        member_id = encode_uuid(uuid.uuid4())
     names = body.subscribed_topic_names
     heartbeat = HeartbeatRequest(
         member_id=member_id,
