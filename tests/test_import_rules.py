@@ -23,6 +23,7 @@ LEAVES = {
     "config_topics",
     "internal_topics",
     "printable",
+    "uuid_text",
     "machine",
     "descriptors",
     "ownership",
@@ -46,8 +47,8 @@ ROOT = {
 }
 MAY_IMPORT = {
     "record": {"errors"},
-    "storage": {"record", "errors", "clock", "machine", "ownership"},
-    "metadata": {"errors", "clock", "machine", "ownership"},
+    "storage": {"record", "errors", "clock", "machine", "ownership", "uuid_text"},
+    "metadata": {"errors", "clock", "machine", "ownership", "uuid_text"},
     "broker": {"record", "storage", "metadata", *LEAVES},
     "wire": {"record", "errors"},
     "server": {"broker", "wire", "record", *LEAVES},
