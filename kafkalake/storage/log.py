@@ -148,7 +148,7 @@ class Log:
         log = cls.__new__(cls)
         log._begin(str(directory), config, clock, open_files, ())
         listing = Listing([], [], [])
-        log._load(Recovered(PartitionState(), 0, True, listing, None, Producers(), LeaderEpochs()))
+        log._load(Recovered(PartitionState(), 0, True, False, listing, None, Producers(), LeaderEpochs()))
         log._closed = True
         return log
 
@@ -177,7 +177,9 @@ class Log:
         if not recovered.intact:
             self._snapshots.remove_above(state.log_end_offset)
             self._state_file.trim()
-            self._write_state(self._high_watermark, self._last_stable_offset)
+            self._write_state(self._high_watermark, self._last_stable_offset, sync=recovered.start_moved)
+            if recovered.start_moved:  # what was read as the log start must not go back
+                self._files.sync_directory(directory)
         self._remove_before_start()
 
     @property

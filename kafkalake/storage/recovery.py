@@ -71,11 +71,12 @@ class Listing:
 @dataclass(slots=True)
 class Recovered:
     """What a log starts with. `state`: as it should be now; `sequence`: of the state file; `intact`: nothing had to be
-    recovered."""
+    recovered; `start_moved`: the log starts elsewhere than the state file says, or that says nothing."""
 
     state: PartitionState
     sequence: int
     intact: bool
+    start_moved: bool
     listing: Listing
     active: ActiveSegment | None
     producers: Producers
@@ -205,7 +206,7 @@ class Recovery:
         epochs = self._load_epochs()
         if state is not None and state.clean and self._untouched(state, listing):
             producers = self._earlier(listing).snapshot_at(state.log_end_offset).producers
-            return Recovered(state, sequence, True, listing, None, producers, epochs)
+            return Recovered(state, sequence, True, False, listing, None, producers, epochs)
         if state is None and listing.bases:
             _log.warning("state is missing or damaged, recovered from the log: directory=%s", self._directory)
         if not listing.bases:
@@ -248,7 +249,7 @@ class Recovery:
         epoch = max(epochs.latest, state.leader_epoch if state is not None else -1)
         new = PartitionState(end, end, end, end, epoch, active_base_offset=end, recovery_point=end)
         producers = self._earlier(listing).snapshot_at(end).producers
-        return Recovered(new, sequence, False, listing, None, producers, epochs)
+        return Recovered(new, sequence, False, _start_moved(state, new), listing, None, producers, epochs)
 
     def _with_segments(
         self, state: PartitionState | None, sequence: int, listing: Listing, epochs: LeaderEpochs
@@ -319,7 +320,9 @@ class Recovery:
                 listing, active, tail, end, max(replay.epochs.latest, state.leader_epoch if state else -1)
             )
         new = _state_after(state, found, after(snapshot, found), replay.epochs, end, first_base)
-        return Recovered(new, sequence, False, listing, active if goes_on else None, replay.producers, replay.epochs)
+        moved = _start_moved(state, new)
+        growing = active if goes_on else None
+        return Recovered(new, sequence, False, moved, listing, growing, replay.producers, replay.epochs)
 
     def _record_loss(self, listing: Listing, last: ActiveSegment, tail: Tail, end: int, leader_epoch: int) -> None:
         """Seal the last segment, and let one that says what is lost follow it."""
@@ -370,6 +373,10 @@ class Recovery:
             _log.warning("a damaged list of leader epochs is not used: file=%s", path)
             return LeaderEpochs()
         return epochs
+
+
+def _start_moved(before: PartitionState | None, now: PartitionState) -> bool:
+    return now.log_start_offset != (before.log_start_offset if before is not None else 0)
 
 
 def _state_after(

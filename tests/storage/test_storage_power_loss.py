@@ -85,7 +85,8 @@ def test_a_power_failure_makes_nothing_wrong(memory_path: Path, seed: int, monke
         files = ForgetfulFiles()
         log = open_log(directory, ManualClock(), files, TOPIC_ID, segment_bytes=5_000, index_interval_bytes=500)
         assert log.log_end_offset >= flushed
-        assert log.log_start_offset >= first, "deleted records are back"
+        assert log.log_start_offset >= first, "the log start has gone back"
+        first = log.log_start_offset
         served = set()
         for offset in range(log.log_start_offset, log.log_end_offset):
             with contextlib.suppress(CorruptSegmentError):
@@ -145,3 +146,24 @@ def test_deleted_records_stay_deleted_where_nothing_else_was_forced(
     boot_into(monkeypatch, 1)
     log = open_log(directory, topic_id=TOPIC_ID)
     assert (log.log_start_offset, log.log_end_offset) == (3, 5)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_log_start_that_a_loss_has_raised_does_not_go_back_with_the_next_one(
+    memory_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clients that were told where the log starts would be told of records before it."""
+    random, directory = Random(seed), memory_path / "logs" / "t-0"
+    files = ForgetfulFiles()
+    log = open_log(directory, files=files, topic_id=TOPIC_ID)
+    append(log, simple_batch([b"lost"] * 5))
+    for segment in directory.glob("*.arrow"):
+        files.unlink(str(segment))  # its name was not forced
+    boot_into(monkeypatch, 1)
+    log = open_log(directory, files=files, topic_id=TOPIC_ID)
+    raised = log.log_start_offset
+    append(log, simple_batch([b"next"] * 3))
+    files.lose_power(random)
+    boot_into(monkeypatch, 2)
+    log = open_log(directory, topic_id=TOPIC_ID)
+    assert log.log_start_offset >= raised == 5
