@@ -102,7 +102,7 @@ class DeltaMetadataStore:
     ) -> None:
         self.lake = Path(lake_path)
         if create:
-            paths.prepare_lake(self.lake)
+            paths.prepare_lake(self.lake, disk)
         else:
             paths.require_lake(self.lake)
         self._randomness = randomness or random.Random()

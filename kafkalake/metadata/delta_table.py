@@ -263,7 +263,9 @@ class OpenDeltaTable:
             self._force_files(file.path for file in self.files())
             for number in range(first + 1, version + 1):
                 self._force(entry_path(self.path, number))
-            self._disk.force_directory(log)
+            # Whoever made the table may have been killed before it forced the names.
+            for directory in _named_directories(self.path) if self._forced_version is None else (log,):
+                self._disk.force_directory(directory)
         except OSError as error:
             raise KafkaStorageError(f"cannot force {self.path} to the disk: {error}") from error
         self._forced_version = version
@@ -483,8 +485,13 @@ def _create(path: Path, definition: TableDefinition, disk: Disk) -> DeltaTable:
 def _force_created(path: Path, disk: Disk) -> None:
     """Have the disk keep a table's first entry and the names of its directories."""
     disk.force(entry_path(path, 0))
-    for directory in (log_path(path), path, path.parent, path.parent.parent):
+    for directory in _named_directories(path):
         disk.force_directory(directory)
+
+
+def _named_directories(path: Path) -> tuple[Path, ...]:
+    """Return the directories with the names that lead from the lake to a table's log and to its entries."""
+    return log_path(path), path, path.parent, path.parent.parent
 
 
 def _with_columns(table: DeltaTable, path: Path, definition: TableDefinition, disk: Disk) -> DeltaTable:

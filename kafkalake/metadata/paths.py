@@ -18,6 +18,7 @@ from pathlib import Path
 
 from kafkalake.errors import ConfigurationError, LakeError
 from kafkalake.metadata import lake_format
+from kafkalake.metadata.disk import DISK, Disk
 
 METADATA_DIRECTORY = "metadata"
 LOG_DIRECTORY = "logs"
@@ -111,8 +112,8 @@ def require_lake(path: Path) -> Path:
     )
 
 
-def prepare_lake(path: Path) -> Path:
-    """Make the directories of a lake at `path`, unless they are there; the tables are the store's.
+def prepare_lake(path: Path, disk: Disk = DISK) -> Path:
+    """Make the directories of a lake at `path`, durably, unless they are there; the tables are the store's.
 
     Raises `LakeError` when `path` holds something else, is a lake that this version must not change, or cannot be written.
     """
@@ -123,9 +124,13 @@ def prepare_lake(path: Path) -> Path:
     if not is_lake(path):
         _refuse_foreign_directory(path)
     lake_format.require_writable(path)
+    directories = (path.absolute() / METADATA_DIRECTORY, path.absolute() / LOG_DIRECTORY)
+    missing = {each for directory in directories for each in (directory, *directory.parents) if not each.exists()}
     try:
-        (path / METADATA_DIRECTORY).mkdir(parents=True, exist_ok=True)
-        (path / LOG_DIRECTORY).mkdir(exist_ok=True)
+        for directory in directories:
+            directory.mkdir(parents=True, exist_ok=True)
+        for parent in sorted({each.parent for each in missing}):
+            disk.force_directory(parent)
     except OSError as error:
         raise LakeError(f"cannot make a lake at {path}: {error.strerror or error}.") from error
     return path

@@ -359,6 +359,33 @@ def test_a_job_s_table_is_mended_by_the_next_job(lake: Path) -> None:
     assert JobTable(lake, "job_runs").rows().num_rows == 2
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_a_new_lake_is_there_with_the_directories_that_lead_to_it(lake: Path, seed: int) -> None:
+    disk, deep = ForgetfulDisk(lake, lake.parent / "aside"), lake / "made" / "for" / "it"
+    DeltaMetadataStore(deep, disk=disk).create_topic(topic_row("kept"))
+    disk.lose_power(Random(seed))
+    assert [row.topic for row in DeltaMetadataStore(deep, create=False).load_topics()] == ["kept"]
+    check_readers(deep)
+
+
+@pytest.mark.parametrize("calls", range(5))
+def test_a_table_whose_maker_was_killed_is_as_durable_as_any(lake: Path, calls: int) -> None:
+    disk = ForgetfulDisk(lake, lake.parent / "aside")
+
+    def kill_in_the_last_table(path: Path) -> None:
+        if disk.fails_at < 0 and table_path(lake, "topics") in path.parents:
+            disk.fails_at = calls
+
+    disk.on_call = kill_in_the_last_table
+    with pytest.raises(PowerLost):
+        DeltaMetadataStore(lake, disk=disk)
+    disk.on_call = lambda path: None
+    DeltaMetadataStore(lake, disk=disk).create_topic(topic_row("kept"))
+    disk.lose_power(Random(calls))
+    assert [row.topic for row in DeltaMetadataStore(lake, disk=disk).load_topics()] == ["kept"]
+    check_readers(lake)
+
+
 def test_what_is_durable_waits_for_what_was_committed_before_it(lake: Path) -> None:
     """A job's commit to `partitions` stands on those of the broker, which were not forced."""
     disk = ForgetfulDisk(lake, lake.parent / "aside")
