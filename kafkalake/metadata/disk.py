@@ -21,6 +21,13 @@ class Disk:
         """Have the disk keep the names that were made, changed or removed in `directory`."""
         _sync(directory)
 
+    def make_directory(self, directory: Path) -> None:
+        """Make a directory and those that lead to it, where there are none; durable when the call returns."""
+        missing = [each for each in (directory, *directory.parents) if not each.exists()]
+        directory.mkdir(parents=True, exist_ok=True)
+        for each in reversed(missing):
+            self.force_directory(each.parent)
+
     def replace(self, file: Path, content: bytes, mode: int = 0o644) -> None:
         """Put a small file in place whole or not at all, durable when the call returns; what fails leaves the old one."""
         temporary = file.with_name(f"{file.name}.{os.getpid()}.tmp")

@@ -124,13 +124,9 @@ def prepare_lake(path: Path, disk: Disk = DISK) -> Path:
     if not is_lake(path):
         _refuse_foreign_directory(path)
     lake_format.require_writable(path)
-    directories = (path.absolute() / METADATA_DIRECTORY, path.absolute() / LOG_DIRECTORY)
-    missing = {each for directory in directories for each in (directory, *directory.parents) if not each.exists()}
     try:
-        for directory in directories:
-            directory.mkdir(parents=True, exist_ok=True)
-        for parent in sorted({each.parent for each in missing}):
-            disk.force_directory(parent)
+        for name in (METADATA_DIRECTORY, LOG_DIRECTORY):
+            disk.make_directory(path.absolute() / name)
     except OSError as error:
         raise LakeError(f"cannot make a lake at {path}: {error.strerror or error}.") from error
     return path

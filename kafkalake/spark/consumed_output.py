@@ -5,6 +5,7 @@
     Parquet   each batch is a directory `batch=<n>` with the offsets in `_offsets.json`, renamed into place when it is whole
 
 A run that dies before the commit leaves nothing that a reader sees; one that dies after it has the next run start behind it.
+What was written is on the disk before `write` returns: the group's offsets, which are committed then, must not outlive the records.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from kafkalake.errors import LakeError
+from kafkalake.metadata.disk import DISK, Disk
+from kafkalake.spark.forced_output import force_commits, force_directory_of_files
 from kafkalake.spark.stream_offsets import Partition, to_json
 
 if TYPE_CHECKING:
@@ -53,9 +56,11 @@ class ConsumedOutput(Protocol):
 class DeltaOutput:
     """A Delta table, which other jobs, and other groups, may write to as well."""
 
-    def __init__(self, spark: SparkSession, path: str, group: str) -> None:
+    def __init__(self, spark: SparkSession, path: str, group: str, disk: Disk = DISK) -> None:
         self._spark = spark
         self._path = path
+        self._disk = disk
+        self._forced: int | None = None
         self._group = group
         self._application = f"kafkalake-consume-{group}"
         self._version: int | None = None
@@ -79,7 +84,7 @@ class DeltaOutput:
         )
 
     def write(self, frame: DataFrame, offsets: Offsets) -> tuple[int, int]:
-        """Raises `LakeError` where another run of the group was faster, and Spark's exceptions."""
+        """Raises `LakeError` where another run of the group was faster, Spark's exceptions, and `OSError`."""
         run = str(uuid.uuid4())
         metadata = {_METADATA_KEY: self._group, "run": run, "offsets": offsets}
         version = max(self._version or 0, _VERSIONS) + 1
@@ -95,6 +100,8 @@ class DeltaOutput:
             raise LakeError(
                 f"another run of group {self._group} is writing to {self._path}: nothing was written by this one"
             )
+        force_commits(Path(self._path.removeprefix("file:")).absolute(), self._forced, newest[2], self._disk)
+        self._forced = newest[2]
         return newest[1], newest[2]
 
     def close(self) -> None:
@@ -129,11 +136,12 @@ class DeltaOutput:
 class ParquetOutput:
     """A directory of this machine with one directory a batch, written by one group, one run at a time."""
 
-    def __init__(self, path: str, group: str) -> None:
+    def __init__(self, path: str, group: str, disk: Disk = DISK) -> None:
         """Raises `LakeError`: another run writes, or another group does, or the directory holds something else."""
         self._path = Path(path).absolute()
         self._group = group
-        self._path.mkdir(parents=True, exist_ok=True)
+        self._disk = disk
+        disk.make_directory(self._path)
         self._lock = os.open(self._path / "_lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -166,11 +174,11 @@ class ParquetOutput:
         frame.write.parquet(str(staging))
         records = sum(pq.read_metadata(file).num_rows for file in staging.glob("*.parquet"))
         batch = self._batches()
-        with (staging / _OFFSETS_FILE).open("w") as file:
-            json.dump({"group": self._group, "records": records, "offsets": offsets}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        staging.rename(self._batch(batch))
+        said = {"group": self._group, "records": records, "offsets": offsets}
+        (staging / _OFFSETS_FILE).write_text(json.dumps(said))
+        force_directory_of_files(staging, self._disk)
+        self._disk.rename(staging, self._batch(batch))
+        self._disk.force_directory(self._path)
         return records, batch
 
     def close(self) -> None:
