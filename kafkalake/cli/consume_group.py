@@ -36,6 +36,9 @@ class GroupPositions:
         self._read_committed = read_committed
         self._exit_at_end = exit_at_end
         self._printed: dict[int, int] = {}
+        """By partition, what is to be committed."""
+        self._committed: dict[int, int | None] = {}
+        """By partition of this member, what was committed when it last looked or committed."""
         self._committed_at = time.monotonic()
         self.fetcher: Fetcher
         self.ends: dict[int, int] | None = None
@@ -65,16 +68,25 @@ class GroupPositions:
         partitions = self._member.join()
         known = committed_offsets(self._cluster, self._member.group_id)
         positions = {number: known[topic, number].offset for number in partitions if (topic, number) in known}
+        # What could not be committed, where the partition is this member's again and nobody has committed in between.
+        self._printed = {
+            number: offset
+            for number, offset in self._printed.items()
+            if number in partitions and self._committed[number] == positions.get(number)
+        }
+        self._committed = {number: positions.get(number) for number in partitions}
+        positions |= self._printed
         new = [number for number in partitions if number not in positions]
         if new:
             positions |= start_positions(self._cluster, topic, new, self._place, None, self._read_committed)
-        self._printed = {}
         self.fetcher = new_fetcher(self._cluster, topic, positions, self._read_committed, self._place)
         if self._exit_at_end:
             self.ends = end_offsets(self._cluster, topic, partitions, self._read_committed) if partitions else {}
+        self._commit()
 
     def _commit(self) -> None:
+        """Commit what was printed; what is refused because the group rebalances is kept until it has."""
         self._committed_at = time.monotonic()
-        if self._commits and self._printed:
-            self._member.commit(self._printed)
+        if self._commits and self._printed and self._member.commit(self._printed):
+            self._committed |= self._printed
             self._printed = {}

@@ -85,7 +85,7 @@ class GroupMember:
         return True
 
     def commit(self, offsets: Mapping[int, int]) -> bool:
-        """Commit the next offset of partitions; return False where they are another member's by now."""
+        """Commit the next offset of partitions; return False where the group rebalances: they may be another member's now."""
         places = {(self.topic, partition): offset for partition, offset in offsets.items()}
         try:
             commit_offsets(self._cluster, self.group_id, places, generation=self._generation, member_id=self._member_id)
