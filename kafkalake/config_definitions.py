@@ -103,8 +103,8 @@ _OWN_BROKER_SETTINGS = (
         "group.coordinator.metadata.max.bytes",
         Kind.LONG,
         268_435_456,
-        "The most bytes that members of all groups say of themselves, held in memory; a member beyond it "
-        "has to try again later. kafkalake's own.",
+        "The most bytes of members of all groups that are held in memory, about: what they say, their names and assignments, "
+        "and the names of the groups; a member or group beyond it has to try again later. kafkalake's own.",
         minimum=1_048_576,
     ),
     _broker(
@@ -132,7 +132,7 @@ _OWN_BROKER_SETTINGS = (
         "group.metadata.max.bytes",
         Kind.INT,
         33_554_432,
-        "The most bytes that the members of one group say of themselves. kafkalake's own.",
+        "The most bytes of the members of one group held in memory, about 1,024 for each and what it says. kafkalake's own.",
         minimum=1024,
     ),
     _broker("group.max.size", Kind.INT, INT_MAX, "The most members of one group.", minimum=1),

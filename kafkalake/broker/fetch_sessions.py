@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from uuid import UUID
 
 from kafkalake.errors import FetchSessionIdNotFoundError, FetchSessionTopicIdError, InvalidFetchSessionEpochError
@@ -184,7 +185,8 @@ class FetchSessionCache:
         return self._kept + len(partitions) <= self._partitions_max and unknown <= UNKNOWN_PARTITIONS_MAX
 
     def _count_unknown(self, partitions: Sequence[FetchPartition]) -> int:
-        return sum(not self._is_known(partition) for partition in partitions)
+        unknown = (partition for partition in partitions if not self._is_known(partition))
+        return sum(1 for _ in islice(unknown, UNKNOWN_PARTITIONS_MAX + 1))
 
     def _update(
         self, session: FetchSession, partitions: Sequence[FetchPartition], forgotten: Iterable[PartitionKey]

@@ -1,13 +1,16 @@
 """Producing: batches of one request go into the queues of their partitions; when the last is written, the request is answered.
 
 No task, no future and no timer per request: this is the hot path. `AppendQueue` is told by the event loop when a turn of
-reading is over (`call_soon`), and flushes every partition that has something in its queue.
+reading is over (`call_soon`), and flushes every partition that has something in its queue. Where that takes longer than
+`TURN_S`, as with the first batches of a thousand partitions, the event loop has a turn in between.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
+import time
 from collections.abc import Awaitable, Callable, Sequence
 
 from kafkalake.broker.callbacks import Place, call_isolated
@@ -17,6 +20,9 @@ from kafkalake.errors import KafkaError, KafkaStorageError, NotLeaderOrFollowerE
 from kafkalake.ownership import Ownership
 
 logger = logging.getLogger(__name__)
+
+TURN_S = 0.01
+"""After so long the partitions that are left wait for the next turn of the event loop."""
 
 CallSoon = Callable[[Callable[[], object]], object]
 
@@ -90,34 +96,44 @@ class AppendQueue:
 
     def _to_flush(self, partition: Partition) -> None:
         if not self._dirty:
-            self._call_soon(self.flush)
+            self._call_soon(self.flush_a_turn)
         self._dirty.append(partition)
 
-    def flush(self) -> bool:
+    def flush_a_turn(self) -> bool:
+        """As `flush`, but what takes too long goes on in the next turn of the event loop."""
+        return self.flush(TURN_S)
+
+    def flush(self, within_s: float = math.inf) -> bool:
         """Write what waits, in the order it came for each partition, answer the producers, wake the consumers.
 
-        Returns whether anything waited. What answers lead to waits for the next flush.
+        Returns whether anything waited. What answers lead to waits for the next flush, as do the partitions whose turn has
+        not come `within_s`.
         """
         dirty, self._dirty = self._dirty, []
         if not dirty:
             return False
         self.is_answering = True
         try:
-            self._flush(dirty)
+            self._flush(dirty, time.perf_counter() + within_s)
         finally:
             self.is_answering = False
             self.on_answered()
         return True
 
-    def _flush(self, dirty: list[Partition]) -> None:
+    def _flush(self, dirty: list[Partition], end_s: float) -> None:
         if not self._ownership.is_certain():
             error = NotLeaderOrFollowerError("the broker's lease was not renewed in time")
             for partition in dirty:
                 self._refuse(partition, error)
             return
-        for partition in dirty:
+        for number, partition in enumerate(dirty, 1):
             if not call_isolated(Place.FLUSH_OF_PARTITION, self._flush_partition, partition):
                 self._refuse(partition, KafkaStorageError("append failed"))
+            if time.perf_counter() >= end_s and number < len(dirty):
+                if not self._dirty:
+                    self._call_soon(self.flush_a_turn)
+                self._dirty = dirty[number:] + self._dirty
+                return
 
     @staticmethod
     def _refuse(partition: Partition, error: KafkaError) -> None:

@@ -37,7 +37,12 @@ from kafkalake.server.handlers import api_versions
 from kafkalake.server.registry import API_VERSIONS_KEY, APIS, PRODUCE_KEY
 from kafkalake.server.request import Buffer, Request
 from kafkalake.server.turns import LARGE_FRAME_BYTES
-from kafkalake.wire.produce_request import read_produce
+from kafkalake.wire.produce_request import (
+    FEW_PARTITIONS_MAX,
+    PARTITIONS_MAX,
+    ManyPartitionsError,
+    read_produce,
+)
 from kafkalake.wire.requests import decode_request, read_fixed_header, read_header
 from kafkalake.wire.staged_append import API_KEY as APPEND_STAGED_KEY
 from kafkalake.wire.staged_append import body_of_request
@@ -326,17 +331,22 @@ class Connection(asyncio.BufferedProtocol):
             request.reply(api_versions.unsupported_version(request))
             return
         is_large = len(frame) >= LARGE_FRAME_BYTES and api_key not in (PRODUCE_KEY, APPEND_STAGED_KEY)
-        client_id, body = (None, None) if is_large else _read(frame, api_key, version)
+        client_id = body = None
+        if not is_large:
+            try:
+                client_id, body = _read(frame, api_key, version, FEW_PARTITIONS_MAX)
+            except ManyPartitionsError:
+                is_large = True
         request = Request(self, context, api_key, version, correlation_id, client_id, body, body_is_kept=kept)
         if api_key != PRODUCE_KEY:
-            context.broker.append_queue.flush()  # what this connection produced before is there for what it asks now
+            context.broker.append_queue.flush_a_turn()  # what others produced before is there for what it asks now
         request.size = len(frame)
         if self._logs_requests:
             request.began_s = time.monotonic()
         self._bytes_owed += request.size
         self._requests.append(request)
         if is_large:
-            request.body_is_kept = True
+            request.body_is_kept = request.has_task = True
             context.start_task(self._decode_and_answer(request, frame if kept else memoryview(bytes(frame))))
         else:
             self._answer(request)
@@ -495,10 +505,11 @@ def _other_protocol(size: int) -> str | None:
     return None
 
 
-def _read(frame: memoryview, api_key: int, version: int) -> tuple[str | None, Any]:
-    """Client id and body of a request. Raises `InvalidRequestError`."""
+def _read(frame: memoryview, api_key: int, version: int, produced_max: int = PARTITIONS_MAX) -> tuple[str | None, Any]:
+    """Client id and body of a request. Raises `InvalidRequestError`, and `ManyPartitionsError` as `read_produce`."""
     if api_key == APPEND_STAGED_KEY:
         return None, body_of_request(frame)
     header = read_header(frame)
-    body = read_produce(frame, header.body, version) if api_key == PRODUCE_KEY else decode_request(header, frame)
-    return header.client_id, body
+    if api_key == PRODUCE_KEY:
+        return header.client_id, read_produce(frame, header.body, version, produced_max)
+    return header.client_id, decode_request(header, frame)

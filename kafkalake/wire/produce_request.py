@@ -14,7 +14,10 @@ from kafkalake.errors import InvalidRequestError
 from kafkalake.wire.requests import read_varint, skip_unknown_tagged_fields
 
 PARTITIONS_MAX = 20_000
-"""Batches of one request, over all its topics."""
+"""Topics and batches of one request, together."""
+
+FEW_PARTITIONS_MAX = 1_000
+"""So many are read in a millisecond or two: more should not be read on an event loop."""
 
 _ACKS_TIMEOUT = struct.Struct(">hi")
 _INT32 = struct.Struct(">i")
@@ -39,10 +42,24 @@ class ProduceBody(NamedTuple):
     topics: list[ProducedTopic]
 
 
-def read_produce(frame: Any, position: int, version: int) -> ProduceBody:
-    """The body at `frame[position:]`; record batches are views of `frame`. Raises `InvalidRequestError`."""
+class ManyPartitionsError(Exception):
+    """A request has more topics and batches than it was to have."""
+
+
+def read_produce(frame: Any, position: int, version: int, partitions_max: int = PARTITIONS_MAX) -> ProduceBody:
+    """The body at `frame[position:]`; record batches are views of `frame`.
+
+    Raise `InvalidRequestError`, and `ManyPartitionsError` where it has more than `partitions_max` but not too many.
+    """
     try:
-        body, end = _read_flexible(frame, position, version) if version >= 9 else _read_plain(frame, position)
+        if version >= 9:
+            body, end = _read_flexible(frame, position, version, partitions_max)
+        else:
+            body, end = _read_plain(frame, position, partitions_max)
+    except ManyPartitionsError:
+        if partitions_max < PARTITIONS_MAX:
+            raise
+        raise InvalidRequestError(f"more than {PARTITIONS_MAX} topics and batches in one request") from None
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise InvalidRequestError(f"malformed request (api 0, version {version}): {error}") from None
     if end > len(frame):
@@ -59,7 +76,7 @@ def _tags(frame: Any, position: int) -> int:
     return position + 1 if frame[position] == 0 else skip_unknown_tagged_fields(frame, position)
 
 
-def _read_flexible(frame: Any, position: int, version: int) -> tuple[ProduceBody, int]:
+def _read_flexible(frame: Any, position: int, version: int, left: int) -> tuple[ProduceBody, int]:
     length, position = read_varint(frame, position)
     transactional_id = None
     if length:
@@ -68,10 +85,13 @@ def _read_flexible(frame: Any, position: int, version: int) -> tuple[ProduceBody
         position += length - 1
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(frame, position)
     count, position = read_varint(frame, position + 6)
-    left = PARTITIONS_MAX - count
-    _check(count - 1 if left >= 0 else -1, frame, position)
+    count -= 1
+    left -= count
+    _check(count, frame, position)
+    if left < 0:
+        raise ManyPartitionsError
     topics = []
-    for _ in range(count - 1):
+    for _ in range(count):
         name = topic_id = None
         if version >= 13:
             _check(16, frame, position)
@@ -84,10 +104,13 @@ def _read_flexible(frame: Any, position: int, version: int) -> tuple[ProduceBody
             name = str(frame[position : position + length - 1], "utf-8")
             position += length - 1
         inner, position = read_varint(frame, position)
+        inner -= 1
         left -= inner
-        _check(inner - 1 if left >= 0 else -1, frame, position)
+        _check(inner, frame, position)
+        if left < 0:
+            raise ManyPartitionsError
         partitions: list[tuple[int, memoryview | None]] = []
-        for _ in range(inner - 1):
+        for _ in range(inner):
             (index,) = _INT32.unpack_from(frame, position)
             length, position = read_varint(frame, position + 4)
             records = None
@@ -104,7 +127,7 @@ def _read_flexible(frame: Any, position: int, version: int) -> tuple[ProduceBody
     return ProduceBody(transactional_id, acks, timeout_ms, topics), _tags(frame, position)
 
 
-def _read_plain(frame: Any, position: int) -> tuple[ProduceBody, int]:
+def _read_plain(frame: Any, position: int, left: int) -> tuple[ProduceBody, int]:
     (length,) = _INT16.unpack_from(frame, position)
     position += 2
     transactional_id = None
@@ -115,8 +138,10 @@ def _read_plain(frame: Any, position: int) -> tuple[ProduceBody, int]:
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(frame, position)
     (count,) = _INT32.unpack_from(frame, position + 6)
     position += 10
-    left = PARTITIONS_MAX - count
-    _check(count if left >= 0 else -1, frame, position)
+    left -= count
+    _check(count, frame, position)
+    if left < 0:
+        raise ManyPartitionsError
     topics = []
     for _ in range(count):
         (length,) = _INT16.unpack_from(frame, position)
@@ -127,7 +152,9 @@ def _read_plain(frame: Any, position: int) -> tuple[ProduceBody, int]:
         (inner,) = _INT32.unpack_from(frame, position)
         position += 4
         left -= inner
-        _check(inner if left >= 0 else -1, frame, position)
+        _check(inner, frame, position)
+        if left < 0:
+            raise ManyPartitionsError
         partitions: list[tuple[int, memoryview | None]] = []
         for _ in range(inner):
             index, length = _INDEX_LENGTH.unpack_from(frame, position)

@@ -10,13 +10,16 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from contract.test_groups_contract import enter
+from contract.test_groups_contract import enter, join
 from contract.wire_client import KEYS, WireClient, batch, create_topic, encode, produce
 from contract.wire_transactions import TransactionalClient, find_coordinator
 from kafka_reference import Kafkalake
 from worst_case import MIB, worst_case
 
+from kafkalake.broker.groups.requests import PROTOCOLS_MAX
+from kafkalake.errors import InvalidRequestError, MemberIdRequiredError
 from kafkalake.server.registry import APIS
+from kafkalake.wire.produce_request import FEW_PARTITIONS_MAX as FEW_MAX
 from kafkalake.wire.produce_request import PARTITIONS_MAX as PRODUCED_MAX
 from kafkalake.wire.requests import ELEMENTS_MAX
 
@@ -83,16 +86,12 @@ WORST: dict[str, tuple[str, int, Callable[[], Values]]] = {
     "Produce": (
         "Produce",
         9,
-        lambda: {
-            "acks": -1,
-            "timeout": 1000,
-            "topic_data": [
-                {
-                    "name": "wide",
-                    "partition_data": [{"index": n % PARTITIONS, "records": b""} for n in range(PRODUCED_MAX - 2)],
-                }
-            ],
-        },
+        lambda: produced([{"index": n % PARTITIONS, "records": b""} for n in range(PRODUCED_MAX - 1)]),
+    ),
+    "Produce of small batches": (
+        "Produce",
+        9,
+        lambda: produced([{"index": n % PARTITIONS, "records": batch([(None, b"x")])} for n in range(FEW_MAX - 1)]),
     ),
     "Fetch of partitions that are not there": (
         "Fetch",
@@ -402,6 +401,10 @@ WORST: dict[str, tuple[str, int, Callable[[], Values]]] = {
 }
 
 
+def produced(partitions: list[Values]) -> Values:
+    return {"acks": -1, "timeout": 10_000, "topic_data": [{"name": "wide", "partition_data": partitions}]}
+
+
 def metadata(topics: list[Values]) -> Values:
     return {
         "topics": topics,
@@ -457,6 +460,13 @@ def test_no_request_holds_the_broker(broker: Kafkalake, name: str) -> None:
 
 def test_no_request_of_a_job_holds_the_broker(broker: Kafkalake) -> None:
     ask(broker, staged())
+
+
+def test_a_member_that_knows_too_many_protocols_is_refused(broker: Kafkalake) -> None:
+    with WireClient(broker.bootstrap_servers) as client:
+        protocols = [{"name": str(number), "metadata": b""} for number in range(PROTOCOLS_MAX + 1)]
+        assert join(client, "many", protocols=protocols).error_code.value == InvalidRequestError.code
+        assert join(client, "many", protocols=protocols[1:]).error_code.value == MemberIdRequiredError.code
 
 
 def ask(broker: Kafkalake, frame: bytes) -> None:

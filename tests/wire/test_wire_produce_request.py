@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from contract.wire_client import encode
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kio.index import load_request_schema
 from wire.test_wire_requests import encoded, entities, with_header
 
 from kafkalake.errors import InvalidRequestError
-from kafkalake.wire.produce_request import ProduceBody, read_produce
+from kafkalake.wire.produce_request import PARTITIONS_MAX, ManyPartitionsError, ProduceBody, read_produce
 from kafkalake.wire.requests import Message, decode_request, read_header
 
 VERSIONS = range(3, 14)
@@ -62,6 +63,23 @@ def test_both_readers_agree(version: int, data: st.DataObject) -> None:
     by_hand, general = read_both(frame)
     assert general is not None
     assert_equal(by_hand, general)
+
+
+@pytest.mark.parametrize("version", [8, 9])
+def test_a_request_of_many_batches_is_not_read_where_few_are_wanted(version: int) -> None:
+    def read(batches: int, *most: int) -> int:
+        partitions = [{"index": number, "records": None} for number in range(batches)]
+        values = {"acks": -1, "timeout": 1, "topic_data": [{"name": "t", "partition_data": partitions}]}
+        frame = encode("Produce", version, 1, values)[4:]
+        body = read_produce(frame, read_header(frame).body, version, *most)
+        return sum(len(topic.partitions) for topic in body.topics)
+
+    assert read(9, 10) == 9  # and the topic
+    with pytest.raises(ManyPartitionsError):
+        read(10, 10)
+    assert read(PARTITIONS_MAX - 1) == PARTITIONS_MAX - 1
+    with pytest.raises(InvalidRequestError):
+        read(PARTITIONS_MAX)
 
 
 @pytest.mark.exhaustive

@@ -36,7 +36,7 @@ from kafkalake.broker.groups.requests import (
     SyncRequest,
     SyncResult,
 )
-from kafkalake.broker.groups.roster import Member, metadata_bytes
+from kafkalake.broker.groups.roster import Member, kept_bytes, metadata_bytes
 from kafkalake.errors import (
     CoordinatorNotAvailableError,
     FencedInstanceIdError,
@@ -80,7 +80,7 @@ class ClassicGroup(Generation):
             raise CoordinatorNotAvailableError
         member = self.roster.get(request.member_id)
         if not self._has_room(member):
-            self._pending.discard(request.member_id)
+            self._no_longer_pending(request.member_id)
             if member is not None:
                 self._remove(member)
             raise GroupMaxSizeReachedError
@@ -93,11 +93,17 @@ class ClassicGroup(Generation):
         size = metadata_bytes(request.protocols)
         if size > self._config.group_member_metadata_max_bytes:
             raise InvalidRequestError
-        grows = size - (0 if member is None else metadata_bytes(member.protocols))
+        grows = kept_bytes(request.client_id, request.group_instance_id, request.protocols)
+        if member is not None:
+            grows -= kept_bytes(member.client_id, member.group_instance_id, member.protocols)
         if grows <= 0:
             return
         if self.roster.bytes + grows > self._config.group_metadata_max_bytes or len(self._pending) >= PENDING_MAX:
             raise GroupMaxSizeReachedError
+        self._check_memory(grows)
+
+    def _check_memory(self, grows: int) -> None:
+        """Whether the groups together may keep so many bytes more. Raise `CoordinatorNotAvailableError`."""
         if self.roster.memory.bytes + grows > self._config.group_coordinator_metadata_max_bytes:
             raise CoordinatorNotAvailableError
 
@@ -119,10 +125,16 @@ class ClassicGroup(Generation):
                 self._replace_static(old_member_id, member_id, request, waiter)
         elif request.member_id_required:
             self._pending.add(member_id)
+            self.roster.count(kept_bytes(member_id, None))
             self.decisions.append(SetTimer(session_timer(member_id), request.session_timeout_ms))
             self._reply(waiter, JoinResult(MemberIdRequiredError, member_id))
         else:
             self._add(member_id, request, waiter)
+
+    def _no_longer_pending(self, member_id: str) -> None:
+        if member_id in self._pending:
+            self._pending.remove(member_id)
+            self.roster.count(-kept_bytes(member_id, None))
 
     def _rejoin(self, request: JoinRequest, waiter: object) -> None:
         if request.member_id in self._pending:
@@ -145,7 +157,7 @@ class ClassicGroup(Generation):
     def _add(self, member_id: str, request: JoinRequest, waiter: object) -> None:
         if self._initial_wait is not None and self.state is State.PREPARING_REBALANCE:
             self._initial_wait.extended_by_newcomer = True
-        self._pending.discard(member_id)
+        self._no_longer_pending(member_id)
         member = Member(
             member_id,
             request.group_instance_id,
@@ -307,6 +319,7 @@ class ClassicGroup(Generation):
         """A member asks for its assignment, the leader brings all of them. Answered when they are durable."""
         try:
             member = self._checked_sync(request)
+            self._check_assignments(member, request)
         except KafkaError as error:
             self._reply(waiter, SyncResult(type(error)))
             return
@@ -320,6 +333,11 @@ class ClassicGroup(Generation):
             assignments = {other.member_id: request.assignments.get(other.member_id, b"") for other in self.roster}
             ticket = AssignmentWritten(self.generation_id, assignments)
             self.decisions.append(Append((self.record(assignments),), ticket))
+
+    def _check_assignments(self, member: Member, request: SyncRequest) -> None:
+        """Assignments are kept in memory too: a leader's are refused beyond the limit of all groups."""
+        if self.state is State.COMPLETING_REBALANCE and member.member_id == self.roster.leader:
+            self._check_memory(sum(len(request.assignments.get(other.member_id, b"")) for other in self.roster))
 
     def _checked_sync(self, request: SyncRequest) -> Member:
         member = self.checked_member(request.member_id, request.group_instance_id, request.generation_id)
@@ -342,13 +360,13 @@ class ClassicGroup(Generation):
             return
         self._become(State.STABLE)
         for member in self.roster:
-            member.assignment = ticket.assignments.get(member.member_id, b"")
+            self.roster.set_assignment(member, ticket.assignments.get(member.member_id, b""))
             if self._answer_sync(member, self._assignment_of(member)):
                 self._expect_heartbeat(member, member.session_timeout_ms)
 
     def _withdraw_assignments(self, error: ErrorClass) -> None:
         for member in self.roster:
-            member.assignment = b""
+            self.roster.set_assignment(member, b"")
             if self._answer_sync(member, SyncResult(error)):
                 self._expect_heartbeat(member, member.session_timeout_ms)
 
@@ -385,7 +403,7 @@ class ClassicGroup(Generation):
         if member_id in self._pending:
             if group_instance_id is not None:
                 return UnknownMemberIdError
-            self._pending.discard(member_id)
+            self._no_longer_pending(member_id)
             self.decisions.append(CancelTimer(session_timer(member_id)))
             return None
         if not member_id and group_instance_id is not None:
@@ -398,7 +416,7 @@ class ClassicGroup(Generation):
 
     def _session_time_is_up(self, member_id: str) -> None:
         if member_id in self._pending:
-            self._pending.discard(member_id)
+            self._no_longer_pending(member_id)
             if self.state is State.PREPARING_REBALANCE:
                 self._maybe_complete_join()
             return

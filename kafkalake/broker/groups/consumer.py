@@ -43,8 +43,8 @@ from kafkalake.broker.groups.consumer_standing import Change, Downgrade, Session
 from kafkalake.broker.groups.consumer_state import (
     compute_targets,
     is_away,
+    kept_bytes_of,
     names_read,
-    said_bytes,
 )
 from kafkalake.broker.groups.consumer_topics import metadata_hash
 from kafkalake.broker.groups.records import GroupTombstone
@@ -166,7 +166,7 @@ class ConsumerGroup(ClassicMembers):
 
     def _check_size(self, before: Subscription | None, subscription: Subscription) -> None:
         """What members say of themselves has a limit for a group, and for all groups of the broker."""
-        grows = said_bytes(subscription) - (0 if before is None else said_bytes(before))
+        grows = kept_bytes_of(subscription) - (0 if before is None else kept_bytes_of(before))
         if grows <= 0:
             return
         if self.state.bytes + grows > self._config.group_metadata_max_bytes:

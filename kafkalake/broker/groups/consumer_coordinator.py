@@ -66,7 +66,7 @@ class ConsumerGroups:
         """The group, which the first member makes one of this protocol. Raises `GroupIdNotFoundError`."""
         if not joins:
             return self._existing(group_id)
-        self._coordinator.check_room(self._table.find(group_id))
+        self._coordinator.check_room(group_id)
         entry = self._table.find_or_create(group_id, partition)
         if isinstance(entry.group, ClassicGroup):
             if entry.group.state is State.DEAD:

@@ -24,7 +24,8 @@ from kafkalake.broker.groups.consumer_records import (
 )
 from kafkalake.broker.groups.consumer_requests import LEAVE_STATIC_EPOCH
 from kafkalake.broker.groups.consumer_topics import Topics
-from kafkalake.broker.groups.roster import MetadataMemory
+from kafkalake.broker.groups.requests import GroupProtocol
+from kafkalake.broker.groups.roster import MetadataMemory, kept_bytes
 
 EMPTY, ASSIGNING, RECONCILING, STABLE, DEAD = "Empty", "Assigning", "Reconciling", "Stable", "Dead"
 """Kafka's names of the states."""
@@ -33,7 +34,7 @@ EMPTY, ASSIGNING, RECONCILING, STABLE, DEAD = "Empty", "Assigning", "Reconciling
 class ConsumerState:
     """Members, epochs, targets, and who has which partition.
 
-    `bytes`: what members say of themselves; it counts in `memory` too, with that of other groups.
+    `bytes`: what is kept of members; it counts in `memory` too, with that of other groups.
     """
 
     def __init__(self, group_id: str, memory: MetadataMemory | None = None) -> None:
@@ -96,12 +97,12 @@ class ConsumerState:
 
     def _follow_subscription(self, member_id: str, subscription: Subscription | None) -> None:
         old = self.subscriptions.pop(member_id, None)
-        self._count(0 if old is None else -said_bytes(old))
+        self._count(0 if old is None else -kept_bytes_of(old))
         if old is not None and old.group_instance_id and self._static.get(old.group_instance_id) == member_id:
             del self._static[old.group_instance_id]
         if subscription is not None:
             self.subscriptions[member_id] = subscription
-            self._count(said_bytes(subscription))
+            self._count(kept_bytes_of(subscription))
             if subscription.group_instance_id:
                 self._static[subscription.group_instance_id] = member_id
 
@@ -110,7 +111,7 @@ class ConsumerState:
         self.memory.bytes += bytes_
 
     def release(self) -> None:
-        """The group is no more: what its members said of themselves is not kept."""
+        """The group is no more: nothing of its members is kept."""
         self._count(-self.bytes)
 
     def _follow_current(self, member_id: str, current: Current | None) -> None:
@@ -136,11 +137,12 @@ class ConsumerState:
         yield SubscriptionRecord(self.group_id, member_id, None)
 
 
-def said_bytes(subscription: Subscription) -> int:
-    """How many bytes a member says of itself."""
+def kept_bytes_of(subscription: Subscription) -> int:
+    """How many bytes are kept of a member, about: what it says, and its names."""
     classic = () if subscription.classic is None else subscription.classic.protocols
-    names = (subscription.regex or "", subscription.client_id, *subscription.topics)
-    return sum(map(len, names)) + sum(len(name) + len(metadata) for name, metadata in classic)
+    protocols = (GroupProtocol(name, metadata) for name, metadata in classic)
+    names = (subscription.regex or "", subscription.rack_id or "", *subscription.topics)
+    return kept_bytes(subscription.client_id, subscription.group_instance_id, protocols) + sum(map(len, names))
 
 
 def preferred_assignor(subscriptions: Mapping[str, Subscription], default: str) -> str:

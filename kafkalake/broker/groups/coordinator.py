@@ -95,6 +95,7 @@ class GroupCoordinator:
             lambda group_id, replaces: ConsumerGroup(
                 group_id, config, clock, topics, replaces_classic=replaces, timing=timing, memory=memory
             ),
+            memory,
         )
         self._lingering: list[Callable[[], None]] = []
         self._carrier: Carrier[GroupEntry] = Carrier(timers, self._decided)
@@ -155,7 +156,7 @@ class GroupCoordinator:
             entry = self.table.find(group_id)
             if request.member_id and entry is None:
                 raise UnknownMemberIdError
-            self.check_room(entry)
+            self.check_room(group_id)
             if entry is not None and isinstance(entry.group, ConsumerGroup):
                 if entry.group.dead:
                     raise CoordinatorNotAvailableError
@@ -177,10 +178,14 @@ class GroupCoordinator:
         if not entry.written and entry.group.is_vacant and not len(entry.offsets) and not entry.offsets.has_pending:
             self.table.forget(entry)  # refused before it began
 
-    def check_room(self, entry: GroupEntry | None) -> None:
-        """Whether a group that is not there yet (None) may begin. Raise `CoordinatorNotAvailableError`."""
-        if entry is None and len(self.table) >= self.config.group_coordinator_groups_max:
+    def check_room(self, group_id: str) -> None:
+        """Whether a group that is not there yet may begin. Raise `CoordinatorNotAvailableError`."""
+        if self.table.find(group_id) is not None:
+            return
+        if len(self.table) >= self.config.group_coordinator_groups_max:
             raise CoordinatorNotAvailableError("too many groups (group.coordinator.groups.max)")
+        if self.table.memory.bytes + len(group_id) > self.config.group_coordinator_metadata_max_bytes:
+            raise CoordinatorNotAvailableError("names of groups are too long (group.coordinator.metadata.max.bytes)")
 
     def _join_consumer_group(
         self, entry: GroupEntry, group: ConsumerGroup, request: JoinRequest, reply: Callable[[JoinResult], None]

@@ -150,7 +150,7 @@ class OffsetRequests:
         elif request.generation_id >= 0:
             raise IllegalGenerationError if transactional else GroupIdNotFoundError
         else:
-            self._coordinator.check_room(entry)
+            self._coordinator.check_room(request.group_id)
 
     def _records(self, request: CommitRequest, offsets: Iterable[OffsetToCommit]) -> list[OffsetRecord]:
         now_ms = self._coordinator.clock.now_ms()

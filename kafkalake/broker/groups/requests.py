@@ -13,6 +13,8 @@ from typing import NamedTuple
 from kafkalake.broker.coordination.decisions import ErrorClass
 
 NO_GENERATION = -1
+PROTOCOLS_MAX = 100
+"""Protocols of one member, which are the assignors that it can use: no client has ten."""
 
 
 class GroupProtocol(NamedTuple):

@@ -13,6 +13,10 @@ from dataclasses import dataclass
 from kafkalake.broker.groups.requests import GroupProtocol, JoinedMember
 from kafkalake.errors import FencedInstanceIdError, UnknownMemberIdError
 
+MEMBER_BYTES = 1024
+"""What a member takes beside what it says, about."""
+PROTOCOL_BYTES = 128
+
 
 @dataclass(slots=True)
 class Member:
@@ -43,7 +47,7 @@ class Member:
 
 @dataclass(slots=True)
 class MetadataMemory:
-    """How many bytes the members of some groups say of themselves."""
+    """How many bytes some groups keep of their members."""
 
     bytes: int = 0
 
@@ -51,7 +55,7 @@ class MetadataMemory:
 class Roster:
     """The members of one group. Iterates over them in the order they came.
 
-    `bytes`: what they say of themselves; it counts in `memory` too, with that of other groups.
+    `bytes`: what is kept of them, see `kept_bytes`; it counts in `memory` too, with that of other groups.
     """
 
     def __init__(self, memory: MetadataMemory | None = None) -> None:
@@ -116,7 +120,8 @@ class Roster:
         self._members[member.member_id] = member
         if member.group_instance_id is not None:
             self._static[member.group_instance_id] = member.member_id
-        self._remember_protocols(member)
+        self._supporters.update(_names(member.protocols))
+        self.count(_bytes_of(member))
         self._joining += member.joining is not None
 
     def remove(self, member: Member) -> None:
@@ -125,6 +130,7 @@ class Roster:
         if member.group_instance_id is not None and self._static.get(member.group_instance_id) == member.member_id:
             del self._static[member.group_instance_id]
         self._forget_protocols(member)
+        self.count(-_bytes_of(member))
         self._joining -= member.joining is not None
         if self.leader == member.member_id:
             self.leader = next(iter(self._members), None)
@@ -142,8 +148,14 @@ class Roster:
 
     def set_protocols(self, member: Member, protocols: tuple[GroupProtocol, ...]) -> None:
         self._forget_protocols(member)
+        self.count(-_bytes_of(member))
         member.protocols = protocols
-        self._remember_protocols(member)
+        self._supporters.update(_names(protocols))
+        self.count(_bytes_of(member))
+
+    def set_assignment(self, member: Member, assignment: bytes) -> None:
+        self.count(len(assignment) - len(member.assignment))
+        member.assignment = assignment
 
     def set_joining(self, member: Member, waiter: object) -> None:
         """`waiter` waits for the member's join; None: it was answered."""
@@ -164,9 +176,10 @@ class Roster:
         Between equals, the one that the longest-standing member prefers.
         """
         everyone = len(self._members)
+        common = {name for name, supporters in self._supporters.items() if supporters == everyone}
         votes: Counter[str] = Counter()
         for member in self:
-            votes[next(p.name for p in member.protocols if self._supporters[p.name] == everyone)] += 1
+            votes[next(p.name for p in member.protocols if p.name in common)] += 1
         return max(votes, key=votes.__getitem__)
 
     def elect_joined_leader(self) -> bool:
@@ -187,22 +200,31 @@ class Roster:
             JoinedMember(member.member_id, member.group_instance_id, member.metadata(protocol_name)) for member in self
         )
 
-    def _remember_protocols(self, member: Member) -> None:
-        self._supporters.update(_names(member.protocols))
-        self._count(metadata_bytes(member.protocols))
-
-    def _count(self, bytes_: int) -> None:
+    def count(self, bytes_: int) -> None:
+        """So much more is kept, or less."""
         self.bytes += bytes_
         self.memory.bytes += bytes_
 
     def release(self) -> None:
-        """The group is no more: what its members said of themselves is not kept."""
-        self._count(-self.bytes)
+        """The group is no more: nothing of its members is kept."""
+        self.count(-self.bytes)
 
     def _forget_protocols(self, member: Member) -> None:
-        self._count(-metadata_bytes(member.protocols))
-        self._supporters.subtract(_names(member.protocols))
-        self._supporters += Counter()
+        """As long as the member's own list takes, however many protocols the others know."""
+        for name in _names(member.protocols):
+            self._supporters[name] -= 1
+            if not self._supporters[name]:
+                del self._supporters[name]
+
+
+def kept_bytes(client_id: str, group_instance_id: str | None, protocols: Iterable[GroupProtocol] = ()) -> int:
+    """How many bytes a group keeps of a member, about: its id begins with one of the names."""
+    names = 2 * len(client_id) + 2 * len(group_instance_id or "")
+    return MEMBER_BYTES + names + sum(PROTOCOL_BYTES + len(name) + len(metadata) for name, metadata in protocols)
+
+
+def _bytes_of(member: Member) -> int:
+    return kept_bytes(member.client_id, member.group_instance_id, member.protocols) + len(member.assignment)
 
 
 def metadata_bytes(protocols: Iterable[GroupProtocol]) -> int:

@@ -20,6 +20,7 @@ from kafkalake.broker.groups.consumer_records import ConsumerRecord, EpochRecord
 from kafkalake.broker.groups.journal_format import Record
 from kafkalake.broker.groups.offsets import GroupOffsets, PartitionKey
 from kafkalake.broker.groups.records import CommittedOffset, GroupRecord, GroupTombstone, OffsetRecord
+from kafkalake.broker.groups.roster import MetadataMemory
 from kafkalake.errors import InvalidGroupIdError
 
 Group: TypeAlias = ClassicGroup | ConsumerGroup
@@ -97,7 +98,10 @@ class GroupTable:
         partitions: Callable[[], int],
         new_group: Callable[[str], ClassicGroup],
         new_consumer_group: Callable[[str, bool], ConsumerGroup],
+        memory: MetadataMemory | None = None,
     ) -> None:
+        self.memory = memory or MetadataMemory()
+        """What groups keep of their members, and the groups' names."""
         self._new_group = new_group
         self._new_consumer_group = new_consumer_group
         self._entries: dict[str, GroupEntry] = {}
@@ -132,11 +136,13 @@ class GroupTable:
         entry = self._entries.get(group_id)
         if entry is None:
             entry = self._entries[group_id] = GroupEntry(partition, self._new_group(group_id))
+            self.memory.bytes += len(group_id)
         return entry
 
     def forget(self, entry: GroupEntry) -> None:
         """A group that nothing is known of any more, and that the journal does not know."""
-        self._entries.pop(entry.group.group_id, None)
+        if self._entries.pop(entry.group.group_id, None) is not None:
+            self.memory.bytes -= len(entry.group.group_id)
 
     def become_consumer_group(self, entry: GroupEntry, *, is_on_its_way: bool = False) -> ConsumerGroup:
         """Let a group be one of the consumer protocol from now on; its first records say so in the journal.
@@ -176,7 +182,7 @@ class GroupTable:
         self._shards.end(partition)
         gone = [entry for entry in self._entries.values() if entry.partition == partition]
         for entry in gone:
-            del self._entries[entry.group.group_id]
+            self.forget(entry)
         self._changed = {key: None for key in self._changed if key[0] in self._entries}
         return gone
 

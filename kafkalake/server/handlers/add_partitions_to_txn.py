@@ -45,7 +45,7 @@ def handle(request: Request) -> Generator[None, None, None]:
     def reply(results: PartitionResults) -> None:
         request.work(_answer_one(request, topics, results))
 
-    _add(request, body.v3_and_below_transactional_id, producer, topics, request.guarded(reply))
+    yield from _add(request, body.v3_and_below_transactional_id, producer, topics, request.guarded(reply))
 
 
 class _Batch:
@@ -62,7 +62,7 @@ class _Batch:
         for number, one in enumerate(self._transactions):
             producer = Producer(one.producer_id, one.producer_epoch)
             decide = _verify if one.verify_only else _add
-            decide(
+            yield from decide(
                 self._request,
                 one.transactional_id,
                 producer,
@@ -85,25 +85,34 @@ class _Batch:
         return {"error_code": 0, "results_by_transaction": answers}
 
 
-def _add(request: Request, transactional_id: str, producer: Producer, topics: Iterable[Any], reply: Any) -> None:
-    keys = _keys(topics)
+def _add(
+    request: Request, transactional_id: str, producer: Producer, topics: Iterable[Any], reply: Any
+) -> Generator[None, None, None]:
+    keys = yield from _keys(topics)
     try:
         check_transactional_id(request, Operation.WRITE, transactional_id)
     except KafkaError as error:
         reply(dict.fromkeys(keys, type(error)))
         return
     partitions = {name: _writable_partitions(request, name) for name in {name for name, _ in keys}}
-    refused = {key: refusal for key in keys if (refusal := _refusal(key, partitions)) is not None}
+    refused: dict[PartitionKey, ErrorClass] = {}
+    for key in keys:
+        refusal = _refusal(key, partitions)
+        if refusal is not None:
+            refused[key] = refusal
+        yield
     if refused:
-        reply({key: refused.get(key, OperationNotAttemptedError) for key in keys})
+        reply({**dict.fromkeys(keys, OperationNotAttemptedError), **refused})
         return
     request.context.broker.transactions.admission.add(
         transactional_id, producer, keys, lambda error: reply(dict.fromkeys(keys, error))
     )
 
 
-def _verify(request: Request, transactional_id: str, producer: Producer, topics: Iterable[Any], reply: Any) -> None:
-    keys = _keys(topics)
+def _verify(
+    request: Request, transactional_id: str, producer: Producer, topics: Iterable[Any], reply: Any
+) -> Generator[None, None, None]:
+    keys = yield from _keys(topics)
     try:
         check_transactional_id(request, Operation.WRITE, transactional_id)
         results = request.context.broker.transactions.coordinator.verify_partitions(transactional_id, producer, keys)
@@ -112,8 +121,12 @@ def _verify(request: Request, transactional_id: str, producer: Producer, topics:
     reply(results)
 
 
-def _keys(topics: Iterable[Any]) -> list[PartitionKey]:
-    return list(dict.fromkeys((topic.name, index) for topic in topics for index in topic.partitions))
+def _keys(topics: Iterable[Any]) -> Generator[None, None, list[PartitionKey]]:
+    keys: dict[PartitionKey, None] = {}
+    for topic in topics:
+        keys.update(((topic.name, index), None) for index in topic.partitions)
+        yield
+    return list(keys)
 
 
 def _writable_partitions(request: Request, name: str) -> int | ErrorClass:

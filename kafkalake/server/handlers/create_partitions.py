@@ -15,10 +15,14 @@ from kafkalake.server.topic_lookup import find_topic
 
 
 async def handle(request: Request) -> dict[str, Any]:
-    topics = request.body.topics
-    times = Counter(topic.name for topic in topics)
+    times: Counter[str] = Counter()
+    topics = {}
+    for topic in request.body.topics:
+        times[topic.name] += 1
+        topics[topic.name] = topic
+        await request.turn()
     answers = []
-    for name, topic in {topic.name: topic for topic in topics}.items():
+    for name, topic in topics.items():
         answer = {"name": name, "error_code": 0, "error_message": None}
         try:
             if times[name] > 1:

@@ -19,12 +19,17 @@ from kafkalake.server.request import Request
 
 async def handle(request: Request) -> dict[str, Any]:
     body = request.body
-    names = Counter(topic.name for topic in body.topics)
-    asked = sum(len(topic.assignments) or max(topic.num_partitions, 0) for topic in body.topics)
+    times: Counter[str] = Counter()
+    asked, topics = 0, {}
+    for topic in body.topics:
+        times[topic.name] += 1
+        asked += len(topic.assignments) or max(topic.num_partitions, 0)
+        topics[topic.name] = topic
+        await request.turn()
     answers = []
-    for name, topic in {topic.name: topic for topic in body.topics}.items():
+    for name, topic in topics.items():
         try:
-            if names[name] > 1:
+            if times[name] > 1:
                 raise InvalidRequestError("Duplicate topic name.")
             if asked > PARTITIONS_MAX:
                 raise InvalidPartitionsError(

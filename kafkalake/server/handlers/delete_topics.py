@@ -22,7 +22,10 @@ async def handle(request: Request) -> dict[str, Any]:
     body = request.body
     by_name = [SimpleNamespace(name=name, topic_id=None) for name in getattr(body, "topic_names", ())]
     asked = body.topics if request.version >= 6 else by_name
-    times = Counter((each.name, each.topic_id) for each in asked)
+    times: Counter[Any] = Counter()
+    for each in asked:
+        times[each.name, each.topic_id] += 1
+        await request.turn()
     answers = []
     for each in asked:
         answers.append(await _delete(request, each, times))

@@ -4,12 +4,13 @@
   (KIP-394). 5: `group_instance_id` (KIP-345). 6: flexible. 7: the protocol's type in the answer. 8: why the member joins.
   9: a static member that leads again need not assign again (KIP-814).
 - The leader, and only it, hears who the members are.
+- INVALID_REQUEST for a member with more than `PROTOCOLS_MAX` protocols.
 """
 
 from __future__ import annotations
 
-from kafkalake.broker.groups.requests import GroupProtocol, JoinRequest, JoinResult
-from kafkalake.errors import KafkaError
+from kafkalake.broker.groups.requests import PROTOCOLS_MAX, GroupProtocol, JoinRequest, JoinResult
+from kafkalake.errors import InvalidRequestError, KafkaError
 from kafkalake.server.authorizer import Operation
 from kafkalake.server.group_lookup import check_group, code_of
 from kafkalake.server.request import Request
@@ -23,6 +24,8 @@ def handle(request: Request) -> None:
 
     try:
         check_group(request, Operation.READ, body.group_id)
+        if len(body.protocols) > PROTOCOLS_MAX:
+            raise InvalidRequestError(f"more than {PROTOCOLS_MAX} protocols")
     except KafkaError as error:
         reply(JoinResult(type(error), body.member_id))
         return

@@ -20,16 +20,14 @@ _MEMBERS_A_STEP = 100
 
 def handle(request: Request) -> Generator[None, None, dict[str, Any]]:
     body = request.body
-    if request.version >= 3:
-        leaving = [LeavingMember(each.member_id, each.group_instance_id) for each in body.members]
-    else:
-        leaving = [LeavingMember(body.member_id)]
+    asked = body.members if request.version >= 3 else [body]
     results = []
     try:
         check_group(request, Operation.READ, body.group_id)
-        for start in range(0, len(leaving) or 1, _MEMBERS_A_STEP):
-            some = leaving[start : start + _MEMBERS_A_STEP]
-            results += request.context.broker.groups.coordinator.leave_group(body.group_id, some)
+        for start in range(0, len(asked) or 1, _MEMBERS_A_STEP):
+            some = asked[start : start + _MEMBERS_A_STEP]
+            leaving = [LeavingMember(each.member_id, getattr(each, "group_instance_id", None)) for each in some]
+            results += request.context.broker.groups.coordinator.leave_group(body.group_id, leaving)
             yield
     except KafkaError as error:
         return {"error_code": error.code}

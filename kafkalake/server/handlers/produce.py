@@ -42,14 +42,29 @@ _MESSAGE_BYTES_MAX = 1000
 def handle(request: Request) -> Coroutine[Any, Any, None] | None:
     body: ProduceBody = request.body
     reader = BatchReader(request, body)
+    if request.has_task:
+        return _append_many(request, body, reader)
     for topic in body.topics:
         _read_topic(request, topic, reader)
     if reader.has_put_off:
-        return reader.append_in_turns(partial(_start, request, body), request.guarded(_Reply(request, body, 0)))
+        return _append_in_turns(request, body, reader)
     request.context.request_memory.queued += reader.bytes
     request.grow(reader.bytes)
     _start(request, body, ProduceRequest(reader.batches, request.guarded(_Reply(request, body, reader.bytes))))
     return None
+
+
+async def _append_many(request: Request, body: ProduceBody, reader: BatchReader) -> None:
+    """As `handle`, for a request of so many batches that it was decoded in a thread."""
+    for name, topic_id, partitions in body.topics:
+        for start in range(0, len(partitions), TURN_BATCHES):
+            _read_topic(request, ProducedTopic(name, topic_id, partitions[start : start + TURN_BATCHES]), reader)
+            await request.turn()
+    await _append_in_turns(request, body, reader)
+
+
+def _append_in_turns(request: Request, body: ProduceBody, reader: BatchReader) -> Coroutine[Any, Any, None]:
+    return reader.append_in_turns(partial(_start, request, body), request.guarded(_Reply(request, body, 0)))
 
 
 def _start(request: Request, body: ProduceBody, produce: ProduceRequest) -> None:

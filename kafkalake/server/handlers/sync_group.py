@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+
 from kafkalake.broker.groups.requests import SyncRequest, SyncResult
 from kafkalake.errors import KafkaError
 from kafkalake.server.authorizer import Operation
@@ -12,7 +14,7 @@ from kafkalake.server.group_lookup import check_group, code_of
 from kafkalake.server.request import Request
 
 
-def handle(request: Request) -> None:
+def handle(request: Request) -> Generator[None, None, None]:
     body = request.body
 
     def reply(result: SyncResult) -> None:
@@ -30,10 +32,14 @@ def handle(request: Request) -> None:
     except KafkaError as error:
         reply(SyncResult(type(error)))
         return
+    assignments = {}
+    for each in body.assignments:
+        assignments[each.member_id] = bytes(each.assignment)
+        yield
     sync = SyncRequest(
         member_id=body.member_id,
         generation_id=body.generation_id,
-        assignments={each.member_id: bytes(each.assignment) for each in body.assignments},
+        assignments=assignments,
         group_instance_id=getattr(body, "group_instance_id", None),
         protocol_type=getattr(body, "protocol_type", None),
         protocol_name=getattr(body, "protocol_name", None),

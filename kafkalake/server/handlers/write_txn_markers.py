@@ -32,14 +32,16 @@ class _Markers:
     def __init__(self, request: Request) -> None:
         self._request = request
         self._asked = request.body.markers
-        self._left = len(self._keys())
+        self._left = 0
         self._results: dict[tuple[int, str, int], ErrorClass | None] = {}
 
     def start(self, refusal: ErrorClass | None) -> Generator[None, None, None]:
+        keys = yield from self._keys()
+        self._left = len(keys)
         if not self._left:
             self._reply()
         broker = self._request.context.broker
-        for key in self._keys():
+        for key in keys:
             yield
             number, name, index = key
             asked = self._asked[number]
@@ -55,14 +57,14 @@ class _Markers:
                 partition, marker, asked.coordinator_epoch, self._request.guarded(partial(self._written, key))
             )
 
-    def _keys(self) -> dict[tuple[int, str, int], None]:
+    def _keys(self) -> Generator[None, None, dict[tuple[int, str, int], None]]:
         """Number of the marker, topic and partition, each once."""
-        return {
-            (number, topic.name, index): None
-            for number, asked in enumerate(self._asked)
-            for topic in asked.topics
-            for index in topic.partition_indexes
-        }
+        keys: dict[tuple[int, str, int], None] = {}
+        for number, asked in enumerate(self._asked):
+            for topic in asked.topics:
+                keys.update(((number, topic.name, index), None) for index in topic.partition_indexes)
+                yield
+        return keys
 
     def _written(self, key: tuple[int, str, int], error: ErrorClass | None) -> None:
         self._results[key] = error

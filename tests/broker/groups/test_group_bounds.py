@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import time
+
 from broker.groups.coordination import Cluster
 from broker.groups.scenario import DELAY_MS
 
-from kafkalake.broker.groups.requests import GroupProtocol
+from kafkalake.broker.groups.offset_requests import OffsetToCommit
+from kafkalake.broker.groups.requests import GroupProtocol, LeavingMember, SyncRequest
+from kafkalake.broker.groups.roster import Member, Roster
 from kafkalake.errors import (
     CoordinatorNotAvailableError,
     GroupMaxSizeReachedError,
@@ -31,20 +35,20 @@ def test_a_member_says_no_more_of_itself_than_is_allowed() -> None:
 
 
 def test_the_members_of_a_group_and_of_all_groups_have_a_limit_before_they_sync() -> None:
-    c = Cluster(group_metadata_max_bytes=2_500, group_coordinator_metadata_max_bytes=4_000)
+    c = Cluster(group_metadata_max_bytes=250_000, group_coordinator_metadata_max_bytes=405_000)
     for _ in range(2):
-        c.join("g", **saying(1_000))
-    assert c.join("g", **saying(1_000))[0].error is GroupMaxSizeReachedError
-    c.join("other", **saying(1_000))
-    assert c.join("third", **saying(1_001))[0].error is CoordinatorNotAvailableError
-    c.join("third", **saying(1_000))
+        c.join("g", **saying(100_000))
+    assert c.join("g", **saying(100_000))[0].error is GroupMaxSizeReachedError
+    c.join("other", **saying(100_000))
+    assert c.join("third", **saying(105_000))[0].error is CoordinatorNotAvailableError
+    c.join("third", **saying(99_000))
     c.advance(600_000)  # nobody syncs: all are gone, and so is what they said
     for group in ("fourth", "fifth"):
-        assert c.join(group, **saying(2_000)) == []
+        assert c.join(group, **saying(200_000)) == []
 
 
 def test_a_member_that_comes_again_counts_once() -> None:
-    c = Cluster(group_coordinator_metadata_max_bytes=1_000)
+    c = Cluster(group_coordinator_metadata_max_bytes=3_000)
     joined = c.join("g", **saying(1_000))
     c.advance(DELAY_MS)
     member_id = joined[0].member_id
@@ -78,14 +82,67 @@ def test_a_subscription_of_the_consumer_protocol_is_bounded() -> None:
 
 
 def test_members_of_the_consumer_protocol_have_the_same_limits() -> None:
-    c = Cluster(group_metadata_max_bytes=2_500, group_coordinator_metadata_max_bytes=4_000)
+    c = Cluster(group_metadata_max_bytes=250_000, group_coordinator_metadata_max_bytes=410_000)
     for member in ("a", "b"):
-        assert c.beat("g", member, 0, topics=("t" * 1_000,))[0].error is None
-    assert c.beat("g", "c", 0, topics=("t" * 1_000,))[0].error is GroupMaxSizeReachedError
-    c.join("classic", **saying(1_500))
-    assert c.beat("other", "a", 0, topics=("t" * 600,))[0].error is CoordinatorNotAvailableError
+        assert c.beat("g", member, 0, topics=("t" * 100_000,))[0].error is None
+    assert c.beat("g", "c", 0, topics=("t" * 100_000,))[0].error is GroupMaxSizeReachedError
+    c.join("classic", **saying(150_000))
+    assert c.beat("other", "a", 0, topics=("t" * 60_000,))[0].error is CoordinatorNotAvailableError
     assert c.beat("g", "a", -1)[0].error is None
-    assert c.beat("other", "a", 0, topics=("t" * 600,))[0].error is None
+    assert c.beat("other", "a", 0, topics=("t" * 60_000,))[0].error is None
     c.start()
-    assert c.beat("third", "a", 0, topics=("t" * 2_390,))[0].error is None
-    assert c.beat("fourth", "a", 0, topics=("t" * 2_390,))[0].error is CoordinatorNotAvailableError
+    assert c.beat("third", "a", 0, topics=("t" * 236_000,))[0].error is None
+    assert c.beat("fourth", "a", 0, topics=("t" * 236_000,))[0].error is CoordinatorNotAvailableError
+
+
+def test_the_names_of_members_count_too_also_of_those_that_have_not_come_back_with_their_id() -> None:
+    c = Cluster(group_metadata_max_bytes=250_000, group_coordinator_metadata_max_bytes=400_000)
+    long = {"client_id": "c" * 30_000}
+    for _ in range(4):
+        assert c.join("g", **long)[0].error is MemberIdRequiredError
+    assert c.join("g", **long)[0].error is GroupMaxSizeReachedError
+    for _ in range(2):
+        assert c.join("other", member_id_required=False, **long) == []
+    assert c.join("other", **long)[0].error is CoordinatorNotAvailableError
+    c.advance(600_000)
+    assert c.coordinator.table.memory.bytes == len("g") + len("other")
+
+
+def test_the_names_of_groups_have_a_limit_in_sum() -> None:
+    c = Cluster(group_coordinator_metadata_max_bytes=10_000_000)
+    names = [f"{number}".rjust(30_000, "g") for number in range(1_000)]
+    errors = [c.commit(name, OffsetToCommit("clicks", 0, 1))[0]["clicks", 0] for name in names]
+    assert set(errors[:333]) == {None}
+    assert set(errors[333:]) == {CoordinatorNotAvailableError}
+    assert c.join("more", client_id="c" * 30_000)[0].error is CoordinatorNotAvailableError
+    c.delete_groups(*names[:10])
+    assert c.commit(names[-1], OffsetToCommit("clicks", 0, 1))[0]["clicks", 0] is None
+
+
+def test_assignments_count_as_long_as_they_are_kept() -> None:
+    c = Cluster(group_coordinator_metadata_max_bytes=100_000)
+    member = c.join("g", member_id_required=False)
+    c.advance(DELAY_MS)
+    generation, member_id = member[0].generation_id, member[0].member_id
+    refused = c.sync("g", SyncRequest(member_id, generation, {member_id: bytes(100_000)}))
+    assert refused[0].error is CoordinatorNotAvailableError
+    assert c.sync("g", SyncRequest(member_id, generation, {member_id: bytes(90_000)}))[0].error is None
+    other = c.join("other", member_id_required=False, client_id="c" * 5_000)
+    assert other[0].error is CoordinatorNotAvailableError
+    c.coordinator.leave_group("g", [LeavingMember(member_id)])
+    assert c.coordinator.table.memory.bytes == len("g")
+
+
+def test_a_group_whose_members_know_many_protocols_goes_as_fast_as_it_came() -> None:
+    """Each member that goes takes its own protocols with it; it does not look at those of all others."""
+    roster, members = Roster(), 2_000
+    for number in range(members):
+        own = tuple(GroupProtocol(f"{number}-{each}", b"") for each in range(50))
+        protocols = (*own, GroupProtocol("range", b""))
+        roster.add(Member(str(number), None, "", "", 10_000, 10_000, protocols), "consumer")
+    begin_s = time.thread_time()
+    assert roster.select_protocol() == "range"
+    for member in list(roster):
+        roster.remove(member)
+    assert time.thread_time() - begin_s < 2.0  # a tenth of a second; with all names looked at each time, five minutes
+    assert roster.bytes == 0
