@@ -76,6 +76,7 @@ class BrokerConfig:
 
     advertised_listeners: str | None
     auto_create_topics_enable: bool
+    auto_create_topics_partitions_per_second: int
     broker_rack: str | None
     connection_max_unfinished_ms: int
     connections_max_idle_ms: int
@@ -112,6 +113,7 @@ class BrokerConfig:
     max_incremental_fetch_session_cache_slots: int
     max_incremental_fetch_session_partitions: int
     max_message_uncompressed_bytes: int
+    max_partitions: int
     max_request_partition_size_limit: int
     max_request_response_bytes: int
     metadata_maintenance_interval_ms: int

@@ -62,6 +62,14 @@ _OWN_BROKER_SETTINGS = (
         True,
         "Whether a Metadata request that allows it creates a topic that is not there.",
     ),
+    _broker(
+        "auto.create.topics.partitions.per.second",
+        Kind.INT,
+        20,
+        "How many partitions a second Metadata requests create, on average over 11 seconds, as Kafka's quota of mutations counts; "
+        "a topic beyond it gets LEADER_NOT_AVAILABLE, so that its client asks again. kafkalake's own.",
+        minimum=1,
+    ),
     _broker("broker.rack", Kind.STRING, None, "The rack that this broker reports.", nullable=True),
     _broker(
         "connection.max.unfinished.ms",
@@ -234,6 +242,14 @@ _OWN_BROKER_SETTINGS = (
         "The most bytes that the records of one compressed batch may have when decompressed, and never less than the topic's "
         "max.message.bytes. -1: ten times max.message.bytes, at least 16 MiB, at most socket.request.max.bytes. kafkalake's own.",
         minimum=-1,
+    ),
+    _broker(
+        "max.partitions",
+        Kind.INT,
+        50_000,
+        "The most partitions of this broker, without its internal topics; who creates more gets POLICY_VIOLATION. kafkalake's own.",
+        _CLUSTER,
+        minimum=1,
     ),
     _broker(
         "max.request.partition.size.limit",

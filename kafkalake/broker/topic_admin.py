@@ -17,6 +17,7 @@ from typing import Any, Protocol, TypeVar
 
 from kafkalake.broker.callbacks import Place, call_isolated
 from kafkalake.broker.log_directory import LogDirectory, log_config
+from kafkalake.broker.mutation_rate import MutationRate
 from kafkalake.broker.partition import Partition
 from kafkalake.broker.topic_names import check_topic_name, find_collision
 from kafkalake.broker.topics import Topic, Topics
@@ -35,6 +36,8 @@ from kafkalake.errors import (
     InvalidTopicError,
     KafkaError,
     KafkaStorageError,
+    LeaderNotAvailableError,
+    PolicyViolationError,
     RequestTimedOutError,
     TopicAlreadyExistsError,
 )
@@ -107,6 +110,7 @@ class TopicAdmin:
         self._run_blocking = run_blocking
         self._later = later
         self._wake = wake
+        self._auto_created = MutationRate(clock, lambda: settings().broker.auto_create_topics_partitions_per_second)
         self._lock = asyncio.Lock()
         self._under_way: set[asyncio.Task[Any]] = set()
         self.on_changed: Callable[[str], None] = lambda name: None
@@ -118,7 +122,8 @@ class TopicAdmin:
         """Create a topic, or say what it would be (`validate_only`: a topic with no partitions, with the number in `config`).
 
         Raises `InvalidTopicError`, `TopicAlreadyExistsError`, `InvalidPartitionsError`, `InvalidReplicationFactorError`,
-        `InvalidReplicaAssignmentError`, `InvalidConfigError`, `RequestTimedOutError`, `KafkaStorageError`.
+        `InvalidReplicaAssignmentError`, `InvalidConfigError`, `PolicyViolationError`, `RequestTimedOutError`,
+        `KafkaStorageError`.
         """
         self.plan(new)
         if validate_only:
@@ -126,8 +131,24 @@ class TopicAdmin:
         return await self._finish(self._create(new), timeout_ms)
 
     async def auto_create(self, name: str) -> Topic:
-        """Create a topic with the broker's defaults. Raises as `create`."""
-        return await self.create(NewTopic(name), timeout_ms=self._settings().broker.request_timeout_ms)
+        """Create a topic with the broker's defaults.
+
+        Raise as `create`, and `LeaderNotAvailableError` where that would be too many in a short time.
+        """
+        new = NewTopic(name)
+        self.plan(new)
+        self._check_rate()
+        return await self._finish(self._auto_create(new), self._settings().broker.request_timeout_ms)
+
+    def _check_rate(self) -> None:
+        if self._auto_created.is_exceeded:
+            raise LeaderNotAvailableError("more than auto.create.topics.partitions.per.second")
+
+    async def _auto_create(self, new: NewTopic) -> Topic:
+        count = self.plan(new)
+        self._check_rate()
+        self._auto_created.take(count)
+        return await self._create(new)
 
     async def delete(self, topic: Topic, *, timeout_ms: int) -> None:
         """Delete a topic and its records. Raises `InvalidTopicError`, `RequestTimedOutError`, `KafkaStorageError`."""
@@ -164,6 +185,7 @@ class TopicAdmin:
                 )
             for brokers in assignments:
                 self._check_assignment(brokers)
+        self._check_room(topic.name, count - have)
         if not validate_only:
             await self._finish(self._add_partitions(topic, count), timeout_ms)
 
@@ -197,7 +219,15 @@ class TopicAdmin:
             raise InvalidTopicError(f"Topic '{new.name}' collides with existing topic: {collision}")
         count = self._plan_partitions(new)
         self._parse(new.config or {})
+        self._check_room(new.name, count)
         return count
+
+    def _check_room(self, name: str, more: int) -> None:
+        """Raise `PolicyViolationError` where the broker would have too many partitions with `more` of them."""
+        most = self._settings().broker.max_partitions
+        have = sum(len(topic.partitions) for topic in self._topics.unordered() if topic.name not in INTERNAL)
+        if name not in INTERNAL and have + more > most:
+            raise PolicyViolationError(f"The broker would have more than {most} partitions (max.partitions).")
 
     def _plan_partitions(self, new: NewTopic) -> int:
         if new.assignments:
@@ -426,6 +456,7 @@ class TopicAdmin:
         first = len(topic.partitions)
         if count <= first:
             raise InvalidPartitionsError(f"Topic already has {first} partition(s).")
+        self._check_room(topic.name, count - first)
 
         def commit_and_open() -> list[Log]:
             self._store.alter_topic(topic_row(topic, count))

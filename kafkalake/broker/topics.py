@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -40,6 +40,10 @@ class Topics:
 
     def __contains__(self, name: str) -> bool:
         return name in self._by_name
+
+    def unordered(self) -> Iterable[Topic]:
+        """All topics, in no order that means anything."""
+        return self._by_name.values()
 
     def names(self) -> list[str]:
         """All names, sorted."""

@@ -4,7 +4,8 @@
   4: the client may forbid auto creation. 5: offline replicas. 7: leader epoch. 8: authorised operations. 10: topic ids in
   the answer. 12: topics may be asked for by id. 13: an error for the whole answer.
 - Auto creation, where `auto.create.topics.enable` and the client allow it: the topic is created (num.partitions) before the
-  answer, so the client finds it at once; Kafka answers first and lets the client ask again.
+  answer, so the client finds it at once; Kafka answers first and lets the client ask again. Here that is so for those beyond
+  `auto.create.topics.partitions.per.second`: LEADER_NOT_AVAILABLE.
 """
 
 from __future__ import annotations
