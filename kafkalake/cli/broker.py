@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
+from kafkalake.cli.completion import complete_broker_setting
 from kafkalake.cli.options import (
     DEFAULT_BOOTSTRAP_SERVER,
     BootstrapServer,
     Json,
     Lake,
-    complete_broker_setting,
     connect,
     parse_pairs,
     unknown_setting_hint,

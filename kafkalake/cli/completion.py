@@ -13,9 +13,9 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from kafkalake.cli.options import DEFAULT_BOOTSTRAP_SERVER, connect
+import typer
 
 if TYPE_CHECKING:
     from kafkalake.client.cluster import Cluster
@@ -24,12 +24,12 @@ KEPT_S = 1.0
 TIMEOUT_MS = 1_000
 
 
-def complete_topic(context: Any, incomplete: str) -> list[str]:
+def complete_topic(context: typer.Context, incomplete: str) -> list[str]:
     """Return the topics whose names begin with what is typed."""
     return _beginning(incomplete, _listed(context, "topics", _topics))
 
 
-def complete_group(context: Any, incomplete: str) -> list[str]:
+def complete_group(context: typer.Context, incomplete: str) -> list[str]:
     """Return the groups whose names begin with what is typed."""
     return _beginning(incomplete, _listed(context, "groups", _groups))
 
@@ -62,8 +62,11 @@ def _groups(cluster: Cluster) -> list[str]:
     return [group.group_id for group in group_admin.list_groups(cluster)]
 
 
-def _listed(context: Any, kind: str, ask: Callable[[Cluster], list[str]]) -> list[str]:
-    server = str((getattr(context, "params", None) or {}).get("bootstrap_server") or _default_server())
+def _listed(context: typer.Context, kind: str, ask: Callable[[Cluster], list[str]]) -> list[str]:
+    from kafkalake.cli.options import DEFAULT_BOOTSTRAP_SERVER, connect
+
+    stated = context.params.get("bootstrap_server") or os.environ.get("KAFKALAKE_BOOTSTRAP_SERVERS")
+    server = str(stated or DEFAULT_BOOTSTRAP_SERVER)
     kept = _cache_file(server, kind)
     with contextlib.suppress(OSError, ValueError):
         if 0 <= time.time() - kept.stat().st_mtime < KEPT_S:
@@ -80,10 +83,6 @@ def _listed(context: Any, kind: str, ask: Callable[[Cluster], list[str]]) -> lis
         written.write_text(json.dumps(names))
         os.replace(written, kept)
     return names
-
-
-def _default_server() -> str:
-    return os.environ.get("KAFKALAKE_BOOTSTRAP_SERVERS") or DEFAULT_BOOTSTRAP_SERVER
 
 
 def _cache_file(server: str, kind: str) -> Path:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Protocol
 
 import typer
 
-from kafkalake.cli.options import DEFAULT_BOOTSTRAP_SERVER, BootstrapServer, Json, TopicName, complete_group, connect
+from kafkalake.cli.completion import complete_group
+from kafkalake.cli.options import DEFAULT_BOOTSTRAP_SERVER, BootstrapServer, Json, TopicName, connect
 from kafkalake.cli.output import OutputClosed, UsageProblem, note, write
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kafkalake.cli.completion import complete_group, complete_topic
 from kafkalake.cli.group_columns import (
     NUMBERS,
     OFFSET_KEYS,
@@ -22,8 +23,6 @@ from kafkalake.cli.options import (
     DEFAULT_BOOTSTRAP_SERVER,
     BootstrapServer,
     Json,
-    complete_group,
-    complete_topic,
     connect,
 )
 from kafkalake.cli.output import Failure, UsageProblem, note, show_columns, write_json, write_line
@@ -38,6 +37,10 @@ GroupName = Annotated[
     str,
     typer.Argument(metavar="GROUP", help="Name of the group.", show_default=False, autocompletion=complete_group),
 ]
+
+_GROUP_NAMES = typer.Argument(
+    metavar="GROUP", help="Names of groups.", show_default=False, autocompletion=complete_group
+)
 
 Verbose = Annotated[bool, typer.Option("--verbose", help="Show more columns, epochs among them.")]
 
@@ -78,15 +81,7 @@ def list_groups(
 
 @app.command(epilog="Example:  [cyan]kafkalake groups describe etl --json | jq '[.[].lag] | add'[/cyan]")
 def describe(
-    groups: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="GROUP",
-            help="Names of groups.",
-            show_default=False,
-            autocompletion=complete_group,
-        ),
-    ] = None,
+    groups: Annotated[list[str] | None, _GROUP_NAMES] = None,
     all_groups: Annotated[bool, typer.Option("--all-groups", help="All groups of the cluster.")] = False,
     state: Annotated[
         bool, typer.Option("--state", help="Show the group itself instead: coordinator, assignor, state, members.")
@@ -145,15 +140,7 @@ def members(
 
 @app.command()
 def delete(
-    groups: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="GROUP",
-            help="Names of groups.",
-            show_default=False,
-            autocompletion=complete_group,
-        ),
-    ],
+    groups: Annotated[list[str], _GROUP_NAMES],
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
     json: Json = False,
 ) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kafkalake.cli.completion import complete_topic
 from kafkalake.cli.output import UsageProblem, close_names
 
 if TYPE_CHECKING:
@@ -40,34 +41,6 @@ Lake = Annotated[
         show_default=False,
     ),
 ]
-
-
-def complete_topic(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the topics whose names begin with what is typed, for the shell."""
-    from kafkalake.cli import completion
-
-    return completion.complete_topic(context, incomplete)
-
-
-def complete_group(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the groups whose names begin with what is typed, for the shell."""
-    from kafkalake.cli import completion
-
-    return completion.complete_group(context, incomplete)
-
-
-def complete_topic_setting(incomplete: str) -> list[str]:
-    """Return the topic settings that begin with what is typed, for the shell."""
-    from kafkalake.cli import completion
-
-    return completion.complete_topic_setting(incomplete)
-
-
-def complete_broker_setting(incomplete: str) -> list[str]:
-    """Return the broker settings that begin with what is typed, for the shell."""
-    from kafkalake.cli import completion
-
-    return completion.complete_broker_setting(incomplete)
 
 
 TopicName = Annotated[

@@ -8,13 +8,12 @@ from uuid import UUID
 
 import typer
 
+from kafkalake.cli.completion import complete_topic, complete_topic_setting
 from kafkalake.cli.options import (
     DEFAULT_BOOTSTRAP_SERVER,
     BootstrapServer,
     Json,
     TopicName,
-    complete_topic,
-    complete_topic_setting,
     connect,
     parse_pairs,
     unknown_setting_hint,

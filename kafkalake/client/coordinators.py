@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from kafkalake.client.cluster import BrokerNode, Cluster
 from kafkalake.client.connection import Connection
-from kafkalake.client.requests import FIND_COORDINATOR
+from kafkalake.client.requests import FIND_COORDINATOR, Api
 from kafkalake.errors import error_for_code
 
 GROUP, TRANSACTION = 0, 1
@@ -21,6 +22,30 @@ def coordinator(cluster: Cluster, key_type: int, key: str) -> tuple[BrokerNode, 
     raise_error(answer.error_code, f"the coordinator of {_NAMES[key_type]} '{key}'")
     node = BrokerNode(int(answer.node_id), answer.host, int(answer.port))
     return node, cluster.broker(node.broker_id)
+
+
+def ask_coordinator(
+    cluster: Cluster,
+    key_type: int,
+    key: str,
+    api: Api,
+    values: Mapping[str, Any],
+    check: Callable[[Any], None] | None = None,
+) -> Any:
+    """Return the answer of the coordinator of `key` to one request, which is sent again while an error says so.
+
+    check: raises what an answer says; None: its error code counts.
+    """
+
+    def ask() -> Any:
+        answer = coordinator(cluster, key_type, key)[1].request(api, values)
+        if check is None:
+            raise_error(answer.error_code, f"{_NAMES[key_type]} '{key}'")
+        else:
+            check(answer)
+        return answer
+
+    return cluster.retrying(ask)
 
 
 def raise_error(error_code: Any, subject: str) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from kafkalake.client.cluster import BrokerNode, Cluster
 from kafkalake.client.connection import Connection
-from kafkalake.client.coordinators import GROUP, coordinator, raise_error
+from kafkalake.client.coordinators import GROUP, ask_coordinator, coordinator, raise_error
 from kafkalake.client.requests import (
     CONSUMER_GROUP_DESCRIBE,
     DELETE_GROUPS,
@@ -22,7 +22,6 @@ from kafkalake.client.requests import (
     OFFSET_COMMIT,
     OFFSET_DELETE,
     OFFSET_FETCH,
-    Api,
 )
 from kafkalake.errors import GroupIdNotFoundError, NonEmptyGroupError, UnsupportedVersionError
 
@@ -174,7 +173,14 @@ def _partitions_of(assignment: Any) -> tuple[Partition, ...]:
 def delete_group(cluster: Cluster, group_id: str) -> None:
     """Delete a group without members, with its offsets. Raises `NonEmptyGroupError`, `GroupIdNotFoundError`."""
     try:
-        _ask(cluster, group_id, DELETE_GROUPS, {"groups_names": (group_id,)}, lambda answer: answer.results[0])
+        ask_coordinator(
+            cluster,
+            GROUP,
+            group_id,
+            DELETE_GROUPS,
+            {"groups_names": (group_id,)},
+            lambda answer: raise_error(answer.results[0].error_code, f"group '{group_id}'"),
+        )
     except NonEmptyGroupError:
         raise NonEmptyGroupError(f"group '{group_id}' still has members") from None
     except GroupIdNotFoundError:
@@ -183,7 +189,7 @@ def delete_group(cluster: Cluster, group_id: str) -> None:
 
 def committed_offsets(cluster: Cluster, group_id: str) -> dict[Partition, CommittedOffset]:
     """All committed offsets of a group; none for a group that does not exist."""
-    answer = _ask(cluster, group_id, OFFSET_FETCH, {"group_id": group_id, "topics": None}, lambda answer: answer)
+    answer = ask_coordinator(cluster, GROUP, group_id, OFFSET_FETCH, {"group_id": group_id, "topics": None})
     found = {}
     for topic in answer.topics:
         for each in topic.partitions:
@@ -229,8 +235,13 @@ def commit_offsets(
         "member_id": member_id,
         "topics": topics,
     }
+
+    def check(answer: Any) -> None:
+        """What concerns the member is the error of every partition."""
+        raise_error(answer.topics[0].partitions[0].error_code, f"group '{group_id}'")
+
     if topics:
-        _check_partitions(_ask(cluster, group_id, OFFSET_COMMIT, values, _first_partition))
+        _check_partitions(ask_coordinator(cluster, GROUP, group_id, OFFSET_COMMIT, values, check))
 
 
 def delete_offsets(cluster: Cluster, group_id: str, partitions: Iterable[Partition]) -> None:
@@ -239,9 +250,8 @@ def delete_offsets(cluster: Cluster, group_id: str, partitions: Iterable[Partiti
         {"name": topic, "partitions": [{"partition_index": index} for index in indices]}
         for topic, indices in _by_topic(partitions).items()
     ]
-    answer = _ask(cluster, group_id, OFFSET_DELETE, {"group_id": group_id, "topics": topics}, lambda answer: answer)
-    raise_error(answer.error_code, f"group '{group_id}'")
-    _check_partitions(answer)
+    values = {"group_id": group_id, "topics": topics}
+    _check_partitions(ask_coordinator(cluster, GROUP, group_id, OFFSET_DELETE, values))
 
 
 def decode_assignment(data: bytes) -> tuple[Partition, ...]:
@@ -260,24 +270,6 @@ def decode_assignment(data: bytes) -> tuple[Partition, ...]:
     except (struct.error, UnicodeDecodeError):
         return ()
     return tuple(sorted(partitions))
-
-
-def _ask(cluster: Cluster, group_id: str, api: Api, values: Mapping[str, Any], decisive: Any) -> Any:
-    """One request to the group's coordinator, tried again where the part that `decisive` takes out says so."""
-
-    def ask() -> Any:
-        _, connection = coordinator(cluster, GROUP, group_id)
-        answer = connection.request(api, values)
-        part = decisive(answer)
-        if part is not None:
-            raise_error(getattr(part, "error_code", None), f"group '{group_id}'")
-        return answer
-
-    return cluster.retrying(ask)
-
-
-def _first_partition(answer: Any) -> Any:
-    return next((each for topic in answer.topics for each in topic.partitions), None)
 
 
 def _check_partitions(answer: Any) -> None:

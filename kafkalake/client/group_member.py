@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kafkalake.client.cluster import Cluster
-from kafkalake.client.coordinators import GROUP, coordinator, raise_error
+from kafkalake.client.coordinators import GROUP, ask_coordinator, raise_error
 from kafkalake.client.group_admin import commit_offsets, decode_assignment
 from kafkalake.client.requests import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP, Api
 from kafkalake.errors import (
@@ -109,13 +109,13 @@ class GroupMember:
             "protocols": [{"name": _ASSIGNOR, "metadata": encode_subscription([self.topic])}],
         }
 
-        def ask() -> Any:
-            answer = coordinator(self._cluster, GROUP, self.group_id)[1].request(JOIN_GROUP, values)
-            self._member_id = answer.member_id or self._member_id
+        def check(answer: Any) -> None:
+            self._member_id = (
+                answer.member_id or self._member_id
+            )  # also where the broker wants to be asked again with it
             raise_error(answer.error_code, f"group '{self.group_id}'")
-            return answer
 
-        joined = self._cluster.retrying(ask)
+        joined = ask_coordinator(self._cluster, GROUP, self.group_id, JOIN_GROUP, values, check)
         self._generation = int(joined.generation_id)
         assignments = []
         if joined.leader == self._member_id:
@@ -137,12 +137,7 @@ class GroupMember:
         return [number for topic, number in decode_assignment(synced.assignment) if topic == self.topic]
 
     def _ask(self, api: Api, values: Mapping[str, Any]) -> Any:
-        def ask() -> Any:
-            answer = coordinator(self._cluster, GROUP, self.group_id)[1].request(api, values)
-            raise_error(answer.error_code, f"group '{self.group_id}'")
-            return answer
-
-        return self._cluster.retrying(ask)
+        return ask_coordinator(self._cluster, GROUP, self.group_id, api, values)
 
     def _partition_counts(self, subscriptions: Any) -> dict[str, int]:
         counts = {}

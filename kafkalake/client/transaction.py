@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import Any
+
 from kafkalake.client.cluster import Cluster
-from kafkalake.client.connection import Connection
-from kafkalake.client.coordinators import TRANSACTION, coordinator, raise_error
-from kafkalake.client.requests import ADD_PARTITIONS_TO_TXN, END_TXN, INIT_PRODUCER_ID
+from kafkalake.client.coordinators import TRANSACTION, ask_coordinator, raise_error
+from kafkalake.client.requests import ADD_PARTITIONS_TO_TXN, END_TXN, INIT_PRODUCER_ID, Api
 
 TIMEOUT_MS = 900_000
 """Kafka's largest transaction timeout by default (`transaction.max.timeout.ms`)."""
@@ -30,13 +32,8 @@ class Transaction:
             "producer_id": -1,
             "producer_epoch": -1,
         }
-
-        def ask() -> tuple[int, int]:
-            answer = self._coordinator().request(INIT_PRODUCER_ID, values)
-            raise_error(answer.error_code, self._subject)
-            return int(answer.producer_id), int(answer.producer_epoch)
-
-        self._producer = self._cluster.retrying(ask)
+        answer = self._ask(INIT_PRODUCER_ID, values)
+        self._producer = int(answer.producer_id), int(answer.producer_epoch)
         return self._producer
 
     def add(self, topic: str, partition: int) -> None:
@@ -51,13 +48,12 @@ class Transaction:
             "v3_and_below_topics": [{"name": topic, "partitions": [partition]}],
         }
 
-        def ask() -> None:
-            answer = self._coordinator().request(ADD_PARTITIONS_TO_TXN, values)
+        def check(answer: Any) -> None:
             for result in answer.results_by_topic_v3_and_below:
                 for each in result.results_by_partition:
                     raise_error(each.partition_error_code, f"partition {topic}-{partition}")
 
-        self._cluster.retrying(ask)
+        self._ask(ADD_PARTITIONS_TO_TXN, values, check)
         self._partitions.add((topic, partition))
 
     def end(self, *, commit: bool) -> None:
@@ -72,18 +68,10 @@ class Transaction:
             "producer_epoch": producer_epoch,
             "committed": commit,
         }
-
-        def ask() -> None:
-            raise_error(self._coordinator().request(END_TXN, values).error_code, self._subject)
-
         self.is_committing = commit
-        self._cluster.retrying(ask)
+        self._ask(END_TXN, values)
         self.is_committing = False
         self._partitions.clear()
 
-    def _coordinator(self) -> Connection:
-        return coordinator(self._cluster, TRANSACTION, self.transactional_id)[1]
-
-    @property
-    def _subject(self) -> str:
-        return f"transactional id '{self.transactional_id}'"
+    def _ask(self, api: Api, values: Mapping[str, Any], check: Callable[[Any], None] | None = None) -> Any:
+        return ask_coordinator(self._cluster, TRANSACTION, self.transactional_id, api, values, check)
