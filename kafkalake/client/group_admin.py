@@ -1,12 +1,11 @@
 """Administration of groups: list, describe, delete, and their committed offsets.
 
 What concerns one group is asked of its coordinator. Errors of the broker are raised as the classes of `kafkalake.errors`.
-Source: Kafka protocol guide; the consumers' embedded protocol is `ConsumerProtocolAssignment` of Kafka's message definitions.
+Source: Kafka protocol guide.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +23,7 @@ from kafkalake.client.requests import (
     OFFSET_FETCH,
 )
 from kafkalake.errors import GroupIdNotFoundError, NonEmptyGroupError, UnsupportedVersionError
+from kafkalake.wire.consumer_protocol import decode_assignment
 
 Partition = tuple[str, int]
 """Topic and partition."""
@@ -252,24 +252,6 @@ def delete_offsets(cluster: Cluster, group_id: str, partitions: Iterable[Partiti
     ]
     values = {"group_id": group_id, "topics": topics}
     _check_partitions(ask_coordinator(cluster, GROUP, group_id, OFFSET_DELETE, values))
-
-
-def decode_assignment(data: bytes) -> tuple[Partition, ...]:
-    """The partitions in a consumer's assignment, by topic and number; none where the bytes are something else."""
-    try:
-        (count,) = struct.unpack_from(">i", data, 2)
-        position = 6
-        partitions = []
-        for _ in range(count):
-            (length,) = struct.unpack_from(">h", data, position)
-            topic = bytes(data[position + 2 : position + 2 + length]).decode()
-            position += 2 + length
-            (numbers,) = struct.unpack_from(">i", data, position)
-            partitions += [(topic, number) for number in struct.unpack_from(f">{max(numbers, 0)}i", data, position + 4)]
-            position += 4 + 4 * max(numbers, 0)
-    except (struct.error, UnicodeDecodeError):
-        return ()
-    return tuple(sorted(partitions))
 
 
 def _check_partitions(answer: Any) -> None:

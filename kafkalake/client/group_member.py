@@ -9,14 +9,13 @@ its partitions to the others, as in Kafka. Source: Kafka protocol guide; the emb
 
 from __future__ import annotations
 
-import struct
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kafkalake.client.cluster import Cluster
 from kafkalake.client.coordinators import GROUP, ask_coordinator, raise_error
-from kafkalake.client.group_admin import commit_offsets, decode_assignment
+from kafkalake.client.group_admin import commit_offsets
 from kafkalake.client.requests import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP, Api
 from kafkalake.errors import (
     IllegalGenerationError,
@@ -25,6 +24,13 @@ from kafkalake.errors import (
     UnknownMemberIdError,
     UnknownTopicOrPartitionError,
 )
+from kafkalake.wire.consumer_protocol import (
+    Assignment,
+    decode_assignment,
+    decode_subscription,
+    encode_assignment,
+    encode_subscription,
+)
 
 SESSION_TIMEOUT_MS = 45_000
 REBALANCE_TIMEOUT_MS = 20_000
@@ -32,9 +38,6 @@ REBALANCE_TIMEOUT_MS = 20_000
 HEARTBEAT_INTERVAL_MS = 3_000
 _JOIN_TIMEOUT_MS = 120_000
 _PROTOCOL_TYPE, _ASSIGNOR = "consumer", "range"
-
-Assignment = dict[str, list[int]]
-"""Partitions by topic."""
 
 
 class GroupMember:
@@ -164,36 +167,3 @@ def assign_ranges(subscriptions: Mapping[str, Sequence[str]], partitions: Mappin
                 assigned[member][topic] = list(range(start, end))
             start = end
     return assigned
-
-
-def encode_subscription(topics: Sequence[str]) -> bytes:
-    """A subscription of version 0, without user data."""
-    return struct.pack(">hi", 0, len(topics)) + b"".join(map(_string, topics)) + struct.pack(">i", -1)
-
-
-def decode_subscription(data: bytes) -> list[str]:
-    """The topics of a subscription of any version; none where the bytes are something else."""
-    try:
-        (count,) = struct.unpack_from(">i", data, 2)
-        position, topics = 6, []
-        for _ in range(count):
-            (length,) = struct.unpack_from(">h", data, position)
-            (topic,) = struct.unpack_from(f">{max(length, 0)}s", data, position + 2)
-            topics.append(topic.decode())
-            position += 2 + length
-    except (struct.error, UnicodeDecodeError):
-        return []
-    return topics
-
-
-def encode_assignment(assignment: Assignment) -> bytes:
-    """An assignment of version 0, without user data."""
-    parts = [struct.pack(">hi", 0, len(assignment))]
-    for topic, numbers in assignment.items():
-        parts += [_string(topic), struct.pack(f">i{len(numbers)}i", len(numbers), *numbers)]
-    return b"".join(parts) + struct.pack(">i", -1)
-
-
-def _string(text: str) -> bytes:
-    encoded = text.encode()
-    return struct.pack(">h", len(encoded)) + encoded
