@@ -30,6 +30,13 @@ BROKERS_OF_TEST = pytest.StashKey[list[BrokerProcess]]()
 ONE_WORKER = ("spark", "kafka_reference")
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out files of which `-m` selects nothing: importing the clients and Spark takes longer than many unit tests."""
+    if collection_path.match("test_*.py") and not tiers.may_have_tests(collection_path, config.option.markexpr):
+        return True
+    return None
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark each test with its tier, before `-m` selects, and group the tests for `--dist=loadgroup`.

@@ -2,7 +2,7 @@
 
     tier      needs                                                     found by
     unit      this process                                              nothing of the below
-    process   processes of ours: brokers, the command line              a fixture that starts one, or the file's marker
+    process   processes of ours: brokers, the command line              a fixture that starts one, the file's marker or directory
     peer      Apache Kafka's broker or Java clients                     a fixture that starts one, or the file's marker
     spark     a Spark session                                           the fixture `spark`, or the file's marker
 
@@ -15,10 +15,15 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing.process
+import re
 import sys
 from collections.abc import Iterator
+from functools import cache
+from itertools import product
+from pathlib import Path
 
 import pytest
+from _pytest.mark.expression import Expression
 
 TIERS = ("unit", "process", "peer", "spark")
 """From the cheapest to the costliest."""
@@ -30,6 +35,8 @@ _TIER_OF_FIXTURE = {
     "kafkalake_broker": "process",
     "process": "process",
 }
+_TIER_OF_DIRECTORY = {"contract": "process", "interop": "process", "faults": "process"}
+_TIER_IN_FILE = re.compile(rf"^pytestmark = .*\bpytest\.mark\.({'|'.join(TIERS)})\b", re.MULTILINE)
 _unit_test: str | None = None
 
 
@@ -46,7 +53,27 @@ def tier_of(item: pytest.Item) -> str:
     """Return the costliest tier that the test's fixtures need or that it is marked with."""
     needed = {_TIER_OF_FIXTURE[name] for name in fixtures_of(item) if name in _TIER_OF_FIXTURE}
     needed |= {mark.name for mark in item.iter_markers() if mark.name in TIERS}
+    needed.add(tier_of_file(item.path))
     return max(needed, key=TIERS.index, default="unit")
+
+
+@cache
+def tier_of_file(path: Path) -> str:
+    """Return the cheapest tier that a test of this file can be of: what its directory or its own marker says."""
+    found = _TIER_IN_FILE.search(path.read_text())
+    return max(_TIER_OF_DIRECTORY.get(path.parent.name, "unit"), found[1] if found else "unit", key=TIERS.index)
+
+
+def may_have_tests(path: Path, markers: str) -> bool:
+    """Return whether the expression of `-m` may select a test of that file; otherwise it need not be imported."""
+    if not markers:
+        return True
+    selects = Expression.compile(markers).evaluate
+    tiers = TIERS[TIERS.index(tier_of_file(path)) :]
+    return any(
+        selects(lambda name, tier=tier, others=others, **_: name == tier or (name not in TIERS and others))
+        for tier, others in product(tiers, (False, True))
+    )
 
 
 @contextlib.contextmanager
