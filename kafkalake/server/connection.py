@@ -56,7 +56,9 @@ logger = logging.getLogger(__name__)
 _SIZE = struct.Struct(">i")
 PRODUCES_IN_FLIGHT_MAX = 256
 PRODUCE_BYTES_IN_FLIGHT_MAX = 16 * 1024 * 1024
-WRITE_BUFFER_HIGH_BYTES = 256 * 1024
+WRITE_BUFFER_HIGH_BYTES = 4 * 1024
+"""A connection with more to send than this is not read from, and counts in `unread_answers`. One with less costs about as much
+as a connection does anyway, so `max.connections` bounds those."""
 _JOINED_BYTES = 16 * 1024
 _FIRST_BYTES = 64 * 1024
 """A frame's buffer begins with as much, or with what is there of it."""

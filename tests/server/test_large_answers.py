@@ -5,13 +5,17 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from compressed_batches import compressed
 from contract.wire_client import WireClient, batch, code, create_topic, encode, fetch, produce_values, varint
 from kafka_reference import Kafkalake
+from node_in_thread import NodeInThread
 from worst_case import MIB, worst_case
 
+from kafkalake.server.connection import WRITE_BUFFER_HIGH_BYTES
 from kafkalake.server.unread_answers import ANSWER_BYTES_MIN, UnreadAnswers
 from kafkalake.wire.record_batch import decode_fetched
 
@@ -76,6 +80,30 @@ def test_answers_that_nobody_reads_are_bounded(broker: Kafkalake, client: WireCl
         for each in silent:
             each.socket.close()
     cost.await_memory_back(96 * MIB)
+
+
+def test_what_waits_counts_however_little_it_is(tmp_path: Path) -> None:
+    """So many connections that each leave a little unread are bounded as well."""
+    with NodeInThread(tmp_path / "lake") as broker, WireClient(broker.servers) as client:
+        create_topic(client, "small")
+        produce_all(client, "small", [batch([(None, b"x" * 50_000)])])
+        listener: Any = broker.node.listener
+        unread = listener._context.unread_answers
+
+        def look() -> tuple[int, int]:
+            """Return what the connection has to send, and what of that counts."""
+            (connection,) = listener._connections
+            return connection._transport.get_write_buffer_size(), unread.bytes
+
+        asked = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": MIB}
+        topics = [{"topic": "small", "partitions": [asked]}]
+        for _ in range(500):  # the kernel's buffers take the first ones
+            client.send("Fetch", 4, max_wait=0, min_bytes=1, max_bytes=MIB, topics=topics)
+            waits, counted = broker.on_loop(look)
+            assert waits - counted <= WRITE_BUFFER_HIGH_BYTES
+            if counted:
+                break
+        assert 0 < counted < 64 * 1024
 
 
 def test_the_connection_that_waited_longest_goes_first() -> None:
