@@ -2,7 +2,9 @@
 
 A broker takes and frees buffers of up to a few megabytes thousands of times a second. By default glibc maps each of the large ones
 anew and gives it back, and the kernel finds and clears every page again: measured on a virtual machine, half the system time of
-serving consumers. Here buffers of up to 8 MiB come from the heap, and up to 64 MiB of free heap is kept.
+serving consumers. Here buffers of up to 8 MiB come from the heap, and up to 64 MiB of free heap is kept. That is so for the heap of
+each of the two threads that decode large requests, too: a request with 28 MiB of names leaves so much free there, for the next one.
+`malloc_trim` would not help: it leaves the end of a thread's heap alone.
 """
 
 from __future__ import annotations

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class TransactionConfig:
-    """Two are no settings of Kafka's. `retry_ms`: how long a marker, a completion or an abort waits that could not be written.
-    `wait_ms`: how long a request waits at most for the step before it, instead of coming again later."""
+    """Three are no settings. `transactional_ids_max_bytes`: of all ids together, which may be 32 KB each. `retry_ms`: how long a
+    marker, a completion or an abort waits that could not be written. `wait_ms`: how long a request waits at most for the step
+    before it, instead of coming again later."""
 
     transaction_max_timeout_ms: int = 900_000
     transactional_id_expiration_ms: int = 7 * 24 * 3_600_000
     transactional_ids_max: int = 1_000_000
+    transactional_ids_max_bytes: int = 256 << 20
     transaction_remove_expired_transaction_cleanup_interval_ms: int = 3_600_000
     retry_ms: int = 100
     wait_ms: int = 100

@@ -154,14 +154,22 @@ class TransactionCoordinator:
             if not 0 < timeout_ms <= self.config.transaction_max_timeout_ms:
                 raise InvalidTransactionTimeoutError
             partition = self.table.check(transactional_id)
-            if self.table.find(transactional_id) is None and len(self.table) >= self.config.transactional_ids_max:
-                raise CoordinatorNotAvailableError("too many transactional ids (transactional.ids.max)")
+            self._check_room(transactional_id)
         except KafkaError as error:
             reply(ProducerResult(type(error)))
             return
         entry = self.table.find_or_create(transactional_id, partition)
         entry.transaction.init(timeout_ms, expected, reply)
         self._carry_out(entry)
+
+    def _check_room(self, transactional_id: str) -> None:
+        """Whether an id that is not there yet may come. Raise `CoordinatorNotAvailableError`."""
+        if self.table.find(transactional_id) is not None:
+            return
+        if len(self.table) >= self.config.transactional_ids_max:
+            raise CoordinatorNotAvailableError("too many transactional ids (transactional.ids.max)")
+        if self.table.name_bytes + len(transactional_id) > self.config.transactional_ids_max_bytes:
+            raise CoordinatorNotAvailableError("transactional ids are too long together")
 
     def add_partitions(
         self,

@@ -64,6 +64,8 @@ class TransactionTable:
 
     def __init__(self, partitions: Callable[[], int], new_transaction: Callable[[str], Transaction]) -> None:
         self._new_transaction = new_transaction
+        self.name_bytes = 0
+        """How long the ids are together."""
         self._entries: dict[str, TransactionEntry] = {}
         self._shards: Shards[Shard] = Shards(partitions)
         self._changed: dict[str, None] = {}
@@ -97,12 +99,17 @@ class TransactionTable:
         if entry is None:
             entry = TransactionEntry(partition, self._new_transaction(transactional_id))
             self._entries[transactional_id] = entry
+            self.name_bytes += len(transactional_id)
         return entry
 
     def forget(self, entry: TransactionEntry) -> None:
         """Nothing is known of the id (any more)."""
         assert entry.transaction.is_vacant
-        self._entries.pop(entry.transaction.transactional_id, None)
+        self._drop(entry.transaction.transactional_id)
+
+    def _drop(self, transactional_id: str) -> None:
+        if self._entries.pop(transactional_id, None) is not None:
+            self.name_bytes -= len(transactional_id)
 
     # Partitions of the journal
 
@@ -146,7 +153,7 @@ class TransactionTable:
         self._shards.end(partition)
         entries = [entry for entry in self._entries.values() if entry.partition == partition]
         for entry in entries:
-            del self._entries[entry.transaction.transactional_id]
+            self._drop(entry.transaction.transactional_id)
         return entries
 
     def coordinator_epoch(self, partition: int) -> int:

@@ -370,3 +370,12 @@ def test_transactional_ids_have_a_limit() -> None:
         assert cluster.init(name=name)[0].error is None
     assert cluster.init(name="c")[0].error is CoordinatorNotAvailableError
     assert cluster.init(name="a")[0].error is None
+
+
+def test_long_transactional_ids_have_a_limit_in_sum() -> None:
+    cluster = Cluster(transactional_ids_max_bytes=1_000_000)
+    names = [f"{number}".rjust(30_000, "x") for number in range(1_000)]
+    errors = [cluster.init(name=name)[0].error for name in names]
+    assert set(errors[:33]) == {None}
+    assert set(errors[33:]) == {CoordinatorNotAvailableError}
+    assert cluster.init(name=names[0])[0].error is None
