@@ -46,7 +46,7 @@ from kafkalake.errors import KafkaError, KafkaLakeError, KafkaStorageError, as_v
 from kafkalake.jobs_process import run_jobs
 from kafkalake.journal_publishing import publish_groups, publish_transactions
 from kafkalake.metadata import lease as leases
-from kafkalake.metadata import paths
+from kafkalake.metadata import paths, reserve
 from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.metadata.identity import cluster_id
 from kafkalake.metadata.lake_format import write_format
@@ -291,6 +291,7 @@ class Node:
         watchdog = LoopWatchdog()
         watchdog.start()
         self._stack.callback(watchdog.stop)
+        await self._blocking(lambda: reserve.keep(paths.reserve_path(self.lake, self.broker_id)))
         await listener.serve()
         logger.info(
             "broker started broker=%d address=%s:%d lake=%s topics=%d",

@@ -39,7 +39,7 @@ from pathlib import Path
 from kafkalake.clock import Clock
 from kafkalake.errors import KafkaStorageError, LakeError, LeaseHeldError
 from kafkalake.machine import boot_id, is_of_one_machine
-from kafkalake.metadata import paths
+from kafkalake.metadata import paths, reserve
 from kafkalake.metadata.changes import held_sentence
 from kafkalake.metadata.schemas import BrokerRow
 from kafkalake.metadata.store import MetadataStore
@@ -268,6 +268,7 @@ def acquire(
             current, decision = waiting.look(flock_free=flock_free)
             if decision in (Decision.TAKE, Decision.TAKE_OVER):
                 row = _new_row(lake, broker_id, host, port, clock.now_ms(), lease_ms, machine, current)
+                reserve.give_back(paths.reserve_path(lake, broker_id))
                 acquired_ms = clock.elapsed_ms()
                 # Its holder lives after all, or another was faster: look again.
                 with contextlib.suppress(LeaseHeldError):

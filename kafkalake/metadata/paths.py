@@ -5,6 +5,7 @@
     <lake>/metadata/cluster-id                     the id of the lake's cluster (`identity`)
     <lake>/metadata/jobs/<job>.lock                held (flock) by the running job
     <lake>/logs/<broker id>/.lock                  held (flock) by the running broker
+    <lake>/logs/<broker id>/.reserve               space for a start on a full disk (`reserve`)
     <lake>/logs/<broker id>/<topic>-<partition>/   segments, indexes and `state` of one partition
 
 Every other module asks here, so that the layout is written down once. A directory is a lake when its `topics` table
@@ -23,6 +24,7 @@ from kafkalake.metadata.disk import DISK, Disk
 METADATA_DIRECTORY = "metadata"
 LOG_DIRECTORY = "logs"
 LOCK_FILE = ".lock"
+RESERVE_FILE = ".reserve"
 
 TOPICS = "topics"
 BROKERS = "brokers"
@@ -66,6 +68,11 @@ def partition_path(lake: Path, broker_id: int, topic: str, partition: int) -> Pa
 def lock_path(lake: Path, broker_id: int) -> Path:
     """File that the running broker keeps locked."""
     return broker_log_path(lake, broker_id) / LOCK_FILE
+
+
+def reserve_path(lake: Path, broker_id: int) -> Path:
+    """File that keeps space for the next start of the broker."""
+    return broker_log_path(lake, broker_id) / RESERVE_FILE
 
 
 def job_lock_path(lake: Path, job: str) -> Path:

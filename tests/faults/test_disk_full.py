@@ -18,6 +18,8 @@ from kafka_clients import create_topic
 from kafka_reference import BrokerFailed
 from recording_producer import read_all
 
+from kafkalake.metadata import paths
+
 DISK_BYTES = 48 * 1024 * 1024
 BALLAST_BYTES = 16 * 1024 * 1024
 FULL_S = float(os.environ.get("FULL_S", "12"))
@@ -156,7 +158,16 @@ def test_a_disk_that_stays_full_costs_only_the_writing(
     expected |= more
 
     filler = fill(small_disk)
+    for first in range(number + 100, number + 160, 20):
+        broker.kill()
+        broker.start()
+        found = read_all(servers, topic, 0)
+        assert {offset: found.get(offset) for offset in expected} == expected, "it starts on a full disk, and again"
+        more, _ = produce(servers, topic, 20, first, timeout_ms=500)
+        expected |= more
     broker.kill()
+    paths.reserve_path(broker.lake, 0).unlink()
+    fill(small_disk)
     with pytest.raises(BrokerFailed, match="No space left on device"):
         broker.start()
     assert "Traceback" not in broker.stderr_path.read_text()

@@ -17,7 +17,7 @@ from metadata_rows import NOW_MS, broker_row
 
 from kafkalake.clock import ManualClock
 from kafkalake.errors import KafkaStorageError, LakeError, LeaseHeldError
-from kafkalake.metadata import lease, paths
+from kafkalake.metadata import lease, paths, reserve
 from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.metadata.lease import Decision, Machine, decide
 from kafkalake.metadata.memory import MemoryMetadataStore
@@ -303,6 +303,25 @@ def test_the_lock_is_free_even_when_the_row_cannot_be_taken_out(
     with pytest.raises(KafkaStorageError):
         held.release()
     acquire(store, tmp_path, clock).release()
+
+
+def test_space_kept_for_a_start_is_freed_by_whoever_may_start(
+    store: MemoryMetadataStore, clock: ManualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = acquire(store, tmp_path, clock)
+    kept = paths.reserve_path(tmp_path, 0)
+    reserve.keep(kept)
+    assert kept.stat().st_size == reserve.RESERVE_BYTES
+    monkeypatch.setattr(reserve, "_free_bytes", lambda file: 50_000)
+    with pytest.raises(LeaseHeldError):
+        acquire(store, tmp_path, clock)
+    assert kept.stat().st_size == reserve.RESERVE_BYTES, "it is the running broker's"
+    held.release()
+    held = acquire(store, tmp_path, clock)
+    assert kept.stat().st_size == 0
+    reserve.keep(kept)
+    assert kept.stat().st_size == 50_000
+    held.release()
 
 
 def test_a_lock_file_that_cannot_be_made_is_an_error(
