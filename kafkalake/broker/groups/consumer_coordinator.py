@@ -45,8 +45,8 @@ class ConsumerGroups:
         try:
             if not group_id.strip():
                 raise InvalidRequestError("GroupId can't be empty.")
-            _check_names(request, self._coordinator.config.group_member_metadata_max_bytes)
             check_request(request)
+            _check_names(request, self._coordinator.config.group_member_metadata_max_bytes)
             partition = self._table.check(group_id)
             entry = self._entry(group_id, partition, joins=request.member_epoch == JOIN_EPOCH)
         except KafkaError as error:

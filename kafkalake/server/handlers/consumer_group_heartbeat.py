@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Generator
 
 from kafkalake.broker.groups.assignors import Assignment
 from kafkalake.broker.groups.consumer_records import by_topic
@@ -22,7 +23,7 @@ from kafkalake.uuid_text import encode_uuid
 _OWN_MEMBER_ID_VERSION = 1
 
 
-def handle(request: Request) -> None:
+def handle(request: Request) -> Generator[None, None, None]:
     body = request.body
 
     def reply(result: HeartbeatResult) -> None:
@@ -33,6 +34,7 @@ def handle(request: Request) -> None:
         for name in body.subscribed_topic_names or ():
             if not allows_topic(request, Operation.DESCRIBE, name):
                 raise TopicAuthorizationError()
+            yield
     except KafkaError as error:
         reply(HeartbeatResult(type(error), message=request.error_text(error)))
         return
