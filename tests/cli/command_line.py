@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import IO
 
 import pytest
-from kafka_reference import BrokerProcess
+from kafka_reference import BrokerProcess, as_users_have_it
 
 from kafkalake.cli import main
 
@@ -39,7 +39,7 @@ Run = Callable[..., Ended]
 def environment_with(changes: Mapping[str, str] | None) -> dict[str, str]:
     """The environment without what would change what commands do, and with `changes`."""
     cleared = {name: value for name, value in os.environ.items() if not name.startswith("KAFKALAKE_")}
-    return {**cleared, "COLUMNS": "100", **(changes or {})}
+    return as_users_have_it({**cleared, "COLUMNS": "100", **(changes or {})})
 
 
 def run_process(*arguments: str, stdin: bytes | str = b"", environment: Mapping[str, str] | None = None) -> Ended:
