@@ -409,6 +409,13 @@ def error_for_code(code: int, message: str = "") -> KafkaError:
 
 
 E = TypeVar("E", bound=BaseException)
+K = TypeVar("K", bound=KafkaError)
+
+
+def with_retriable(error: K, retriable: bool) -> K:
+    """Return the same error, to be raised: a variable for it would be in a frame of its own traceback."""
+    error.retriable = retriable
+    return error
 
 
 def as_value(error: E) -> E:

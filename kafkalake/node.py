@@ -366,7 +366,10 @@ class Node:
         future = executor.submit(work)
         self._working.add(future)
         future.add_done_callback(self._working.discard)
-        return await asyncio.wrap_future(future)
+        try:
+            return await asyncio.wrap_future(future)
+        finally:
+            del future  # an error of `work` is in there, and this frame in its traceback
 
     def give_up_waiting(self) -> None:
         """Have a `start` that waits for a lease fail at once."""

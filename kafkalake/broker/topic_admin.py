@@ -40,6 +40,7 @@ from kafkalake.errors import (
     PolicyViolationError,
     RequestTimedOutError,
     TopicAlreadyExistsError,
+    as_value,
 )
 from kafkalake.internal_topics import INTERNAL
 from kafkalake.metadata.schemas import TopicRow
@@ -303,6 +304,10 @@ class TopicAdmin:
             return await asyncio.wait_for(asyncio.shield(task), max(timeout_ms, 0) / 1000)
         except TimeoutError:
             raise RequestTimedOutError() from None
+        except KafkaError as error:
+            raise as_value(error) from None  # without the frames that wait for the futures that it is in
+        finally:
+            del task
 
     async def _in_turn(self, work: Coroutine[Any, Any, T]) -> T:
         async with self._lock:

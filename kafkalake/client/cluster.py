@@ -26,6 +26,7 @@ from kafkalake.errors import (
     UnknownTopicOrPartitionError,
     as_value,
     error_for_code,
+    with_retriable,
 )
 
 DEFAULT_BOOTSTRAP_SERVERS = "127.0.0.1:9092"
@@ -276,9 +277,7 @@ class Cluster:
 
 def _missing(message: str) -> UnknownTopicOrPartitionError:
     """A topic or partition that the newest metadata does not have; `retrying` does not ask for it again and again."""
-    error = UnknownTopicOrPartitionError(message)
-    error.retriable = False
-    return error
+    return with_retriable(UnknownTopicOrPartitionError(message), False)
 
 
 def _topic_info(topic: Any) -> TopicInfo:

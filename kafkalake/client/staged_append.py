@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from kafkalake.errors import BrokerUnavailableError, KafkaLakeError, error_for_code
+from kafkalake.errors import BrokerUnavailableError, KafkaLakeError, error_for_code, with_retriable
 from kafkalake.wire.staged_append import BODY_BYTES_MAX, decode_response, encode_request
 
 CONNECT_TIMEOUT_S = 5.0
@@ -68,9 +68,7 @@ def _checked(answer: dict[str, Any]) -> dict[str, Any]:
     message = str(answer.get("message", "the broker gave no reason"))
     if not isinstance(code, int) or code < 0:
         raise KafkaLakeError(message)
-    error = error_for_code(code, message)
-    error.retriable = bool(answer.get("retriable"))
-    raise error
+    raise with_retriable(error_for_code(code, message), bool(answer.get("retriable")))
 
 
 def _exchange(host: str, port: int, body: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:

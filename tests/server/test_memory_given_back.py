@@ -5,12 +5,20 @@ Each test does many times what would leave a request's bytes behind, so that wha
 
 from __future__ import annotations
 
+import gc
+import logging
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from contract.wire_client import WireClient, batch, code, create_topic, produce
 from kafka_reference import Kafkalake
+from node_in_thread import NodeInThread
 from worst_case import MIB, worst_case
+
+from kafkalake.client.staged_append import ask_once
+from kafkalake.errors import KafkaLakeError
 
 pytestmark = pytest.mark.process
 
@@ -45,3 +53,54 @@ def test_batches_of_topics_that_are_not_there(broker: Kafkalake, client: WireCli
         for _ in range(9):
             assert code(produce(client, topic, large).error_code) == 3
     cost.await_memory_back(KEPT_BYTES)
+
+
+def test_requests_of_jobs_that_are_refused(broker: Kafkalake) -> None:
+    with worst_case(broker) as cost:
+        for _ in range(9):
+            assert ask_refused(broker.bootstrap_servers, {"ask": "describe", "topics": ["x" * 20 * MIB]}) == 42
+    cost.await_memory_back(KEPT_BYTES)
+
+
+def test_no_error_lives_longer_than_its_answer(tmp_path: Path) -> None:
+    """What fails in a thread or in a task: its error is in a future, and a frame that waits for that future is in its traceback."""
+    asked = {"ask": "append", "application": "a", "version": 1, "directory": "none", "topics": [], "partitions": []}
+    with NodeInThread(tmp_path / "lake") as broker, WireClient(broker.servers) as client:
+        topic_id = str(create_topic(client, "clicks"))
+        there = {"topics": [["clicks", topic_id]], "partitions": [[0, 0]], "files": [["task.arrow", 100, 1, 1]]}
+        broker.on_loop(gc.collect)
+        gc.disable()
+        logging.disable()  # pytest keeps what was logged
+        try:
+            before = errors_with_frames()
+            assert ask_refused(broker.servers, {"ask": "nothing"}) == 42
+            assert ask_refused(broker.servers, {**asked, **there}) == -1
+            assert ask_refused(broker.servers, {**asked, **there, "topics": [["gone", topic_id]]}) == 3
+            new = {"name": "clicks", "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
+            answer = client.call("CreateTopics", 7, topics=[new], timeout=20_000, validate_only=False)
+            assert code(answer.topics[0].error_code) == 36
+            gone = [{"name": "gone", "topic_id": None}]
+            assert code(client.call("DeleteTopics", 6, topics=gone, timeout=20_000).responses[0].error_code) == 3
+            grown = [{"name": "clicks", "count": 1, "assignments": None}]
+            answer = client.call("CreatePartitions", 3, topics=grown, timeout=20_000, validate_only=False)
+            assert code(answer.results[0].error_code) == 37
+            broker.on_loop(lambda: None)  # the last task has ended
+            assert [repr(error) for error in errors_with_frames() if error not in before] == []
+        finally:
+            logging.disable(logging.NOTSET)
+            gc.enable()
+
+
+def ask_refused(servers: str, body: dict[str, Any]) -> int:
+    """Ask as a job does; the error's code."""
+    host, port = servers.rsplit(":", 1)
+    try:
+        ask_once([(host, int(port))], body, 60)
+    except KafkaLakeError as error:
+        return int(getattr(error, "code", -1))
+    raise AssertionError("it was not refused")
+
+
+def errors_with_frames() -> list[KafkaLakeError]:
+    """Those that are alive in this process."""
+    return [each for each in gc.get_objects() if isinstance(each, KafkaLakeError) and each.__traceback__ is not None]

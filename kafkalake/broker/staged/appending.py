@@ -65,6 +65,7 @@ class Appending:
             raise CorruptSegmentError(path, 0, f"cannot be read: {error.strerror or error}") from error
         finally:
             await asyncio.wait([coming])
+            del coming  # an error of reading is in there, and this frame in its traceback
             reader.close()
         if (found, records) != (file.batches, file.records):
             raise CorruptSegmentError(

@@ -40,6 +40,7 @@ from kafkalake.errors import (
     KafkaLakeError,
     MessageTooLargeError,
     UnknownTopicOrPartitionError,
+    with_retriable,
 )
 from kafkalake.internal_topics import INTERNAL
 from kafkalake.storage.files import Files
@@ -127,6 +128,8 @@ class StagedAppends:
             if task.cancelled():
                 raise CoordinatorNotAvailableError("the broker is stopping") from None
             raise
+        finally:
+            del running, task  # the error of the task is in there, and this frame in its traceback
 
     async def _run(self, request: AppendRequest) -> Appended:
         if self._recovery is not None:
@@ -240,10 +243,7 @@ class StagedAppends:
             topic = self._broker.topics.find(name)
             if topic is None or str(topic.topic_id) != topic_id or index >= len(topic.partitions):
                 what = "is not there" if topic is None or index < len(topic.partitions) else "lacks that partition"
-                error: KafkaError = UnknownTopicOrPartitionError(
-                    f"topic {name} {what} any more (partition {index}): it was deleted while the job ran"
-                )
-                error.retriable = False
-                raise error
+                sentence = f"topic {name} {what} any more (partition {index}): it was deleted while the job ran"
+                raise with_retriable(UnknownTopicOrPartitionError(sentence), False)
             found[number, index] = topic.partitions[index]
         return found

@@ -22,6 +22,7 @@ from kafkalake.errors import (
     TopicAuthorizationError,
     TransactionalIdAuthorizationError,
     UnknownTopicOrPartitionError,
+    with_retriable,
 )
 from kafkalake.internal_topics import INTERNAL
 from kafkalake.server.authorizer import Operation, Resource
@@ -79,9 +80,9 @@ def _topic(request: Request, name: str) -> Topic:
         like = [each for each in _writable(request) if abs(len(each) - len(name)) <= 3][:_COMPARED_MAX]
         near = difflib.get_close_matches(name, like, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
-        error = UnknownTopicOrPartitionError(f"there is no topic {name!r} that could be written to{hint}")
-        error.retriable = False
-        raise error
+        raise with_retriable(
+            UnknownTopicOrPartitionError(f"there is no topic {name!r} that could be written to{hint}"), False
+        )
     return topic
 
 

@@ -76,7 +76,9 @@ def _find(request: Request, key: str, key_type: int, unavailable: KafkaError | N
         if journal.is_offline(journal_partition(key, journal.partitions)):
             raise CoordinatorNotAvailableError("the partition of the journal that it belongs to is offline")
     except KafkaError as error:
-        answer.update(node_id=-1, host="", port=-1, error_code=error.code, error_message=request.error_text(error))
+        answer.update(
+            node_id=-1, host="", port=-1, error_code=error.code, error_message=request.error_text(as_value(error))
+        )
     return answer
 
 
