@@ -12,6 +12,9 @@ from collections.abc import Callable
 ANSWER_BYTES_MIN = 1024 * 1024
 _SHARE = 64
 """An answer takes at most such a part of the room that is left."""
+SMALLER_BEFORE_BYTES = 128 * 1024 * 1024
+_SHARE_BEFORE = 8
+"""And at most such a part of what is left of this: many slow clients do without large answers long before the room runs out."""
 
 
 class UnreadAnswers:
@@ -42,4 +45,6 @@ class UnreadAnswers:
 
     def answer_bytes_max(self, most: int) -> int:
         """Return how large a large answer may be now, `most` where there is room enough."""
-        return max(min(most, (self.bytes_max - self.bytes - self.preparing) // _SHARE), min(most, ANSWER_BYTES_MIN))
+        used = self.bytes + self.preparing
+        room = min((self.bytes_max - used) // _SHARE, (SMALLER_BEFORE_BYTES - used) // _SHARE_BEFORE)
+        return max(min(most, room), min(most, ANSWER_BYTES_MIN))

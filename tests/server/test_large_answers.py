@@ -123,10 +123,21 @@ def test_the_connection_that_waited_longest_goes_first() -> None:
 
 
 def test_answers_become_smaller_as_room_runs_out() -> None:
-    unread = UnreadAnswers(2048 * MIB)
+    unread = UnreadAnswers(1024 * MIB)
     assert unread.answer_bytes_max(16 * MIB) == 16 * MIB
-    unread.add("a", 1536 * MIB, lambda: None)
+    unread.add("a", 64 * MIB, lambda: None)
     assert unread.answer_bytes_max(16 * MIB) == 8 * MIB
-    unread.preparing += 512 * MIB
+    unread.preparing += 64 * MIB
     assert unread.answer_bytes_max(16 * MIB) == ANSWER_BYTES_MIN
     assert unread.answer_bytes_max(1000) == 1000
+    little = UnreadAnswers(192 * MIB)
+    assert little.answer_bytes_max(16 * MIB) == 3 * MIB
+    little.add("a", 64 * MIB, lambda: None)
+    assert little.answer_bytes_max(16 * MIB) == 2 * MIB
+
+
+def test_many_that_do_not_read_have_small_answers() -> None:
+    unread = UnreadAnswers(3072 * MIB)
+    for number in range(60):
+        unread.add(number, unread.answer_bytes_max(16 * MIB), lambda: None)
+    assert unread.bytes < 200 * MIB
