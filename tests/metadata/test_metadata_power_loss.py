@@ -30,7 +30,7 @@ from kafkalake.metadata.store import GroupOffsets, MetadataStore, Transactions
 
 pytestmark = pytest.mark.exhaustive
 
-POWER_LOSSES = int(os.environ.get("POWER_LOSSES", "8"))
+POWER_LOSSES = int(os.environ.get("POWER_LOSSES", "4"))
 
 Operation = Callable[[MetadataStore], object]
 

@@ -62,7 +62,7 @@ def boot_into(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("seed", range(150))
+@pytest.mark.parametrize("seed", range(80))
 def test_a_power_failure_makes_nothing_wrong(memory_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     random = Random(seed)
     rows: dict[int, Row] = {}
