@@ -14,11 +14,11 @@ from recording_producer import RecordingProducer, check_nothing_lost_nothing_twi
 
 from kafkalake.dataset import topic_reader
 
-ROUNDS = int(os.environ.get("KILL_ROUNDS", "20"))
+ROUNDS = int(os.environ.get("KILL_ROUNDS", "10"))
 PARTITIONS = 3
 
 
-def test_20_rounds_of_sigkill_lose_and_repeat_nothing(kafkalake_broker: Callable[..., Any], topic: str) -> None:
+def test_rounds_of_sigkill_lose_and_repeat_nothing(kafkalake_broker: Callable[..., Any], topic: str) -> None:
     broker = kafkalake_broker(settings={"internal.segment.bytes": "300000", "log.index.interval.bytes": "1000"})
     servers = broker.bootstrap_servers
     create_topic(servers, topic, partitions=PARTITIONS)
