@@ -52,6 +52,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.xdist_group(group_of(item)))
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Refuse to go on where pytest-xdist does not see the groups: each worker would start a Spark session and an Apache Kafka."""
+    if session.items and hasattr(session.config, "workerinput") and session.config.getvalue("loadgroup"):
+        ungrouped = next((item.nodeid for item in session.items if "@" not in item.nodeid.rpartition("::")[2]), None)
+        if ungrouped is not None:
+            raise pytest.UsageError(f"pytest-xdist does not know the group of {ungrouped}: the versions do not fit")
+
+
 def group_of(item: pytest.Item) -> str:
     """The name of the group that this test stays together with on one worker."""
     fixtures = tiers.fixtures_of(item)
