@@ -30,7 +30,7 @@ import jars
 PROJECT = Path(__file__).resolve().parent.parent
 WITHOUT_DEV = Path(__file__).parent / "without_dev"
 
-START_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 30.0
 PR_SET_PDEATHSIG = 1
 

@@ -46,7 +46,9 @@ def read_lines(descriptor: int, progress: Callable[[int], None] = lambda _: None
 
 def is_waiting(descriptor: int) -> bool:
     """Whether reading would wait: nothing is there now, and the end has not come."""
-    return not select.select([descriptor], [], [], 0)[0]
+    poll = select.poll()  # `select` takes no descriptor above 1,023
+    poll.register(descriptor, select.POLLIN)
+    return not poll.poll(0)
 
 
 def _read_available(descriptor: int) -> bytes:

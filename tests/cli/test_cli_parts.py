@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import resource
 import sys
 import tempfile
 from datetime import UTC, datetime
@@ -99,7 +101,11 @@ def test_lines_are_whole_however_they_are_cut(parts: list[tuple[bytes, bytes]], 
 
 
 def test_what_a_pipe_holds_is_read_without_waiting_for_more() -> None:
-    theirs, ours = os.pipe()
+    low, ours = os.pipe()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 4_096)), hard))
+    theirs = fcntl.fcntl(low, fcntl.F_DUPFD, 1_100)
+    os.close(low)
     try:
         reader = lines.read_lines(theirs)
         os.write(ours, b"one\ntwo\nthr")

@@ -319,13 +319,14 @@ def killed(directory: Path, lake: str, output: str, checkpoint: str, *, argument
             start_new_session=True,
         )
         try:
-            status = driver.wait(200)
+            status = driver.wait(400)  # a minute on a quiet machine
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(driver.pid, signal.SIGKILL)
     assert status == -signal.SIGKILL, said.read_text()[-4000:]
 
 
+@pytest.mark.timeout(600)
 def test_a_stream_whose_driver_was_killed_goes_on_from_its_checkpoint(
     spark: SparkSession, lake: WrittenLake, tmp_path: Path
 ) -> None:
@@ -346,6 +347,7 @@ def test_a_stream_whose_driver_was_killed_goes_on_from_its_checkpoint(
     assert written(spark, output) == whole(11, 5)
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("output_format", ["delta", "parquet"])
 def test_a_consuming_stream_killed_between_output_and_group_repeats_and_loses_nothing(
     spark: SparkSession, kafkalake_broker: Callable[..., Kafkalake], tmp_path: Path, output_format: str

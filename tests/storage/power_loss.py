@@ -98,9 +98,12 @@ class ForgetfulFiles(RealFiles):
         for directory in sorted(self._names):
             if os.path.isdir(directory):  # it may be gone with the one that it was in
                 self._leave_names(directory, random)
+        self.__del__()
+        self.__init__()  # type: ignore[misc]
+
+    def __del__(self) -> None:
         for descriptor in self._held.values():
             os.close(descriptor)
-        self.__init__()  # type: ignore[misc]
 
     def _leave_names(self, directory: str, random: Random) -> None:
         before = self._names[directory]
