@@ -113,9 +113,8 @@ class GroupMember:
         }
 
         def check(answer: Any) -> None:
-            self._member_id = (
-                answer.member_id or self._member_id
-            )  # also where the broker wants to be asked again with it
+            # Also where the broker wants to be asked again, with the id that it gives.
+            self._member_id = answer.member_id or self._member_id
             raise_error(answer.error_code, f"group '{self.group_id}'")
 
         joined = ask_coordinator(self._cluster, GROUP, self.group_id, JOIN_GROUP, values, check)

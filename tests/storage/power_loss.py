@@ -98,10 +98,13 @@ class ForgetfulFiles(RealFiles):
         for directory in sorted(self._names):
             if os.path.isdir(directory):  # it may be gone with the one that it was in
                 self._leave_names(directory, random)
-        self.__del__()
+        self._let_go()
         self.__init__()  # type: ignore[misc]
 
     def __del__(self) -> None:
+        self._let_go()
+
+    def _let_go(self) -> None:
         for descriptor in self._held.values():
             os.close(descriptor)
 
