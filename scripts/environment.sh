@@ -5,6 +5,9 @@ PROJECT="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 VENV="$PROJECT/.venv"
 PYTHON_OF_VENV="$VENV/bin/python"
 
+# Some images set this: then every process compiles the package anew, a fifth of a broker's start and half of collecting the tests.
+unset PYTHONDONTWRITEBYTECODE
+
 say() { printf '%s\n' "$*"; }
 die() { printf '%s\n' "$*" >&2; exit 1; }
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import local_spark
 import pytest
 import tiers
+from examples import register_profiles
 from kafka_reference import ApacheKafka, BrokerProcess, Kafkalake, topic_name
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ BROKERS_OF_TEST = pytest.StashKey[list[BrokerProcess]]()
 
 # Fixtures that are costly to start: the tests that use one stay on one worker.
 ONE_WORKER = ("spark", "kafka_reference")
+
+register_profiles()
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

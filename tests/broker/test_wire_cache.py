@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalake.broker.wire_cache import PartitionTail, WireCache
@@ -50,7 +51,7 @@ def numbered(sizes: list[tuple[int, int]]) -> list[Batch]:
     return batches
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(
     st.lists(st.tuples(st.integers(1, 5), st.integers(1, 40_000)), min_size=1, max_size=40),
     st.integers(0, 300),

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
-from hypothesis import HealthCheck, given, settings
+from examples import examples
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from metadata_processes import SPAWN, create_topics, die_while_publishing, publish_often, publish_on_a_full_disk
 from metadata_rows import partition_row, published, segment_row, topic_row
@@ -308,7 +309,7 @@ _steps = st.lists(
 
 
 @pytest.mark.exhaustive
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=_steps)
 def test_any_series_of_publishes_reads_like_the_store_in_memory(
     tmp_path_factory: pytest.TempPathFactory, steps: list

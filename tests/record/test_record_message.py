@@ -6,7 +6,8 @@ import pyarrow as pa
 import pyarrow.ipc
 import pytest
 from arrow_messages import BATCHES, ROW, as_array, message_of
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from record_batches import Row, arrow_rows, record_batch, rows_of, simple_batch
 
@@ -29,7 +30,7 @@ def numbered(batches: list[list[Row]], base_offset: int) -> list[tuple[int, Row]
 
 @pytest.mark.parametrize("codec", CODECS)
 @given(batches=BATCHES, base_offset=st.integers(0, 2**60))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_rows_are_read_back_by_us_and_by_pyarrow(codec: int, batches: list[list[Row]], base_offset: int) -> None:
     message = message_of([record_batch(rows) for rows in batches], base_offset, codec)
     expected = numbered(batches, base_offset)
@@ -44,7 +45,7 @@ def test_rows_are_read_back_by_us_and_by_pyarrow(codec: int, batches: list[list[
 
 
 @given(rows=st.lists(ROW, min_size=1, max_size=40))
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_a_batch_alone_shows_its_rows(rows: list[Row]) -> None:
     batch = record_batch(rows)
     assert (batch.rows, batch.offsets) == (len(rows), len(rows))
@@ -52,7 +53,7 @@ def test_a_batch_alone_shows_its_rows(rows: list[Row]) -> None:
 
 
 @given(batches=BATCHES)
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_headers_are_read_back(batches: list[list[Row]]) -> None:
     given_batches = [
         record_batch(rows, producer_id=2**62 - n, epoch=2**15 - 1, sequence=2**31 - 1 - n, transactional=n % 2 == 0)
@@ -145,7 +146,7 @@ def test_a_message_with_no_rows_still_has_its_header() -> None:
 
 
 @given(data=st.binary(max_size=3_000))
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_arbitrary_bytes_are_no_messages(data: bytes) -> None:
     found = scan(as_array(data), 0, len(data))
     assert len(found.messages) == 0
@@ -153,7 +154,7 @@ def test_arbitrary_bytes_are_no_messages(data: bytes) -> None:
 
 
 @given(changes=st.lists(st.tuples(st.integers(0, 10**6), st.binary(min_size=1, max_size=8)), min_size=1, max_size=4))
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_a_message_with_bytes_written_over_is_read_as_it_was_or_not_at_all(changes: list[tuple[int, bytes]]) -> None:
     message = message_of([record_batch(SOME_ROWS), record_batch(SOME_ROWS)])
     damaged = bytearray(message)

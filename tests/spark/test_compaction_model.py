@@ -13,7 +13,8 @@ import local_compaction
 import pytest
 from compacted_lake import DAY_MS, CompactedTopic, compact
 from compaction_model import compacted
-from hypothesis import HealthCheck, given, settings
+from examples import examples
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from topic_operations import Operation, act, operations
 
@@ -57,7 +58,7 @@ def _here(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.exhaustive
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(first=st.lists(operations, min_size=1, max_size=25), then=st.lists(operations, max_size=15))
 def test_what_is_left_is_what_the_rules_keep(first: list[Operation], then: list[Operation]) -> None:
     with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as directory:

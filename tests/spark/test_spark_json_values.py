@@ -9,7 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalake.errors import ConfigurationError
@@ -132,7 +133,7 @@ documents = st.one_of(
 
 
 @pytest.mark.exhaustive
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.lists(documents, max_size=6))
 def test_rows_are_the_same_alone_and_together(values: list[bytes | None]) -> None:
     assert parsed(values) == [row for value in values for row in parsed([value])]

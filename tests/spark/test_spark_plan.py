@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalake.errors import OffsetOutOfRangeError
@@ -62,7 +63,7 @@ def covered(groups: list[list[SegmentSlice]]) -> list[tuple[int, int]]:
     return sorted((piece.partition, offset) for piece in pieces for offset in range(piece.from_offset, piece.to_offset))
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     st.lists(st.lists(st.integers(0, 3 * PIECE_BYTES_MAX), min_size=1, max_size=6), min_size=1, max_size=3),
     st.integers(0, 40),

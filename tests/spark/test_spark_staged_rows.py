@@ -7,7 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2
 from record_batches import arrow_rows
@@ -48,7 +49,7 @@ def rows(**columns: Any) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(columns)
 
 
-@settings(deadline=None, max_examples=50)
+@examples(50)
 @given(
     keys=st.lists(st.one_of(st.none(), st.binary(max_size=12)), min_size=1, max_size=40),
     partitions=st.integers(1, 9),

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from examples import examples
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from partition_logs import open_log, read_all
@@ -214,5 +214,5 @@ class LogModel(RuleBasedStateMachine):
         assert (state.log_start_offset, state.high_watermark) == (self.start, self.acknowledged)
 
 
-LogModel.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+LogModel.TestCase.settings = examples(60, stateful_step_count=40)
 TestLogModel = pytest.mark.exhaustive(LogModel.TestCase)

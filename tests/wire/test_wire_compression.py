@@ -12,7 +12,8 @@ from pathlib import Path
 
 import cramjam
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from wire_batches import raw_batch, record
 
@@ -30,7 +31,7 @@ def plain(codec: int, data: bytes, limit: int = LIMIT) -> bytes:
 
 @pytest.mark.parametrize("codec", CODECS)
 @given(data=st.binary(max_size=5_000) | st.binary(max_size=50).map(lambda each: each * 3_000))
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_what_is_compressed_is_decompressed_again(codec: int, data: bytes) -> None:
     assert plain(codec, compression.compress(codec, data)) == data
 
@@ -51,7 +52,7 @@ def test_an_unknown_codec_is_named(codec: int) -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 @given(data=st.binary(max_size=200))
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_arbitrary_bytes_give_an_error_or_some_bytes(codec: int, data: bytes) -> None:
     for each in (data, compression.compress(codec, data)[:10] + data):
         with contextlib.suppress(InvalidRecordError, DecompressedTooLargeError):

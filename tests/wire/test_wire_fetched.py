@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from record_batches import arrow_rows, record_batch, rows_of, simple_batch
 from wire_batches import ROWS, raw_batch, record, stored
@@ -55,7 +56,7 @@ def test_batches_come_back_as_their_producers_sent_them() -> None:
 
 @pytest.mark.exhaustive
 @given(st.lists(st.lists(ROWS, min_size=1, max_size=3), min_size=1, max_size=3))
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_whatever_is_stored_is_fetched(groups: list) -> None:
     messages = stored(*([record_batch(rows) for rows in group] for group in groups), first_offset=1_000)
     fetched = [row for batch in fetch(messages) for row in arrow_rows(batch.to_arrow())]
@@ -189,7 +190,7 @@ def test_a_consumer_believes_no_broken_batch(data: bytes, error: type[KafkaError
 
 @pytest.mark.exhaustive
 @given(st.binary(max_size=300), st.binary(max_size=80), st.integers(0, 0x3F))
-@settings(max_examples=500, deadline=None)
+@examples(500)
 def test_arbitrary_bytes_are_no_fetch_response(data: bytes, records: bytes, attributes: int) -> None:
     for each in (data, raw_batch(records, 3, attributes=attributes) + data):
         try:
@@ -209,7 +210,7 @@ def test_a_projection_cannot_be_encoded() -> None:
 
 @pytest.mark.exhaustive
 @given(st.lists(ROWS, min_size=1, max_size=3), st.data())
-@settings(max_examples=500, deadline=None)
+@examples(500)
 def test_damaged_messages_are_refused_or_stay_inside_their_memory(groups: list, data: st.DataObject) -> None:
     """Checksums keep such messages away; should one slip through, it must not read or write beyond its buffers."""
     messages = stored([record_batch(rows) for rows in groups])

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder as AioBuilder
 from aiokafka.record.memory_records import MemoryRecords as AioRecords
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from kafka.record import MemoryRecords as PythonRecords
 from kafka.record.default_records import DefaultRecordBatchBuilder as PythonBuilder
 from record_batches import Row, arrow_rows, record_batch
@@ -42,7 +43,7 @@ def with_timestamps(rows: list[Row]) -> list[Row]:
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("kind", [AioBuilder, PythonBuilder], ids=["aiokafka", "kafka-python"])
 @given(rows=ROWS)
-@settings(max_examples=25, deadline=None)
+@examples(25)
 def test_what_they_encode_we_decode(kind: type, codec: int, rows: list[Row]) -> None:
     batch = decode_produced(build(kind, rows, codec, 4_000, 3, 17))
     assert arrow_rows(batch.to_arrow()) == list(enumerate(with_timestamps(rows)))
@@ -51,7 +52,7 @@ def test_what_they_encode_we_decode(kind: type, codec: int, rows: list[Row]) -> 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("kind", [AioRecords, PythonRecords], ids=["aiokafka", "kafka-python"])
 @given(rows=ROWS)
-@settings(max_examples=25, deadline=None)
+@examples(25)
 def test_what_we_encode_they_decode(kind: type, codec: int, rows: list[Row]) -> None:
     rows = with_timestamps(rows)
     assert read(kind, encode_batch(record_batch(rows), codec)) == list(enumerate(rows))

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 from contract.wire_client import encode
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from kio.index import load_request_schema
 from wire.test_wire_requests import encoded, entities, with_header
@@ -56,7 +57,7 @@ def assert_equal(by_hand: ProduceBody | None, general: Message | None) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 @given(data=st.data())
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_both_readers_agree(version: int, data: st.DataObject) -> None:
     schema: Any = load_request_schema(0, version)
     frame = with_header(schema, encoded(schema, data.draw(entities(schema))))
@@ -85,7 +86,7 @@ def test_a_request_of_many_batches_is_not_read_where_few_are_wanted(version: int
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("version", VERSIONS)
 @given(data=st.data())
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_both_readers_agree_on_damage(version: int, data: st.DataObject) -> None:
     schema: Any = load_request_schema(0, version)
     frame = bytearray(with_header(schema, encoded(schema, data.draw(entities(schema)))))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import struct
 
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from record_batches import arrow_rows, record_batch
 from wire_batches import ROWS, raw_batch, record, varint, with_right_checksum
@@ -80,7 +81,7 @@ def test_a_batch_is_written_as_its_bytes_say() -> None:
 
 @pytest.mark.exhaustive
 @given(ROWS)
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_what_is_encoded_is_decoded_again(rows: list) -> None:
     batch = record_batch(rows)
     again = decode_produced(encode_batch(batch))
@@ -318,7 +319,7 @@ def test_a_header_key_keeps_its_bytes_and_is_utf8_in_arrow(key: bytes) -> None:
 
 @pytest.mark.exhaustive
 @given(st.binary(max_size=12) | st.lists(st.sampled_from(KEYS), max_size=5).map(b"".join))
-@settings(max_examples=500, deadline=None)
+@examples(500)
 def test_any_header_key_comes_back(key: bytes) -> None:
     batch = decode_produced(header_key_batch(key))
     batch.to_arrow().validate(full=True)
@@ -327,7 +328,7 @@ def test_any_header_key_comes_back(key: bytes) -> None:
 
 @pytest.mark.exhaustive
 @given(st.binary(max_size=300))
-@settings(max_examples=500, deadline=None)
+@examples(500)
 def test_arbitrary_bytes_are_refused(data: bytes) -> None:
     with pytest.raises(KafkaError):
         decode_produced(data)
@@ -335,14 +336,14 @@ def test_arbitrary_bytes_are_refused(data: bytes) -> None:
 
 @pytest.mark.exhaustive
 @given(st.binary(max_size=200), st.integers(1, 2**31 - 1) | st.integers(1, 20), st.sampled_from([0, 1, 2, 3, 4]))
-@settings(max_examples=1_000, deadline=None)
+@examples(1_000)
 def test_arbitrary_records_give_an_error_or_a_right_batch(records: bytes, count: int, codec: int) -> None:
     take(raw_batch(records, count, attributes=codec))
 
 
 @pytest.mark.exhaustive
 @given(ROWS, st.data())
-@settings(max_examples=1_000, deadline=None)
+@examples(1_000)
 def test_damaged_records_give_an_error_or_a_right_batch(rows: list, data: st.DataObject) -> None:
     """The checksum is made to fit, so that the damage reaches the parser of the records."""
     raw = bytearray(encode_batch(record_batch(rows)))

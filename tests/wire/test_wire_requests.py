@@ -15,7 +15,8 @@ from typing import Any, Union, get_args, get_origin
 from uuid import UUID
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from examples import examples
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from kio.index import load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode
@@ -47,11 +48,16 @@ VERSIONS = {
     "DescribeTopicPartitions": (75, 0, 0),
 }
 APIS = [
-    pytest.param(key, version, id=f"{name} {version}")
+    pytest.param(
+        key,
+        version,
+        id=f"{name} {version}",
+        marks=[pytest.mark.exhaustive] if lowest < version < highest else [],
+    )
     for name, (key, lowest, highest) in VERSIONS.items()
     for version in range(lowest, highest + 1)
 ]
-EXAMPLES = settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+EXAMPLES = examples(15, suppress_health_check=list(HealthCheck))
 
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=8)
@@ -232,7 +238,7 @@ def try_to_read(schema: Any, frame: bytes) -> None:
 
 @pytest.mark.parametrize(("key", "version"), APIS)
 @given(data=st.data(), more=st.binary(min_size=1, max_size=5))
-@settings(EXAMPLES, max_examples=3)
+@examples(3, suppress_health_check=list(HealthCheck))
 def test_bytes_after_a_request_are_passed_over(key: int, version: int, data: st.DataObject, more: bytes) -> None:
     """As Kafka does; our own client believes no answer that has them."""
     schema: Any = load_request_schema(key, version)

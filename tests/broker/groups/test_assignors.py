@@ -5,7 +5,8 @@ from __future__ import annotations
 import uuid
 
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalake.broker.groups.assignors import (
@@ -106,7 +107,7 @@ groups = st.dictionaries(
 
 
 @pytest.mark.parametrize("name", ASSIGNORS)
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(groups, st.dictionaries(topics, st.integers(0, 7)))
 def test_every_partition_that_is_read_has_one_reader(
     name: str, members: dict[str, Subscriber], partitions: dict[uuid.UUID, int]
@@ -121,7 +122,7 @@ def test_every_partition_that_is_read_has_one_reader(
     assert ASSIGNORS[name](backwards, dict(reversed(partitions.items()))) == after
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(groups, st.dictionaries(topics, st.integers(0, 7)))
 def test_uniform_is_balanced_and_repeating_it_changes_nothing(
     members: dict[str, Subscriber], partitions: dict[uuid.UUID, int]

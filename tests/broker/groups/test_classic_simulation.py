@@ -11,7 +11,8 @@ from __future__ import annotations
 import pytest
 from broker.groups.coordination import Cluster
 from broker.groups.scenario import join_request, protocols
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalake.broker.groups.requests import JoinResult, LeavingMember, SyncRequest, SyncResult
@@ -178,7 +179,7 @@ actions = st.lists(
 
 
 @pytest.mark.exhaustive
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(actions, st.tuples(*[st.booleans()] * 4))
 def test_whatever_happens_one_owner_and_in_the_end_a_stable_group(
     script: list[tuple[str, int]], static: tuple[bool, ...]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 from broker.groups.consumer_worlds import OurGroup
-from hypothesis import settings
+from examples import examples
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -166,5 +166,5 @@ def _with_owned(request: HeartbeatRequest, owned: frozenset[object]) -> Heartbea
     return HeartbeatRequest(**{**values, "owned": owned})
 
 
-OneOwner.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+OneOwner.TestCase.settings = examples(60, stateful_step_count=40)
 TestOneOwner = pytest.mark.exhaustive(OneOwner.TestCase)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import settings
+from examples import examples
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -170,4 +170,4 @@ class OffsetsAgainstModel(RuleBasedStateMachine):
 
 
 TestOffsetsAgainstModel = pytest.mark.exhaustive(OffsetsAgainstModel.TestCase)
-TestOffsetsAgainstModel.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestOffsetsAgainstModel.settings = examples(60, stateful_step_count=30)

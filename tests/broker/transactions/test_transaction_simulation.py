@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pytest
 from broker.transactions.our_world import ID, Cluster, Crashed
-from hypothesis import settings
+from examples import examples
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -222,5 +222,5 @@ class TransactionsSurvive(RuleBasedStateMachine):
         assert cluster.state == "CompleteCommit"
 
 
-TransactionsSurvive.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TransactionsSurvive.TestCase.settings = examples(60, stateful_step_count=40)
 TestTransactionsSurvive = pytest.mark.exhaustive(TransactionsSurvive.TestCase)

@@ -1,0 +1,21 @@
+"""How many examples hypothesis tries: as many as a test says, or a handful with the profile of `scripts/test --fast`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import settings
+
+FAST = "fast"
+
+
+def register_profiles() -> None:
+    """Have hypothesis know the profile of the fast run. Its pytest plugin loads profiles before test modules are imported."""
+    settings.register_profile(FAST, max_examples=5, deadline=None)
+
+
+def examples(count: int, **others: Any) -> settings:
+    """Return settings of `count` examples, of no more than the profile's where it is the fast one, and no deadline."""
+    if settings.get_current_profile_name() == FAST:
+        count = min(count, settings.default.max_examples)
+    return settings(max_examples=count, deadline=None, **others)
