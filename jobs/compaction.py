@@ -2,14 +2,14 @@
 
     spark-submit --properties-file spark-conf/spark-defaults.conf jobs/compaction.py --lake LAKE --dry-run
 
-`--help` shows the options; what they do is in `kafkalake.spark.compaction`.
+`--help` shows the options; what they do is in `kafkalake.jobs.compaction.command`.
 """
 
 from __future__ import annotations
 
 import sys
 
-from kafkalake.spark.compaction import main
+from kafkalake.jobs.compaction.command import main
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

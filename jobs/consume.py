@@ -2,14 +2,14 @@
 
     spark-submit --properties-file spark-conf/spark-defaults.conf jobs/consume.py --lake LAKE --topic clicks --output DELTA_TABLE
 
-`--help` shows the options; what they do is in `kafkalake.spark.consume`.
+`--help` shows the options; what they do is in `kafkalake.jobs.consume.command`.
 """
 
 from __future__ import annotations
 
 import sys
 
-from kafkalake.spark.consume import main
+from kafkalake.jobs.consume.command import main
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

@@ -2,14 +2,14 @@
 
     spark-submit --properties-file spark-conf/spark-defaults.conf jobs/lag.py --lake LAKE --html lag.html --max-lag-seconds 600
 
-`--help` shows the options; what they do is in `kafkalake.spark.lag`.
+`--help` shows the options; what they do is in `kafkalake.jobs.lag.command`.
 """
 
 from __future__ import annotations
 
 import sys
 
-from kafkalake.spark.lag import main
+from kafkalake.jobs.lag.command import main
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

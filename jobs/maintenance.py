@@ -2,14 +2,14 @@
 
     spark-submit --properties-file spark-conf/spark-defaults.conf jobs/maintenance.py --lake LAKE
 
-`--help` shows the options; what they do is in `kafkalake.spark.maintenance`.
+`--help` shows the options; what they do is in `kafkalake.jobs.maintenance`.
 """
 
 from __future__ import annotations
 
 import sys
 
-from kafkalake.spark.maintenance import main
+from kafkalake.jobs.maintenance import main
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

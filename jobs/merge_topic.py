@@ -13,8 +13,8 @@ import sys
 from pyspark.errors import PySparkException
 
 from kafkalake.errors import KafkaLakeError
+from kafkalake.jobs.error_sentence import sentence
 from kafkalake.spark import session
-from kafkalake.spark.error_sentence import sentence
 from kafkalake.spark.exactly_once import merge_into
 
 

@@ -2,14 +2,14 @@
 
     spark-submit --properties-file spark-conf/spark-defaults.conf jobs/retention.py --lake LAKE --dry-run
 
-`--help` shows the options; what they do is in `kafkalake.spark.retention`.
+`--help` shows the options; what they do is in `kafkalake.jobs.retention`.
 """
 
 from __future__ import annotations
 
 import sys
 
-from kafkalake.spark.retention import main
+from kafkalake.jobs.retention import main
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

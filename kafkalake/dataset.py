@@ -22,13 +22,13 @@ import pyarrow.dataset as ds
 from pyarrow.fs import LocalFileSystem
 
 from kafkalake.errors import ConfigurationError
-from kafkalake.spark.columns import KAFKA_SCHEMA, project
-from kafkalake.spark.options import ReadOptions, parse_options
-from kafkalake.spark.plan import SegmentSlice, check_losses
-from kafkalake.spark.selection import Selection
-from kafkalake.spark.slice_reader import SliceReader
-from kafkalake.spark.topic_read import plan_read
-from kafkalake.topic_scanner import TopicScanner
+from kafkalake.reader.columns import KAFKA_SCHEMA, project
+from kafkalake.reader.plan import SegmentSlice, check_losses
+from kafkalake.reader.predicate import Selection
+from kafkalake.reader.read import plan_read
+from kafkalake.reader.read_options import ReadOptions, parse_options
+from kafkalake.reader.scanner import TopicScanner
+from kafkalake.reader.slice_reader import SliceReader
 
 _PRUNED_PIECES = 256
 """With a filter, a topic is cut into about this many pieces, to be ruled out one by one."""

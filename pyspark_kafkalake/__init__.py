@@ -6,6 +6,6 @@ Spark imports this package for every session that uses any Python data source, k
 
 from __future__ import annotations
 
-from kafkalake.spark.source import KafkaLakeSource as DefaultSource
+from kafkalake.spark.source.source import KafkaLakeSource as DefaultSource
 
 __all__ = ["DefaultSource"]

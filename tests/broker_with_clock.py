@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from kafkalake.clock import SystemClock
-from kafkalake.node import Node
+from kafkalake.process.node import Node
 
 
 class ShiftedClock(SystemClock):

@@ -17,7 +17,7 @@ from broker_with_clock import run
 from kafkalake.broker.coordination.journal import Producer
 from kafkalake.broker.staged import transaction
 from kafkalake.internal_topics import TRANSACTION_JOURNAL
-from kafkalake.node import Node
+from kafkalake.process.node import Node
 from kafkalake.storage.files import RealFiles
 
 sync_at_once = RealFiles.sync

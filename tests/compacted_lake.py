@@ -12,9 +12,9 @@ from record_batches import rows_of
 from written_lake import ABORT, WrittenLake
 
 from kafkalake.clock import ManualClock
+from kafkalake.jobs.compaction.command import CompactionJob
+from kafkalake.jobs.frame import main
 from kafkalake.metadata.delta import DeltaMetadataStore
-from kafkalake.spark.compaction import CompactionJob
-from kafkalake.spark.job import main
 from kafkalake.storage.segment_reader import read_messages
 
 HOUR_MS = 60 * 60 * 1000

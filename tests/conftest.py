@@ -12,6 +12,7 @@ their brokers wrote to stderr.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +21,7 @@ import local_spark
 import pytest
 import tiers
 from examples import register_profiles
-from kafka_reference import ApacheKafka, BrokerProcess, Kafkalake, topic_name
+from kafka_reference import QUICK_JVM, ApacheKafka, BrokerProcess, Kafkalake, topic_name
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,6 +32,8 @@ BROKERS_OF_TEST = pytest.StashKey[list[BrokerProcess]]()
 ONE_WORKER = ("spark", "kafka_reference")
 
 register_profiles()
+for of in ("SPARK_SUBMIT_OPTS", "SPARK_DAEMON_JAVA_OPTS"):  # Spark's drivers; its standalone masters and workers
+    os.environ.setdefault(of, " ".join(QUICK_JVM))
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -20,15 +20,14 @@ from typing import Any
 
 import pytest
 from benchmarks import kafka_tools
-from kafka_reference import die_with_parent
+from kafka_reference import QUICK_JVM, die_with_parent
 
 PARTITIONS = 6
 """Of the topics that members share, where a test says nothing else."""
 
 TIMEOUT_S = 60
 JAVA_SESSION_TIMEOUT_MS = 6_000
-QUICK_JVM = ("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-"""Options for a JVM that lives for seconds."""
+SMALL_JVM = ("-Xmx128m", *QUICK_JVM)
 
 ASSIGNORS = {
     "range": "RangeAssignor",
@@ -127,7 +126,7 @@ class JavaMember(Speaker):
         else:
             classes = ",".join(f"org.apache.kafka.clients.consumer.{ASSIGNORS[name]}" for name in assignors)
             arguments += ["--assignment-strategy", classes, "--session-timeout", str(session_timeout_ms)]
-        super().__init__(kafka_tools.tool_command("org.apache.kafka.tools.VerifiableConsumer", arguments, *QUICK_JVM))
+        super().__init__(kafka_tools.tool_command("org.apache.kafka.tools.VerifiableConsumer", arguments, *SMALL_JVM))
 
     @property
     def assigned(self) -> list[int]:

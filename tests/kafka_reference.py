@@ -31,6 +31,18 @@ PROJECT = Path(__file__).resolve().parent.parent
 WITHOUT_DEV = Path(__file__).parent / "without_dev"
 
 START_TIMEOUT_S = 120.0
+
+QUICK_JVM = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+"""Options for a JVM that lives for seconds or has little to do: half of its processor time would go into compiling."""
+
+PERFORMANCE_JVM = (
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+)
+"""The options of Kafka's own start scripts (KAFKA_JVM_PERFORMANCE_OPTS)."""
 STOP_TIMEOUT_S = 30.0
 PR_SET_PDEATHSIG = 1
 
@@ -225,11 +237,13 @@ class ApacheKafka(BrokerProcess):
         *,
         settings: Mapping[str, str] | None = None,
         heap: str = "512m",
+        jvm: Sequence[str] = QUICK_JVM,
         start_timeout_s: float = START_TIMEOUT_S,
     ) -> None:
         super().__init__(directory, start_timeout_s=start_timeout_s)
         self._settings = dict(settings or {})
         self._heap = heap
+        self._jvm = jvm
         self._controller_port = free_port()
         self._classpath = ":".join(jars.jars("kafka"))
 
@@ -295,16 +309,11 @@ class ApacheKafka(BrokerProcess):
             raise BrokerFailed(f"formatting {properties} failed{self.stderr_tail()}")
 
     def _java(self, heap: str) -> list[str]:
-        # The options of Kafka's own start scripts (KAFKA_JVM_PERFORMANCE_OPTS), with the heap fixed from the start as there.
         return [
             java(),
             f"-Xmx{heap}",
             f"-Xms{heap}",
-            "-server",
-            "-XX:+UseG1GC",
-            "-XX:MaxGCPauseMillis=20",
-            "-XX:InitiatingHeapOccupancyPercent=35",
-            "-XX:+ExplicitGCInvokesConcurrent",
+            *self._jvm,
             "-Djava.awt.headless=true",
             f"-Dlog4j2.configurationFile={self.directory / 'log4j2.properties'}",
             "-cp",

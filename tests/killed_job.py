@@ -1,4 +1,4 @@
-"""A job in a process of its own that ends itself with SIGKILL at a point that jobs name (`kafkalake.spark.job.reached`)."""
+"""A job in a process of its own that ends itself with SIGKILL at a point that jobs name (`kafkalake.jobs.frame.reached`)."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 
 _KILL_AT = """
 import importlib, os, signal, sys
-from kafkalake.spark import job
+from kafkalake.jobs import frame
 
 def die(point):
     if point == sys.argv[2]:
         os.kill(os.getpid(), signal.SIGKILL)
 
-job.at_point = die
+frame.at_point = die
 sys.exit(importlib.import_module(sys.argv[1]).main(sys.argv[3:]))
 """
 

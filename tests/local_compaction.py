@@ -11,8 +11,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kafkalake.spark import compaction, key_offsets
-from kafkalake.spark.key_offsets import Output, ProducerEvents, Source, Work
+from kafkalake.jobs.compaction import command as compaction
+from kafkalake.jobs.compaction import key_offsets
+from kafkalake.jobs.compaction.key_offsets import Output, ProducerEvents, Source, Work
 
 
 def install(patch: pytest.MonkeyPatch | None = None) -> None:

@@ -12,7 +12,7 @@ from typing import TypeVar
 import uvloop
 
 from kafkalake.broker.broker import Broker
-from kafkalake.node import Node
+from kafkalake.process.node import Node
 
 T = TypeVar("T")
 TIMEOUT_S = 60.0

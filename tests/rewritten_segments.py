@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from kafkalake.metadata import paths
-from kafkalake.metadata.schemas import SegmentRow
+from kafkalake.metadata.tables.schemas import SegmentRow
 from kafkalake.storage.active_segment import ActiveSegment
 from kafkalake.storage.files import REAL_FILES
 from kafkalake.storage.open_files import OpenFiles

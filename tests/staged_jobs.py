@@ -12,8 +12,8 @@ import pyarrow as pa
 from kafka_reference import Kafkalake
 
 from kafkalake.client.staged_append import ask_once
-from kafkalake.spark.staged_rows import RowStager
-from kafkalake.spark.write_target import Target
+from kafkalake.spark.sink.staged_rows import RowStager
+from kafkalake.spark.sink.write_target import Target
 from kafkalake.storage.staged_file import StagedWriter
 from kafkalake.storage.staging import staging_path
 

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from kafkalake.broker.broker_settings import FILE_NAME, BrokerSettings
-from kafkalake.config import (
+from kafkalake.broker.admin.broker_settings import FILE_NAME, BrokerSettings
+from kafkalake.config.accepted import reason_for_refusal
+from kafkalake.config.broker import (
     BrokerConfig,
     ConfigSource,
     Settings,
@@ -19,9 +20,8 @@ from kafkalake.config import (
     parse,
     parse_topic_overrides,
 )
-from kafkalake.config_accepted import reason_for_refusal
-from kafkalake.config_definitions import BROKER_SETTINGS, TOPIC_SETTINGS
-from kafkalake.config_stored import parse_stored_overrides
+from kafkalake.config.definitions import BROKER_SETTINGS, TOPIC_SETTINGS
+from kafkalake.config.stored import parse_stored_overrides
 from kafkalake.errors import ConfigurationError
 from kafkalake.storage.files import REAL_FILES
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkalake.config_providers import has_reference, read_settings, resolvable, resolve, without_secrets
+from kafkalake.config.providers import has_reference, read_settings, resolvable, resolve, without_secrets
 from kafkalake.errors import ConfigurationError
 
 

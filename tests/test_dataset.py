@@ -28,13 +28,13 @@ from kafkalake.errors import (
 from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.metadata.paths import GROUP_OFFSETS, table_path
 from kafkalake.metadata.store import GroupOffsets
-from kafkalake.spark import segment_scan
-from kafkalake.spark.columns import KAFKA_SCHEMA, project
-from kafkalake.spark.options import parse_options
-from kafkalake.spark.selection import Selection
-from kafkalake.spark.slice_reader import SliceReader
-from kafkalake.spark.snapshot import take_snapshot
-from kafkalake.spark.stream_plan import plan_batch
+from kafkalake.reader import segment_scan
+from kafkalake.reader.columns import KAFKA_SCHEMA, project
+from kafkalake.reader.predicate import Selection
+from kafkalake.reader.read_options import parse_options
+from kafkalake.reader.slice_reader import SliceReader
+from kafkalake.reader.snapshot import take_snapshot
+from kafkalake.spark.stream.plan import plan_batch
 from kafkalake.storage.config import LogConfig
 from kafkalake.storage.log import Log
 

@@ -1,8 +1,14 @@
-"""The one direction of imports between kafkalake's packages, held by reading the sources."""
+"""The one direction of imports between kafkalake's packages, held by reading the sources.
+
+A room is a package or a package in a package; modules of `kafkalake` itself are rooms of their own. Each rule is a function of
+sources, so that each is also seen to find what breaks it.
+"""
 
 from __future__ import annotations
 
 import ast
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -10,126 +16,217 @@ import pytest
 PACKAGE = Path(__file__).resolve().parent.parent / "kafkalake"
 
 LEAVES = {
-    "errors",
+    "__version__",
     "clock",
     "config",
-    "config_definitions",
-    "config_providers",
-    "config_setting",
-    "config_accepted",
-    "config_groups",
-    "config_stored",
+    "descriptors",
     "error_sentences",
-    "config_topics",
+    "errors",
     "internal_topics",
+    "machine",
+    "ownership",
     "printable",
     "uuid_text",
-    "machine",
-    "descriptors",
-    "ownership",
-    "__init__",
-    "__version__",
 }
-ROOT = {
-    "node",
-    "publishing",
-    "journal_publishing",
-    "logs",
-    "log_limits",
-    "memory",
-    "supervision",
-    "watchdog",
-    "jobs_process",
-    "warm",
-    "dataset",
-    "topic_scanner",
-    "__main__",
-}
-MAY_IMPORT = {
+COORDINATION = {"broker.broker", "broker.callbacks", "broker.coordination", "broker.partitions"}
+BROKER = {"record", "storage", "metadata", "metadata.tables", *LEAVES}
+READER = {"record", "storage", "metadata", "metadata.tables", "client", *LEAVES}
+JOBS = {"jobs", "spark", "spark.source", *READER, "reader"}
+
+MAY_IMPORT: dict[str, set[str]] = {
+    # The log, and the tables beside it
     "record": {"errors"},
     "storage": {"record", "errors", "clock", "machine", "ownership", "uuid_text"},
-    "metadata": {"errors", "clock", "machine", "ownership", "uuid_text"},
-    "broker": {"record", "storage", "metadata", *LEAVES},
+    "metadata": {"metadata.tables", "errors", "clock", "machine", "ownership", "uuid_text"},
+    "metadata.tables": {
+        *("metadata." + name for name in ("paths", "disk", "damaged_log", "delta_checkpoint", "changes", "store")),
+        "errors",
+    },
+    # The broker: what it does, without the protocol's bytes
+    "broker": {"broker.partitions", "broker.admin", "broker.groups", "broker.staged", "broker.transactions", *BROKER},
+    "broker.partitions": {"broker.callbacks", "broker.broker", *BROKER},
+    "broker.admin": {"broker.callbacks", "broker.partitions", *BROKER},
+    "broker.coordination": {"broker.callbacks", "broker.broker", "broker.partitions", "broker.admin", *BROKER},
+    "broker.groups": {*COORDINATION, *BROKER},
+    "broker.transactions": {*COORDINATION, *BROKER},
+    "broker.staged": {"broker.transactions", *COORDINATION, *BROKER},
+    "broker.publishing": {"broker.partitions", "broker.groups", "broker.transactions", *BROKER},
+    # The protocol: `broker` and `wire` meet only in `server`
     "wire": {"record", "errors"},
-    "server": {"broker", "wire", "record", *LEAVES},
+    "server": {"broker", *(f"broker.{room}" for room in ("admin", "coordination", "partitions", "transactions"))}
+    | {"server.handlers", "wire", "record", *LEAVES},
+    "server.handlers": {"server", *(f"broker.{room}" for room in ("admin", "coordination", "groups", "partitions"))}
+    | {"broker.staged", "broker.transactions", "wire", "record", *LEAVES},
     "client": {"wire", "record", *LEAVES},
-    "spark": {"record", "storage", "metadata", "client", "wire", *LEAVES},
-    "cli": {"client", "wire", "record", "storage", "metadata", "spark", *LEAVES, *ROOT},
+    # Reading a lake: without an engine, by Spark, by jobs
+    "reader": READER,
+    "dataset": {"reader", "errors"},
+    "spark": {"reader", "errors"},
+    "spark.source": {"reader", "spark.stream", "spark.sink", "record", "errors"},
+    "spark.stream": {"reader", "spark.source", "metadata", "errors"},
+    "spark.sink": {"reader", "spark.source", "client", "metadata", "record", "storage", "wire", "errors"},
+    "jobs": JOBS,
+    "jobs.compaction": JOBS,
+    "jobs.consume": JOBS,
+    "jobs.lag": JOBS,
+    # What is started
+    "config": {"errors"},
+    "process": {"broker", "broker.admin", "broker.partitions", "broker.publishing", "broker.staged", "server"} | BROKER,
+    "cli": {
+        "client",
+        "wire",
+        "record",
+        "storage",
+        "metadata",
+        "metadata.tables",
+        "jobs",
+        "dataset",
+        "reader",
+        "process",
+    }
+    | LEAVES,
+    "__main__": {"cli"},
+    **dict.fromkeys(LEAVES - {"__version__", "config"}, LEAVES),
 }
-"""Package -> what of kafkalake it may import besides itself. `broker` and `wire` meet only in `server`."""
+"""Room -> what of kafkalake it may import besides itself: rooms, or single modules of one."""
+
+WITHOUT_SPARK = ("record", "storage", "metadata", "broker", "wire", "server", "client", "reader", "config", "process")
+VERSION_FREE = ("broker", "storage", "record")
+WITHOUT_KIO = ("broker", "storage", "metadata", "record")
 
 
-def sources(package: str) -> list[Path]:
-    return sorted((PACKAGE / package).rglob("*.py"))
+@cache
+def sources() -> Mapping[str, str]:
+    """Return the source of each module by its name below `kafkalake`; of a package's own by the package's."""
+    paths = {path: path.relative_to(PACKAGE).with_suffix("").parts for path in sorted(PACKAGE.rglob("*.py"))}
+    names = {path: ".".join(parts[:-1] if parts[-1] == "__init__" else parts) for path, parts in paths.items()}
+    return {name or "__init__": path.read_text() for path, name in names.items()}
 
 
-def imported(path: Path) -> set[tuple[str, int]]:
-    """(first part below `kafkalake`, line) of every import in a file, wherever in the file it stands."""
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        names: list[str] = []
+@cache
+def rooms() -> set[str]:
+    directories = {path.parent.relative_to(PACKAGE).parts for path in PACKAGE.rglob("*.py")}
+    alone = {path.stem for path in PACKAGE.glob("*.py")}
+    return {".".join(parts) for parts in directories if parts} | alone - {"__init__"}
+
+
+def room_of(module: str) -> str:
+    """Return the innermost room that a module, or what is imported of it, stands in."""
+    parts = module.split(".")
+    return next((room for end in range(len(parts), 0, -1) if (room := ".".join(parts[:end])) in rooms()), module)
+
+
+@cache
+def parsed(source: str) -> ast.Module:
+    return ast.parse(source)
+
+
+@cache
+def imports(source: str) -> list[tuple[str, int]]:
+    """Return (what is imported, line) of every import of a file, wherever in the file it stands."""
+    found: list[tuple[str, int]] = []
+    for node in ast.walk(parsed(source)):
         if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
+            found += ((alias.name, node.lineno) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}:{node.lineno}: relative import"
-            module = node.module or ""
-            names = [f"{module}.{alias.name}" for alias in node.names] if module == "kafkalake" else [module]
-        for name in names:
-            if name.startswith("kafkalake."):
-                found.add((name.split(".")[1], node.lineno))
+            assert node.level == 0, f"relative import in line {node.lineno}"
+            found += ((f"{node.module}.{alias.name}", node.lineno) for alias in node.names)
     return found
 
 
-@pytest.mark.parametrize("package", sorted(MAY_IMPORT))
-def test_package_imports_only_what_it_may(package: str) -> None:
-    wrong = [
-        f"{path.relative_to(PACKAGE.parent)}:{line}: imports kafkalake.{target}"
-        for path in sources(package)
-        for target, line in sorted(imported(path))
-        if target != package and target not in MAY_IMPORT[package]
+def forbidden_imports(of: Mapping[str, str]) -> list[str]:
+    found = []
+    for module, source in of.items():
+        room = room_of(module)
+        for target, line in imports(source):
+            top, _, inner = target.partition(".")
+            if top != "kafkalake" or not inner or module == "__init__":
+                continue
+            allowed = MAY_IMPORT[room]
+            within = ".".join(inner.split(".")[:2])
+            if room_of(inner) != room and room_of(inner) not in allowed and within not in allowed:
+                found.append(f"{module}:{line}: imports kafkalake.{inner}")
+    return found
+
+
+def known_versions(of: Mapping[str, str]) -> list[str]:
+    """Return where code asks for the API version of a request: an argument of that name, or a comparison with a number."""
+    found = []
+    for module, source in of.items():
+        for node in ast.walk(parsed(source)):
+            if isinstance(node, ast.arg) and node.arg == "api_version":
+                found.append(f"{module}:{node.lineno}")
+            elif isinstance(node, ast.Compare):
+                sides = [node.left, *node.comparators]
+                names = {getattr(side, "attr", getattr(side, "id", "")) for side in sides}
+                requests = any(getattr(getattr(side, "value", None), "id", "") == "request" for side in sides)
+                numbers = any(isinstance(side, ast.Constant) for side in sides)
+                if "api_version" in names or ("version" in names and requests and numbers):
+                    found.append(f"{module}:{node.lineno}")
+    return found
+
+
+def libraries(of: Mapping[str, str], *names: str) -> list[str]:
+    return [
+        f"{module}:{line}: imports {target}"
+        for module, source in of.items()
+        for target, line in imports(source)
+        if target.split(".")[0] in names
     ]
-    assert wrong == []
 
 
-def test_leaves_import_only_leaves() -> None:
-    wrong = [
-        f"{leaf}.py:{line}: imports kafkalake.{target}"
-        for leaf in sorted(LEAVES - {"__version__"})
-        for target, line in sorted(imported(PACKAGE / f"{leaf}.py"))
-        if target not in LEAVES
-    ]
-    assert wrong == []
+def below(*packages: str) -> dict[str, str]:
+    return {module: source for module, source in sources().items() if module.split(".")[0] in packages}
 
 
-def test_every_package_has_a_rule() -> None:
-    packages = {path.name for path in PACKAGE.iterdir() if path.is_dir() and path.name != "__pycache__"}
-    modules = {path.stem for path in PACKAGE.glob("*.py")}
-    assert packages <= MAY_IMPORT.keys()
-    assert modules <= LEAVES | ROOT
+def test_rooms_import_only_what_they_may() -> None:
+    assert forbidden_imports(sources()) == []
 
 
-VERSION_FREE = ("broker", "storage", "record")
+def test_every_room_has_a_rule() -> None:
+    assert rooms() == MAY_IMPORT.keys() - {"__version__"}
 
 
-@pytest.mark.parametrize("package", VERSION_FREE)
-def test_wire_versions_end_at_the_edge(package: str) -> None:
-    """No function of these packages takes an `api_version`."""
-    for path in sources(package):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                arguments = {argument.arg for argument in (*node.args.args, *node.args.kwonlyargs)}
-                assert "api_version" not in arguments, f"{path}:{node.lineno}"
+def test_wire_versions_end_at_the_edge() -> None:
+    assert known_versions(below(*VERSION_FREE)) == []
 
 
-@pytest.mark.parametrize("package", ("broker", "storage", "metadata", "record"))
-def test_no_wire_library_behind_the_edge(package: str) -> None:
-    for path in sources(package):
-        for node in ast.walk(ast.parse(path.read_text())):
-            modules = (
-                [alias.name for alias in node.names]
-                if isinstance(node, ast.Import)
-                else [node.module or ""]
-                if isinstance(node, ast.ImportFrom)
-                else []
-            )
-            assert not any(module.split(".")[0] == "kio" for module in modules), f"{path}:{node.lineno}"
+def test_no_wire_library_behind_the_edge() -> None:
+    assert libraries(below(*WITHOUT_KIO), "kio") == []
+
+
+def test_topics_are_read_without_spark() -> None:
+    assert libraries(below(*WITHOUT_SPARK), "pyspark", "delta", "py4j") == []
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("storage.log", "from kafkalake.broker.partitions.topics import Topics"),
+        ("broker.groups.service", "def late():\n    from kafkalake.broker.transactions import service"),
+        ("broker.partitions.fetch", "import kafkalake.wire.requests"),
+        ("metadata.tables.schemas", "from kafkalake.metadata.delta import DeltaMetadataStore"),
+        ("metadata.tables.schemas", "from kafkalake.metadata import delta"),
+        ("reader.plan", "from kafkalake.spark.source.tasks import tasks_of"),
+        ("errors", "from kafkalake.record import layout"),
+    ],
+)
+def test_a_wrong_import_is_found(module: str, source: str) -> None:
+    assert len(forbidden_imports({module: source})) == 1
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def fetch(self, *, api_version): ...",
+        "if request.version >= 12: ...",
+        "full = 3 < api_version",
+    ],
+)
+def test_a_known_version_is_found(source: str) -> None:
+    assert len(known_versions({"broker.partitions.fetch": source})) == 1
+
+
+def test_a_wrong_library_is_found() -> None:
+    assert len(libraries({"broker.broker": "import os\nfrom kio.index import load_request_schema"}, "kio")) == 1
+    assert len(libraries({"reader.plan": "def late():\n    import pyspark.sql"}, "pyspark")) == 1

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from kafkalake import log_limits
-from kafkalake.logs import LimitedHandler
+from kafkalake.process import log_limits
+from kafkalake.process.logs import LimitedHandler
 
 PACKAGE = Path(__file__).resolve().parent.parent / "kafkalake"
 CLOSED = "connection closed peer=%s reason=%r"

@@ -19,9 +19,9 @@ PACKAGE = PROJECT / "kafkalake"
 READS = {"as_value", "str", "repr", "type", "isinstance", "print", "getattr", "error_text"}
 """Functions that take an error and keep nothing of it."""
 READ_BY = {
-    "broker/fetch.py": {"corrupt"},
+    "broker/partitions/fetch.py": {"corrupt"},
     "broker/groups/consumer.py": {"_failed"},
-    "metadata/delta_table.py": {"_after_failure", "_first_line"},
+    "metadata/tables/delta_table.py": {"_after_failure", "_first_line"},
     "metadata/lease.py": {"_renew_in_lock_file"},
     "server/handlers/offset_fetch.py": {"_refused"},
     "storage/log.py": {"_storage_error"},

@@ -20,8 +20,8 @@ from kafkalake.clock import SystemClock
 from kafkalake.errors import KafkaError
 from kafkalake.metadata import paths
 from kafkalake.metadata.delta import DeltaMetadataStore
-from kafkalake.metadata.schemas import PartitionRow, SegmentKey, SegmentRow, TopicRow
 from kafkalake.metadata.store import PublishedState
+from kafkalake.metadata.tables.schemas import PartitionRow, SegmentKey, SegmentRow, TopicRow
 from kafkalake.storage.config import LogConfig
 from kafkalake.storage.log import Log
 from kafkalake.storage.producer_state import EndMarker

@@ -10,23 +10,23 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from kafkalake.broker.broker_settings import BrokerSettings
+from kafkalake.broker.admin.broker_settings import BrokerSettings
+from kafkalake.broker.admin.producer_ids import ProducerIds
+from kafkalake.broker.admin.topic_admin import TopicAdmin, TopicObserver
 from kafkalake.broker.callbacks import Place, call_isolated
-from kafkalake.broker.fetch import Fetcher
-from kafkalake.broker.fetch_sessions import FetchSessionCache
 from kafkalake.broker.groups.service import GroupService
-from kafkalake.broker.log_directory import LogDirectory
-from kafkalake.broker.partition import Partition
-from kafkalake.broker.produce import AppendQueue, CallSoon
-from kafkalake.broker.producer_ids import ProducerIds
-from kafkalake.broker.purgatory import Purgatory, Timers
+from kafkalake.broker.partitions.append_queue import AppendQueue, CallSoon
+from kafkalake.broker.partitions.fetch import Fetcher
+from kafkalake.broker.partitions.fetch_sessions import FetchSessionCache
+from kafkalake.broker.partitions.log_directory import LogDirectory
+from kafkalake.broker.partitions.partition import Partition
+from kafkalake.broker.partitions.purgatory import Purgatory, Timers
+from kafkalake.broker.partitions.topics import Topics
+from kafkalake.broker.partitions.wire_cache import WireCache
 from kafkalake.broker.staged.service import StagedAppends
-from kafkalake.broker.topic_admin import TopicAdmin, TopicObserver
-from kafkalake.broker.topics import Topics
 from kafkalake.broker.transactions.service import TransactionService
-from kafkalake.broker.wire_cache import WireCache
 from kafkalake.clock import Clock
-from kafkalake.config import BrokerConfig
+from kafkalake.config.broker import BrokerConfig
 from kafkalake.metadata.store import MetadataStore
 from kafkalake.ownership import Ownership
 

@@ -66,22 +66,22 @@ def start(
     if lake.exists() and not lake.is_dir():
         raise UsageProblem(f"--lake {lake} is a file; it takes a directory")
     _check_settings(settings)
-    from kafkalake.node import run_broker
+    from kafkalake.process.node import run_broker
 
     raise typer.Exit(run_broker(lake, host, port, broker_id, settings, with_jobs=jobs))
 
 
 def _settings_of(file: Path | None) -> dict[str, str]:
-    from kafkalake.config_providers import read_settings
+    from kafkalake.config.providers import read_settings
 
     return {} if file is None else read_settings(file)
 
 
 def _check_settings(settings: dict[str, str]) -> None:
     """Refuse a setting that is none, with what was probably meant, before anything is started. Raises `Failure`."""
-    from kafkalake.config import parse_broker_settings
-    from kafkalake.config_definitions import BROKER_SETTINGS
-    from kafkalake.config_providers import resolve, without_secrets
+    from kafkalake.config.broker import parse_broker_settings
+    from kafkalake.config.definitions import BROKER_SETTINGS
+    from kafkalake.config.providers import resolve, without_secrets
     from kafkalake.errors import ConfigurationError
 
     resolved = resolve(settings)

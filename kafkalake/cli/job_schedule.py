@@ -27,7 +27,7 @@ from types import FrameType
 from croniter import CroniterError, croniter
 
 from kafkalake.cli.output import UsageProblem, close_names
-from kafkalake.jobs_process import PARENT_VARIABLE, end_with_parent
+from kafkalake.process.jobs import PARENT_VARIABLE, end_with_parent
 
 _log = logging.getLogger(__name__)
 

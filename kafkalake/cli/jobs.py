@@ -18,7 +18,7 @@ app = typer.Typer(
 @app.command("list")
 def list_jobs() -> None:
     """List the jobs, one a line."""
-    from kafkalake.spark.job_registry import JOBS
+    from kafkalake.jobs.registry import JOBS
 
     rows = [(entry.name, entry.summary) for entry in JOBS.values()]
     if on_terminal():
@@ -42,8 +42,8 @@ def run(
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="The job.", show_default=False)] = None,
 ) -> None:
     """Run a job in this process; what follows its name are its arguments. The exit status is the job's."""
-    from kafkalake.jobs_process import end_with_parent
-    from kafkalake.spark.job_registry import JOBS
+    from kafkalake.jobs.registry import JOBS
+    from kafkalake.process.jobs import end_with_parent
 
     if name in (None, "-h", "--help"):
         typer.echo(context.get_help())
@@ -73,10 +73,10 @@ def schedule(
     ] = None,
 ) -> None:
     """Run jobs by cron rules in one process, until SIGTERM or Ctrl-C. Without rules: lag, retention, compaction, maintenance."""
-    from kafkalake import logs
     from kafkalake.cli.job_schedule import DEFAULT_RULES, parse_file, parse_rule, run_schedule
+    from kafkalake.jobs.registry import JOBS
     from kafkalake.metadata.paths import require_lake
-    from kafkalake.spark.job_registry import JOBS
+    from kafkalake.process import logs
 
     require_lake(lake)
     rules = [parse_rule(text, JOBS) for text in rule or ()]

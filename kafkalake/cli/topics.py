@@ -405,7 +405,7 @@ def _replication_factor(topic: TopicInfo) -> int:
 
 def _with_setting_hint(error: KafkaError, names: Iterable[str]) -> Exception:
     """The same error; for an unknown setting, with what was probably meant."""
-    from kafkalake.config_definitions import TOPIC_SETTINGS
+    from kafkalake.config.definitions import TOPIC_SETTINGS
     from kafkalake.errors import InvalidConfigError
 
     hint = unknown_setting_hint(names, TOPIC_SETTINGS) if isinstance(error, InvalidConfigError) else None

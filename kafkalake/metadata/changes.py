@@ -16,7 +16,7 @@ from kafkalake.errors import (
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
 )
-from kafkalake.metadata.schemas import (
+from kafkalake.metadata.tables.schemas import (
     BrokerRow,
     CleaningRow,
     GroupOffsetRow,

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from kafkalake.clock import Clock
 from kafkalake.metadata.lease import running_brokers
-from kafkalake.metadata.schemas import SegmentRow
 from kafkalake.metadata.store import MetadataStore
+from kafkalake.metadata.tables.schemas import SegmentRow
 
 
 def swap(lake: Path, store: MetadataStore, old: Sequence[SegmentRow], new: Sequence[SegmentRow], clock: Clock) -> int:

@@ -27,10 +27,19 @@ import pyarrow.compute as pc
 
 from kafkalake.errors import KafkaStorageError
 from kafkalake.metadata import changes, paths
-from kafkalake.metadata.delta_table import Change, OpenDeltaTable, TableDefinition, TableSize
 from kafkalake.metadata.disk import DISK, Disk
-from kafkalake.metadata.group_offset_files import GroupOffsetFiles, newest_offsets
-from kafkalake.metadata.schemas import (
+from kafkalake.metadata.store import (
+    GroupOffsets,
+    JobPosition,
+    MetadataSnapshot,
+    PartitionId,
+    PublishedState,
+    SwappedSegments,
+    Transactions,
+)
+from kafkalake.metadata.tables.delta_table import Change, OpenDeltaTable, TableDefinition, TableSize
+from kafkalake.metadata.tables.group_offset_files import GroupOffsetFiles, newest_offsets
+from kafkalake.metadata.tables.schemas import (
     BROKERS_SCHEMA,
     CLEANING_SCHEMA,
     GROUP_OFFSETS_SCHEMA,
@@ -50,17 +59,8 @@ from kafkalake.metadata.schemas import (
     from_table,
     to_table,
 )
-from kafkalake.metadata.segment_files import SegmentFiles, check_paths
-from kafkalake.metadata.store import (
-    GroupOffsets,
-    JobPosition,
-    MetadataSnapshot,
-    PartitionId,
-    PublishedState,
-    SwappedSegments,
-    Transactions,
-)
-from kafkalake.metadata.transaction_files import TransactionFiles
+from kafkalake.metadata.tables.segment_files import SegmentFiles, check_paths
+from kafkalake.metadata.tables.transaction_files import TransactionFiles
 from kafkalake.ownership import Ownership
 
 TABLE_DEFINITIONS = {

@@ -18,8 +18,8 @@ from kafkalake.errors import LakeError
 from kafkalake.metadata import paths
 from kafkalake.metadata.changes import current_partitions
 from kafkalake.metadata.delta import TABLE_DEFINITIONS
-from kafkalake.metadata.delta_table import OpenDeltaTable
-from kafkalake.metadata.schemas import GroupOffsetRow, PartitionRow, from_table
+from kafkalake.metadata.tables.delta_table import OpenDeltaTable
+from kafkalake.metadata.tables.schemas import GroupOffsetRow, PartitionRow, from_table
 
 
 class PastPartitions(NamedTuple):

@@ -41,8 +41,8 @@ from kafkalake.errors import KafkaStorageError, LakeError, LeaseHeldError
 from kafkalake.machine import boot_id, is_of_one_machine
 from kafkalake.metadata import paths, reserve
 from kafkalake.metadata.changes import held_sentence
-from kafkalake.metadata.schemas import BrokerRow
 from kafkalake.metadata.store import MetadataStore
+from kafkalake.metadata.tables.schemas import BrokerRow
 from kafkalake.ownership import Ownership
 
 LEASE_MS = 30_000

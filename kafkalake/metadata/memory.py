@@ -12,16 +12,6 @@ from dataclasses import replace
 from kafkalake.clock import Clock, SystemClock
 from kafkalake.errors import LakeError, SegmentsChangedError
 from kafkalake.metadata import changes
-from kafkalake.metadata.schemas import (
-    BrokerRow,
-    CleaningRow,
-    GroupOffsetRow,
-    PartitionRow,
-    SegmentKey,
-    SegmentRow,
-    TopicRow,
-    TransactionRow,
-)
 from kafkalake.metadata.store import (
     GroupOffsets,
     JobPosition,
@@ -30,6 +20,16 @@ from kafkalake.metadata.store import (
     PublishedState,
     SwappedSegments,
     Transactions,
+)
+from kafkalake.metadata.tables.schemas import (
+    BrokerRow,
+    CleaningRow,
+    GroupOffsetRow,
+    PartitionRow,
+    SegmentKey,
+    SegmentRow,
+    TopicRow,
+    TransactionRow,
 )
 
 _Segments = dict[SegmentKey, SegmentRow]

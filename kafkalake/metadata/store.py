@@ -22,7 +22,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from kafkalake.metadata.schemas import (
+from kafkalake.metadata.tables.schemas import (
     BrokerRow,
     CleaningRow,
     GroupOffsetRow,

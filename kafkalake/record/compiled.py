@@ -1,7 +1,7 @@
 """How kafkalake compiles: numba, ahead of the first call, cached where that is possible.
 
 Every kernel names its signature, so that it is compiled (or loaded from numba's cache) when its module is imported and
-never in the middle of a request. `python -m kafkalake.warm` imports them all, which fills the cache.
+never in the middle of a request. `python -m kafkalake.process.warm` imports them all, which fills the cache.
 
 **Where.** Caches that cannot be written are common: a package installed by root, a read-only container, an executor with no
 home. numba then either raises or compiles anew in each process. So, in this order:

@@ -7,7 +7,7 @@ import logging
 from collections import Counter
 
 from kafkalake.broker.callbacks import Place, call_isolated
-from kafkalake.config_setting import INT_MAX
+from kafkalake.config.setting import INT_MAX
 from kafkalake.server.connection import Connection
 from kafkalake.server.context import ServerContext
 

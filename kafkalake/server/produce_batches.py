@@ -16,10 +16,10 @@ from functools import partial
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
-from kafkalake.broker.partition import Partition, PendingAppend
-from kafkalake.broker.produce import ProduceRequest
-from kafkalake.broker.topics import Topic
-from kafkalake.config import BrokerConfig, TopicConfig
+from kafkalake.broker.partitions.append_queue import ProduceRequest
+from kafkalake.broker.partitions.partition import Partition, PendingAppend
+from kafkalake.broker.partitions.topics import Topic
+from kafkalake.config.broker import BrokerConfig, TopicConfig
 from kafkalake.errors import (
     DecompressedTooLargeError,
     InvalidRequiredAcksError,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from kafkalake.broker.topic_names import check_topic_name
-from kafkalake.broker.topics import Topic, Topics
+from kafkalake.broker.admin.topic_names import check_topic_name
+from kafkalake.broker.partitions.topics import Topic, Topics
 from kafkalake.errors import TopicAuthorizationError, UnknownTopicIdError, UnknownTopicOrPartitionError
 from kafkalake.server.authorizer import Operation, Resource
 from kafkalake.server.request import Request

@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from kafkalake.errors import ConfigurationError
-from kafkalake.spark.columns import TOPIC_ID
+from kafkalake.reader.columns import TOPIC_ID
 
 KEY = ("topic", "partition", "offset")
 

@@ -12,7 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kafkalake.spark.options import LAKE_VARIABLE
+from kafkalake.reader.read_options import LAKE_VARIABLE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

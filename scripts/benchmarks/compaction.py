@@ -20,8 +20,8 @@ from kafka_reference import PROJECT
 from benchmarks.memory import Samples
 from benchmarks.plan import Plan, progress
 from benchmarks.rows import Row, number
-from kafkalake.metadata.job_tables import JobTable
 from kafkalake.metadata.paths import JOB_RUNS
+from kafkalake.metadata.tables.job_tables import JobTable
 from kafkalake.wire.arrow_batch import batch_from_arrow
 
 TOPIC = "states"

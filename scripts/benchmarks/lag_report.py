@@ -21,8 +21,8 @@ from written_lake import WrittenLake
 from benchmarks.kafka_tools import ToolFailed
 from benchmarks.plan import Plan, progress
 from benchmarks.rows import Row, number
-from kafkalake.metadata.schemas import GroupOffsetRow
 from kafkalake.metadata.store import GroupOffsets
+from kafkalake.metadata.tables.schemas import GroupOffsetRow
 
 LIMIT_S = 30.0
 PARTITIONS_OF_TOPIC = 100

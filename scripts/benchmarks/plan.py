@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from kafka_reference import ApacheKafka, BrokerProcess, Kafkalake
+from kafka_reference import PERFORMANCE_JVM, ApacheKafka, BrokerProcess, Kafkalake
 
 APACHE_KAFKA_HEAP = "1g"  # KAFKA_HEAP_OPTS of Kafka's own start script: -Xmx1G -Xms1G
 
@@ -38,7 +38,9 @@ class Plan:
             ours = Kafkalake(
                 directory=Path(d) / "kafkalake", settings=dict(self.settings), start_timeout_s=start_timeout_s
             )
-            theirs = ApacheKafka(Path(d) / "apache-kafka", heap=APACHE_KAFKA_HEAP, start_timeout_s=start_timeout_s)
+            theirs = ApacheKafka(
+                Path(d) / "apache-kafka", heap=APACHE_KAFKA_HEAP, jvm=PERFORMANCE_JVM, start_timeout_s=start_timeout_s
+            )
             with ours, theirs:
                 yield ours, theirs
 

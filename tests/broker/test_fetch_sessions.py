@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from kafkalake.broker.fetch_sessions import (
+from kafkalake.broker.partitions.fetch_sessions import (
     IDLE_MS,
     UNKNOWN_PARTITIONS_MAX,
     FetchContext,

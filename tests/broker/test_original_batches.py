@@ -9,9 +9,9 @@ from uuid import uuid4
 import pytest
 from contract.wire_client import batch
 
-from kafkalake.broker.partition import Partition, PendingAppend
-from kafkalake.broker.topics import Topic
-from kafkalake.broker.wire_cache import WireCache
+from kafkalake.broker.partitions.partition import Partition, PendingAppend
+from kafkalake.broker.partitions.topics import Topic
+from kafkalake.broker.partitions.wire_cache import WireCache
 from kafkalake.clock import SystemClock
 from kafkalake.storage.config import LogConfig
 from kafkalake.storage.log import Log

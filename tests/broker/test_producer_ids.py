@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkalake.broker.producer_ids import BLOCK, ProducerIds
+from kafkalake.broker.admin.producer_ids import BLOCK, ProducerIds
 from kafkalake.errors import KafkaStorageError, LakeError
 from kafkalake.storage.files import REAL_FILES, RealFiles
 

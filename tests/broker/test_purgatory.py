@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from kafkalake.broker.purgatory import DelayedOperation, Purgatory, Timers
+from kafkalake.broker.partitions.purgatory import DelayedOperation, Purgatory, Timers
 from kafkalake.clock import ManualClock
 
 

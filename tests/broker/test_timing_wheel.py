@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkalake.broker.timing_wheel import Timeout, TimingWheel
+from kafkalake.broker.partitions.timing_wheel import Timeout, TimingWheel
 
 
 def nothing() -> None:

@@ -6,7 +6,7 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkalake.broker.wire_cache import PartitionTail, WireCache
+from kafkalake.broker.partitions.wire_cache import PartitionTail, WireCache
 
 Batch = tuple[int, int, bytes]
 

@@ -15,9 +15,9 @@ from written_lake import WrittenLake
 from kafkalake.cli.job_schedule import DEFAULT_RULES, Rule, Schedule, parse_file, parse_rule
 from kafkalake.cli.main import run
 from kafkalake.cli.output import UsageProblem
+from kafkalake.jobs.registry import JOBS
 from kafkalake.metadata import paths
-from kafkalake.metadata.job_tables import JobTable
-from kafkalake.spark.job_registry import JOBS
+from kafkalake.metadata.tables.job_tables import JobTable
 
 NOW = datetime(2026, 11, 21, 10, 58, 30, tzinfo=UTC)
 DEADLINE_S = 60

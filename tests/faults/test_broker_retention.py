@@ -15,9 +15,9 @@ from kafka_reference import Kafkalake
 from test_group_offsets_durable import coordinator, wait_for
 from test_offset_expiry import BrokerWithClock
 
+from kafkalake.jobs.frame import main
+from kafkalake.jobs.retention import Retention
 from kafkalake.metadata.delta import DeltaMetadataStore
-from kafkalake.spark.job import main
-from kafkalake.spark.retention import Retention
 from kafkalake.storage.state import read_state
 
 HOUR_MS = 3_600_000

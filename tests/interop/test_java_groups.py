@@ -7,7 +7,7 @@ from typing import Any
 import confluent_kafka
 from benchmarks import kafka_tools
 from confluent_kafka.admin import AdminClient
-from group_processes import PARTITIONS, QUICK_JVM, TIMEOUT_S, Speaker, Start, wait_for, wait_until_shared
+from group_processes import PARTITIONS, SMALL_JVM, TIMEOUT_S, Speaker, Start, wait_for, wait_until_shared
 from kafka_clients import create_topic
 
 
@@ -15,7 +15,7 @@ def verifiable_producer(servers: str, topic: str, records: int) -> list[str]:
     """Run Kafka's VerifiableProducer; the values that it says were acknowledged (acks=all)."""
     arguments = ["--bootstrap-server", servers, "--topic", topic, "--max-messages", str(records)]
     arguments += ["--repeating-keys", "100"]  # so that they are spread over all partitions
-    producer = Speaker(kafka_tools.tool_command("org.apache.kafka.tools.VerifiableProducer", arguments, *QUICK_JVM))
+    producer = Speaker(kafka_tools.tool_command("org.apache.kafka.tools.VerifiableProducer", arguments, *SMALL_JVM))
     assert producer.finish() == 0
     return [event["value"] for event in producer.events if event["name"] == "producer_send_success"]
 

@@ -10,7 +10,7 @@ import confluent_kafka
 import pytest
 from benchmarks import kafka_tools
 from exactly_once import Copier, check_exactly_once, read_committed
-from group_processes import QUICK_JVM, Speaker, check_alive, said, wait_for, wait_until_shared
+from group_processes import SMALL_JVM, Speaker, check_alive, said, wait_for, wait_until_shared
 from kafka_clients import CLIENTS, COMMITTED, UNCOMMITTED, create_topic
 from transactional_clients import TIMEOUT_S, TRANSACTIONAL_CLIENTS, ConfluentTransactions, Fenced, TransactionalProducer
 
@@ -219,7 +219,7 @@ def test_javas_copier_copies_each_record_once(any_broker: Any, group: str, topic
         arguments += ["--broker-list", servers, "--input-topic", topic, "--output-topic", f"{topic}-{name}"]
         arguments += ["--transactional-id", f"{group}-{name}", "--consumer-group", f"{group}-{name}"]
         arguments += ["--use-group-metadata", "--enable-random-aborts", "--transaction-size", "100"]
-        command = kafka_tools.tool_command("org.apache.kafka.tools.TransactionalMessageCopier", arguments, *QUICK_JVM)
+        command = kafka_tools.tool_command("org.apache.kafka.tools.TransactionalMessageCopier", arguments, *SMALL_JVM)
         tools[name] = Speaker(command)
     for name, expected in (("one", range(1_000)), ("group", sorted([*range(1_000)] * 2))):
         assert tools[name].finish() == 0, tools[name].events[-3:]

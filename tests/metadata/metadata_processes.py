@@ -16,7 +16,7 @@ from kafkalake.clock import SystemClock
 from kafkalake.errors import KafkaLakeError, KafkaStorageError, TopicAlreadyExistsError
 from kafkalake.metadata import lease
 from kafkalake.metadata.delta import DeltaMetadataStore
-from kafkalake.metadata.delta_table import Change, OpenDeltaTable
+from kafkalake.metadata.tables.delta_table import Change, OpenDeltaTable
 
 SPAWN = multiprocessing.get_context("spawn")
 

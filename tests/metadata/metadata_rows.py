@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kafkalake.metadata.schemas import BrokerRow, PartitionRow, SegmentKey, SegmentRow, TopicRow
 from kafkalake.metadata.store import PublishedState
+from kafkalake.metadata.tables.schemas import BrokerRow, PartitionRow, SegmentKey, SegmentRow, TopicRow
 
 NOW_MS = 1_700_000_000_000
 

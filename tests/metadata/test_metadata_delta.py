@@ -15,14 +15,15 @@ from hypothesis import strategies as st
 from metadata_processes import SPAWN, create_topics, die_while_publishing, publish_often, publish_on_a_full_disk
 from metadata_rows import partition_row, published, segment_row, topic_row
 
+from kafkalake.broker.publishing.schedule import reconcile
 from kafkalake.errors import KafkaStorageError, LakeError
-from kafkalake.metadata import delta, delta_table
+from kafkalake.metadata import delta
 from kafkalake.metadata.delta import DeltaMetadataStore
-from kafkalake.metadata.delta_table import CommitConflict, OpenDeltaTable
 from kafkalake.metadata.memory import MemoryMetadataStore
 from kafkalake.metadata.paths import TABLES, table_path
-from kafkalake.metadata.publisher import reconcile
-from kafkalake.metadata.segment_files import FILE_ROWS, FILES_MAX
+from kafkalake.metadata.tables import delta_table
+from kafkalake.metadata.tables.delta_table import CommitConflict, OpenDeltaTable
+from kafkalake.metadata.tables.segment_files import FILE_ROWS, FILES_MAX
 
 DEADLINE_S = 60
 

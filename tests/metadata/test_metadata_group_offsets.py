@@ -10,12 +10,12 @@ from deltalake import DeltaTable
 from metadata_rows import NOW_MS
 
 from kafkalake.clock import ManualClock
-from kafkalake.metadata import group_offset_files
 from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.metadata.memory import MemoryMetadataStore
 from kafkalake.metadata.paths import table_path
-from kafkalake.metadata.schemas import GROUP_OFFSETS_SCHEMA, GroupOffsetRow, to_table
 from kafkalake.metadata.store import GroupOffsets, MetadataStore
+from kafkalake.metadata.tables import group_offset_files
+from kafkalake.metadata.tables.schemas import GROUP_OFFSETS_SCHEMA, GroupOffsetRow, to_table
 
 
 def row(

@@ -21,7 +21,7 @@ from kafkalake.metadata import lease, paths, reserve
 from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.metadata.lease import Decision, Machine, decide
 from kafkalake.metadata.memory import MemoryMetadataStore
-from kafkalake.metadata.schemas import BROKERS_SCHEMA, to_table
+from kafkalake.metadata.tables.schemas import BROKERS_SCHEMA, to_table
 
 DEADLINE_S = 60
 HERE = Machine("here", "boot-1")

@@ -19,14 +19,15 @@ from test_metadata_transactions import ROW as TRANSACTION
 
 from kafkalake.clock import ManualClock
 from kafkalake.errors import KafkaLakeError, KafkaStorageError, LakeError, TopicAlreadyExistsError
-from kafkalake.metadata import delta, delta_table
+from kafkalake.metadata import delta
 from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.metadata.disk import Disk
-from kafkalake.metadata.job_tables import JOB_RUNS_SCHEMA, JobTable
 from kafkalake.metadata.memory import MemoryMetadataStore
 from kafkalake.metadata.paths import TABLES, table_path
-from kafkalake.metadata.schemas import CleaningRow
 from kafkalake.metadata.store import GroupOffsets, MetadataStore, Transactions
+from kafkalake.metadata.tables import delta_table
+from kafkalake.metadata.tables.job_tables import JOB_RUNS_SCHEMA, JobTable
+from kafkalake.metadata.tables.schemas import CleaningRow
 
 pytestmark = pytest.mark.exhaustive
 

@@ -9,10 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from metadata_rows import NOW_MS, partition_row, segment_row
 
-from kafkalake.clock import ManualClock
-from kafkalake.errors import KafkaStorageError
-from kafkalake.metadata.memory import MemoryMetadataStore
-from kafkalake.metadata.publisher import (
+from kafkalake.broker.publishing.schedule import (
     BACKOFF_MS_MAX,
     BACKOFF_MS_MIN,
     COST_PAUSE_MS_MAX,
@@ -21,8 +18,11 @@ from kafkalake.metadata.publisher import (
     Publisher,
     application_id,
 )
-from kafkalake.metadata.schemas import PartitionRow, TopicPartition
+from kafkalake.clock import ManualClock
+from kafkalake.errors import KafkaStorageError
+from kafkalake.metadata.memory import MemoryMetadataStore
 from kafkalake.metadata.store import PublishedState
+from kafkalake.metadata.tables.schemas import PartitionRow, TopicPartition
 
 INTERVAL_MS = 1_000
 CLICKS_0 = TopicPartition("clicks", 0)

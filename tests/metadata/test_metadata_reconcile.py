@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from metadata_rows import published, segment_row
 
+from kafkalake.broker.publishing.schedule import published_by, reconcile
 from kafkalake.metadata.memory import MemoryMetadataStore
-from kafkalake.metadata.publisher import published_by, reconcile
-from kafkalake.metadata.schemas import SegmentRow
+from kafkalake.metadata.tables.schemas import SegmentRow
 
 A, B, C = (segment_row(base=base) for base in (0, 100, 200))
 B_SHORTER = segment_row(base=100, size=40)

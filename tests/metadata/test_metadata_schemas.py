@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from metadata_rows import broker_row, partition_row, segment_row, topic_row
 
-from kafkalake.metadata.schemas import (
+from kafkalake.metadata.tables.schemas import (
     BROKERS_SCHEMA,
     PARTITIONS_SCHEMA,
     SEGMENTS_SCHEMA,

@@ -12,8 +12,8 @@ from metadata_rows import NOW_MS
 from kafkalake.clock import ManualClock
 from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.metadata.memory import MemoryMetadataStore
-from kafkalake.metadata.schemas import TopicPartition, TransactionRow
 from kafkalake.metadata.store import MetadataStore, Transactions
+from kafkalake.metadata.tables.schemas import TopicPartition, TransactionRow
 
 ROW = TransactionRow(
     transactional_id="copier",

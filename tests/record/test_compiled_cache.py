@@ -155,7 +155,7 @@ def test_without_any_cache_it_works(installation: Path) -> None:
 
 def test_a_change_in_what_a_kernel_calls_makes_its_cache_stale(installation: Path) -> None:
     run(installation)
-    called = installation / "site" / "kafkalake" / "record" / "memory.py"
+    called = installation / "site" / "kafkalake" / "record" / "process/allocator.py"
     before = called.read_text()
     called.write_text(before + "\n# another version\n")
     assert run(installation)["compiled"] == 1
@@ -184,7 +184,7 @@ def test_warm_says_what_is_ready() -> None:
     environment = {**os.environ, "PYTHONPATH": str(Path(kafkalake.__file__).parents[1])}
     for _ in range(2):
         done = subprocess.run(
-            [sys.executable, "-m", "kafkalake.warm"],
+            [sys.executable, "-m", "kafkalake.process.warm"],
             capture_output=True,
             text=True,
             timeout=250,

@@ -20,9 +20,9 @@ from contract.wire_transactions import TransactionalClient, find_coordinator
 from node_in_thread import NodeInThread
 
 import kafkalake
-from kafkalake import node as node_module
 from kafkalake.broker import callbacks
 from kafkalake.broker.callbacks import Place
+from kafkalake.process import node as node_module
 
 pytestmark = pytest.mark.exhaustive
 
@@ -66,7 +66,9 @@ REAL = callbacks.call_isolated
 def users_of_call_isolated() -> list[Any]:
     """The modules that call it."""
     for module in pkgutil.walk_packages(kafkalake.__path__, "kafkalake."):
-        if module.name.startswith(("kafkalake.broker", "kafkalake.server", "kafkalake.publishing", "kafkalake.node")):
+        if module.name.startswith(
+            ("kafkalake.broker", "kafkalake.server", "kafkalake.broker.publishing.partitions", "kafkalake.process.node")
+        ):
             importlib.import_module(module.name)
     return [
         module

@@ -23,7 +23,7 @@ from generated_frames import GROUPS, KEPT, PARTITIONS, TRANSACTIONAL_IDS, Frames
 from node_in_thread import NodeInThread
 from worst_case import MIB, resident_bytes
 
-from kafkalake.broker.topics import Topic
+from kafkalake.broker.partitions.topics import Topic
 from kafkalake.server.connection import Connection
 
 pytestmark = pytest.mark.process

@@ -333,7 +333,7 @@ def test_a_thread_that_never_comes_back_does_not_keep_the_process_from_ending(tm
     script = """
 import sys, threading
 from pathlib import Path
-from kafkalake import node
+from kafkalake.process import node
 
 started = node.Node.start
 

@@ -11,18 +11,18 @@ from typing import Any
 import pytest
 from kafka_reference import free_port
 
-from kafkalake import supervision
-from kafkalake.broker.topic_admin import NewTopic
-from kafkalake.broker.topics import Topic
+from kafkalake.broker.admin.topic_admin import NewTopic
+from kafkalake.broker.partitions.topics import Topic
+from kafkalake.broker.publishing.journals import JournalPublishing
+from kafkalake.broker.publishing.partitions import Publishing
 from kafkalake.clock import ManualClock
-from kafkalake.errors import KafkaStorageError
-from kafkalake.journal_publishing import JournalPublishing
+from kafkalake.errors import CoordinatorNotAvailableError, KafkaStorageError
 from kafkalake.metadata.delta import DeltaMetadataStore
-from kafkalake.metadata.delta_table import OpenDeltaTable
-from kafkalake.node import Node
-from kafkalake.publishing import Publishing
+from kafkalake.metadata.tables.delta_table import OpenDeltaTable
+from kafkalake.process import supervision
+from kafkalake.process.node import Node
+from kafkalake.process.supervision import supervise
 from kafkalake.storage.log import Log
-from kafkalake.supervision import supervise
 
 pytestmark = pytest.mark.exhaustive
 
@@ -110,7 +110,7 @@ def test_every_task_in_the_background_goes_on_after_any_error(tmp_path: Path, mo
 
     for place in calls:
         fail_twice(place)
-    monkeypatch.setattr("kafkalake.node._SLOW_UPKEEP_INTERVAL_MS", 10)
+    monkeypatch.setattr("kafkalake.process.node._SLOW_UPKEEP_INTERVAL_MS", 10)
     monkeypatch.setattr(supervision, "PAUSE_S_MIN", 0.01)
 
     async def scenario() -> None:
@@ -214,5 +214,32 @@ def test_a_topic_is_served_exactly_where_delta_has_it(
             await admin.create(NewTopic("kept"), timeout_ms=TIMEOUT_MS)
         async with running(lake) as node:
             assert served(node) == in_delta(lake) == ["kept"]
+
+    asyncio.run(scenario())
+
+
+def test_a_journal_topic_whose_creation_is_in_doubt_is_no_coordinator_yet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clients ask again where the coordinator is not available; an unknown topic would be the end of their group."""
+
+    async def scenario() -> None:
+        table = UnreliableTable(monkeypatch)
+        async with running(tmp_path / "lake", offsets_topic_num_partitions="2") as node:
+            assert node.broker is not None
+            groups = node.broker.groups
+            table.break_it(failures=2, written=True)
+            for _ in range(3):  # the last ones while Delta has a topic that is not served
+                with pytest.raises(CoordinatorNotAvailableError):
+                    await groups.make_ready()
+            await until(lambda: not table.failures)
+            async with asyncio.timeout(TIMEOUT_MS / 1000):
+                while True:
+                    try:
+                        await groups.make_ready()
+                        break
+                    except CoordinatorNotAvailableError:
+                        await asyncio.sleep(0.01)
+            assert served(node) == in_delta(tmp_path / "lake") == ["__consumer_offsets"]
 
     asyncio.run(scenario())

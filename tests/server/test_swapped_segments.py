@@ -18,9 +18,9 @@ from kafkalake.clock import SystemClock
 from kafkalake.errors import SegmentsChangedError
 from kafkalake.metadata.cleaning import swap
 from kafkalake.metadata.delta import DeltaMetadataStore
-from kafkalake.metadata.schemas import SegmentRow
-from kafkalake.spark.options import parse_options
-from kafkalake.spark.snapshot import take_snapshot
+from kafkalake.metadata.tables.schemas import SegmentRow
+from kafkalake.reader.read_options import parse_options
+from kafkalake.reader.snapshot import take_snapshot
 
 RECORDS = [Record(b"k%d" % (i % 7), b"v%d" % i + bytes(300), timestamp_ms=1_700_000_000_000 + i) for i in range(400)]
 SETTINGS = {"file.delete.delay.ms": "1000", "internal.segment.bytes": "14000"}

@@ -12,7 +12,7 @@ from contract.wire_client import WireClient, code
 from kafka_reference import Kafkalake
 from worst_case import MIB, worst_case
 
-from kafkalake.broker.mutation_rate import MutationRate
+from kafkalake.broker.admin.mutation_rate import MutationRate
 from kafkalake.clock import ManualClock
 from kafkalake.errors import LeaderNotAvailableError, PolicyViolationError
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from kafkalake.watchdog import LoopWatchdog
+from kafkalake.process.watchdog import LoopWatchdog
 
 
 def hold_the_loop(caplog: pytest.LogCaptureFixture, lines: int) -> None:

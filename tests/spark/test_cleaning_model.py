@@ -21,8 +21,8 @@ from written_lake import WrittenLake
 
 from kafkalake.cli.log import problems_of
 from kafkalake.clock import ManualClock
-from kafkalake.spark.job import main
-from kafkalake.spark.retention import Retention
+from kafkalake.jobs.frame import main
+from kafkalake.jobs.retention import Retention
 from kafkalake.storage.retention import RetentionRule, SealedRange
 from kafkalake.storage.state import read_state
 

@@ -25,7 +25,7 @@ from written_lake import ABORT, COMMIT
 from kafkalake.cli.log import problems_of
 from kafkalake.dataset import topic_dataset
 from kafkalake.metadata.delta import DeltaMetadataStore
-from kafkalake.metadata.schemas import SegmentRow
+from kafkalake.metadata.tables.schemas import SegmentRow
 from kafkalake.record import layout as at
 from kafkalake.storage.rewrite import ATTRIBUTE_DELETE_HORIZON
 from kafkalake.storage.segment_reader import read_messages

@@ -21,15 +21,15 @@ from topic_operations import Operation, act, operations
 from kafkalake.cli.log import problems_of
 from kafkalake.clock import SystemClock
 from kafkalake.errors import RecordsLostError
+from kafkalake.jobs.compaction import command as compaction
 from kafkalake.metadata import paths
 from kafkalake.metadata.delta import DeltaMetadataStore
-from kafkalake.metadata.job_tables import JobTable
+from kafkalake.metadata.tables.job_tables import JobTable
+from kafkalake.reader.plan import plan_slices
+from kafkalake.reader.predicate import Selection
+from kafkalake.reader.read_options import parse_options
+from kafkalake.reader.snapshot import take_snapshot
 from kafkalake.record import layout as at
-from kafkalake.spark import compaction
-from kafkalake.spark.options import parse_options
-from kafkalake.spark.plan import plan_slices
-from kafkalake.spark.selection import Selection
-from kafkalake.spark.snapshot import take_snapshot
 from kafkalake.storage.config import LogConfig
 from kafkalake.storage.generations import SwappedSegment, stale_files
 from kafkalake.storage.log import Log
@@ -40,13 +40,13 @@ KILL_AT = """
 import os, signal, sys
 import local_compaction
 from compacted_lake import compact
-from kafkalake.spark import job
+from kafkalake.jobs import frame
 
 def die(point):
     if point == sys.argv[1]:
         os.kill(os.getpid(), signal.SIGKILL)
 
-job.at_point = die
+frame.at_point = die
 local_compaction.install()
 compact(sys.argv[2], "here")
 """

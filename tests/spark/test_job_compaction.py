@@ -20,10 +20,10 @@ from kafka_clients import Confluent, create_topic
 from kafka_reference import Kafkalake
 
 from kafkalake.cli.log import problems_of
+from kafkalake.jobs.compaction import key_offsets
+from kafkalake.jobs.compaction.command import CompactionJob
+from kafkalake.jobs.frame import main
 from kafkalake.metadata.delta import DeltaMetadataStore
-from kafkalake.spark import key_offsets
-from kafkalake.spark.compaction import CompactionJob
-from kafkalake.spark.job import main
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,9 +14,9 @@ import pytest
 from written_lake import WrittenLake
 
 from kafkalake.errors import KafkaStorageError
+from kafkalake.jobs.frame import Done, Job, Run, Step, main
 from kafkalake.metadata import paths
-from kafkalake.metadata.job_tables import JobTable, exists
-from kafkalake.spark.job import Done, Job, Run, Step, main
+from kafkalake.metadata.tables.job_tables import JobTable, exists
 
 
 class Touch(Job):
@@ -108,7 +108,7 @@ def test_wrong_arguments_are_one_sentence(
 def test_a_second_run_is_told_who_runs_and_one_after_a_kill_says_so_in_job_runs(
     lake: WrittenLake, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    holding = "import sys; from pathlib import Path; from kafkalake.spark.job_lock import only_one\n"
+    holding = "import sys; from pathlib import Path; from kafkalake.jobs.lock import only_one\n"
     holding += "with only_one(Path(sys.argv[1]), 'touch', 'the killed run', 1_000):\n"
     holding += " print('held', flush=True); sys.stdin.read()"
     with subprocess.Popen(
@@ -136,7 +136,7 @@ def test_a_run_that_is_killed_has_left_the_rows_of_its_steps(lake: WrittenLake) 
     """Those of the last seconds may be missing; here none are, for each is written at once."""
     dying = """
 import os, signal, sys
-from kafkalake.spark import job_record
+from kafkalake.jobs import record as job_record
 from test_job_frame import Touch, main
 
 class Dying(Touch):

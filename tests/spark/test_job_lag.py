@@ -18,12 +18,12 @@ from killed_job import run_killed_at
 from written_lake import WrittenLake
 
 from kafkalake.clock import ManualClock
+from kafkalake.jobs.frame import main
+from kafkalake.jobs.lag.command import ALERT_EXIT_CODE, LagJob
 from kafkalake.metadata import paths
-from kafkalake.metadata.job_tables import JobTable
-from kafkalake.metadata.schemas import GroupOffsetRow
 from kafkalake.metadata.store import GroupOffsets
-from kafkalake.spark.job import main
-from kafkalake.spark.lag import ALERT_EXIT_CODE, LagJob
+from kafkalake.metadata.tables.job_tables import JobTable
+from kafkalake.metadata.tables.schemas import GroupOffsetRow
 
 DEADLINE_S = 30
 NOW_MS = time.time_ns() // 1_000_000
@@ -156,7 +156,7 @@ def test_the_page_needs_nothing_from_elsewhere(lake: WrittenLake, tmp_path: Path
 @pytest.mark.parametrize("point", ["planned", "measured", "appended"])
 def test_a_killed_report_is_simply_run_again(lake: WrittenLake, point: str) -> None:
     commit(lake, 0, {("slow", 0): 30})
-    run_killed_at(point, "kafkalake.spark.lag", lake.path)
+    run_killed_at(point, "kafkalake.jobs.lag.command", lake.path)
     assert run(lake.path) == 0
     assert [row["lag"] for row in rows(lake.path)] == [70] * (2 if point == "appended" else 1)
 

@@ -16,13 +16,13 @@ from killed_job import run_killed_at
 from written_lake import WrittenLake
 
 from kafkalake.dataset import topic_dataset
+from kafkalake.jobs.frame import main
+from kafkalake.jobs.maintenance import Maintenance
+from kafkalake.jobs.retention import Retention
 from kafkalake.metadata import paths
 from kafkalake.metadata.delta import DeltaMetadataStore
-from kafkalake.metadata.job_tables import JobTable
 from kafkalake.metadata.lease import holding_logs
-from kafkalake.spark.job import main
-from kafkalake.spark.maintenance import Maintenance
-from kafkalake.spark.retention import Retention
+from kafkalake.metadata.tables.job_tables import JobTable
 from kafkalake.storage.staging import staging_path
 from kafkalake.storage.state import read_state
 
@@ -87,7 +87,7 @@ def test_files_of_removed_segments_go_after_the_delay(lake: WrittenLake) -> None
 @pytest.mark.parametrize("point", ["planned", "cleaned brokers", "log start moved", "unlinked", "performed"])
 def test_a_killed_run_is_simply_run_again(lake: WrittenLake, point: str) -> None:
     delay_passed(lake.path)
-    run_killed_at(point, "kafkalake.spark.maintenance", lake.path)
+    run_killed_at(point, "kafkalake.jobs.maintenance", lake.path)
     assert values(lake.path) == list(range(30, 40))
     delay_passed(lake.path)
     assert run(lake.path) == 0

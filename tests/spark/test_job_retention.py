@@ -19,13 +19,13 @@ from killed_job import run_killed_at
 from written_lake import WrittenLake
 
 from kafkalake.dataset import topic_dataset
+from kafkalake.jobs.frame import main
+from kafkalake.jobs.retention import Retention
 from kafkalake.metadata import paths
 from kafkalake.metadata.delta import DeltaMetadataStore
-from kafkalake.metadata.job_tables import JobTable
-from kafkalake.metadata.schemas import GroupOffsetRow
 from kafkalake.metadata.store import GroupOffsets
-from kafkalake.spark.job import main
-from kafkalake.spark.retention import Retention
+from kafkalake.metadata.tables.job_tables import JobTable
+from kafkalake.metadata.tables.schemas import GroupOffsetRow
 from kafkalake.storage.state import read_state
 
 DEADLINE_S = 30
@@ -131,7 +131,7 @@ def test_a_slow_group_is_warned_of_or_keeps_what_it_has_not_read(
 @pytest.mark.process
 @pytest.mark.parametrize("point", ["planned", "log starts raised", "segments removed", "performed"])
 def test_a_killed_run_is_simply_run_again(lake: WrittenLake, point: str) -> None:
-    run_killed_at(point, "kafkalake.spark.retention", lake.path)
+    run_killed_at(point, "kafkalake.jobs.retention", lake.path)
     expected = list(range(52)) if point == "planned" else [50, 51]
     assert values(lake.path, "old") == expected  # all or nothing, and readers cope with either
     assert run(lake.path) == 0

@@ -17,14 +17,14 @@ from pyspark.sql import SparkSession
 from written_lake import WrittenLake
 
 from kafkalake.dataset import topic_dataset
+from kafkalake.jobs.frame import main
+from kafkalake.jobs.lag import next_record
+from kafkalake.jobs.lag.command import ALERT_EXIT_CODE, LagJob
+from kafkalake.jobs.retention import Retention
 from kafkalake.metadata import paths
-from kafkalake.metadata.job_tables import JobTable
-from kafkalake.metadata.schemas import GroupOffsetRow
 from kafkalake.metadata.store import GroupOffsets
-from kafkalake.spark import next_record
-from kafkalake.spark.job import main
-from kafkalake.spark.lag import ALERT_EXIT_CODE, LagJob
-from kafkalake.spark.retention import Retention
+from kafkalake.metadata.tables.job_tables import JobTable
+from kafkalake.metadata.tables.schemas import GroupOffsetRow
 
 pytestmark = pytest.mark.spark
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from kafkalake.spark.lag_page import page
-from kafkalake.spark.lag_plot import LINES_MAX, POINTS_MAX, Line, plot, shown, thinned
-from kafkalake.spark.lag_report import Alert, Lag, catching_up
+from kafkalake.jobs.lag.page import page
+from kafkalake.jobs.lag.plot import LINES_MAX, POINTS_MAX, Line, plot, shown, thinned
+from kafkalake.jobs.lag.report import Alert, Lag, catching_up
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 NOW_MS = int(NOW.timestamp() * 1000)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkalake.metadata.schemas import GroupOffsetRow
-from kafkalake.spark.lag_report import (
+from kafkalake.jobs.lag.report import (
     AlertRules,
     Commit,
     CommitHistory,
@@ -18,6 +17,7 @@ from kafkalake.spark.lag_report import (
     measure,
     position,
 )
+from kafkalake.metadata.tables.schemas import GroupOffsetRow
 
 KEY = GroupPartition("etl", "clicks", 0)
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from kafkalake.spark import query_snapshot
-from kafkalake.spark.options import parse_options
+from kafkalake.reader.read_options import parse_options
+from kafkalake.spark.source import query_snapshot
 
 
 @pytest.fixture

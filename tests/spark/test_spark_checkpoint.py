@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from kafkalake.errors import LakeError
-from kafkalake.spark.checkpoint import initial_offsets
-from kafkalake.spark.options import Use, parse_options
-from kafkalake.spark.stream_offsets import from_json, to_json
+from kafkalake.reader.positions import from_json, to_json
+from kafkalake.reader.read_options import Use, parse_options
+from kafkalake.spark.stream.checkpoint import initial_offsets
 
 # From a checkpoint of Spark 4.2.0's Kafka source (spark-sql-kafka-0-10_2.13) on Apache Kafka 4.1.1: subscribe "clicks,Orders.v1",
 # 12 and 2 partitions, startingOffsets earliest, maxOffsetsPerTrigger 60. `sources/0/0`, and the last line of `offsets/0`.

@@ -92,7 +92,7 @@ import os, signal, sys
 from pathlib import Path
 import local_spark
 from compacted_lake import compact
-from kafkalake.spark import key_offsets
+from kafkalake.jobs.compaction import key_offsets
 
 lake, scratch, master = sys.argv[1:]
 of = local_spark.settings(Path(scratch), driver_memory="1g") | {"spark.executor.memory": "600m"}

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from kafkalake.errors import ConfigurationError
-from kafkalake.spark.columns import KAFKA_SCHEMA, KEY, OFFSET, VALUE, kafka_ddl, project, split_ddl
+from kafkalake.reader.columns import KAFKA_SCHEMA, KEY, OFFSET, VALUE, kafka_ddl, project, split_ddl
 
 
 def test_only_the_columns_of_the_schema_are_read() -> None:

@@ -24,10 +24,9 @@ from pyspark.sql import SparkSession
 from written_lake import WrittenLake
 
 from kafkalake.errors import ConfigurationError, LakeError, OffsetOutOfRangeError
-from kafkalake.spark import job
-from kafkalake.spark.consume import main
-from kafkalake.spark.consumed_output import DeltaOutput
-from kafkalake.spark.consumption import Consumption
+from kafkalake.jobs.consume.command import main
+from kafkalake.jobs.consume.consumption import Consumption
+from kafkalake.jobs.consume.output import DeltaOutput
 from kafkalake.spark.exactly_once import merge_into, merge_records
 
 GROUP = "etl"
@@ -86,7 +85,7 @@ def test_a_run_that_dies_anywhere_repeats_nothing(
             if name == point:
                 raise Died(point)
 
-        monkeypatch.setattr(job, "at_point", at)
+        monkeypatch.setattr(frame, "at_point", at)
 
     for point, held in (("planned", None), ("written", whole(10, 5))):
         die_at(point)
@@ -270,7 +269,7 @@ KILLED = """
     import os, runpy, signal, sys
     from pathlib import Path
     import local_spark
-    from kafkalake.spark import job
+    from kafkalake.jobs import frame
     from kafkalake.spark.exactly_once import merge_into
 
     lake, output, checkpoint, scratch, *more = sys.argv[1:]
@@ -290,7 +289,7 @@ KILLED = """
         writer = frame.writeStream.foreachBatch(merge_and_die).option("checkpointLocation", checkpoint)
         writer.trigger(availableNow=True).start().awaitTermination()
     else:
-        job.at_point = lambda name: die() if name == "written" else None
+        frame.at_point = lambda name: die() if name == "written" else None
         sys.argv[1:] = more
         runpy.run_path("jobs/consume.py", run_name="__main__")
 """

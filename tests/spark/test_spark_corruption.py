@@ -10,11 +10,11 @@ import pytest
 from written_lake import WrittenLake
 
 from kafkalake.errors import CorruptSegmentError
-from kafkalake.spark.columns import KAFKA_SCHEMA, project
-from kafkalake.spark.options import parse_options
-from kafkalake.spark.selection import Selection
-from kafkalake.spark.slice_reader import SliceReader
-from kafkalake.spark.topic_read import plan_read
+from kafkalake.reader.columns import KAFKA_SCHEMA, project
+from kafkalake.reader.predicate import Selection
+from kafkalake.reader.read import plan_read
+from kafkalake.reader.read_options import parse_options
+from kafkalake.reader.slice_reader import SliceReader
 
 READER_COLUMNS = project(KAFKA_SCHEMA, json_values=False)
 

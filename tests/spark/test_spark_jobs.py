@@ -18,8 +18,8 @@ from local_spark import settings
 from pyspark.sql import SparkSession
 from written_lake import WrittenLake
 
-from kafkalake.spark.consume import copy_topics, main
-from kafkalake.spark.error_sentence import sentence
+from kafkalake.jobs.consume.command import copy_topics, main
+from kafkalake.jobs.error_sentence import sentence
 from kafkalake.uuid_text import encode_uuid
 
 pytestmark = pytest.mark.spark

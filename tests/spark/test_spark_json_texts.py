@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from kafkalake.errors import InvalidRecordError
-from kafkalake.spark.json_texts import with_values
-from kafkalake.spark.json_values import parse_values
+from kafkalake.reader.json_texts import with_values
+from kafkalake.reader.json_values import parse_values
 
 FIELDS = pa.schema(
     [

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalake.errors import ConfigurationError
-from kafkalake.spark.columns import project
-from kafkalake.spark.json_values import JsonColumns, parse_values
+from kafkalake.reader.columns import project
+from kafkalake.reader.json_values import JsonColumns, parse_values
 
 FIELDS = pa.schema([("a", pa.int64()), ("b", pa.string()), ("c", pa.list_(pa.float64()))])
 GOOD = {"a": 1, "b": "x", "c": [0.5]}

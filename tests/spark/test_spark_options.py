@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kafkalake.errors import ConfigurationError
-from kafkalake.spark.options import EARLIEST, LATEST, OffsetRule, ReadOptions, parse_options
+from kafkalake.reader.read_options import EARLIEST, LATEST, OffsetRule, ReadOptions, parse_options
 
 BASE = {"lake": "/lake", "subscribe": "clicks"}
 

@@ -9,7 +9,7 @@ import pytest
 from forgetful_disk import ForgetfulDisk
 from pyspark.sql import SparkSession
 
-from kafkalake.spark.consumed_output import ConsumedOutput, DeltaOutput, ParquetOutput
+from kafkalake.jobs.consume.output import ConsumedOutput, DeltaOutput, ParquetOutput
 
 GROUP = "etl"
 

@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 from written_lake import WrittenLake
 
 from kafkalake.metadata import paths
-from kafkalake.metadata.schemas import GroupOffsetRow
 from kafkalake.metadata.store import GroupOffsets
+from kafkalake.metadata.tables.schemas import GroupOffsetRow
 
 LAG = """
 SELECT c.group, c.topic, c.partition, c.offset, p.high_watermark - c.offset AS lag

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from kafkalake.errors import ConfigurationError
-from kafkalake.spark.error_sentence import sentence
-from kafkalake.spark.plain_errors import plain_errors
+from kafkalake.jobs.error_sentence import sentence
+from kafkalake.spark.source.plain_errors import plain_errors
 
 HIDDEN = "SPARK_HIDE_TRACEBACK"
 

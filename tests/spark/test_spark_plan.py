@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalake.errors import OffsetOutOfRangeError
-from kafkalake.spark.offsets import bounded
-from kafkalake.spark.options import LATEST, OffsetRule, ReadOptions
-from kafkalake.spark.plan import PIECE_BYTES_MAX, SegmentSlice, plan_slices
-from kafkalake.spark.selection import Selection
-from kafkalake.spark.snapshot import PartitionSnapshot, SegmentFile
+from kafkalake.reader.bounds import bounded
+from kafkalake.reader.plan import PIECE_BYTES_MAX, SegmentSlice, plan_slices
+from kafkalake.reader.predicate import Selection
+from kafkalake.reader.read_options import LATEST, OffsetRule, ReadOptions
+from kafkalake.reader.snapshot import PartitionSnapshot, SegmentFile
 from kafkalake.storage.producer_state import AbortedTransaction
 from kafkalake.storage.txn_index import encode_aborted, encode_seal
 

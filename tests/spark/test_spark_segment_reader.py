@@ -14,11 +14,11 @@ from record_batches import record_batch
 from written_lake import ABORT, COMMIT, WrittenLake
 
 from kafkalake.errors import KafkaError
-from kafkalake.spark.columns import KAFKA_SCHEMA, project
-from kafkalake.spark.options import parse_options
-from kafkalake.spark.selection import Selection
-from kafkalake.spark.slice_reader import SliceReader
-from kafkalake.spark.topic_read import plan_read
+from kafkalake.reader.columns import KAFKA_SCHEMA, project
+from kafkalake.reader.predicate import Selection
+from kafkalake.reader.read import plan_read
+from kafkalake.reader.read_options import parse_options
+from kafkalake.reader.slice_reader import SliceReader
 
 TOPICS: dict[str, dict[str, Any]] = {
     "plain": {},

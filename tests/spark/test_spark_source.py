@@ -19,9 +19,9 @@ from chispa import assert_df_equality
 from pyspark.sql import DataFrame, SparkSession
 from written_lake import ABORT, COMMIT, WrittenLake
 
-from kafkalake.spark.options import parse_options
-from kafkalake.spark.selection import Selection
-from kafkalake.spark.topic_read import plan_read
+from kafkalake.reader.predicate import Selection
+from kafkalake.reader.read import plan_read
+from kafkalake.reader.read_options import parse_options
 from kafkalake.uuid_text import encode_uuid
 
 T0 = 1_700_000_000_000
@@ -417,8 +417,8 @@ def test_what_is_not_below_the_high_watermark_is_not_seen(spark: SparkSession, l
 
 
 def test_a_snapshot_is_fixed_when_it_is_planned(lake: WrittenLake) -> None:
-    from kafkalake.spark.columns import KAFKA_SCHEMA, project
-    from kafkalake.spark.slice_reader import SliceReader
+    from kafkalake.reader.columns import KAFKA_SCHEMA, project
+    from kafkalake.reader.slice_reader import SliceReader
 
     lake.create("clicks", 2)
     for partition in range(2):
@@ -517,8 +517,8 @@ def test_only_the_columns_that_a_query_uses_are_read(spark: SparkSession, lake: 
 
 
 def test_all_scans_of_a_query_read_one_snapshot(lake: WrittenLake, tmp_path: Path) -> None:
-    from kafkalake.spark.query_snapshot import as_first_seen
-    from kafkalake.spark.snapshot import take_snapshot
+    from kafkalake.reader.snapshot import take_snapshot
+    from kafkalake.spark.source.query_snapshot import as_first_seen
 
     lake.create("clicks", 2)
     lake.create("clacks")
@@ -719,8 +719,8 @@ def test_a_segment_that_an_executor_cannot_see_is_named_with_its_host(lake: Writ
     import socket
 
     from kafkalake.errors import LakeError
-    from kafkalake.spark.columns import KAFKA_SCHEMA, project
-    from kafkalake.spark.slice_reader import SliceReader
+    from kafkalake.reader.columns import KAFKA_SCHEMA, project
+    from kafkalake.reader.slice_reader import SliceReader
 
     lake.create("clicks")
     lake.append("clicks", 0, rows(0, 100))

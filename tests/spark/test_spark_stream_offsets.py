@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalake.errors import OffsetOutOfRangeError
-from kafkalake.spark.stream_offsets import Edge, from_json, ids_from_json, next_end, shared_out, to_json
+from kafkalake.reader.positions import Edge, from_json, ids_from_json, next_end, shared_out, to_json
 
 A, B, C = ("a", 0), ("a", 1), ("b", 0)
 

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from written_lake import WrittenLake
 
 from kafkalake.dataset import topic_dataset
-from kafkalake.spark.error_sentence import sentence
+from kafkalake.jobs.error_sentence import sentence
 
 
 @pytest.fixture(scope="module")

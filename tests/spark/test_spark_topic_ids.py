@@ -13,18 +13,18 @@ import pytest
 from written_lake import WrittenLake
 
 from kafkalake.errors import LakeError, OffsetOutOfRangeError
-from kafkalake.metadata.schemas import GroupOffsetRow
 from kafkalake.metadata.store import GroupOffsets
-from kafkalake.spark.columns import TOPIC_ID, project
-from kafkalake.spark.edges import Edges
-from kafkalake.spark.groups import ConsumerGroup
-from kafkalake.spark.options import ReadOptions, parse_options
-from kafkalake.spark.plan import SegmentSlice
-from kafkalake.spark.selection import Selection
-from kafkalake.spark.slice_reader import SliceReader
-from kafkalake.spark.snapshot import take_snapshot
-from kafkalake.spark.stream_plan import first_positions, plan_batch
-from kafkalake.spark.topic_read import plan_read
+from kafkalake.metadata.tables.schemas import GroupOffsetRow
+from kafkalake.reader.columns import TOPIC_ID, project
+from kafkalake.reader.group_positions import ConsumerGroup
+from kafkalake.reader.partition_edges import Edges
+from kafkalake.reader.plan import SegmentSlice
+from kafkalake.reader.predicate import Selection
+from kafkalake.reader.read import plan_read
+from kafkalake.reader.read_options import ReadOptions, parse_options
+from kafkalake.reader.slice_reader import SliceReader
+from kafkalake.reader.snapshot import take_snapshot
+from kafkalake.spark.stream.plan import first_positions, plan_batch
 from kafkalake.storage.partition_metadata import PARTITION_METADATA_FILE
 from kafkalake.uuid_text import encode_uuid
 

@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from staged_jobs import consumed
 
 from kafkalake.dataset import topic_dataset
-from kafkalake.spark.error_sentence import sentence
+from kafkalake.jobs.error_sentence import sentence
 from kafkalake.storage.staging import remove_staged, staging_path, stale_staging
 
 TIMEOUT_S = 120.0
@@ -117,7 +117,7 @@ def test_what_cannot_be_written_is_one_sentence_and_nothing_is(
         with pytest.raises(Exception) as error:
             write(rows, broker.lake, topic, **options)
         assert sentence(error.value).startswith(expected)
-        assert "kafkalake/spark/sink.py" not in str(error.value)  # no traceback of ours
+        assert "kafkalake/spark/sink/sink.py" not in str(error.value)  # no traceback of ours
     with pytest.raises(Exception) as error:
         good.write.format("kafkalake").option("lake", str(broker.lake)).mode("overwrite").save(clicks)
     assert sentence(error.value).startswith("a topic cannot be overwritten, only added to")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kafkalake.errors import ConfigurationError
-from kafkalake.spark.write_options import WriteOptions, parse_write_options
+from kafkalake.spark.sink.write_options import WriteOptions, parse_write_options
 
 
 def test_options_are_parsed_in_any_case_and_those_of_a_read_passed_over() -> None:

@@ -13,7 +13,7 @@ from typing import ClassVar
 import pytest
 
 from kafkalake.errors import ConfigurationError, LakeError
-from kafkalake.spark.webhook import post, webhook_url
+from kafkalake.jobs.webhook import post, webhook_url
 
 
 class Hook(BaseHTTPRequestHandler):

@@ -11,7 +11,7 @@ import pytest
 from partition_logs import accepted, append, open_log, read_all
 from record_batches import simple_batch
 
-from kafkalake.broker.log_directory import LogDirectory
+from kafkalake.broker.partitions.log_directory import LogDirectory
 from kafkalake.clock import ManualClock
 from kafkalake.errors import KafkaError, KafkaStorageError
 from kafkalake.storage.config import LogConfig

@@ -10,7 +10,7 @@ import pytest
 from partition_logs import append, read_all
 from record_batches import simple_batch
 
-from kafkalake.broker.log_directory import LogDirectory
+from kafkalake.broker.partitions.log_directory import LogDirectory
 from kafkalake.clock import ManualClock
 from kafkalake.errors import InconsistentTopicIdError, KafkaStorageError, LakeError
 from kafkalake.storage.config import LogConfig

@@ -11,10 +11,10 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
 
+from kafkalake.broker.admin.topic_admin import NewTopic
 from kafkalake.broker.coordination.journal import JournalRecord
 from kafkalake.broker.coordination.topic_journal import READ_BYTES, TopicJournal
-from kafkalake.broker.topic_admin import NewTopic
-from kafkalake.config_definitions import TOPIC_SETTINGS
+from kafkalake.config.definitions import TOPIC_SETTINGS
 from kafkalake.errors import CoordinatorNotAvailableError, KafkaError, KafkaLakeError, TopicAlreadyExistsError
 from kafkalake.record.build import ReadBatch, build_batch, read_batches
 from kafkalake.storage.lost_records import lost_ranges
@@ -82,8 +82,13 @@ class JournalTopic:
             )
             try:
                 topic = await self._broker.topic_admin.create(new, timeout_ms=self._broker.config.request_timeout_ms)
-            except TopicAlreadyExistsError:
-                topic = self._broker.topics.topic(self._name)
+            except TopicAlreadyExistsError as error:
+                found = self._broker.topics.find(self._name)
+                if (
+                    found is None
+                ):  # in Delta by a creation whose outcome is not known yet: it is taken out, and made again
+                    raise CoordinatorNotAvailableError from error
+                topic = found
             except KafkaError as error:
                 logger.warning("%s not created error=%s", self._name, error)
                 raise CoordinatorNotAvailableError from error

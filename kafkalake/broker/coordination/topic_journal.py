@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kafkalake.broker.coordination.journal import Appended, JournalRecord, Producer
-from kafkalake.broker.partition import Partition, PendingAppend
-from kafkalake.broker.produce import AppendQueue
-from kafkalake.broker.topics import Topic
+from kafkalake.broker.partitions.append_queue import AppendQueue
+from kafkalake.broker.partitions.partition import Partition, PendingAppend
+from kafkalake.broker.partitions.topics import Topic
 from kafkalake.errors import KafkaError, MessageTooLargeError, NotLeaderOrFollowerError
 from kafkalake.record.build import build_batch
 

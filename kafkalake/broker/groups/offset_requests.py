@@ -29,7 +29,7 @@ from kafkalake.broker.groups.records import (
 )
 from kafkalake.broker.groups.requests import NO_GENERATION
 from kafkalake.broker.groups.table import GroupEntry
-from kafkalake.config_setting import LONG_MAX
+from kafkalake.config.setting import LONG_MAX
 from kafkalake.errors import (
     CoordinatorNotAvailableError,
     GroupIdNotFoundError,

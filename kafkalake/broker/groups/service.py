@@ -29,11 +29,11 @@ from kafkalake.broker.groups.journal_format import encode, is_offset
 from kafkalake.broker.groups.offset_requests import RECORDS_PER_BATCH, OffsetRequests
 from kafkalake.broker.groups.records import NO_TIMESTAMP, CommittedOffset, GroupTombstone
 from kafkalake.broker.groups.table import ChangedOffset, Changes
-from kafkalake.config import BrokerConfig
+from kafkalake.config.broker import BrokerConfig
 from kafkalake.errors import CoordinatorNotAvailableError
 from kafkalake.internal_topics import GROUP_JOURNAL
 from kafkalake.metadata.paths import GROUP_SETTINGS_FILE
-from kafkalake.metadata.schemas import GroupOffsetRow
+from kafkalake.metadata.tables.schemas import GroupOffsetRow
 from kafkalake.record.build import ReadBatch
 from kafkalake.storage.files import REAL_FILES
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from kafkalake.broker.coordination.journal import Producer
-from kafkalake.broker.partition import Partition, PendingAppend
-from kafkalake.broker.produce import AppendQueue, ProduceRequest
+from kafkalake.broker.partitions.append_queue import AppendQueue, ProduceRequest
+from kafkalake.broker.partitions.partition import Partition, PendingAppend
 from kafkalake.broker.staged.request import StagedFile
-from kafkalake.config import TopicConfig
+from kafkalake.config.broker import TopicConfig
 from kafkalake.errors import CorruptSegmentError, InvalidRecordError, KafkaError, MessageTooLargeError
 from kafkalake.record import layout as at
 from kafkalake.storage.staged_file import StagedBatch, StagedReader, data_bytes

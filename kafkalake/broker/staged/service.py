@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kafkalake.broker.coordination.journal import Producer
-from kafkalake.broker.partition import Partition
+from kafkalake.broker.partitions.partition import Partition
 from kafkalake.broker.staged.appending import Appending
 from kafkalake.broker.staged.commits import CommitFiles, Committed, UnderWay
 from kafkalake.broker.staged.request import AppendRequest

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from kafkalake.broker.coordination.decisions import ErrorClass
-from kafkalake.broker.partition import Partition, PendingAppend
+from kafkalake.broker.partitions.partition import Partition, PendingAppend
 from kafkalake.broker.transactions.decisions import Marker
 from kafkalake.broker.transactions.records import PartitionKey
 from kafkalake.errors import (

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from kafkalake.broker.partition import Partition
+from kafkalake.broker.partitions.partition import Partition
 from kafkalake.broker.transactions.decisions import Marker
 from kafkalake.broker.transactions.markers import MarkerWriter
 from kafkalake.broker.transactions.states import State

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kafkalake.broker.transactions.records import NO_PRODUCER_ID, NO_TIMESTAMP, TransactionRecord
 from kafkalake.broker.transactions.states import BY_LABEL, State
 from kafkalake.broker.transactions.table import ChangedTransaction
-from kafkalake.metadata.schemas import TopicPartition, TransactionRow
+from kafkalake.metadata.tables.schemas import TopicPartition, TransactionRow
 
 
 def published_row(changed: ChangedTransaction, now_ms: int) -> TransactionRow:

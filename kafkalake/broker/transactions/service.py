@@ -26,9 +26,9 @@ from kafkalake.broker.transactions.orphans import end_orphans
 from kafkalake.broker.transactions.published import record_of
 from kafkalake.broker.transactions.records import PartitionKey, TransactionRecord, TransactionTombstone, encode
 from kafkalake.broker.transactions.table import Changes
-from kafkalake.config import BrokerConfig
+from kafkalake.config.broker import BrokerConfig
 from kafkalake.internal_topics import TRANSACTION_JOURNAL
-from kafkalake.metadata.schemas import TransactionRow
+from kafkalake.metadata.tables.schemas import TransactionRow
 from kafkalake.record.build import ReadBatch
 
 if TYPE_CHECKING:

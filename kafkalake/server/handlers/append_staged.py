@@ -12,9 +12,9 @@ import difflib
 import logging
 from typing import Any
 
+from kafkalake.broker.partitions.topics import Topic
 from kafkalake.broker.staged.request import AppendRequest, decode
 from kafkalake.broker.staged.service import TRANSACTIONAL_ID_PREFIX
-from kafkalake.broker.topics import Topic
 from kafkalake.errors import (
     CoordinatorNotAvailableError,
     KafkaError,

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from kafkalake.broker.topic_admin import PARTITIONS_MAX, NewTopic
-from kafkalake.broker.topics import Topic
+from kafkalake.broker.admin.topic_admin import PARTITIONS_MAX, NewTopic
+from kafkalake.broker.partitions.topics import Topic
 from kafkalake.errors import InvalidPartitionsError, InvalidRequestError, KafkaError, TopicAuthorizationError
 from kafkalake.server.authorizer import CLUSTER_NAME, Operation, Resource
 from kafkalake.server.request import Request

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kafkalake.broker.offsets import delete_records
+from kafkalake.broker.partitions.offsets import delete_records
 from kafkalake.errors import KafkaError, UnknownTopicOrPartitionError
 from kafkalake.server.authorizer import Operation
 from kafkalake.server.request import Request

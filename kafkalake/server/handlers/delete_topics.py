@@ -11,7 +11,7 @@ from collections import Counter
 from types import SimpleNamespace
 from typing import Any
 
-from kafkalake.broker.topics import Topic
+from kafkalake.broker.partitions.topics import Topic
 from kafkalake.errors import InvalidRequestError, KafkaError, TopicDeletionDisabledError
 from kafkalake.server.authorizer import Operation
 from kafkalake.server.request import Request

@@ -8,7 +8,7 @@ from __future__ import annotations
 import shutil
 from typing import Any
 
-from kafkalake.broker.partition import Partition
+from kafkalake.broker.partitions.partition import Partition
 from kafkalake.errors import ClusterAuthorizationError, KafkaStorageError
 from kafkalake.server.authorizer import CLUSTER_NAME, Operation, Resource
 from kafkalake.server.request import Request

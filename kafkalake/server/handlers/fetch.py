@@ -19,7 +19,7 @@ from collections.abc import Callable, Generator
 from functools import partial
 from typing import Any
 
-from kafkalake.broker.fetch import (
+from kafkalake.broker.partitions.fetch import (
     STORED_BYTES_MAX,
     CachedRecords,
     Fetched,
@@ -28,7 +28,7 @@ from kafkalake.broker.fetch import (
     Isolation,
     StoredRecords,
 )
-from kafkalake.broker.fetch_sessions import FetchPartition, PartitionKey
+from kafkalake.broker.partitions.fetch_sessions import FetchPartition, PartitionKey
 from kafkalake.errors import CorruptMessageError, LakeError, UnsupportedCompressionTypeError
 from kafkalake.record import layout as at
 from kafkalake.server.request import Buffer, Request

@@ -13,8 +13,8 @@ from functools import partial
 from typing import Any
 
 from kafkalake.broker.groups.group_settings import GROUP_SETTINGS
-from kafkalake.config import format_value, members_of
-from kafkalake.config_definitions import BROKER_SETTINGS, TOPIC_SETTINGS, Kind
+from kafkalake.config.broker import format_value, members_of
+from kafkalake.config.definitions import BROKER_SETTINGS, TOPIC_SETTINGS, Kind
 from kafkalake.errors import InvalidConfigError, InvalidRequestError, KafkaError
 from kafkalake.server.config_changes import change_resource
 from kafkalake.server.handlers.describe_configs import GROUP, TOPIC

@@ -14,8 +14,8 @@ from collections import Counter
 from functools import partial
 from typing import Any
 
-from kafkalake.broker.fetch import Isolation
-from kafkalake.broker.offsets import MAX_TIMESTAMP, list_offset
+from kafkalake.broker.partitions.fetch import Isolation
+from kafkalake.broker.partitions.offsets import MAX_TIMESTAMP, list_offset
 from kafkalake.errors import InvalidRequestError, KafkaError, UnknownTopicOrPartitionError, UnsupportedVersionError
 from kafkalake.server.authorizer import Operation
 from kafkalake.server.request import Request

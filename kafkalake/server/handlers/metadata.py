@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from kafkalake.broker.topics import Topic
+from kafkalake.broker.partitions.topics import Topic
 from kafkalake.errors import KafkaError, LeaderNotAvailableError, TopicAlreadyExistsError
 from kafkalake.internal_topics import GROUP_JOURNAL, INTERNAL
 from kafkalake.server.authorizer import CLUSTER_NAME, OPERATIONS, Operation, Resource

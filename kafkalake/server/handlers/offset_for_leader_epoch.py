@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any
 
-from kafkalake.broker.offsets import end_of_epoch
+from kafkalake.broker.partitions.offsets import end_of_epoch
 from kafkalake.errors import KafkaError, UnknownTopicOrPartitionError
 from kafkalake.server.authorizer import Operation
 from kafkalake.server.request import Request

@@ -20,8 +20,8 @@ from collections.abc import Coroutine, Sequence
 from functools import partial
 from typing import Any
 
-from kafkalake.broker.partition import PendingAppend
-from kafkalake.broker.produce import ProduceRequest
+from kafkalake.broker.partitions.append_queue import ProduceRequest
+from kafkalake.broker.partitions.partition import PendingAppend
 from kafkalake.errors import InvalidTopicError, KafkaError, as_value
 from kafkalake.internal_topics import INTERNAL
 from kafkalake.server.authorizer import Operation

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from kafkalake.broker.coordination.decisions import ErrorClass
-from kafkalake.broker.partition import Partition
+from kafkalake.broker.partitions.partition import Partition
 from kafkalake.broker.transactions.decisions import Marker
 from kafkalake.errors import ClusterAuthorizationError, KafkaError
 from kafkalake.server.authorizer import CLUSTER_NAME, Operation, Resource

@@ -24,7 +24,7 @@ from kafkalake.broker.groups.offset_requests import (
 )
 from kafkalake.broker.groups.requests import JoinResult, SyncRequest, SyncResult
 from kafkalake.broker.groups.table import Changes
-from kafkalake.broker.purgatory import Timers
+from kafkalake.broker.partitions.purgatory import Timers
 from kafkalake.clock import ManualClock
 from kafkalake.errors import KafkaError
 

@@ -11,7 +11,7 @@ from broker.transactions.kafka_world import NOBODY, TIMEOUT_MS, Partition, Produ
 
 from kafkalake.broker.coordination.decisions import ErrorClass
 from kafkalake.broker.coordination.journal import Producer
-from kafkalake.broker.purgatory import Timers
+from kafkalake.broker.partitions.purgatory import Timers
 from kafkalake.broker.transactions.config import TransactionConfig
 from kafkalake.broker.transactions.coordinator import TransactionCoordinator
 from kafkalake.broker.transactions.decisions import FaultPoint, Marker

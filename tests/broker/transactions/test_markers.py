@@ -15,15 +15,15 @@ import pytest
 from record_batches import simple_batch
 
 from kafkalake.broker.coordination.decisions import ErrorClass
-from kafkalake.broker.partition import Partition, PendingAppend
-from kafkalake.broker.produce import AppendQueue
-from kafkalake.broker.purgatory import Purgatory, Timers
-from kafkalake.broker.topics import Topic, Topics
+from kafkalake.broker.partitions.append_queue import AppendQueue
+from kafkalake.broker.partitions.partition import Partition, PendingAppend
+from kafkalake.broker.partitions.purgatory import Purgatory, Timers
+from kafkalake.broker.partitions.topics import Topic, Topics
+from kafkalake.broker.partitions.wire_cache import WireCache
 from kafkalake.broker.transactions.decisions import Marker
 from kafkalake.broker.transactions.markers import MarkerWriter
-from kafkalake.broker.wire_cache import WireCache
 from kafkalake.clock import ManualClock
-from kafkalake.config import Settings
+from kafkalake.config.broker import Settings
 from kafkalake.errors import InvalidProducerEpochError, KafkaStorageError, UnknownTopicOrPartitionError
 from kafkalake.ownership import Ownership
 from kafkalake.storage.config import LogConfig

@@ -31,7 +31,7 @@ final class KafkaLakeStream extends PythonMicroBatchStreamWithTriggerAvailableNo
     return new KafkaLakeStream(source, columns, options, runner);
   }
 
-  /** Spark's process of a Python source, which begins sooner: `kafkalake/spark/stream_process.py`. */
+  /** Spark's process of a Python source, which begins sooner: `kafkalake/spark/stream/process.py`. */
   private static final class StreamProcess extends PythonStreamingSourceRunner {
     StreamProcess(PythonFunction source, StructType columns) {
       super(source, columns);
@@ -39,7 +39,7 @@ final class KafkaLakeStream extends PythonMicroBatchStreamWithTriggerAvailableNo
 
     @Override
     public String workerModule() {
-      return "kafkalake.spark.stream_process";
+      return "kafkalake.spark.stream.process";
     }
   }
 

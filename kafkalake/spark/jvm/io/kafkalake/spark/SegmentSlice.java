@@ -4,7 +4,7 @@ import com.fasterxml.jackson.databind.JsonNode;
 import java.io.Serializable;
 
 /**
- * Offsets [from, to) of one segment file, as `kafkalake.spark.plan.SegmentSlice`; the first `size` bytes of the file count (-1: all).
+ * Offsets [from, to) of one segment file, as `kafkalake.reader.plan.SegmentSlice`; the first `size` bytes of the file count (-1: all).
  *
  * @param topicId of the topic, which the file's directory must still name when it is read
  * @param aborted producer id, first and last offset of each aborted transaction in it

@@ -13,8 +13,8 @@ final class SlicesPartition extends PythonInputPartition {
   private static final ObjectMapper JSON = new ObjectMapper();
 
   static {
-    // What `kafkalake.spark.tasks.Slices` pickles itself as: a function and its one argument, a text.
-    Unpickler.registerConstructor("kafkalake.spark.tasks", "slices_from_json", arguments -> arguments[0]);
+    // What `kafkalake.spark.source.tasks.Slices` pickles itself as: a function and its one argument, a text.
+    Unpickler.registerConstructor("kafkalake.spark.source.tasks", "slices_from_json", arguments -> arguments[0]);
   }
 
   private final SegmentSlice[] slices;

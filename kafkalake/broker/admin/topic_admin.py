@@ -1,0 +1,513 @@
+"""Creating, changing and deleting topics: decide, commit to the metadata store, then serve.
+
+A change is in Delta before it is acknowledged. The commit runs on an executor; the request waits for it up to its timeout, and
+a commit that takes longer is still completed: a client that was told REQUEST_TIMED_OUT finds the topic later, as with Kafka.
+Changes are made one at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from kafkalake.broker.admin.mutation_rate import MutationRate
+from kafkalake.broker.admin.topic_names import check_topic_name, find_collision
+from kafkalake.broker.callbacks import Place, call_isolated
+from kafkalake.broker.partitions.log_directory import LogDirectory, log_config
+from kafkalake.broker.partitions.partition import Partition
+from kafkalake.broker.partitions.topics import Topic, Topics
+from kafkalake.broker.partitions.wire_cache import WireCache
+from kafkalake.clock import Clock
+from kafkalake.config.broker import Settings, changed_values, format_value, parse_topic_overrides
+from kafkalake.config.definitions import Value
+from kafkalake.config.stored import parse_stored_overrides
+from kafkalake.errors import (
+    ConfigurationError,
+    InvalidConfigError,
+    InvalidPartitionsError,
+    InvalidReplicaAssignmentError,
+    InvalidReplicationFactorError,
+    InvalidRequestError,
+    InvalidTopicError,
+    KafkaError,
+    KafkaStorageError,
+    LeaderNotAvailableError,
+    PolicyViolationError,
+    RequestTimedOutError,
+    TopicAlreadyExistsError,
+    as_value,
+)
+from kafkalake.internal_topics import INTERNAL
+from kafkalake.metadata.store import MetadataStore
+from kafkalake.metadata.tables.schemas import TopicRow
+from kafkalake.storage.log import Log
+
+logger = logging.getLogger(__name__)
+
+PARTITIONS_MAX = 10_000
+"""Partitions that one request may ask for, over all its topics, as in Kafka."""
+
+_SETTLE_DELAY_MS = 250
+_SETTLE_DELAY_MS_MAX = 30_000
+
+T = TypeVar("T")
+RunBlocking = Callable[[Callable[[], T]], Awaitable[T]]
+
+
+class TopicObserver(Protocol):
+    """Is told what is served and what no longer is."""
+
+    def partition_added(self, partition: Partition) -> None: ...
+
+    def partition_removed(self, partition: Partition) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic to be created. -1 stands for the broker's default; `assignments` are broker ids per partition, or None."""
+
+    name: str
+    partitions: int = -1
+    replication_factor: int = -1
+    assignments: Sequence[tuple[int, Sequence[int]]] | None = None
+    config: Mapping[str, str | None] | None = None
+
+
+class TopicAdmin:
+    """See the module."""
+
+    def __init__(
+        self,
+        *,
+        broker_id: int,
+        topics: Topics,
+        store: MetadataStore,
+        logs: LogDirectory,
+        cache: WireCache,
+        clock: Clock,
+        settings: Callable[[], Settings],
+        observer: TopicObserver,
+        run_blocking: Callable[[Callable[[], Any]], Awaitable[Any]],
+        later: Callable[[int, Callable[[], None]], object],
+        wake: Callable[[Partition], None],
+    ) -> None:
+        """`settings` gives the broker's settings now; `later(delay_ms, action)` does something after a time.
+
+        `wake` answers the fetches that wait for a partition.
+        """
+        self._broker_id = broker_id
+        self._topics = topics
+        self._store = store
+        self._logs = logs
+        self._cache = cache
+        self._clock = clock
+        self._settings = settings
+        self._observer = observer
+        self._run_blocking = run_blocking
+        self._later = later
+        self._wake = wake
+        self._auto_created = MutationRate(clock, lambda: settings().broker.auto_create_topics_partitions_per_second)
+        self._lock = asyncio.Lock()
+        self._under_way: set[asyncio.Task[Any]] = set()
+        self.on_changed: Callable[[str], None] = lambda name: None
+        """Told of each topic that came, went or has more partitions."""
+
+    # What requests ask for.
+
+    async def create(self, new: NewTopic, *, timeout_ms: int, validate_only: bool = False) -> Topic:
+        """Create a topic, or say what it would be (`validate_only`: a topic with no partitions, with the number in `config`).
+
+        Raises `InvalidTopicError`, `TopicAlreadyExistsError`, `InvalidPartitionsError`, `InvalidReplicationFactorError`,
+        `InvalidReplicaAssignmentError`, `InvalidConfigError`, `PolicyViolationError`, `RequestTimedOutError`,
+        `KafkaStorageError`.
+        """
+        self.plan(new)
+        if validate_only:
+            return self._new_topic(new)
+        return await self._finish(self._create(new), timeout_ms)
+
+    async def auto_create(self, name: str) -> Topic:
+        """Create a topic with the broker's defaults.
+
+        Raise as `create`, and `LeaderNotAvailableError` where that would be too many in a short time.
+        """
+        new = NewTopic(name)
+        self.plan(new)
+        self._check_rate()
+        return await self._finish(self._auto_create(new), self._settings().broker.request_timeout_ms)
+
+    def _check_rate(self) -> None:
+        if self._auto_created.is_exceeded:
+            raise LeaderNotAvailableError("more than auto.create.topics.partitions.per.second")
+
+    async def _auto_create(self, new: NewTopic) -> Topic:
+        count = self.plan(new)
+        self._check_rate()
+        self._auto_created.take(count)
+        return await self._create(new)
+
+    async def delete(self, topic: Topic, *, timeout_ms: int) -> None:
+        """Delete a topic and its records. Raises `InvalidTopicError`, `RequestTimedOutError`, `KafkaStorageError`."""
+        _check_not_internal(topic.name)
+        await self._finish(self._delete(topic), timeout_ms)
+
+    async def add_partitions(
+        self,
+        topic: Topic,
+        count: int,
+        assignments: Sequence[Sequence[int]] | None,
+        *,
+        timeout_ms: int,
+        validate_only: bool = False,
+    ) -> None:
+        """Let a topic have `count` partitions. Raises `InvalidPartitionsError`, `InvalidReplicaAssignmentError`, ..."""
+        _check_not_internal(topic.name)
+        have = len(topic.partitions)
+        if count == have:
+            raise InvalidPartitionsError(f"Topic already has {have} partition(s).")
+        if count < have:
+            raise InvalidPartitionsError(
+                f"The topic {topic.name} currently has {have} partition(s); {count} would not be an increase."
+            )
+        if count - have > PARTITIONS_MAX:
+            raise InvalidPartitionsError(
+                f"Excessively large number of partitions per request: more than {PARTITIONS_MAX}."
+            )
+        if assignments is not None:
+            if len(assignments) != count - have:
+                raise InvalidReplicaAssignmentError(
+                    f"Attempted to add {count - have} additional partition(s), but {len(assignments)} assignment(s) "
+                    "were specified."
+                )
+            for brokers in assignments:
+                self._check_assignment(brokers)
+        self._check_room(topic.name, count - have)
+        if not validate_only:
+            await self._finish(self._add_partitions(topic, count), timeout_ms)
+
+    async def alter_config(
+        self,
+        topic: Topic,
+        change: Callable[[dict[str, str]], Mapping[str, str | None]],
+        *,
+        changed_by: str,
+        validate_only: bool,
+    ) -> None:
+        """Give a topic the settings that `change` makes of its present ones. `changed_by` is for the log.
+
+        Raises `InvalidConfigError`, `RequestTimedOutError`, `KafkaStorageError`.
+        """
+        self._parse(change(overrides_as_text(topic.overrides)))
+        if not validate_only:
+            timeout_ms = self._settings().broker.request_timeout_ms
+            work = self._alter_config(topic, lambda now: self._parse(change(now)), changed_by)
+            await self._finish(work, timeout_ms)
+
+    # Deciding.
+
+    def plan(self, new: NewTopic) -> int:
+        """Check a new topic against everything that is known; the number of its partitions. Raises as `create`."""
+        check_topic_name(new.name)
+        if new.name in self._topics:
+            raise TopicAlreadyExistsError(f"Topic '{new.name}' already exists.")
+        collision = find_collision(new.name, self._topics.names())
+        if collision is not None:
+            raise InvalidTopicError(f"Topic '{new.name}' collides with existing topic: {collision}")
+        count = self._plan_partitions(new)
+        self._parse(new.config or {})
+        self._check_room(new.name, count)
+        return count
+
+    def _check_room(self, name: str, more: int) -> None:
+        """Raise `PolicyViolationError` where the broker would have too many partitions with `more` of them."""
+        most = self._settings().broker.max_partitions
+        have = sum(len(topic.partitions) for topic in self._topics.unordered() if topic.name not in INTERNAL)
+        if name not in INTERNAL and have + more > most:
+            raise PolicyViolationError(f"The broker would have more than {most} partitions (max.partitions).")
+
+    def _plan_partitions(self, new: NewTopic) -> int:
+        if new.assignments:
+            if new.partitions != -1:
+                raise InvalidRequestError(
+                    "A manual partition assignment was specified, but numPartitions was not set to -1."
+                )
+            if new.replication_factor != -1:
+                raise InvalidRequestError(
+                    "A manual partition assignment was specified, but replication factor was not set to -1."
+                )
+            indices = sorted(index for index, _ in new.assignments)
+            if indices != list(range(len(indices))):
+                raise InvalidReplicaAssignmentError("partitions should be a consecutive 0-based integer sequence")
+            for _, brokers in new.assignments:
+                self._check_assignment(brokers)
+            return len(indices)
+        count = new.partitions
+        if count == -1:
+            count = self._settings().broker.num_partitions
+        if count < 1:
+            raise InvalidPartitionsError("Number of partitions was set to an invalid non-positive value.")
+        if count > PARTITIONS_MAX:
+            raise InvalidPartitionsError(
+                f"Excessively large number of partitions per request: more than {PARTITIONS_MAX}."
+            )
+        if new.replication_factor not in (-1, 1):
+            if new.replication_factor < 1:
+                raise InvalidReplicationFactorError(
+                    "Replication factor must be larger than 0, or -1 to use the default value."
+                )
+            raise InvalidReplicationFactorError(
+                f"Unable to replicate the partition {new.replication_factor} time(s): "
+                "The target replication factor of "
+                f"{new.replication_factor} cannot be reached because only 1 broker(s) are registered."
+            )
+        return count
+
+    def _check_assignment(self, brokers: Sequence[int]) -> None:
+        if not brokers:
+            raise InvalidReplicaAssignmentError("The manual partition assignment includes an empty replica list.")
+        if len(set(brokers)) != len(brokers):
+            raise InvalidReplicaAssignmentError(
+                f"The manual partition assignment includes the broker {brokers[0]} more than once."
+            )
+        for broker in brokers:
+            if broker != self._broker_id:
+                raise InvalidReplicaAssignmentError(
+                    f"The manual partition assignment includes broker {broker}, but no such broker is registered."
+                )
+
+    @staticmethod
+    def _parse(overrides: Mapping[str, str | None]) -> dict[str, Value]:
+        try:
+            return parse_topic_overrides(overrides)
+        except ConfigurationError as error:
+            raise InvalidConfigError(str(error)) from None
+
+    def _new_topic(self, new: NewTopic) -> Topic:
+        overrides = self._parse(new.config or {})
+        config = self._settings().topic(overrides)
+        return Topic(new.name, uuid.uuid4(), overrides, config, self._clock.now_ms())
+
+    # Doing.
+
+    async def _finish(self, work: Coroutine[Any, Any, T], timeout_ms: int) -> T:
+        """Do `work` after what is under way; give up waiting, not the work, after `timeout_ms`."""
+
+        task = asyncio.ensure_future(self._in_turn(work))
+        self._under_way.add(task)
+        task.add_done_callback(self._settled)
+        try:
+            return await asyncio.wait_for(asyncio.shield(task), max(timeout_ms, 0) / 1000)
+        except TimeoutError:
+            raise RequestTimedOutError() from None
+        except KafkaError as error:
+            raise as_value(error) from None  # without the frames that wait for the futures that it is in
+        finally:
+            del task
+
+    async def _in_turn(self, work: Coroutine[Any, Any, T]) -> T:
+        async with self._lock:
+            return await work
+
+    def _settled(self, task: asyncio.Task[Any]) -> None:
+        self._under_way.discard(task)
+        if not task.cancelled() and task.exception() is not None and not isinstance(task.exception(), KafkaError):
+            logger.error("change of topics failed error=%r", task.exception())
+
+    async def wait(self) -> None:
+        """Until no change is under way."""
+        while self._under_way:
+            await asyncio.wait(list(self._under_way))
+
+    async def _create(self, new: NewTopic) -> Topic:
+        count = self.plan(new)
+        topic = self._new_topic(new)
+        try:
+            logs = await self._run_blocking(lambda: self._commit_and_open(topic, count))
+        except KafkaStorageError:
+            await self._settle(topic)
+            raise
+        self._serve(topic, logs)
+        self._topics.add(topic)
+        call_isolated(Place.TOPIC_CHANGE, self.on_changed, topic.name)
+        if predecessors := self._logs.take_predecessors():
+            self._later(topic.config.file_delete_delay_ms, lambda: self._remove_later(predecessors))
+        logger.info("topic created topic=%s topic_id=%s partitions=%d", topic.name, topic.topic_id, count)
+        return topic
+
+    def _commit_and_open(self, topic: Topic, count: int) -> list[Log]:
+        """On the executor. A topic whose logs cannot be opened is taken back."""
+        self._store.create_topic(topic_row(topic, count))
+        try:
+            return self._open(topic, range(count))
+        except KafkaError:
+            self._store.delete_topic(topic.name)
+            self._logs.remove(self._logs.retire(topic.name, topic.topic_id, range(count)))
+            raise
+
+    def _open(self, topic: Topic, indices: range) -> list[Log]:
+        config = log_config(topic.config, self._settings().broker.producer_id_expiration_ms)
+        logs: list[Log] = []
+        try:
+            for index in indices:
+                logs.append(self._logs.open(topic.name, index, topic.topic_id, config))
+        except KafkaError:
+            for log in logs:
+                log.discard()
+            raise
+        return logs
+
+    def _serve(self, topic: Topic, logs: Sequence[Log | KafkaError]) -> None:
+        for log in logs:
+            if isinstance(log, KafkaError):
+                self._serve_offline(topic)
+                continue
+            log.advance_high_watermark(log.log_end_offset)  # the only replica has all that is there
+            partition = Partition(topic, len(topic.partitions), log, self._cache.tail())
+            topic.partitions.append(partition)
+            call_isolated(Place.TOPIC_CHANGE, self._observer.partition_added, partition)
+
+    def _serve_offline(self, topic: Topic) -> None:
+        """A partition whose log could not be opened: every request for it is refused, and Delta keeps what it has of it."""
+        index = len(topic.partitions)
+        config = log_config(topic.config, self._settings().broker.producer_id_expiration_ms)
+        log = self._logs.offline(topic.name, index, config)
+        topic.partitions.append(Partition(topic, index, log, self._cache.tail(), is_offline=True))
+        logger.error("partition offline until the next start topic=%s partition=%d", topic.name, index)
+
+    def serve_existing(self, row: TopicRow, logs: Sequence[Log | KafkaError]) -> Topic:
+        """At the start: a topic that the metadata knows, with its opened logs, or why one could not be opened."""
+        topic = self.topic_of(row)
+        self._serve(topic, logs)
+        self._topics.add(topic)
+        return topic
+
+    def topic_of(self, row: TopicRow) -> Topic:
+        """A topic as the metadata describes it, without partitions; a setting that is not valid any more is left out."""
+        overrides, problems = parse_stored_overrides(row.config)
+        for problem in problems:
+            logger.warning("topic setting ignored topic=%s error=%s", row.topic, problem)
+        config = self._settings().topic(overrides)
+        return Topic(row.topic, uuid.UUID(row.topic_id), overrides, config, row.created_at_ms)
+
+    async def _delete(self, topic: Topic) -> None:
+        if self._topics.find(topic.name) is not topic:
+            return
+        try:
+            await self._run_blocking(lambda: self._store.delete_topic(topic.name))
+        except KafkaStorageError:
+            await self._settle(topic)
+            if self._topics.find(topic.name) is topic:
+                raise
+            return
+        await self._forget(topic)
+
+    async def _settle(self, topic: Topic, delay_ms: int = _SETTLE_DELAY_MS) -> None:
+        """Find out what became of a change whose outcome is not known, now or, while Delta cannot say, later.
+
+        A topic that is in Delta and not served is taken out of it: nobody was told that it exists. One that is served and not in
+        Delta is deleted: what is written to it would be gone at the next start.
+        """
+
+        def is_known() -> bool:
+            rows = self._store.load_topics()
+            found = any(row.topic_id == str(topic.topic_id) for row in rows)
+            if found and self._topics.find(topic.name) is not topic:
+                self._store.delete_topic(topic.name)
+                return False
+            return found
+
+        try:
+            known = await self._run_blocking(is_known)
+        except KafkaStorageError as error:
+            logger.warning("whether a topic is in Delta is not known topic=%s error=%s", topic.name, error)
+            again = min(2 * delay_ms, _SETTLE_DELAY_MS_MAX)
+            self._later(delay_ms, lambda: self._do_later(self._in_turn(self._settle(topic, again))))
+            return
+        if not known and self._topics.find(topic.name) is topic:
+            await self._forget(topic)
+
+    async def _forget(self, topic: Topic) -> None:
+        """Serve a topic no longer that is not in Delta."""
+        self._topics.remove(topic)
+        for partition in topic.partitions:
+            partition.remove()
+            call_isolated(Place.TOPIC_CHANGE, self._observer.partition_removed, partition)
+            call_isolated(Place.FETCHES_OF_PARTITION, self._wake, partition)
+        call_isolated(Place.TOPIC_CHANGE, self.on_changed, topic.name)
+        retired = await self._run_blocking(lambda: self._discard_and_retire(topic))
+        self._later(topic.config.file_delete_delay_ms, lambda: self._remove_later(retired))
+        logger.info("topic deleted topic=%s topic_id=%s", topic.name, topic.topic_id)
+
+    def _discard_and_retire(self, topic: Topic) -> list[Path]:
+        """On the executor. Nobody reads a deleted topic's log again: it needs neither a footer nor a state."""
+        for partition in topic.partitions:
+            partition.log.discard()
+        return self._logs.retire(topic.name, topic.topic_id, range(len(topic.partitions)))
+
+    def _remove_later(self, retired: list[Path]) -> None:
+        self._do_later(self._run_blocking(lambda: self._logs.remove(retired)))
+
+    def _do_later(self, work: Awaitable[Any]) -> None:
+        task = asyncio.ensure_future(work)
+        self._under_way.add(task)
+        task.add_done_callback(self._settled)
+
+    async def _add_partitions(self, topic: Topic, count: int) -> None:
+        first = len(topic.partitions)
+        if count <= first:
+            raise InvalidPartitionsError(f"Topic already has {first} partition(s).")
+        self._check_room(topic.name, count - first)
+
+        def commit_and_open() -> list[Log]:
+            self._store.alter_topic(topic_row(topic, count))
+            return self._open(topic, range(first, count))
+
+        self._serve(topic, await self._run_blocking(commit_and_open))
+        call_isolated(Place.TOPIC_CHANGE, self.on_changed, topic.name)
+        logger.info("partitions added topic=%s partitions=%d", topic.name, count)
+
+    async def _alter_config(
+        self, topic: Topic, change: Callable[[dict[str, str]], dict[str, Value]], changed_by: str
+    ) -> None:
+        overrides = change(overrides_as_text(topic.overrides))
+        if overrides == topic.overrides:
+            return
+        row = topic_row(topic, len(topic.partitions), overrides)
+        await self._run_blocking(lambda: self._store.alter_topic(row))
+        settings = self._settings()
+        changes = changed_values(settings.describe_topic(topic.overrides), settings.describe_topic(overrides))
+        topic.overrides = overrides
+        self.apply_settings(topic)
+        for name, old, new in changes:
+            logger.info(
+                "topic setting changed topic=%s name=%s old=%s new=%s by=%s", topic.name, name, old, new, changed_by
+            )
+
+    def apply_settings(self, topic: Topic) -> None:
+        """Let the topic and its logs follow its overrides and the broker's settings as they are now."""
+        topic.config = self._settings().topic(topic.overrides)
+        config = log_config(topic.config, self._settings().broker.producer_id_expiration_ms)
+        for partition in topic.partitions:
+            partition.log.config = config
+
+
+def _check_not_internal(name: str) -> None:
+    """A coordinator's journal keeps its partitions: they say who coordinates what."""
+    if name in INTERNAL:
+        raise InvalidTopicError(f"Topic '{name}' is internal: it cannot be deleted or get more partitions.")
+
+
+def overrides_as_text(overrides: Mapping[str, Value]) -> dict[str, str]:
+    """A topic's settings as they are stored and shown."""
+    return {name: format_value(value) or "" for name, value in overrides.items()}
+
+
+def topic_row(topic: Topic, partitions: int, overrides: Mapping[str, Value] | None = None) -> TopicRow:
+    """A topic as the metadata keeps it."""
+    config = overrides_as_text(topic.overrides if overrides is None else overrides)
+    return TopicRow(topic.name, str(topic.topic_id), partitions, config, topic.created_at_ms)

@@ -1,0 +1,174 @@
+"""Producing: batches of one request go into the queues of their partitions; when the last is written, the request is answered.
+
+No task, no future and no timer per request: this is the hot path. `AppendQueue` is told by the event loop when a turn of
+reading is over (`call_soon`), and flushes every partition that has something in its queue. Where that takes longer than
+`TURN_S`, as with the first batches of a thousand partitions, the event loop has a turn in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Awaitable, Callable, Sequence
+
+from kafkalake.broker.callbacks import Place, call_isolated
+from kafkalake.broker.partitions.partition import Partition, PendingAppend
+from kafkalake.broker.partitions.purgatory import Purgatory
+from kafkalake.errors import KafkaError, KafkaStorageError, NotLeaderOrFollowerError, as_value
+from kafkalake.ownership import Ownership
+
+logger = logging.getLogger(__name__)
+
+TURN_S = 0.01
+"""After so long the partitions that are left wait for the next turn of the event loop."""
+
+CallSoon = Callable[[Callable[[], object]], object]
+
+
+class ProduceRequest:
+    """The batches of one request, some of which may have an error already; `reply` is called once, when each has its result."""
+
+    __slots__ = ("_reply", "_waiting", "batches")
+
+    def __init__(self, batches: Sequence[PendingAppend], reply: Callable[[ProduceRequest], None]) -> None:
+        self.batches = batches
+        self._reply = reply
+        self._waiting = 0
+
+    def start(self, queue: AppendQueue) -> None:
+        """Queue the batches that have no result yet."""
+        pending = [each for each in self.batches if each.result is None]
+        self._waiting = len(pending)
+        if not pending:
+            self._reply(self)
+        for each in pending:
+            each.settled = self._settled
+            queue.add(each)
+
+    def _settled(self) -> None:
+        self._waiting -= 1
+        if not self._waiting:
+            try:
+                self._reply(self)
+            finally:
+                for each in self.batches:
+                    each.let_go()
+
+
+def _nothing() -> None:
+    pass
+
+
+class AppendQueue:
+    """The partitions that have batches waiting."""
+
+    def __init__(
+        self,
+        purgatory: Purgatory,
+        call_soon: CallSoon,
+        run_blocking: Callable[[Callable[[], None]], Awaitable[None]],
+        moved: Callable[[Partition], None],
+        ownership: Ownership,
+    ) -> None:
+        """`run_blocking` runs something in a thread; `moved` is told of each partition that was appended to.
+
+        While `ownership` is not certain nothing is appended, and each batch fails with `NotLeaderOrFollowerError`.
+        """
+        self._purgatory = purgatory
+        self._call_soon = call_soon
+        self._run_blocking = run_blocking
+        self._moved = moved
+        self._ownership = ownership
+        self._dirty: list[Partition] = []
+        self.is_answering = False
+        """Whether producers are being answered just now; more answers follow until `on_answered`."""
+        self.on_answered: Callable[[], None] = _nothing
+        self._syncs: set[asyncio.Future[None]] = set()
+
+    def add(self, pending: PendingAppend) -> None:
+        """Queue a batch; the flush comes when this turn of the event loop has read what there was."""
+        partition = pending.partition
+        assert partition is not None
+        if partition.enqueue(pending):
+            self._to_flush(partition)
+
+    def _to_flush(self, partition: Partition) -> None:
+        if not self._dirty:
+            self._call_soon(self.flush_a_turn)
+        self._dirty.append(partition)
+
+    def flush_a_turn(self) -> bool:
+        """As `flush`, but what takes too long goes on in the next turn of the event loop."""
+        return self.flush(TURN_S)
+
+    def flush(self, within_s: float = math.inf) -> bool:
+        """Write what waits, in the order it came for each partition, answer the producers, wake the consumers.
+
+        Returns whether anything waited. What answers lead to waits for the next flush, as do the partitions whose turn has
+        not come `within_s`.
+        """
+        dirty, self._dirty = self._dirty, []
+        if not dirty:
+            return False
+        self.is_answering = True
+        try:
+            self._flush(dirty, time.perf_counter() + within_s)
+        finally:
+            self.is_answering = False
+            self.on_answered()
+        return True
+
+    def _flush(self, dirty: list[Partition], end_s: float) -> None:
+        if not self._ownership.is_certain():
+            error = NotLeaderOrFollowerError("the broker's lease was not renewed in time")
+            for partition in dirty:
+                self._refuse(partition, error)
+            return
+        for number, partition in enumerate(dirty, 1):
+            if not call_isolated(Place.FLUSH_OF_PARTITION, self._flush_partition, partition):
+                self._refuse(partition, KafkaStorageError("append failed"))
+            if time.perf_counter() >= end_s and number < len(dirty):
+                if not self._dirty:
+                    self._call_soon(self.flush_a_turn)
+                self._dirty = dirty[number:] + self._dirty
+                return
+
+    @staticmethod
+    def _refuse(partition: Partition, error: KafkaError) -> None:
+        for refused in partition.refuse_queued(error):
+            call_isolated(Place.PRODUCER_ANSWER, refused.settled)
+
+    def _flush_partition(self, partition: Partition) -> None:
+        appended = partition.append_queued()
+        if partition.log.flush_due():
+            partition.syncing = True
+            sync = asyncio.ensure_future(self._sync(partition, appended))
+            self._syncs.add(sync)
+            sync.add_done_callback(self._syncs.discard)
+        else:
+            self._settle(partition, appended)
+
+    def _settle(self, partition: Partition, appended: list[PendingAppend]) -> None:
+        if not call_isolated(Place.COMMIT_OF_PARTITION, partition.commit, appended):
+            partition.fail(appended, KafkaStorageError("it is not certain that the records are there"))
+        for pending in appended:
+            call_isolated(Place.PRODUCER_ANSWER, pending.settled)
+        call_isolated(Place.PARTITION_MOVED, self._moved, partition)
+        call_isolated(Place.FETCHES_OF_PARTITION, self._purgatory.check, partition)
+
+    async def _sync(self, partition: Partition, appended: list[PendingAppend]) -> None:
+        """Have the disk keep it, in a thread; what comes for the partition meanwhile waits, and is the next group."""
+        try:
+            await self._run_blocking(partition.log.flush)
+        except KafkaError as error:
+            partition.fail(appended, as_value(error))
+        except Exception as error:
+            logger.exception("not forced to the disk partition=%s", partition.name)
+            partition.fail(appended, KafkaStorageError(f"not forced to the disk: {error}"))
+        finally:
+            partition.syncing = False
+        self._settle(partition, appended)
+        if partition.has_queue:
+            self._to_flush(partition)

@@ -1,0 +1,376 @@
+"""Fetching: read from several partitions within limits, and wait until there is enough to be worth an answer.
+
+A request is answered when it has `min_bytes`, when its time is up, or when a partition has something to say that cannot wait (an
+error, a diverging epoch). While it waits it costs one entry in the purgatory; appends add to a counter, and only a request
+that has enough reads again.
+
+Records from the files are read and encoded on the event loop, so an answer holds at most 16 MiB of them, whatever the client would
+take: others wait for no longer than that takes. The client asks again at once.
+
+Limits: `max_bytes` over the request and `partition_max_bytes` per partition, but the first batch of the first partition that
+has any is always given, so that a consumer with small limits still moves (KIP-74). Batches are never cut.
+
+Records come as they lie: views of the producers' bytes from the cache, or verified Arrow messages, which the server encodes.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Generator, Hashable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
+
+from kafkalake.broker.partitions.fetch_sessions import (
+    FetchContext,
+    FetchPartition,
+    FetchSessionCache,
+    PartitionKey,
+    TopicKey,
+)
+from kafkalake.broker.partitions.partition import Partition
+from kafkalake.broker.partitions.purgatory import DelayedOperation, Purgatory
+from kafkalake.broker.partitions.topics import Topics
+from kafkalake.clock import Clock
+from kafkalake.errors import (
+    CorruptMessageError,
+    CorruptSegmentError,
+    KafkaError,
+    OffsetOutOfRangeError,
+    UnknownTopicIdError,
+    UnknownTopicOrPartitionError,
+    as_value,
+)
+from kafkalake.record.message_set import MessageSet
+
+logger = logging.getLogger(__name__)
+
+STORED_BYTES_MAX = 16 * 1024 * 1024
+READ_BYTES_MAX = 32 * 1024 * 1024
+"""Of the messages that are read for an answer: they come whole, and decompressed, however little of them is wanted."""
+
+
+class Isolation(Enum):
+    """Up to where a reader may see."""
+
+    READ_UNCOMMITTED = 0
+    READ_COMMITTED = 1
+
+
+class CachedRecords(NamedTuple):
+    """Producers' bytes, ready to be sent, in order."""
+
+    views: Sequence[memoryview]
+    size_bytes: int
+
+
+class StoredRecords(NamedTuple):
+    """Messages that hold offsets [start_offset, end_offset); to be encoded from the batch that holds the first, within `max_bytes`.
+
+    `first_whole`: the first batch is given even where it is larger.
+    """
+
+    messages: MessageSet
+    start_offset: int
+    end_offset: int
+    max_bytes: int
+    first_whole: bool
+
+
+class AbortedTransaction(NamedTuple):
+    """A transaction whose records a read_committed consumer leaves out from `first_offset` to its abort marker."""
+
+    producer_id: int
+    first_offset: int
+
+
+class EpochEnd(NamedTuple):
+    """A leader epoch and the offset at which it ended."""
+
+    epoch: int
+    end_offset: int
+
+
+@dataclass(slots=True)
+class FetchedPartition:
+    """The answer for one partition. Offsets are -1 where `error` says that there are none."""
+
+    topic: TopicKey
+    partition: int
+    error: KafkaError | None = None
+    high_watermark: int = -1
+    last_stable_offset: int = -1
+    log_start_offset: int = -1
+    aborted: Sequence[AbortedTransaction] | None = None
+    records: CachedRecords | StoredRecords | None = None
+    diverging: EpochEnd | None = None
+    codec: str = ""
+    """The topic's `compression.type`."""
+
+
+@dataclass(slots=True)
+class Fetched:
+    """The answer to a request: `error` alone, or the partitions."""
+
+    error: KafkaError | None
+    session_id: int
+    partitions: list[FetchedPartition] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class FetchRequest:
+    """What a client asks. Bytes and milliseconds as the names say."""
+
+    partitions: Sequence[FetchPartition]
+    forgotten: Sequence[PartitionKey]
+    session_id: int
+    session_epoch: int
+    uses_topic_ids: bool
+    isolation: Isolation
+    min_bytes: int
+    max_bytes: int
+    max_wait_ms: int
+    stored_max_bytes: int = STORED_BYTES_MAX
+    """Of records that come from the files."""
+
+
+class Fetcher:
+    """Answers fetches from the topics."""
+
+    def __init__(
+        self,
+        topics: Topics,
+        sessions: FetchSessionCache,
+        purgatory: Purgatory,
+        clock: Clock,
+        bytes_max: Callable[[], int],
+    ) -> None:
+        self._topics = topics
+        self._sessions = sessions
+        self._purgatory = purgatory
+        self._clock = clock
+        self._bytes_max = bytes_max
+
+    def fetch(
+        self, request: FetchRequest, reply: Callable[[Fetched], None]
+    ) -> Generator[None, None, DelayedOperation | None]:
+        """Answer now, or later through the purgatory; then the operation that waits is returned. Yields between partitions."""
+        try:
+            context = self._sessions.begin(
+                request.session_id,
+                request.session_epoch,
+                request.partitions,
+                request.forgotten,
+                uses_topic_ids=request.uses_topic_ids,
+                now_ms=self._clock.monotonic_ms(),
+            )
+        except KafkaError as error:
+            reply(Fetched(as_value(error), 0))
+            return None
+        operation = _FetchOperation(self, request, context, reply)
+        return operation if (yield from operation.start(self._purgatory)) else None
+
+    def find(self, asked: FetchPartition) -> Partition:
+        """The partition that is asked for. Raises `UnknownTopicOrPartitionError` or `UnknownTopicIdError`."""
+        topic = self._topics.find(asked.topic) if isinstance(asked.topic, str) else self._topics.find_id(asked.topic)
+        if topic is None:
+            raise UnknownTopicOrPartitionError() if isinstance(asked.topic, str) else UnknownTopicIdError()
+        if not 0 <= asked.partition < len(topic.partitions):
+            raise UnknownTopicOrPartitionError()
+        return topic.partitions[asked.partition]
+
+    def read(self, request: FetchRequest, context: FetchContext) -> _Read:
+        """Read all partitions of the request within its limits."""
+        found = _Read()
+        for _ in self.read_into(found, request, context):
+            pass
+        return found
+
+    def read_into(self, found: _Read, request: FetchRequest, context: FetchContext) -> Generator[None, None, None]:
+        """As `read`; yields between partitions."""
+        remaining = min(request.max_bytes, self._bytes_max())
+        stored_left, read_left = request.stored_max_bytes, READ_BYTES_MAX
+        for asked in context.partitions:
+            answer = FetchedPartition(asked.topic, asked.partition)
+            try:
+                partition = self.find(asked)
+                found.watched[partition] = readable_bytes(partition, request.isolation)
+                limit = min(remaining, asked.partition_max_bytes)
+                first_whole = not found.bytes
+                size = read_partition(
+                    partition, asked, request.isolation, limit, stored_left, answer, first_whole=first_whole
+                )
+                remaining -= size
+                if isinstance(answer.records, StoredRecords):
+                    read_left -= answer.records.messages.size_bytes
+                    stored_left = min(stored_left - size, max(read_left, 0))
+                found.bytes += size
+                found.urgent |= answer.diverging is not None
+            except KafkaError as error:
+                answer.error = as_value(error)
+                found.urgent = True
+            except CorruptSegmentError as error:
+                answer.error = corrupt(error)
+                found.urgent = True
+            except Exception:  # one bad partition keeps no other from being served
+                logger.exception("fetch failed topic=%s partition=%d", asked.topic, asked.partition)
+                answer.error = KafkaError("the partition cannot be read")
+                answer.records = None
+                found.urgent = True
+            found.answers.append((asked, answer))
+            yield
+
+
+@dataclass(slots=True)
+class _Read:
+    """What one pass over the partitions found; `urgent`: it must not wait for more bytes."""
+
+    answers: list[tuple[FetchPartition, FetchedPartition]] = field(default_factory=list)
+    watched: dict[Partition, int] = field(default_factory=dict)
+    """By partition, how far its count of readable bytes was when it was read."""
+    bytes: int = 0
+    urgent: bool = False
+
+
+class _FetchOperation(DelayedOperation):
+    """One fetch that may wait."""
+
+    def __init__(
+        self, fetcher: Fetcher, request: FetchRequest, context: FetchContext, reply: Callable[[Fetched], None]
+    ) -> None:
+        super().__init__()
+        self._fetcher = fetcher
+        self._request = request
+        self._context = context
+        self._reply = reply
+        self._bytes_seen: dict[Partition, int] = {}
+        """By partition, how far its count of readable bytes was when it was last looked at."""
+        self._bytes_wanted = 0
+
+    def start(self, purgatory: Purgatory) -> Generator[None, None, bool]:
+        """Answer at once, or wait; whether it waits. Yields between partitions."""
+        request = self._request
+        found = _Read()
+        yield from self._fetcher.read_into(found, request, self._context)
+        if found.urgent or found.bytes >= request.min_bytes or request.max_wait_ms <= 0 or not self._context.partitions:
+            self._answer(found)
+            return False
+        self._bytes_seen = found.watched
+        self._bytes_wanted = request.min_bytes - found.bytes
+        if any(self.is_complete(partition) for partition in found.watched):
+            self.complete()  # something came while the other partitions were read
+            return False
+        purgatory.watch(self, found.watched, request.max_wait_ms)
+        return True
+
+    def is_complete(self, key: Hashable) -> bool:
+        """Whether enough can be read that is new, over all partitions, each up to its own end; or the partition is gone."""
+        assert isinstance(key, Partition)
+        readable = readable_bytes(key, self._request.isolation)
+        self._bytes_wanted -= readable - self._bytes_seen[key]
+        self._bytes_seen[key] = readable
+        return self._bytes_wanted <= 0 or key.removed
+
+    def complete(self) -> None:
+        self._answer(self._fetcher.read(self._request, self._context))
+
+    def _answer(self, found: _Read) -> None:
+        context = self._context
+        partitions = []
+        for asked, answer in found.answers:
+            if answer.error is not None or answer.diverging is not None:
+                context.told_error(asked)
+            elif answer.records is not None or context.must_tell(asked, answer.high_watermark, answer.log_start_offset):
+                had_records = answer.records is not None
+                context.told(asked, answer.high_watermark, answer.log_start_offset, had_records=had_records)
+            else:
+                continue
+            partitions.append(answer)
+        self._reply(Fetched(None, context.session_id, partitions))
+
+
+def readable_bytes(partition: Partition, isolation: Isolation) -> int:
+    """Bytes of a partition that were ever appended, as far as a reader sees them: what it grows by is new to the reader."""
+    return partition.stable_bytes if isolation is Isolation.READ_COMMITTED else partition.appended_bytes
+
+
+def corrupt(error: CorruptSegmentError) -> CorruptMessageError:
+    """Damage on the disk as a client is told of it; where it is goes to the log."""
+    logger.error("corrupt segment file=%s position=%d reason=%r", error.path, error.position, error.reason)
+    return CorruptMessageError("the records are damaged on the broker's disk")
+
+
+def read_partition(
+    partition: Partition,
+    asked: FetchPartition,
+    isolation: Isolation,
+    max_bytes: int,
+    stored_max_bytes: int,
+    answer: FetchedPartition,
+    *,
+    first_whole: bool,
+) -> int:
+    """Fill `answer` from one partition; returns about how many bytes its records are.
+
+    At most `max_bytes`, and at most `stored_max_bytes` where they come from the files.
+
+    Raises the errors of the partition: leader epoch, `OffsetOutOfRangeError`, `KafkaStorageError`, `CorruptSegmentError`.
+    """
+    log = partition.log
+    partition.check_leader_epoch(asked.current_leader_epoch)
+    answer.high_watermark = log.high_watermark
+    answer.last_stable_offset = log.last_stable_offset
+    answer.log_start_offset = log.log_start_offset
+    answer.codec = partition.topic.config.compression_type
+    if asked.last_fetched_epoch >= 0:
+        epoch, end_offset = log.end_offset_for_epoch(asked.last_fetched_epoch)
+        if epoch < asked.last_fetched_epoch or end_offset < asked.fetch_offset:
+            answer.diverging = EpochEnd(epoch, end_offset)
+            return 0
+    offset = asked.fetch_offset
+    if not log.log_start_offset <= offset <= log.log_end_offset:
+        raise OffsetOutOfRangeError()
+    committed = isolation is Isolation.READ_COMMITTED
+    end_offset = log.last_stable_offset if committed else log.high_watermark
+    if committed:
+        answer.aborted = ()
+    if offset >= end_offset or (max_bytes <= 0 and not first_whole):
+        return 0
+    limits = max(max_bytes, 0), max(min(max_bytes, stored_max_bytes), 0)
+    size = _read_records(partition, offset, end_offset, *limits, answer, first_whole=first_whole)
+    if committed and answer.records is not None:
+        answer.aborted = [
+            AbortedTransaction(each.producer_id, each.first_offset)
+            for each in log.aborted_transactions(offset, _end_of(answer.records, end_offset))
+        ]
+    return size
+
+
+def _end_of(records: CachedRecords | StoredRecords, end_offset: int) -> int:
+    """An offset that the records do not reach."""
+    return min(end_offset, records.messages.next_offset) if isinstance(records, StoredRecords) else end_offset
+
+
+def _read_records(
+    partition: Partition,
+    offset: int,
+    end_offset: int,
+    max_bytes: int,
+    stored_max_bytes: int,
+    answer: FetchedPartition,
+    *,
+    first_whole: bool,
+) -> int:
+    cached = partition.read_tail(offset, end_offset, max_bytes, first_whole=first_whole)
+    if cached is not None:
+        views, size = cached
+        if views:
+            answer.records = CachedRecords(views, size)
+        return size
+    if stored_max_bytes == 0 and not first_whole:
+        return 0
+    messages = partition.log.read(offset, stored_max_bytes, end_offset)
+    if not len(messages):
+        return 0
+    answer.records = StoredRecords(messages, offset, end_offset, stored_max_bytes, first_whole)
+    return min(messages.size_bytes, max(stored_max_bytes, 1))

@@ -1,0 +1,145 @@
+"""The directory of this broker's logs: one subdirectory per partition, named `<topic>-<partition>`.
+
+Opens logs with the settings of their topic. A deleted topic's directories are renamed at once (`<name>.<topic id>-delete`),
+so that a topic of the same name can come, and removed later, for readers that planned with them. What a crash left between the two
+steps is cleared at the next start. A directory says which topic it belongs to (`storage/partition_metadata.py`): one that was
+not renamed is never taken for that of the next topic of its name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import shutil
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from uuid import UUID
+
+from kafkalake.clock import Clock
+from kafkalake.config.broker import TopicConfig
+from kafkalake.errors import KafkaStorageError, LakeError
+from kafkalake.storage.config import LogConfig
+from kafkalake.storage.generations import SwappedSegment
+from kafkalake.storage.log import Log
+from kafkalake.storage.open_files import OpenFiles
+from kafkalake.storage.partition_metadata import read_topic_id
+from kafkalake.storage.takeover import begin_leadership, take_over_files
+from kafkalake.uuid_text import encode_uuid
+
+logger = logging.getLogger(__name__)
+
+_DELETED = "-delete"
+
+
+def log_config(config: TopicConfig, producer_id_expiration_ms: int) -> LogConfig:
+    """What a log needs to know of its topic's settings."""
+    return LogConfig(
+        segment_bytes=config.segment_bytes,
+        segment_ms=config.segment_ms,
+        index_interval_bytes=config.index_interval_bytes,
+        segment_compression=config.segment_compression,
+        flush_messages=config.flush_messages,
+        flush_ms=config.flush_ms,
+        message_timestamp_type=config.message_timestamp_type,
+        producer_id_expiration_ms=producer_id_expiration_ms,
+        file_delete_delay_ms=config.file_delete_delay_ms,
+    )
+
+
+class LogDirectory:
+    """Logs below `root`. Methods block on the disk; any thread may call them."""
+
+    def __init__(self, root: Path, clock: Clock, open_files: OpenFiles) -> None:
+        self.root = root
+        self._clock = clock
+        self._open_files = open_files
+        self._predecessors: list[Path] = []
+
+    def path(self, topic: str, index: int) -> Path:
+        """Where a partition lies."""
+        return self.root / f"{topic}-{index}"
+
+    def open(
+        self,
+        topic: str,
+        index: int,
+        topic_id: UUID,
+        config: LogConfig,
+        swapped: Sequence[SwappedSegment] = (),
+        *,
+        taking_over: bool = False,
+    ) -> Log:
+        """Open a partition's log, made if it is not there; `swapped` as in `Log.open`.
+
+        A directory of another topic that had the name before is retired. taking_over: the last owner of the log may still
+        run. Raise `KafkaStorageError`.
+        """
+        path = self.path(topic, index)
+        try:
+            owner = read_topic_id(path, self._open_files.files)
+            if owner is not None and owner != topic_id:
+                logger.warning("directory of an earlier topic retired path=%s topic_id=%s", path, encode_uuid(owner))
+                self._predecessors += self._retire(path, topic, index, owner)
+            if taking_over:
+                take_over_files(path, self._open_files.files)
+        except (OSError, LakeError) as error:
+            logger.error("log not opened path=%s error=%s", path, error)
+            raise KafkaStorageError(f"{path}: open: {error}") from error
+        files = self._open_files
+        log = Log.open(str(path), config, self._clock, files.files, files, swapped, topic_id)
+        if taking_over:
+            begin_leadership(log)
+        return log
+
+    def offline(self, topic: str, index: int, config: LogConfig) -> Log:
+        """Return a log in place of one that could not be opened; see `Log.offline`."""
+        return Log.offline(self.path(topic, index), config, self._clock, self._open_files)
+
+    def take_predecessors(self) -> list[Path]:
+        """Return the directories that `open` has retired since this was last asked; they are to be removed later."""
+        found, self._predecessors = self._predecessors, []
+        return found
+
+    def retire(self, topic: str, topic_id: UUID, indices: Iterable[int]) -> list[Path]:
+        """Take a deleted topic's directories out of the way; return what is to be removed later.
+
+        One that cannot be renamed stays, and is retired by the next topic of its name or at the next start.
+        """
+        retired = []
+        for index in indices:
+            path = self.path(topic, index)
+            try:
+                retired += self._retire(path, topic, index, topic_id)
+            except OSError as error:
+                logger.error("directory of a deleted topic not retired path=%s error=%s", path, error)
+        return retired
+
+    def _retire(self, source: Path, topic: str, index: int, topic_id: UUID) -> list[Path]:
+        target = self.root / f"{topic[:180]}-{index}.{topic_id}{_DELETED}"
+        with contextlib.suppress(FileNotFoundError):
+            self._open_files.files.rename(str(source), str(target))
+            self._open_files.forget_directory(str(source))
+            return [target]
+        return []
+
+    def remove(self, directories: Iterable[Path]) -> None:
+        """Remove retired directories."""
+        for directory in directories:
+            shutil.rmtree(directory, ignore_errors=True)
+
+    def clear(self, known: Iterable[tuple[str, int]]) -> list[Path]:
+        """Retire directories that belong to no partition in `known`; returns them and those that were retired before."""
+        expected = {f"{topic}-{index}" for topic, index in known}
+        found = []
+        for entry in os.scandir(self.root):
+            if not entry.is_dir() or entry.name in expected:
+                continue
+            path = Path(entry.path)
+            if not entry.name.endswith(_DELETED):
+                logger.warning("directory of no topic retired path=%s", path)
+                target = path.with_name(f"{entry.name[:200]}.unknown{_DELETED}")
+                shutil.rmtree(target, ignore_errors=True)
+                path = path.rename(target)
+            found.append(path)
+        return found

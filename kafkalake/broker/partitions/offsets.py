@@ -1,0 +1,69 @@
+"""Offsets by time, by epoch, and the log's start: ListOffsets, OffsetForLeaderEpoch, DeleteRecords."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from kafkalake.broker.partitions.fetch import EpochEnd, Isolation, corrupt
+from kafkalake.broker.partitions.partition import Partition
+from kafkalake.errors import CorruptSegmentError, OffsetOutOfRangeError, UnsupportedVersionError
+
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
+
+
+class FoundOffset(NamedTuple):
+    """An offset, the timestamp of its record (ms; -1 where it was not looked for by time), its leader epoch (-1: unknown)."""
+
+    offset: int
+    timestamp_ms: int
+    leader_epoch: int
+
+
+def list_offset(partition: Partition, timestamp_ms: int, isolation: Isolation) -> FoundOffset | None:
+    """The offset for a timestamp (ms) or one of Kafka's special values; None where there is no such record.
+
+    A record that the reader may not see yet is no answer. MAX_TIMESTAMP blocks, and may be asked in any thread. Raises
+    `UnsupportedVersionError` for an unknown special value, `CorruptMessageError`, `KafkaStorageError`.
+    """
+    try:
+        return _list_offset(partition, timestamp_ms, isolation)
+    except CorruptSegmentError as error:
+        raise corrupt(error) from error
+
+
+def _list_offset(partition: Partition, timestamp_ms: int, isolation: Isolation) -> FoundOffset | None:
+    log = partition.log
+    visible_end = log.last_stable_offset if isolation is Isolation.READ_COMMITTED else log.high_watermark
+    if timestamp_ms == LATEST:
+        return FoundOffset(visible_end, -1, partition.leader_epoch)
+    if timestamp_ms in (EARLIEST, EARLIEST_LOCAL):
+        return FoundOffset(log.log_start_offset, -1, log.epoch_for_offset(log.log_start_offset))
+    if timestamp_ms == LATEST_TIERED:
+        return FoundOffset(-1, -1, -1)
+    if timestamp_ms == MAX_TIMESTAMP:
+        found = log.max_timestamp()
+    elif timestamp_ms < 0:
+        raise UnsupportedVersionError()
+    else:
+        found = log.offset_for_timestamp(timestamp_ms)
+    if found is None or found[1] < 0 or found[1] >= visible_end:
+        return None
+    timestamp, offset = found
+    return FoundOffset(offset, timestamp, log.epoch_for_offset(offset))
+
+
+def end_of_epoch(partition: Partition, epoch: int) -> EpochEnd:
+    """The largest epoch up to `epoch` and where it ended; (-1, -1) where none is known."""
+    return EpochEnd(*partition.log.end_offset_for_epoch(epoch))
+
+
+def delete_records(partition: Partition, offset: int) -> int:
+    """Move the log start to `offset` (-1: to the high watermark); returns the new log start.
+
+    Blocking, in any thread. Raises `OffsetOutOfRangeError` for an offset above the high watermark, `KafkaStorageError`.
+    """
+    target = partition.log.high_watermark if offset == -1 else offset
+    if target < 0 or target > partition.log.high_watermark:
+        raise OffsetOutOfRangeError()
+    partition.log.delete_records_before(target)
+    return partition.log.log_start_offset

@@ -1,0 +1,76 @@
+"""Retention by the broker itself: every `log.retention.check.interval.ms` each log loses what its topic's settings no longer keep.
+
+`storage.retention` decides, for the broker and for the retention job: one rule. As in Kafka, groups that have not read what goes
+do not keep it, but where a topic says so (`retention.groups.guard=block`); to `warn` of them is the job's. The active segment
+goes too once all its records are expired: it is rolled first. The journals of the coordinators are trimmed by these.
+
+A job may do the same at the same time: both only move a log's start on, and taking out what is gone changes nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import TYPE_CHECKING
+
+from kafkalake.broker.partitions.partition import Partition
+from kafkalake.config.broker import TopicConfig
+from kafkalake.internal_topics import INTERNAL
+from kafkalake.storage.retention import BLOCK, OFF, RetentionRule
+
+if TYPE_CHECKING:
+    from kafkalake.broker.broker import Broker
+
+logger = logging.getLogger(__name__)
+
+
+async def enforce_retention(broker: Broker) -> None:
+    """Have every log lose what it should no longer keep. What fails in one partition is tried again the next time."""
+    blocked = {topic.name for topic in broker.topics if topic.config.retention_groups_guard == BLOCK}
+    if blocked and broker.groups.coordinator.table.is_loading:
+        logger.info("retention waits until all groups are loaded")
+        return
+    committed = _committed_offsets(broker, blocked) if blocked else {}
+    for partition in list(broker.topics.partitions()):
+        rule = rule_of(partition.topic.config)
+        if partition.topic.name in INTERNAL or not rule.has_limit:
+            continue
+        of_groups = committed.get((partition.topic.name, partition.index), {})
+        try:
+            removed = await broker.run_blocking(partial(partition.log.enforce_retention, rule, of_groups))
+        except Exception as error:
+            logger.error("retention failed partition=%s error=%s", partition.name, error)
+            continue
+        if removed.segments:
+            _removed(broker, partition)
+            logger.info(
+                "segments removed partition=%s segments=%d bytes=%d log_start=%d by_time=%d by_size=%d",
+                partition.name,
+                len(removed.segments),
+                removed.bytes,
+                removed.log_start_offset,
+                removed.reasons.count("time"),
+                removed.reasons.count("size"),
+            )
+
+
+def rule_of(config: TopicConfig) -> RetentionRule:
+    """What a topic asks of the broker."""
+    guard = BLOCK if config.retention_groups_guard == BLOCK else OFF
+    return RetentionRule.of_policy(config.cleanup_policy, config.retention_ms, config.retention_bytes, guard)
+
+
+def _removed(broker: Broker, partition: Partition) -> None:
+    if not partition.removed:
+        broker.moved(partition)
+
+
+def _committed_offsets(broker: Broker, topics: set[str]) -> dict[tuple[str, int], dict[str, int]]:
+    """By partition of these topics: each group's committed offset."""
+    found: dict[tuple[str, int], dict[str, int]] = {}
+    for entry in broker.groups.coordinator.table:
+        for key in entry.offsets:
+            committed = entry.offsets.get(key)
+            if key[0] in topics and committed is not None:
+                found.setdefault(key, {})[entry.group.group_id] = committed.committed.offset
+    return found

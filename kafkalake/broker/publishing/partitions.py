@@ -1,0 +1,308 @@
+"""Carries what happens in the logs to the publisher, and what the publisher has to say to Delta.
+
+The broker tells of partitions, each log of its segments; `metadata.publisher` decides when a publish is due; here it is
+committed, in a thread, one at a time. At the start, what a kill left unpublished is found by comparing the sealed segments on
+disk with Delta; at a stop, everything that is left is published.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from kafkalake.broker.partitions.partition import Partition
+from kafkalake.broker.partitions.topics import Topics
+from kafkalake.broker.publishing.schedule import Publisher, application_id, published_by, reconcile
+from kafkalake.clock import Clock
+from kafkalake.errors import KafkaLakeError, as_value
+from kafkalake.metadata import paths
+from kafkalake.metadata.store import JobPosition, MetadataStore, PartitionId, PublishedState
+from kafkalake.metadata.tables.schemas import PartitionRow, SegmentKey, SegmentRow, TopicPartition
+from kafkalake.storage.generations import SwappedSegment
+from kafkalake.storage.sealed_segment import SealedSegment
+
+logger = logging.getLogger(__name__)
+
+_CHECK_INTERVAL_S = 0.05
+_JOBS_INTERVAL_MS = 500
+
+
+class Publishing:
+    """The broker's observer. Its methods are called on the event loop's thread unless they say otherwise."""
+
+    def __init__(
+        self,
+        lake: Path,
+        broker_id: int,
+        store: MetadataStore,
+        clock: Clock,
+        run_blocking: Callable[[Callable[[], Any]], Awaitable[Any]],
+    ) -> None:
+        self._lake = lake
+        self._broker_id = broker_id
+        self._store = store
+        self._clock = clock
+        self._run_blocking = run_blocking
+        self._publisher: Publisher | None = None
+        self._partitions: dict[TopicPartition, Partition] = {}
+        self._loop = asyncio.get_running_loop()
+        self._under_way: asyncio.Future[bool] | None = None
+        self.stable_offset: Callable[[Partition], int] = lambda partition: partition.log.last_stable_offset
+        """What to say a partition's last stable offset is."""
+        self._swapped_read: JobPosition | None = None
+
+    @property
+    def publisher(self) -> Publisher:
+        """The publisher, once started."""
+        assert self._publisher is not None
+        return self._publisher
+
+    async def start(self, interval_ms: int) -> None:
+        """Find out where the last publish of this broker was."""
+        version = await self._run_blocking(lambda: self._store.last_published_version(application_id(self._broker_id)))
+        self._publisher = Publisher(self._broker_id, self._describe, last_version=version, interval_ms=interval_ms)
+
+    # What the broker tells.
+
+    def partition_added(self, partition: Partition) -> None:
+        key = TopicPartition(partition.topic.name, partition.index)
+        self._partitions[key] = partition
+        log = partition.log
+        log.on_sealed = partial(self._sealed, partition)
+        log.on_removed = partial(self._removed, partition)
+        self.publisher.moved(key)
+
+    def partition_moved(self, partition: Partition) -> None:
+        self._moved(TopicPartition(partition.topic.name, partition.index))
+
+    def partition_removed(self, partition: Partition) -> None:
+        key = TopicPartition(partition.topic.name, partition.index)
+        self._partitions.pop(key, None)
+        self.publisher.dropped(key)
+        for base_offset in partition.log.sealed_base_offsets:
+            self.publisher.removed(self._key(partition, base_offset, partition.log.generation_of(base_offset)))
+
+    def _sealed(self, partition: Partition, segment: SealedSegment) -> None:
+        """Any thread."""
+        self._loop.call_soon_threadsafe(self.publisher.sealed, self._row(partition, segment))
+
+    def _removed(self, partition: Partition, base_offset: int) -> None:
+        """Any thread."""
+        key = self._key(partition, base_offset, partition.log.generation_of(base_offset))
+        self._loop.call_soon_threadsafe(self.publisher.removed, key)
+
+    # What goes to Delta.
+
+    async def run(self) -> None:
+        """Publish what is due, for ever."""
+        looked_ms = self._clock.monotonic_ms()
+        while True:
+            await asyncio.sleep(_CHECK_INTERVAL_S)
+            try:
+                if self.publisher.due(self._clock.monotonic_ms()):
+                    await self._publish()
+                if self._clock.monotonic_ms() - looked_ms >= _JOBS_INTERVAL_MS:
+                    looked_ms = self._clock.monotonic_ms()
+                    await self._look_for_jobs()
+            except Exception:  # the next turn tries again: without it no version of the lake would ever be published
+                logger.exception("publishing failed")
+
+    async def finish(self) -> bool:
+        """Publish what is left, after what is under way; return whether nothing is left.
+
+        One failure is tried again; then the next start repairs it.
+        """
+        if self._under_way is not None:
+            await self._under_way
+        for _ in range(2):
+            if not self.publisher.pending or await self._publish():
+                return True
+        return False
+
+    async def _publish(self) -> bool:
+        publisher = self.publisher
+        state = publisher.take(self._clock.monotonic_ms(), self._clock.now_ms())
+        if state is None:
+            return True
+        # A commit goes on when the task that waits for it is cancelled at the stop; `finish` then waits for it.
+        self._under_way = asyncio.ensure_future(self._commit(publisher, state))
+        return await asyncio.shield(self._under_way)
+
+    async def _commit(self, publisher: Publisher, state: PublishedState) -> bool:
+        try:
+            await self._run_blocking(lambda: self._store.publish(state))
+        except Exception as error:
+            publisher.failed(self._clock.monotonic_ms(), as_value(error))
+            return False
+        publisher.succeeded(self._clock.monotonic_ms())
+        return True
+
+    # What jobs have said.
+
+    async def _look_for_jobs(self) -> None:
+        """Where jobs have raised log starts (retention) or rewritten segments (compaction), have the logs follow."""
+        try:
+            await self._run_blocking(lambda: self._follow_log_starts(self._store.raised_log_starts(self._broker_id)))
+        except Exception as error:
+            logger.warning("log starts that a job has raised were not taken over error=%s", error)
+        partitions = list(self._partitions.values())
+        try:
+            await self._run_blocking(lambda: self._take_swapped(partitions))
+        except Exception as error:
+            self._swapped_read = None
+            logger.warning("segments that a job has rewritten were not taken over error=%s", error)
+
+    def take_published(self, *, took_over: bool) -> None:
+        """Blocking, at the start: what Delta says of the partitions.
+
+        Where jobs have said that they begin while this broker did not run; and in which epoch they were led last, below which
+        none begins, whatever a loss of power has left of the log. took_over: by a broker that may still run.
+        """
+        rows = self._store.load_partitions()
+        epochs = {(row.topic_id, row.partition): row.leader_epoch + took_over for row in rows}
+        for partition in self._partitions.values():
+            known = epochs.get((str(partition.topic.topic_id), partition.index), 0)
+            partition.leader_epoch = max(partition.leader_epoch, known)
+        self._follow_log_starts({(row.topic_id, row.partition): row.log_start_offset for row in rows})
+
+    def _follow_log_starts(self, starts: Mapping[PartitionId, int]) -> None:
+        """Blocking, any thread: take the segments before these offsets out of the logs."""
+        for key, partition in list(self._partitions.items()):
+            start = starts.get((str(partition.topic.topic_id), partition.index), 0)
+            if start > partition.log.log_start_offset:
+                _begin_at(partition, start)
+                self._loop.call_soon_threadsafe(self._moved, key)
+
+    def _moved(self, key: TopicPartition) -> None:
+        if key in self._partitions:
+            self.publisher.moved(key)
+
+    def load_swapped(self) -> dict[PartitionId, list[SwappedSegment]]:
+        """Blocking: the segments of this broker that jobs have rewritten, ever or since that was last looked at."""
+        found = self._store.load_swapped(self._swapped_read)
+        if found is None:
+            return {}
+        self._swapped_read = found.position
+        segments: dict[PartitionId, list[SwappedSegment]] = {}
+        for row in published_by(self._broker_id, found.rows):
+            swapped = SwappedSegment(row.base_offset, row.next_offset, row.generation)
+            segments.setdefault((row.topic_id, row.partition), []).append(swapped)
+        return segments
+
+    def _take_swapped(self, partitions: Iterable[Partition]) -> None:
+        """Blocking, any thread."""
+        if not (swapped := self.load_swapped()):
+            return
+        for partition in partitions:
+            segments = swapped.get((str(partition.topic.topic_id), partition.index), [])
+            before = partition.log.generations
+            for foreign in partition.log.take_swapped(segments):
+                key = self._key(partition, foreign.base_offset, foreign.generation)
+                self._loop.call_soon_threadsafe(self.publisher.removed, key)
+            if partition.log.generations != before:
+                logger.info("segments swapped partition=%s rewritten=%d", partition.name, len(segments))
+                self._loop.call_soon_threadsafe(partition.forget_tail)
+                self._loop.call_soon_threadsafe(self.publisher.republish)
+
+    def reconcile(self, topics: Topics) -> None:
+        """Blocking: compare the sealed segments on disk with Delta, and have the difference published."""
+        published = published_by(self._broker_id, self._store.load_segments())
+        self._take_swapped(topics.partitions())  # after Delta was read: what it names, the logs know
+        by_partition: dict[tuple[str, int], list[SegmentRow]] = {}
+        for row in published:
+            by_partition.setdefault((row.topic_id, row.partition), []).append(row)
+        offline = {
+            (str(topic.topic_id), partition.index)
+            for topic in topics
+            for partition in topic.partitions
+            if partition.is_offline
+        }
+        for state in self._store.load_partitions() if offline else ():
+            if (state.topic_id, state.partition) in offline:
+                self._loop.call_soon_threadsafe(self.publisher.keep, state)
+        on_disk: list[SegmentRow] = []
+        for partition in (partition for topic in topics for partition in topic.partitions):
+            known = by_partition.get((str(partition.topic.topic_id), partition.index), [])
+            if partition.is_offline:
+                on_disk += known
+                continue
+            try:
+                on_disk += self._sealed_rows(partition, known)
+            except KafkaLakeError as error:
+                logger.error("sealed segments not compared partition=%s error=%s", partition.name, error)
+                on_disk += known
+        repair = reconcile(on_disk, published)
+        for missing in repair.missing:
+            self._loop.call_soon_threadsafe(self.publisher.sealed, missing)
+        for gone in repair.gone:
+            self._loop.call_soon_threadsafe(self.publisher.removed, gone)
+        if repair.missing or repair.gone:
+            logger.info("publish repaired missing=%d gone=%d", len(repair.missing), len(repair.gone))
+
+    def _sealed_rows(self, partition: Partition, published: list[SegmentRow]) -> list[SegmentRow]:
+        """A partition's sealed segments: those that Delta knows as it knows them, the others by looking into their files."""
+        log = partition.log
+        bases = set(log.sealed_base_offsets)
+        known = {
+            row.base_offset: row
+            for row in published
+            if row.base_offset in bases and row.generation == log.generation_of(row.base_offset)
+        }
+        unknown = sorted(bases - known.keys())
+        rows = list(known.values())
+        if unknown:
+            sealed = log.sealed_segments(unknown[0])
+            rows += [self._row(partition, each) for each in sealed if each.base_offset in unknown]
+        return rows
+
+    def _describe(self, key: TopicPartition) -> PartitionRow | None:
+        partition = self._partitions.get(key)
+        if partition is None:
+            return None
+        log = partition.log
+        return PartitionRow(
+            topic=key.topic,
+            topic_id=str(partition.topic.topic_id),
+            partition=key.partition,
+            leader=self._broker_id,
+            leader_epoch=partition.leader_epoch,
+            replicas=(self._broker_id,),
+            isr=(self._broker_id,),
+            log_start_offset=log.log_start_offset,
+            high_watermark=log.high_watermark,
+            last_stable_offset=self.stable_offset(partition),
+            log_end_offset=log.log_end_offset,
+        )
+
+    @staticmethod
+    def _key(partition: Partition, base_offset: int, generation: int) -> SegmentKey:
+        return SegmentKey(str(partition.topic.topic_id), partition.index, base_offset, generation)
+
+    def _row(self, partition: Partition, segment: SealedSegment) -> SegmentRow:
+        return SegmentRow(
+            topic=partition.topic.name,
+            topic_id=str(partition.topic.topic_id),
+            partition=partition.index,
+            base_offset=segment.base_offset,
+            next_offset=segment.next_offset,
+            generation=segment.generation,
+            path=paths.relative_path(self._lake, Path(segment.path)),
+            records=segment.records,
+            bytes=segment.bytes,
+            min_timestamp_ms=segment.min_timestamp,
+            max_timestamp_ms=segment.max_timestamp,
+            sealed_at_ms=segment.sealed_at_ms,
+        )
+
+
+def _begin_at(partition: Partition, offset: int) -> None:
+    """Blocking: move a log's start to `offset`, at most to its high watermark. A failure is logged: Delta still says it."""
+    try:
+        partition.log.delete_records_before(min(offset, partition.log.high_watermark))
+        logger.info("log start raised by a job partition=%s offset=%d", partition.name, offset)
+    except KafkaLakeError as error:
+        logger.error("log start not raised partition=%s offset=%d error=%s", partition.name, offset, error)

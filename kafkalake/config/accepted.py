@@ -1,0 +1,134 @@
+"""Broker settings of Apache Kafka that mean nothing here: those that are taken all the same, and those that are refused.
+
+Kafka's tools and its `server.properties` set threads, buffers and intervals of its own parts. They are taken, shown with Kafka's
+defaults, and change nothing. A setting that promises something, such as encryption or a limit, is refused by its name with
+the reason: nobody shall rely on what is not there. Source: Apache Kafka 4.1, "Broker Configs".
+"""
+
+from __future__ import annotations
+
+from kafkalake.config.setting import NO_EFFECT, Kind, Setting, Update, Value
+
+_CLUSTER = Update.CLUSTER_WIDE
+
+_ACCEPTED: dict[str, tuple[tuple[str, Kind, Value] | tuple[str, Kind, Value, Update], ...]] = {
+    "Threads of Kafka's broker.": (
+        ("background.threads", Kind.INT, 10, _CLUSTER),
+        ("num.io.threads", Kind.INT, 8, _CLUSTER),
+        ("num.network.threads", Kind.INT, 3, _CLUSTER),
+        ("num.recovery.threads.per.data.dir", Kind.INT, 2, _CLUSTER),
+        ("num.replica.alter.log.dirs.threads", Kind.INT, None),
+        ("num.replica.fetchers", Kind.INT, 1, _CLUSTER),
+    ),
+    "Kafka's log cleaner; here a job compacts.": (
+        ("log.cleaner.backoff.ms", Kind.LONG, 15_000, _CLUSTER),
+        ("log.cleaner.dedupe.buffer.size", Kind.LONG, 134_217_728, _CLUSTER),
+        ("log.cleaner.enable", Kind.BOOLEAN, True),
+        ("log.cleaner.io.buffer.load.factor", Kind.DOUBLE, 0.9, _CLUSTER),
+        ("log.cleaner.io.buffer.size", Kind.INT, 524_288, _CLUSTER),
+        ("log.cleaner.threads", Kind.INT, 1, _CLUSTER),
+    ),
+    "Intervals of Kafka's log manager.": (
+        ("log.dir.failure.timeout.ms", Kind.LONG, 30_000),
+        ("log.flush.offset.checkpoint.interval.ms", Kind.INT, 60_000),
+        ("log.flush.start.offset.checkpoint.interval.ms", Kind.INT, 60_000),
+        ("log.initial.task.delay.ms", Kind.LONG, 30_000),
+        ("log.roll.jitter.hours", Kind.INT, 0),
+    ),
+    "Replication, which one broker has no use for.": (
+        ("auto.leader.rebalance.enable", Kind.BOOLEAN, True),
+        ("broker.heartbeat.interval.ms", Kind.INT, 2_000),
+        ("broker.session.timeout.ms", Kind.INT, 9_000),
+        ("controlled.shutdown.enable", Kind.BOOLEAN, True),
+        ("initial.broker.registration.timeout.ms", Kind.INT, 60_000),
+        ("leader.imbalance.check.interval.seconds", Kind.LONG, 300),
+        ("replica.fetch.backoff.ms", Kind.INT, 1_000),
+        ("replica.fetch.max.bytes", Kind.INT, 1_048_576),
+        ("replica.fetch.min.bytes", Kind.INT, 1),
+        ("replica.fetch.response.max.bytes", Kind.INT, 10_485_760),
+        ("replica.fetch.wait.max.ms", Kind.INT, 500),
+        ("replica.high.watermark.checkpoint.interval.ms", Kind.LONG, 5_000),
+        ("replica.lag.time.max.ms", Kind.LONG, 30_000),
+        ("replica.socket.receive.buffer.bytes", Kind.INT, 65_536),
+        ("replica.socket.timeout.ms", Kind.INT, 30_000),
+        ("share.coordinator.state.topic.min.isr", Kind.SHORT, 2),
+        ("share.coordinator.state.topic.replication.factor", Kind.SHORT, 3),
+        ("transaction.state.log.min.isr", Kind.INT, 2),
+        ("transaction.state.log.replication.factor", Kind.SHORT, 3),
+    ),
+    "Buffers and queues of Kafka's broker.": (
+        ("delete.records.purgatory.purge.interval.requests", Kind.INT, 1),
+        ("fetch.purgatory.purge.interval.requests", Kind.INT, 1_000),
+        ("offsets.commit.timeout.ms", Kind.INT, 5_000),
+        ("offsets.load.buffer.size", Kind.INT, 5_242_880),
+        ("offsets.topic.compression.codec", Kind.INT, 0),
+        ("producer.purgatory.purge.interval.requests", Kind.INT, 1_000),
+        ("queued.max.requests", Kind.INT, 500),
+        ("socket.receive.buffer.bytes", Kind.INT, 102_400),
+        ("socket.send.buffer.bytes", Kind.INT, 102_400),
+        ("transaction.partition.verification.enable", Kind.BOOLEAN, True, _CLUSTER),
+        ("transaction.state.log.load.buffer.size", Kind.INT, 5_242_880),
+    ),
+}
+
+ACCEPTED_SETTINGS: tuple[Setting, ...] = tuple(
+    Setting(
+        name=name,
+        kind=kind,
+        default=default,
+        documentation=documentation + NO_EFFECT,
+        update=update[0] if update else Update.READ_ONLY,
+        nullable=default is None,
+    )
+    for documentation, settings in _ACCEPTED.items()
+    for name, kind, default, *update in settings
+)
+
+_REFUSED = {
+    "there is no encryption and no authentication, and one listener, PLAINTEXT": (
+        "connection.failed.authentication.delay.ms",
+        "connections.max.reauth.ms",
+        "early.start.listeners",
+        "inter.broker.listener.name",
+        "listener.",
+        "principal.builder.class",
+        "sasl.",
+        "security.",
+        "ssl.",
+    ),
+    "there is no access control": ("allow.everyone.if.no.acl.found", "authorizer.", "delegation.token.", "super.users"),
+    "there are no quotas": (
+        "alter.log.dirs.replication.quota.",
+        "client.quota.",
+        "controller.quota.",
+        "follower.replication.throttled.rate",
+        "leader.replication.throttled.rate",
+        "max.connection.creation.rate",
+        "max.connections.per.ip.overrides",
+        "quota.",
+        "replication.quota.",
+    ),
+    "the metadata is in the lake's Delta tables, which need no controllers": (
+        "controller.",
+        "metadata.log.",
+        "zookeeper.",
+    ),
+    "segments are not tiered": ("remote.",),
+    "there are no share groups and no streams groups": ("group.share.", "group.streams."),
+    "no classes are loaded": (
+        "alter.config.policy.",
+        "create.topic.policy.",
+        "metric.reporters",
+        "replica.selector.class",
+    ),
+    "the directory of the logs is given with --lake": ("log.dir",),
+}
+"""Reason -> names, or their beginnings where they end with a dot."""
+
+
+def reason_for_refusal(name: str) -> str:
+    """Return the sentence for a broker setting that there is not."""
+    for reason, beginnings in _REFUSED.items():
+        if any(name == each or (each.endswith(".") and name.startswith(each)) for each in beginnings):
+            return f"The broker config {name} cannot be set: {reason}"
+    return f"Unknown broker config name: {name}"

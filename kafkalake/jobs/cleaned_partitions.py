@@ -1,0 +1,75 @@
+"""What the jobs that clean logs decide on: of each partition its sealed segments, and what its broker says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kafkalake.config.broker import TopicConfig, members_of
+from kafkalake.internal_topics import INTERNAL
+from kafkalake.jobs.frame import Run
+from kafkalake.metadata import paths
+from kafkalake.metadata.tables.schemas import SegmentRow, TopicRow
+from kafkalake.reader.snapshot import log_start
+from kafkalake.storage.state import PartitionState, read_state
+
+COMPACT_POLICY, DELETE_POLICY = "compact", "delete"
+
+
+@dataclass(frozen=True, slots=True)
+class CleanedPartition:
+    """A partition with sealed segments: `rows`, ascending, those that the log start has passed too.
+
+    leader: the broker in whose directory it is. state: with the log start that readers go by, Delta's or the broker's.
+    """
+
+    topic: TopicRow
+    number: int
+    leader: int
+    directory: Path
+    state: PartitionState
+    rows: Sequence[SegmentRow]
+
+
+def cleaned_topics(run: Run, policy: str) -> list[TopicRow]:
+    """The topics of a run whose cleanup.policy names `policy`; no journals, which the broker trims itself."""
+    return [
+        topic
+        for topic in run.topics
+        if topic.topic not in INTERNAL and policy in policies(run.topic_configs[topic.topic])
+    ]
+
+
+def policies(config: TopicConfig) -> list[str]:
+    """What cleanup.policy names."""
+    return members_of(config.cleanup_policy)
+
+
+def cleaned_partitions(run: Run, topics: Sequence[TopicRow]) -> Iterator[CleanedPartition]:
+    """The partitions of `topics`, by topic and number. Raises `LakeError`, `KafkaStorageError`."""
+    segments = segments_by_partition(run.store.load_segments()) if topics else {}
+    leaders = {(row.topic_id, row.partition): row for row in run.store.load_partitions()}
+    for topic in topics:
+        for number in range(topic.partitions):
+            row = leaders.get((topic.topic_id, number))
+            rows = segments.get((topic.topic_id, number))
+            if row is None or not rows:
+                continue
+            directory = paths.partition_path(run.lake, row.leader, topic.topic, number)
+            state = read_state(directory)
+            state = state._replace(log_start_offset=log_start(state, row))
+            yield CleanedPartition(topic, number, row.leader, directory, state, rows)
+
+
+def segments_by_partition(rows: Iterable[SegmentRow]) -> dict[tuple[str, int], list[SegmentRow]]:
+    """The newest generation of each segment, by topic id and partition, ascending."""
+    newest: dict[tuple[str, int, int], SegmentRow] = {}
+    for row in rows:
+        key = (row.topic_id, row.partition, row.base_offset)
+        if key not in newest or newest[key].generation < row.generation:
+            newest[key] = row
+    found: dict[tuple[str, int], list[SegmentRow]] = {}
+    for (topic_id, partition, _), row in sorted(newest.items()):
+        found.setdefault((topic_id, partition), []).append(row)
+    return found

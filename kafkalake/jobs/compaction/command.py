@@ -1,0 +1,350 @@
+"""The compaction job: of each key the newest record stays, and small segments become larger ones.
+
+`storage.cleaning` decides what is worth it, `key_offsets` does the work in Spark, and here the result is made to count, so
+that a reader has the old segments or the new ones, whatever dies:
+
+    1. leftovers of a job that was killed are removed
+    2. new segments are written into a directory of this run
+    3. and moved beside the old ones, under names of a generation that nobody reads yet
+    4. one commit to `segments` names them in place of the old ones
+    5. `cleaning` remembers how far the partition is compacted
+
+Before 4 nothing has happened; after it all has, and what is missing is done by the broker or the next run: a segment of a
+generation that `cleaning` does not know says that 5 is missing, and the same range is not compacted again. The broker reads
+the new files from its next look at Delta on, and removes the old ones after `file.delete.delay.ms`; while none runs, the next
+run or the next start does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kafkalake.config.broker import TopicConfig
+from kafkalake.errors import CorruptSegmentError, SegmentsChangedError
+from kafkalake.jobs.cleaned_partitions import (
+    COMPACT_POLICY,
+    CleanedPartition,
+    cleaned_partitions,
+    cleaned_topics,
+    segments_by_partition,
+)
+from kafkalake.jobs.compaction.key_offsets import (
+    Output,
+    ProducerEvents,
+    Source,
+    Work,
+    producer_events,
+    rewrite_segments,
+)
+from kafkalake.jobs.frame import Done, Job, Run, Step, reached
+from kafkalake.jobs.frame import main as run_job
+from kafkalake.jobs.progress import print_table
+from kafkalake.metadata import cleaning, paths
+from kafkalake.metadata.lease import running_brokers
+from kafkalake.metadata.tables.schemas import CleaningRow, SegmentRow, TopicRow
+from kafkalake.reader.read_options import parse_options
+from kafkalake.reader.snapshot import take_snapshot
+from kafkalake.storage.cleaning import CleanableSegment, Compaction, CompactionRule, decide_compaction
+from kafkalake.storage.files import REAL_FILES
+from kafkalake.storage.generations import SwappedSegment, stale_files
+from kafkalake.storage.lost_records import lost_range
+from kafkalake.storage.segment import SUFFIXES, file_name
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+COMPACT, REMEMBER = "compact", "remember"
+_RUN_PREFIX = ".compaction-"
+
+
+@dataclass(frozen=True, slots=True)
+class _Partition:
+    """A partition as the decision was made on it: `rows` are the segments that are cleaned, ascending."""
+
+    topic: TopicRow
+    directory: Path
+    config: TopicConfig
+    rows: Sequence[SegmentRow]
+    decision: Compaction
+    generation: int
+
+
+class CompactionJob(Job):
+    name = "compaction"
+    summary = "Keep the newest record of each key, in topics whose cleanup.policy says compact."
+
+    def plan(self, run: Run) -> Sequence[Step]:
+        remembered = {row.key: row for row in run.store.load_cleaning()}
+        steps = []
+        for log in cleaned_partitions(run, cleaned_topics(run, COMPACT_POLICY)):
+            row = CleaningRow(log.topic.topic, log.topic.topic_id, log.number)
+            said = remembered.get(row.key, row)
+            step = _step(run.lake, log, run.topic_configs[log.topic.topic], said, run.clock.now_ms())
+            steps += [step] if step is not None else []
+        return steps
+
+    def begin(self, run: Run, steps: Sequence[Step]) -> None:
+        """Remove what a job that was killed has left, in every topic that was named."""
+        segments = segments_by_partition(run.store.load_segments())
+        running = running_brokers(run.lake, run.store.load_brokers(), run.clock.now_ms())
+        topics = {topic.topic_id: topic for topic in cleaned_topics(run, COMPACT_POLICY)}
+        for row in run.store.load_partitions():
+            topic = topics.get(row.topic_id)
+            if topic is None:
+                continue
+            directory = paths.partition_path(run.lake, row.leader, row.topic, row.partition)
+            if directory.is_dir():
+                current = segments.get((row.topic_id, row.partition), [])
+                delay_ms = run.topic_configs[topic.topic].file_delete_delay_ms
+                kept_ms = None if row.leader in running else run.clock.now_ms() - delay_ms
+                _remove_leftovers(directory, current, row.log_start_offset, kept_ms)
+        reached("leftovers removed")
+
+    def perform(self, run: Run, step: Step) -> Done:
+        if step.action == REMEMBER:
+            row = replace(step.detail, updated_at_ms=run.clock.now_ms())
+            return Done({"cleaned_offset": row.cleaned_offset}, paths.CLEANING, run.store.update_cleaning([row]))
+        return self._compact(run, step)
+
+    def _compact(self, run: Run, step: Step) -> Done:
+        partition: _Partition = step.detail
+        spark = run.spark  # its start is not this partition's time
+        started = time.monotonic()
+        own = partition.directory / f"{_RUN_PREFIX}{run.run_id}"
+        try:
+            found = _rewrite(run, spark, partition, own)
+            reached("segments written")
+            old, new, unchanged = _move(run, partition, found)
+            reached("segments moved")
+            version = None
+            if new:
+                try:
+                    version = cleaning.swap(run.lake, run.store, old, new, run.clock)
+                except SegmentsChangedError:
+                    _remove_files(partition.directory, new)
+                    raise
+            reached("committed")
+        finally:
+            shutil.rmtree(own, ignore_errors=True)
+        last = partition.rows[-1]
+        run.store.update_cleaning(
+            [
+                CleaningRow(
+                    last.topic,
+                    last.topic_id,
+                    last.partition,
+                    last.next_offset,
+                    partition.generation,
+                    run.clock.now_ms(),
+                )
+            ]
+        )
+        reached("remembered")
+        seconds = time.monotonic() - started
+        records = sum(row.records for row in partition.rows)
+        after = {
+            "segments": len(new) + unchanged,
+            "records": sum(row["records"] for row in found),
+            "bytes": sum(row["bytes"] for row in found),
+            "cleaned_offset": last.next_offset,
+            "seconds": round(seconds, 2),
+            "records_per_second": round(records / seconds),
+        }
+        return Done(after, paths.SEGMENTS if new else None, version)
+
+    def finish(self, run: Run) -> int:
+        names = ("segments", "records", "bytes")
+        compacted = [(step, done) for step, done in run.performed if step.action == COMPACT]
+        rows = [
+            (step.subject, *(value for name in names for value in (step.before[name], done.after[name])), step.why)
+            for step, done in compacted
+        ]
+        if rows:
+            columns = ["partition", "segments", "now", "records", "now", "bytes", "now", "why"]
+            print_table(columns, rows, right=columns[1:7])
+        gone = sum(step.before["records"] - done.after["records"] for step, done in compacted)
+        print(f"{len(rows)} partitions compacted, {gone:,} records removed")
+        return 0
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The command line; returns the exit code."""
+    return run_job(CompactionJob(), arguments)
+
+
+def _step(lake: Path, log: CleanedPartition, config: TopicConfig, said: CleaningRow, now_ms: int) -> Step | None:
+    """What is to be done in a partition, of which `cleaning` says `said`."""
+    rows = [row for row in log.rows if row.next_offset > log.state.log_start_offset]
+    known = _with_committed(said, rows)
+    decision = decide_compaction(
+        [_cleanable(lake, row) for row in rows],
+        _rule(config),
+        cleaned_offset=known.cleaned_offset,
+        end_offset=log.state.last_stable_offset,
+        now_ms=now_ms,
+    )
+    before: dict[str, int] = {"cleaned_offset": said.cleaned_offset}
+    if decision.why is None:
+        why = f"a run that was killed has compacted it up to offset {known.cleaned_offset}"
+        return None if known == said else Step(REMEMBER, log.topic.topic, log.number, why, before, known)
+    rows = rows[: sum(len(group) for group in decision.groups)]
+    generation = 1 + max([known.generation, *(row.generation for row in rows)])
+    partition = _Partition(log.topic, log.directory, config, rows, decision, generation)
+    before |= {
+        "segments": len(rows),
+        "records": sum(row.records for row in rows),
+        "bytes": sum(row.bytes for row in rows),
+    }
+    return Step(COMPACT, log.topic.topic, log.number, decision.why, before, partition)
+
+
+def _rule(config: TopicConfig) -> CompactionRule:
+    return CompactionRule(
+        config.min_cleanable_dirty_ratio,
+        config.min_compaction_lag_ms,
+        config.max_compaction_lag_ms,
+        config.delete_retention_ms,
+        config.segment_bytes,
+    )
+
+
+def _with_committed(said: CleaningRow, rows: Sequence[SegmentRow]) -> CleaningRow:
+    """What `cleaning` says of a partition, and what a run has committed that was killed before it could say so."""
+    unsaid = [row for row in rows if row.generation > said.generation]
+    if not unsaid:
+        return said
+    cleaned_offset = max(said.cleaned_offset, *(row.next_offset for row in unsaid))
+    return replace(said, cleaned_offset=cleaned_offset, generation=max(row.generation for row in unsaid))
+
+
+def _cleanable(lake: Path, row: SegmentRow) -> CleanableSegment:
+    smallest, largest = row.min_timestamp_ms, row.max_timestamp_ms
+    lost = False
+    with contextlib.suppress(OSError, CorruptSegmentError):  # rewriting it says so, if it comes to that
+        lost = lost_range(lake / row.path, row.bytes) is not None
+    return CleanableSegment(
+        row.base_offset,
+        row.next_offset,
+        row.bytes,
+        -1 if smallest is None else smallest,
+        -1 if largest is None else largest,
+        lost,
+    )
+
+
+def _rewrite(run: Run, spark: SparkSession, partition: _Partition, own: Path) -> list[Any]:
+    """Write the new segments below `own`; what came out, a row for each group."""
+    groups = partition.decision.groups
+    group_of = {number: group for group, numbers in enumerate(groups) for number in numbers}
+    sources = tuple(
+        Source(number, group_of[number], str(run.lake / row.path), row.base_offset, row.next_offset, row.bytes)
+        for number, row in enumerate(partition.rows)
+    )
+    assigned = f'{{"{partition.topic.topic}": [{partition.rows[0].partition}]}}'
+    options = parse_options({"lake": str(run.lake), "assign": assigned})
+    (snapshot,) = take_snapshot(options)
+    aborted = snapshot.aborted_transactions(sources[0].base_offset)
+    own.mkdir()
+    work = Work(
+        str(own),
+        partition.generation,
+        sources,
+        tuple((entry.producer_id, entry.first_offset, entry.last_offset) for entry in aborted),
+        (secrets.randbits(63), secrets.randbits(63)),
+        run.clock.now_ms(),
+        partition.config.delete_retention_ms,
+        partition.config.index_interval_bytes,
+        partition.config.segment_compression,
+    )
+    outputs = _outputs(sources, groups, producer_events(spark, sources))
+    return rewrite_segments(spark, work, outputs)
+
+
+def _outputs(
+    sources: Sequence[Source],
+    groups: Sequence[Sequence[int]],
+    events: Mapping[int, Mapping[int, ProducerEvents]],
+) -> list[Output]:
+    """What each group has to know of producers: those with a transaction that began before it, and their last batches in it."""
+    outputs = []
+    open_producers: set[int] = set()
+    for numbers in groups:
+        last_batches: dict[int, int] = {}
+        began = frozenset(open_producers)
+        for number in numbers:
+            for producer, found in events.get(number, {}).items():
+                if found.last_batch >= 0:
+                    last_batches[producer] = found.last_batch
+                if found.ended:
+                    open_producers.discard(producer)
+                if found.open:
+                    open_producers.add(producer)
+        outputs.append(Output(tuple(sources[number].path for number in numbers), began, last_batches))
+    return outputs
+
+
+def _move(run: Run, partition: _Partition, found: Iterable[Any]) -> tuple[list[SegmentRow], list[SegmentRow], int]:
+    """Move new segments beside the old ones. Rows that go, rows that come, and how many segments stay as they are."""
+    old: list[SegmentRow] = []
+    new: list[SegmentRow] = []
+    unchanged = 0
+    for row in sorted(found, key=lambda row: row["group"]):
+        rows = [partition.rows[number] for number in partition.decision.groups[row["group"]]]
+        if not row["changed"] and len(rows) == 1:
+            unchanged += 1
+            continue
+        generation = partition.generation
+        for suffix in reversed(SUFFIXES):
+            name = file_name(row["base_offset"], suffix, generation)
+            if os.path.exists(os.path.join(row["directory"], name)):
+                os.rename(os.path.join(row["directory"], name), partition.directory / name)
+        reached("a segment moved")
+        data = partition.directory / file_name(row["base_offset"], generation=generation)
+        old += rows
+        new.append(
+            replace(
+                rows[0],
+                next_offset=row["next_offset"],
+                generation=generation,
+                path=paths.relative_path(run.lake, data),
+                records=row["records"],
+                bytes=row["bytes"],
+                min_timestamp_ms=row["min_timestamp"],
+                max_timestamp_ms=row["max_timestamp"],
+                sealed_at_ms=run.clock.now_ms(),
+            )
+        )
+    REAL_FILES.sync_directory(str(partition.directory))
+    return old, new, unchanged
+
+
+def _remove_files(directory: Path, rows: Iterable[SegmentRow]) -> None:
+    for row in rows:
+        for suffix in SUFFIXES:
+            (directory / file_name(row.base_offset, suffix, row.generation)).unlink(missing_ok=True)
+
+
+def _remove_leftovers(
+    directory: Path, rows: Sequence[SegmentRow], log_start_offset: int, kept_since_ms: int | None
+) -> None:
+    """Remove what no commit names; and, where no broker runs that would, old generations that were replaced before a time."""
+    names = os.listdir(directory)
+    current = [SwappedSegment(row.base_offset, row.next_offset, row.generation) for row in rows]
+    sealed_ms = {row.base_offset: row.sealed_at_ms for row in rows}
+    stale = stale_files(names, current, log_start_offset)
+    for name in names:
+        if name.startswith(_RUN_PREFIX):
+            shutil.rmtree(directory / name, ignore_errors=True)
+    gone = list(stale.uncommitted)
+    if kept_since_ms is not None:
+        gone += [name for name, newer in stale.superseded if sealed_ms[newer.base_offset] <= kept_since_ms]
+    for name in gone:
+        (directory / name).unlink(missing_ok=True)

@@ -1,0 +1,201 @@
+"""Copying topics into a table, from the lake's files, with no broker needed: the command line of `jobs/consume.py`.
+
+With `--group`, as a consumer group (`consumption`): each run goes on where the output ends, every record once; `--stream` waits for
+more. Without, one bounded batch: what is copied is fixed before the first record is read, and printed as offsets, which are
+the starting offsets of the next run with `--mode append`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+
+from kafkalake.errors import ConfigurationError, KafkaLakeError
+from kafkalake.jobs.error_sentence import sentence
+from kafkalake.reader.bounds import bounded
+from kafkalake.reader.positions import to_json
+from kafkalake.reader.read_options import parse_options
+from kafkalake.reader.snapshot import take_snapshot
+from kafkalake.spark.spark_session import session, session_zone
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MODES = ("error", "append", "overwrite")
+Offsets = Mapping[str, Mapping[str, int]]
+"""{topic: {partition: offset}} and the topics' ids, as the options of the data source take them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """A copy: records written, from and to which offsets (ends exclusive), and the version of the Delta table that has them."""
+
+    records: int
+    starting_offsets: Offsets
+    ending_offsets: Offsets
+    version: int
+    seconds: float
+
+
+def copy_topics(
+    spark: SparkSession, output: str, options: Mapping[str, str], *, columns: Sequence[str] = (), mode: str = "error"
+) -> Copied:
+    """Write what `options` (those of the data source) select, or `columns` of it, to the Delta table at `output`.
+
+    Raises `KafkaLakeError` (what is asked for cannot be read) and Spark's exceptions (it cannot be written).
+    """
+    from delta.tables import DeltaTable
+
+    started = time.monotonic()
+    parsed = parse_options(options, time_zone=session_zone(spark))
+    snapshots = bounded(take_snapshot(parsed), parsed)
+    topic_ids = {each.topic: each.topic_id for each in snapshots}
+    starting = to_json({(each.topic, each.partition): each.start_offset for each in snapshots}, topic_ids)
+    ending = to_json({(each.topic, each.partition): each.end_offset for each in snapshots}, topic_ids)
+    assigned: dict[str, list[int]] = {}
+    for each in snapshots:
+        assigned.setdefault(each.topic, []).append(each.partition)
+    kept = {name: value for name, value in options.items() if not re.match(r"(subscribe|assign|starting|ending)", name)}
+    exact = {
+        "assign": json.dumps(assigned),
+        "startingOffsets": json.dumps(starting),
+        "endingOffsets": json.dumps(ending),
+    }
+    frame = spark.read.format("kafkalake").options(**kept, **exact).load()
+    unknown = [column for column in columns if column not in frame.columns]
+    if unknown:
+        raise ConfigurationError(f"there is no column {unknown[0]!r} but {', '.join(frame.columns)}")
+    (frame.select(*columns) if columns else frame).write.format("delta").mode(mode).save(output)
+    newest = DeltaTable.forPath(spark, output).history(1).select("version", "operationMetrics").first()
+    assert newest is not None
+    records = int(newest.operationMetrics.get("numOutputRows", 0))
+    return Copied(records, starting, ending, newest.version, time.monotonic() - started)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The command line; returns the exit code. Results go to stdout, what went wrong to stderr in one sentence."""
+    parsed = _parser().parse_args(arguments)
+    try:
+        options = _options(parsed)
+        known = parse_options(options)  # before a JVM is started for nothing
+        _check(parsed)
+        spark = session(app_name=f"consume {parsed.topic or parsed.pattern}")
+        columns = [name.strip() for name in parsed.columns.split(",")] if parsed.columns else []
+        if known.group is not None:
+            from kafkalake.jobs.consume.loop import consume_as_group
+
+            return consume_as_group(spark, parsed, known, options, columns)
+        copied = copy_topics(spark, parsed.output, options, columns=columns, mode=parsed.mode)
+    except (KafkaLakeError, PySparkException, Py4JError, OSError) as error:
+        print(f"consume: {sentence(error)}", file=sys.stderr)
+        return 1
+    _report(copied, parsed.output)
+    return 0
+
+
+def _report(copied: Copied, output: str) -> None:
+    for topic, partitions in copied.ending_offsets.items():
+        for partition, end in partitions.items():
+            start = copied.starting_offsets[topic][partition]
+            print(f"{topic}-{partition}: offsets {start} to {end}, {end - start} of them")
+    rate = copied.records / copied.seconds if copied.seconds else 0
+    print(
+        f"{copied.records} records written to {output}, version {copied.version}, in {copied.seconds:.1f} s ({rate:,.0f}/s)"
+    )
+    print(f"go on with: --mode append --starting-offsets '{json.dumps(copied.ending_offsets)}'")
+
+
+def _check(parsed: argparse.Namespace) -> None:
+    """Refuse arguments that do not go together. Raises `ConfigurationError`."""
+    if parsed.group is None:
+        for name in ("stream", "max_offsets", "dry_run"):
+            if getattr(parsed, name):
+                raise ConfigurationError(f"--{name.replace('_', '-')} goes with --group")
+        if parsed.format != "delta":
+            raise ConfigurationError("--format parquet goes with --group")
+    elif parsed.mode not in ("error", "append"):
+        raise ConfigurationError("a group appends: --mode overwrite would lose what it has consumed")
+    elif parsed.ending_offsets or parsed.ending_timestamp:
+        raise ConfigurationError("a group reads to the end; --max-offsets bounds a batch")
+
+
+_ARGUMENTS = {
+    "lake": "lake",
+    "topic": "subscribe",
+    "pattern": "subscribePattern",
+    "starting_offsets": "startingOffsets",
+    "ending_offsets": "endingOffsets",
+    "starting_timestamp": "startingTimestamp",
+    "ending_timestamp": "endingTimestamp",
+    "value_schema": "valueSchema",
+    "isolation": "isolation",
+    "min_partitions": "minPartitions",
+    "group": "group",
+}
+"""Arguments of the command and the options of the data source that they are."""
+
+
+def _options(parsed: argparse.Namespace) -> dict[str, str]:
+    options = {
+        option: getattr(parsed, name) for name, option in _ARGUMENTS.items() if getattr(parsed, name) is not None
+    }
+    for pair in parsed.option:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise ConfigurationError(f"--option {pair!r} is not NAME=VALUE")
+        options[name] = value
+    return options
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise ValueError(text)
+    return number
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="consume.py",
+        description="Copy a topic into a Delta table, or Parquet files.",
+        formatter_class=argparse.RawTextHelpFormatter,
+    )
+    parser.add_argument("--lake", metavar="DIR", help="the lake; default: the environment variable KAFKALAKE_LAKE")
+    topics = parser.add_mutually_exclusive_group(required=True)
+    topics.add_argument("--topic", metavar="NAMES", help="the topic, or several: clicks,orders")
+    topics.add_argument("--pattern", metavar="REGEX", help="all topics whose whole name matches")
+    parser.add_argument("--output", metavar="PATH", required=True, help="directory of the table")
+    parser.add_argument("--group", metavar="NAME", help="go on where this consumer group is, every record once")
+    parser.add_argument(
+        "--format", choices=("delta", "parquet"), default="delta", help="of the output (default: delta)"
+    )
+    parser.add_argument("--stream", action="store_true", help="as a group: wait for more, until SIGTERM or Ctrl-C")
+    parser.add_argument(
+        "--interval-seconds", type=float, default=1.0, metavar="S", help="how long to wait (default: 1)"
+    )
+    parser.add_argument(
+        "--max-offsets", type=_positive, metavar="N", help="as a group: at most so many records a batch"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="as a group: say what would be copied, and copy nothing")
+    parser.add_argument("--mode", choices=MODES, default="error", help="when the table is there (default: error)")
+    parser.add_argument("--columns", metavar="NAMES", help="columns to write, comma separated (default: all)")
+    parser.add_argument("--starting-offsets", metavar="OFFSETS", help='earliest, or {"clicks": {"0": 23, "1": -2}}')
+    parser.add_argument("--ending-offsets", metavar="OFFSETS", help='latest, or {"clicks": {"0": 50, "1": -1}}')
+    parser.add_argument("--starting-timestamp", metavar="TIME", help="ms since 1970, or 2024-05-01T12:00:00Z")
+    parser.add_argument("--ending-timestamp", metavar="TIME", help="up to the first record at or after it")
+    parser.add_argument("--value-schema", metavar="DDL", help='fields of JSON values: "carrier string, delay double"')
+    parser.add_argument("--isolation", choices=("read_committed", "read_uncommitted"))
+    parser.add_argument("--min-partitions", metavar="N", help="at least so many tasks")
+    parser.add_argument(
+        "--option", metavar="NAME=VALUE", action="append", default=[], help="any option of the data source"
+    )
+    return parser

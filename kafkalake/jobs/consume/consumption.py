@@ -1,0 +1,165 @@
+"""A Spark job as a consumer group: from where the group is, to where the topics end now, into a table, exactly once.
+
+What is true is the output: it holds the records and, in the same commit, their offsets (`consumed_output`). The group's committed
+offsets say where a new output starts; after each batch they are set to what the output holds, for `kafkalake groups describe`
+and the lag report. So a run may die anywhere: the next one starts where the output ends.
+
+    1. plan      offsets of the output, else of the group, else startingOffsets -> ends of the partitions, at most offsets_max
+    2. written   records and offsets, one commit
+    3. told      the group
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from pyspark.sql import DataFrame, SparkSession
+
+from kafkalake.errors import ConfigurationError
+from kafkalake.jobs.consume.output import ConsumedOutput, DeltaOutput, ParquetOutput
+from kafkalake.jobs.frame import reached
+from kafkalake.reader.bounds import bounded
+from kafkalake.reader.group_positions import ConsumerGroup
+from kafkalake.reader.positions import (
+    Partition,
+    Positions,
+    TopicIds,
+    from_json,
+    ids_from_json,
+    is_another,
+    made_anew,
+    shared_out,
+    to_json,
+)
+from kafkalake.reader.read_options import ReadOptions, parse_options
+from kafkalake.reader.snapshot import take_snapshot
+from kafkalake.spark.spark_session import session_zone
+
+FORMATS = ("delta", "parquet")
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Offsets to read (ends exclusive), and when it is written the records and the version of the output that has them.
+
+    holds: up to where the output has every partition afterwards, also of those that this batch does not read.
+    there: up to where there was something to read. topic_ids: of the topics that these are offsets of.
+    """
+
+    starts: Positions
+    ends: Positions
+    holds: Positions
+    there: Positions
+    topic_ids: TopicIds
+    records: int = 0
+    version: int = -1
+    seconds: float = 0.0
+
+
+class Consumption:
+    """Group `options["group"]` copies what `options` (the data source's) select, or `columns` of it, to `output`. A context."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        output: str,
+        options: Mapping[str, str],
+        *,
+        output_format: str = "delta",
+        columns: Sequence[str] = (),
+        offsets_max: int | None = None,
+    ) -> None:
+        """Raises `ConfigurationError`, `LakeError`."""
+        self._options: ReadOptions = parse_options(options, time_zone=session_zone(spark))
+        if self._options.group is None:
+            raise ConfigurationError("name the consumer group: option group")
+        self._spark = spark
+        self._given = dict(options)
+        self._columns = columns
+        self._offsets_max = offsets_max
+        self._starts: Positions | None = None
+        self._topic_ids: TopicIds = {}
+        self._group = ConsumerGroup(self._options.lake, self._options.group)
+        self._output: ConsumedOutput
+        if output_format == "delta":
+            self._output = DeltaOutput(spark, output, self._options.group)
+        else:
+            self._output = ParquetOutput(output, self._options.group)
+
+    def __enter__(self) -> Consumption:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._output.close()
+
+    def batches(self) -> Iterator[Batch]:
+        """Write what is there now, batch by batch; yields each batch when it is written, and the group told.
+
+        Raises `KafkaLakeError` (what is to be read cannot be) and Spark's exceptions (it cannot be written).
+        """
+        batch = self.plan()
+        target = batch.there
+        while batch.starts != batch.ends:
+            reached("planned")
+            yield self._write(batch)
+            batch = self.plan(target)
+        # A run may have died after it wrote, and before it told the group.
+        self._group.commit(batch.holds)
+
+    def plan(self, target: Mapping[Partition, int] | None = None) -> Batch:
+        """The next batch, which ends at `target`, where one is given, or at what is there now. Changes nothing.
+
+        Raises `OffsetOutOfRangeError` where a topic was created again since, unless `failOnDataLoss` is false: then it is read
+        from its beginning.
+        """
+        if self._starts is None:
+            committed = self._group.committed()
+            held = self._output.offsets(committed)
+            self._starts = committed if held is None else from_json(held)
+            self._topic_ids = ids_from_json(held or ())
+        snapshots = take_snapshot(self._options)
+        topic_ids = {each.topic: each.topic_id for each in snapshots}
+        anew = {topic for topic, topic_id in topic_ids.items() if is_another(topic, topic_id, self._topic_ids)}
+        made_anew(anew, self._options.fail_on_data_loss)
+        starts = {where: offset for where, offset in self._starts.items() if where[0] not in anew}
+        starts |= {(each.topic, each.partition): each.start_offset for each in snapshots if each.topic in anew}
+        snapshots = bounded(snapshots, self._options, starts)
+        begins = {(each.topic, each.partition): each.start_offset for each in snapshots}
+        ends = there = {(each.topic, each.partition): each.end_offset for each in snapshots}
+        if target is not None:
+            ends = {
+                where: max(begins[where], min(end, target.get(where, begins[where]))) for where, end in ends.items()
+            }
+        if self._offsets_max is not None:
+            ends = shared_out(begins, ends, self._offsets_max)
+        return Batch(begins, ends, {**starts, **ends}, there, {**self._topic_ids, **topic_ids})
+
+    def _write(self, batch: Batch) -> Batch:
+        began = time.monotonic()
+        records, version = self._output.write(self._frame(batch), to_json(batch.holds, batch.topic_ids))
+        self._starts, self._topic_ids = batch.holds, batch.topic_ids
+        reached("written")
+        self._group.commit(batch.holds)
+        reached("told")
+        return replace(batch, records=records, version=version, seconds=time.monotonic() - began)
+
+    def _frame(self, batch: Batch) -> DataFrame:
+        """The records of the batch, whatever else of the topics is named."""
+        named = ("subscribe", "assign", "starting", "ending", "group", "path")
+        kept = {name: value for name, value in self._given.items() if not name.lower().startswith(named)}
+        assigned: dict[str, list[int]] = {}
+        for topic, partition in sorted(batch.ends):
+            assigned.setdefault(topic, []).append(partition)
+        exact = {
+            "assign": json.dumps(assigned),
+            "startingOffsets": json.dumps(to_json(batch.starts, batch.topic_ids)),
+            "endingOffsets": json.dumps(to_json(batch.ends, batch.topic_ids)),
+        }
+        frame = self._spark.read.format("kafkalake").options(**kept, **exact).load()
+        unknown = [column for column in self._columns if column not in frame.columns]
+        if unknown:
+            raise ConfigurationError(f"there is no column {unknown[0]!r} but {', '.join(frame.columns)}")
+        return frame.select(*self._columns) if self._columns else frame

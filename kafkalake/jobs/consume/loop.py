@@ -1,0 +1,106 @@
+"""`jobs/consume.py --group`: batches one after another, each said, recorded in `job_runs`, and ended in order by a signal."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import threading
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from kafkalake.clock import SystemClock
+from kafkalake.jobs.consume.consumption import Batch, Consumption
+from kafkalake.jobs.frame import Done, Step
+from kafkalake.jobs.progress import print_table
+from kafkalake.jobs.record import JobRecord
+from kafkalake.reader.read_options import ReadOptions
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def consume_as_group(
+    spark: SparkSession,
+    parsed: argparse.Namespace,
+    known: ReadOptions,
+    options: Mapping[str, str],
+    columns: Sequence[str],
+) -> int:
+    """Copy what the group has not read, and with `--stream` what comes; returns the exit code. Raises what `Consumption` does."""
+    consumption = Consumption(
+        spark, parsed.output, options, output_format=parsed.format, columns=columns, offsets_max=parsed.max_offsets
+    )
+    with consumption:
+        if parsed.dry_run:
+            _show(consumption.plan())
+            return 0
+        clock = SystemClock()
+        with _until_told() as told, JobRecord(Path(known.lake), "consume", str(uuid.uuid4()), clock) as record:
+            records = batches = 0
+            while not told.is_set():
+                for batch in consumption.batches():
+                    started_ms = clock.now_ms() - int(1000 * batch.seconds)
+                    record.step(_step(batch, known), _done(batch, parsed.output), started_ms)
+                    records, batches = records + batch.records, batches + 1
+                    _say(batch, parsed.output)
+                    if told.is_set():
+                        break
+                if not parsed.stream:
+                    break
+                told.wait(parsed.interval_seconds)
+            record.summary = {"records": records, "batches": batches}
+    print(f"{records} records written to {parsed.output} as group {known.group}, in {batches} batches")
+    return 0
+
+
+@contextmanager
+def _until_told() -> Iterator[threading.Event]:
+    """Set by SIGTERM or Ctrl-C: the batch under way is finished, and no other begun."""
+    told = threading.Event()
+
+    def tell(number: int, frame: FrameType | None) -> None:
+        told.set()
+
+    if threading.current_thread() is not threading.main_thread():
+        yield told
+        return
+    before = {number: signal.signal(number, tell) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield told
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _show(batch: Batch) -> None:
+    rows = [
+        (topic, partition, batch.starts[topic, partition], end, end - batch.starts[topic, partition])
+        for (topic, partition), end in sorted(batch.ends.items())
+    ]
+    print_table(["topic", "partition", "from", "to", "offsets"], rows, right=["partition", "from", "to", "offsets"])
+    print("nothing was copied (--dry-run)")
+
+
+def _say(batch: Batch, output: str) -> None:
+    rate = batch.records / batch.seconds if batch.seconds else 0
+    read = sum(1 for where, end in batch.ends.items() if end > batch.starts[where])
+    print(
+        f"{batch.records} records of {read} partitions written to {output}, version {batch.version}, "
+        f"in {batch.seconds:.1f} s ({rate:,.0f}/s)",
+        flush=True,
+    )
+
+
+def _step(batch: Batch, known: ReadOptions) -> Step:
+    topics = sorted({topic for topic, _ in batch.ends})
+    before = {f"{topic}-{partition}": start for (topic, partition), start in sorted(batch.starts.items())}
+    return Step("copy", topics[0] if len(topics) == 1 else None, None, f"group {known.group} has not read it", before)
+
+
+def _done(batch: Batch, output: str) -> Done:
+    after = {f"{topic}-{partition}": end for (topic, partition), end in sorted(batch.ends.items())}
+    return Done({"records": batch.records, **after}, output, batch.version)

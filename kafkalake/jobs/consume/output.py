@@ -1,0 +1,194 @@
+"""Where a group's records go, with the offsets up to which they were taken: both in one commit, or neither.
+
+    Delta     `txn` of the commit: application `kafkalake-consume-<group>`, version = that of the commit before and one more, so
+              that of two runs that go on from one commit Delta takes one; the commit's `userMetadata` holds the offsets
+    Parquet   each batch is a directory `batch=<n>` with the offsets in `_offsets.json`, renamed into place when it is whole
+
+A run that dies before the commit leaves nothing that a reader sees; one that dies after it has the next run start behind it.
+What was written is on the disk before `write` returns: the group's offsets, which are committed then, must not outlive the records.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from kafkalake.errors import LakeError
+from kafkalake.jobs.consume.forced_output import force_commits, force_directory_of_files
+from kafkalake.metadata.disk import DISK, Disk
+from kafkalake.reader.positions import Partition, to_json
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_METADATA_KEY = "kafkalakeConsume"
+_HISTORY_COMMITS = 1_000
+_OFFSETS_FILE = "_offsets.json"
+_STAGING = "_staging-"
+_VERSIONS = 1 << 62
+"""Where versions of a group's commits begin; 0.1 took the sum of the offsets, which is less."""
+Offsets = Mapping[str, Mapping[str, int]]
+"""Offsets by topic and partition and the ids of the topics, as `stream_offsets.to_json` has them."""
+
+
+class ConsumedOutput(Protocol):
+    """An output of one group."""
+
+    def offsets(self, committed: Mapping[Partition, int]) -> Offsets | None:
+        """Up to where the records are in the output; None: it has none of the group's. `committed`: what the group says."""
+        ...
+
+    def write(self, frame: DataFrame, offsets: Offsets) -> tuple[int, int]:
+        """Add the records of `frame`, which end at `offsets`; returns (records, version or number of the batch)."""
+        ...
+
+    def close(self) -> None:
+        """Let others write."""
+        ...
+
+
+class DeltaOutput:
+    """A Delta table, which other jobs, and other groups, may write to as well."""
+
+    def __init__(self, spark: SparkSession, path: str, group: str, disk: Disk = DISK) -> None:
+        self._spark = spark
+        self._path = path
+        self._disk = disk
+        self._forced: int | None = None
+        self._group = group
+        self._application = f"kafkalake-consume-{group}"
+        self._version: int | None = None
+
+    def offsets(self, committed: Mapping[Partition, int]) -> Offsets | None:
+        """Raises `LakeError` where the table says that it has some, but its log not any more up to where."""
+        # Before the offsets: a run that commits between the two looks has the version that this one would write.
+        self._version = self._transaction_version()
+        newest = self._newest()
+        if newest is None and self._version is not None:
+            newest = self._newest(commits=None)
+        if newest is not None:
+            return newest[0]
+        if self._version is None:
+            return None
+        if len(committed) == 1 and self._version == sum(committed.values()):
+            return to_json(committed)
+        raise LakeError(
+            f"{self._path} has records of group {self._group}, but its log no longer holds up to which offsets: set the offsets of "
+            "another group to where the output ends, and go on as that one"
+        )
+
+    def write(self, frame: DataFrame, offsets: Offsets) -> tuple[int, int]:
+        """Raises `LakeError` where another run of the group was faster, Spark's exceptions, and `OSError`."""
+        run = str(uuid.uuid4())
+        metadata = {_METADATA_KEY: self._group, "run": run, "offsets": offsets}
+        version = max(self._version or 0, _VERSIONS) + 1
+        options = {
+            "txnAppId": self._application,
+            "txnVersion": str(version),
+            "userMetadata": json.dumps(metadata),
+        }
+        frame.write.format("delta").mode("append").options(**options).save(self._path)
+        newest = self._newest(run)
+        self._version = version
+        if newest is None:
+            raise LakeError(
+                f"another run of group {self._group} is writing to {self._path}: nothing was written by this one"
+            )
+        force_commits(Path(self._path.removeprefix("file:")).absolute(), self._forced, newest[2], self._disk)
+        self._forced = newest[2]
+        return newest[1], newest[2]
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _newest(
+        self, run: str | None = None, commits: int | None = _HISTORY_COMMITS
+    ) -> tuple[Offsets, int, int] | None:
+        """(offsets, records, version) of the group's newest commit, or that of `run`; among the last `commits`, None: among all."""
+        from delta.tables import DeltaTable
+        from pyspark.sql import functions as f
+
+        if not DeltaTable.isDeltaTable(self._spark, self._path):
+            return None
+        history = DeltaTable.forPath(self._spark, self._path).history(commits)
+        ours = history.filter(f.get_json_object("userMetadata", f"$.{_METADATA_KEY}") == self._group)
+        if run is not None:
+            ours = ours.filter(f.get_json_object("userMetadata", "$.run") == run)
+        row = ours.orderBy(f.desc("version")).select("version", "userMetadata", "operationMetrics").first()
+        if row is None:
+            return None
+        return json.loads(row.userMetadata)["offsets"], int(row.operationMetrics.get("numOutputRows", 0)), row.version
+
+    def _transaction_version(self) -> int | None:
+        from deltalake import DeltaTable as OpenedTable
+
+        if not OpenedTable.is_deltatable(self._path):
+            return None
+        return OpenedTable(self._path, without_files=True).transaction_version(self._application)
+
+
+class ParquetOutput:
+    """A directory of this machine with one directory a batch, written by one group, one run at a time."""
+
+    def __init__(self, path: str, group: str, disk: Disk = DISK) -> None:
+        """Raises `LakeError`: another run writes, or another group does, or the directory holds something else."""
+        self._path = Path(path).absolute()
+        self._group = group
+        self._disk = disk
+        disk.make_directory(self._path)
+        self._lock = os.open(self._path / "_lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._lock)
+            raise LakeError(f"another run is writing to {self._path}") from None
+        for left in self._path.glob(f"{_STAGING}*"):
+            shutil.rmtree(left)  # by a run that died
+        strange = [entry.name for entry in self._path.iterdir() if not entry.name.startswith(("_", ".", "batch="))]
+        if strange:
+            self.close()
+            raise LakeError(f"{self._path} holds {strange[0]}, which no run of consume wrote: name an empty directory")
+
+    def offsets(self, committed: Mapping[Partition, int]) -> Offsets | None:
+        """Raises `LakeError` where the batches are another group's."""
+        batch = self._batches() - 1
+        if batch < 0:
+            return None
+        said = json.loads((self._batch(batch) / _OFFSETS_FILE).read_text())
+        if said["group"] != self._group:
+            raise LakeError(f"{self._path} is written by group {said['group']}")
+        offsets: Offsets = said["offsets"]
+        return offsets
+
+    def write(self, frame: DataFrame, offsets: Offsets) -> tuple[int, int]:
+        """Raises Spark's exceptions, and `OSError`."""
+        import pyarrow.parquet as pq
+
+        staging = self._path / f"{_STAGING}{uuid.uuid4()}"
+        frame.write.parquet(str(staging))
+        records = sum(pq.read_metadata(file).num_rows for file in staging.glob("*.parquet"))
+        batch = self._batches()
+        said = {"group": self._group, "records": records, "offsets": offsets}
+        (staging / _OFFSETS_FILE).write_text(json.dumps(said))
+        force_directory_of_files(staging, self._disk)
+        self._disk.rename(staging, self._batch(batch))
+        self._disk.force_directory(self._path)
+        return records, batch
+
+    def close(self) -> None:
+        """Let others write. Repeating it does nothing."""
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    def _batch(self, number: int) -> Path:
+        return self._path / f"batch={number:08d}"
+
+    def _batches(self) -> int:
+        return 1 + max((int(entry.name.partition("=")[2]) for entry in self._path.glob("batch=*")), default=-1)

@@ -1,0 +1,301 @@
+"""The frame of every job: arguments, a plan that can be shown without being done, progress, rows in `job_runs`, an exit code.
+
+A job is two functions over a `Run`: `plan` says what is to be done and why, as `Step`s, and changes nothing; `perform` does
+one step (`begin` what is common to all), and must be safe to repeat, because a job may die at any point and is then simply
+run again. The frame does the rest:
+
+    lock        one run of a kind on a lake at a time (`job_lock.py`); the kernel drops the lock with the process
+    --dry-run   the table of steps, and nothing else
+    steps       performed in order; one that fails does not keep the others from being done
+    job_runs    a row a step, and one for the run (`job_record.py`); for a run that was killed, the next one writes it
+    exit code   0 done, 1 not (one sentence on stderr), 2 wrong usage
+
+`reached` names the points at which tests kill a job.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import os
+import re
+import sys
+import traceback
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from kafkalake.clock import Clock, SystemClock
+from kafkalake.errors import ConfigurationError, KafkaLakeError, LakeError, UnknownTopicOrPartitionError
+from kafkalake.jobs.error_sentence import sentence
+from kafkalake.jobs.lock import LockHolder, only_one
+from kafkalake.jobs.progress import Progress, print_table
+from kafkalake.jobs.record import FAILED, JobRecord
+from kafkalake.metadata import paths
+from kafkalake.metadata.delta import DeltaMetadataStore
+from kafkalake.metadata.lake_format import require_writable
+from kafkalake.metadata.tables.schemas import TopicRow
+from kafkalake.reader.read_options import LAKE_VARIABLE
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from kafkalake.config.broker import TopicConfig
+
+at_point: Callable[[str], None] = lambda name: None  # noqa: E731
+"""What happens where a job calls `reached`: nothing, unless a test puts a SIGKILL here."""
+
+
+def reached(name: str) -> None:
+    """A point of a job at which it may die; `name` says what has been done by then."""
+    at_point(name)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing to do: `action` on a topic or partition (None: on the lake), `why`, and how things are `before`.
+
+    `detail` is what the job's own `perform` needs; nobody else looks at it. `warning`: worth a line on stderr.
+    """
+
+    action: str
+    topic: str | None
+    partition: int | None
+    why: str
+    before: Mapping[str, Any] = field(default_factory=dict)
+    detail: Any = None
+    warning: str | None = None
+
+    @property
+    def subject(self) -> str:
+        """`clicks-0`, `clicks`, or `lake`."""
+        if self.topic is None:
+            return "lake"
+        return self.topic if self.partition is None else f"{self.topic}-{self.partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """How things are `after` a step, and the version of the Delta table `table` that holds what it did (None: no table).
+
+    `outcome` is `done`, or one word on why there was nothing to do any more, as `skipped`.
+    """
+
+    after: Mapping[str, Any] = field(default_factory=dict)
+    table: str | None = None
+    version: int | None = None
+    outcome: str = "done"
+
+
+class Run:
+    """What a job works with: the lake, its metadata, the arguments, the topics that were named."""
+
+    def __init__(self, lake: Path, arguments: argparse.Namespace, clock: Clock, spark: SparkSession | None) -> None:
+        """Raises `LakeError` where there is no lake."""
+        self.lake = lake
+        self.arguments = arguments
+        self.clock = clock
+        self.run_id = str(uuid.uuid4())
+        self.store = DeltaMetadataStore(lake, create=False)
+        self.performed: list[tuple[Step, Done]] = []
+        self.notes: list[tuple[Step, Done]] = []
+        self._spark = spark
+
+    def note(self, step: Step, done: Done) -> None:
+        """Have `job_runs` say something that was no step of the plan."""
+        self.notes.append((step, done))
+
+    @cached_property
+    def topics(self) -> list[TopicRow]:
+        """The topics that `--topic` or `--pattern` name, or all. Raises `UnknownTopicOrPartitionError`, `ConfigurationError`."""
+        return select_topics(self.store.load_topics(), self.arguments.topic, self.arguments.pattern)
+
+    @cached_property
+    def topic_configs(self) -> dict[str, TopicConfig]:
+        """The settings of `topics` by name, as the brokers of the lake have them, running or not."""
+        from kafkalake.reader.topic_settings import topic_configs
+
+        return topic_configs(self.lake, self.topics)
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session, started when it is first asked for: a job that only moves metadata does not wait for a JVM.
+
+        Without Delta's jar: jobs read and write Delta through delta-rs, and wait for no registry to find the jar.
+        """
+        if self._spark is None:
+            from kafkalake.spark.spark_session import session
+
+            self._spark = session(self.lake, app_name=f"kafkalake {self.arguments.job}", delta=False)
+        return self._spark
+
+
+class Job(ABC):
+    """A job of one kind; one object a run."""
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    """One line for people."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:  # noqa: B027
+        """Add the job's own arguments to the common ones."""
+
+    def check(self, arguments: argparse.Namespace) -> None:  # noqa: B027
+        """Refuse arguments that make no sense, before anything is opened. Raises `ConfigurationError`."""
+
+    @abstractmethod
+    def plan(self, run: Run) -> Sequence[Step]:
+        """What is to be done. Changes nothing. Raises `KafkaLakeError`."""
+
+    def begin(self, run: Run, steps: Sequence[Step]) -> None:  # noqa: B027
+        """What is done for all steps at once, before the first: one commit rather than thousands. Raises `KafkaLakeError`."""
+
+    @abstractmethod
+    def perform(self, run: Run, step: Step) -> Done:
+        """Do one step. May be called again for a step that was done already, whole or in part. Raises `KafkaLakeError`."""
+
+    def finish(self, run: Run) -> int:
+        """After all steps, also without any: say what the run found; returns the exit code if no step failed."""
+        return 0
+
+
+def main(job: Job, arguments: Sequence[str], *, spark: SparkSession | None = None, clock: Clock | None = None) -> int:
+    """The command line of a job; returns the exit code. Results go to stdout, progress and what went wrong to stderr.
+
+    spark: a session that runs already. Wrong usage raises `SystemExit` with code 2, as argparse does.
+    """
+    parser = parser_of(job)
+    parsed, unknown = parser.parse_known_args(list(arguments))
+    if unknown:
+        parser.error(_unknown(unknown, parser))
+    parsed.job = job.name
+    try:
+        if not parsed.lake:
+            raise ConfigurationError(f"no lake: name it with --lake DIR or in the environment variable {LAKE_VARIABLE}")
+        job.check(parsed)
+        lake = paths.require_lake(Path(parsed.lake).absolute())
+        require_writable(lake)
+        os.umask(paths.lake_umask(lake))
+        run = Run(lake, parsed, clock or SystemClock(), spark)
+        if parsed.dry_run:
+            return _show_plan(job, run)
+        with only_one(lake, job.name, run.run_id, run.clock.now_ms()) as killed:
+            return _perform(job, run, killed)
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:
+        return _say(job, error)
+
+
+def _unknown(words: Sequence[str], parser: argparse.ArgumentParser) -> str:
+    known = [name for action in parser._actions for name in action.option_strings if name.startswith("--")]
+    option = next((word.partition("=")[0] for word in words if word.startswith("-")), None)
+    close = difflib.get_close_matches(option, known, n=1) if option else []
+    return f"unknown argument {option or words[0]!r}" + (f"; did you mean {close[0]}?" if close else "")
+
+
+def _show_plan(job: Job, run: Run) -> int:
+    steps = job.plan(run)
+    rows = [(step.subject, step.action, step.why, _pairs(step.before)) for step in steps]
+    print_table(["subject", "would do", "why", "now"], rows)
+    for step in steps:
+        if step.warning:
+            print(f"{job.name}: warning: {step.warning}", file=sys.stderr)
+    print(f"{job.name}: {len(steps)} steps would be done; nothing was changed (--dry-run)")
+    return 0
+
+
+def _perform(job: Job, run: Run, killed: LockHolder | None) -> int:
+    record = JobRecord(run.lake, job.name, run.run_id, run.clock)
+    failures: list[str] = []
+    with record:
+        if killed is not None:
+            record.killed(killed)
+        steps = job.plan(run)
+        reached("planned")
+        job.begin(run, steps)
+        with Progress(job.name, len(steps)) as progress:
+            for step in steps:
+                if step.warning:
+                    progress.say(f"warning: {step.warning}")
+                started_ms = run.clock.now_ms()
+                try:
+                    done = job.perform(run, step)
+                except Exception as error:
+                    if not _is_expected(error):
+                        raise
+                    failures.append(f"{step.subject}: {sentence(error)}")
+                    record.step(step, Done({"error": sentence(error)}, outcome=FAILED), started_ms)
+                    progress.say(failures[-1])
+                else:
+                    run.performed.append((step, done))
+                    record.step(step, done, started_ms)
+                progress.advance(f"{step.subject}: {step.action}")
+        reached("performed")
+        code = job.finish(run)
+        for step, done in run.notes:
+            record.step(step, done, run.clock.now_ms())
+        record.summary = {"steps": len(steps), "failed": len(failures)}
+        record.failed = bool(failures)
+    if failures:
+        raise LakeError(f"{len(failures)} of {len(steps)} steps failed, the first: {failures[0]}")
+    return code
+
+
+def _say(job: Job, error: Exception) -> int:
+    print(f"{job.name}: {sentence(error)}", file=sys.stderr)
+    if os.environ.get("KAFKALAKE_DEBUG") or not _is_expected(error):
+        traceback.print_exc()
+    return 1
+
+
+def _is_expected(error: Exception) -> bool:
+    """Whether an error's sentence says it all; a programming error keeps its traceback."""
+    return isinstance(error, KafkaLakeError | OSError) or type(error).__module__.split(".")[0] in ("pyspark", "py4j")
+
+
+def _pairs(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in values.items())
+
+
+def select_topics(topics: Sequence[TopicRow], names: str | None, pattern: str | None) -> list[TopicRow]:
+    """Topics by comma separated names, by a pattern for the whole name, or all (both None), by name.
+
+    Raises `UnknownTopicOrPartitionError` (with a near name), `ConfigurationError` (a bad pattern).
+    """
+    by_name = {topic.topic: topic for topic in sorted(topics, key=lambda topic: topic.topic)}
+    if names is not None:
+        wanted = [name.strip() for name in names.split(",") if name.strip()]
+        for name in wanted:
+            if name not in by_name:
+                close = difflib.get_close_matches(name, by_name, n=1)
+                hint = f"did you mean {close[0]!r}?" if close else f"its topics: {', '.join([*by_name][:10]) or 'none'}"
+                raise UnknownTopicOrPartitionError(f"topic {name!r} is not in the lake; {hint}")
+        return [by_name[name] for name in dict.fromkeys(wanted)]
+    if pattern is not None:
+        try:
+            found = [topic for name, topic in by_name.items() if re.fullmatch(pattern, name)]
+        except re.error as error:
+            raise ConfigurationError(f"--pattern {pattern!r} is no regular expression: {error}") from None
+        if not found:
+            raise UnknownTopicOrPartitionError(f"no topic of the lake matches --pattern {pattern!r}")
+        return found
+    return list(by_name.values())
+
+
+def parser_of(job: Job) -> argparse.ArgumentParser:
+    """The arguments that every job takes, and the job's own."""
+    parser = argparse.ArgumentParser(prog=job.name, description=job.summary, allow_abbrev=False)
+    parser.add_argument(
+        "--lake", metavar="DIR", default=os.environ.get(LAKE_VARIABLE), help=f"the lake (default: ${LAKE_VARIABLE})"
+    )
+    topics = parser.add_mutually_exclusive_group()
+    topics.add_argument("--topic", metavar="NAMES", help="the topic, or several: clicks,orders (default: all)")
+    topics.add_argument("--pattern", metavar="REGEX", help="all topics whose whole name matches")
+    parser.add_argument("--dry-run", action="store_true", help="say what would be done and why, and do nothing")
+    job.add_arguments(parser)
+    return parser

@@ -1,0 +1,335 @@
+"""The lag job: how far every group is behind, from the lake's files alone, so also with the broker down.
+
+    committed    `group_offsets`, of all groups, whether or not a member lives
+    log end      each partition's `state` file: the high watermark
+    seconds      the timestamp of the one record that a group reads next, by the index of its segment
+    rates        the history of `group_offsets`, and of `partitions` in its older versions, over a window
+
+Rows go to the Delta table `lag`. On a lake that has none yet, the last hours are measured as well, from the same history. Alerts
+set the exit code (3), and go to stderr, to `job_runs` and, if asked for, to a webhook.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+
+from kafkalake.errors import ConfigurationError, LakeError
+from kafkalake.jobs.frame import Done, Job, Run, Step, reached
+from kafkalake.jobs.frame import main as run_job
+from kafkalake.jobs.lag.next_record import Place, place_of, timestamps_of
+from kafkalake.jobs.lag.report import (
+    Alert,
+    AlertRules,
+    Commit,
+    CommitHistory,
+    GroupPartition,
+    GroupTopic,
+    Lag,
+    PartitionEdge,
+    alerts,
+    catching_up,
+    measure,
+    position,
+)
+from kafkalake.jobs.progress import print_table
+from kafkalake.jobs.webhook import post, webhook_url
+from kafkalake.metadata import paths
+from kafkalake.metadata.history import History
+from kafkalake.metadata.tables.job_tables import LAG_SCHEMA, JobTable, exists
+from kafkalake.metadata.tables.schemas import PartitionRow, SegmentRow
+from kafkalake.printable import printable_on
+from kafkalake.reader.read_options import READ_UNCOMMITTED
+from kafkalake.reader.snapshot import PartitionSnapshot, partition_now
+
+ALERT_EXIT_CODE = 3
+PAST_POINTS = 24
+
+_HOUR_MS = 3_600_000
+
+
+class LagJob(Job):
+    name = "lag"
+    summary = "Report how far groups are behind: records, seconds, rates, time to catch up."
+
+    def __init__(self) -> None:
+        self._rows: list[Lag] = []
+        self._alerts: list[Alert] = []
+        self._now_ms = 0
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--group", metavar="REGEX", help="groups whose whole name matches (default: all)")
+        parser.add_argument("--html", metavar="FILE", type=Path, help="write a page with plots that needs nothing else")
+        parser.add_argument("--show", metavar="N", type=int, default=50, help="lines of the table (50; 0 for all)")
+        parser.add_argument("--window", metavar="SECONDS", type=float, default=600.0, help="over which rates are taken")
+        parser.add_argument("--max-lag", metavar="N", type=int, help="alert: a group is more records behind in a topic")
+        parser.add_argument("--max-lag-seconds", metavar="S", type=float, help="alert: its next record is older")
+        parser.add_argument("--growing", metavar="RUNS", type=int, help="alert: the lag grew so many runs in a row")
+        parser.add_argument("--webhook", metavar="URL", help="POST alerts there, as JSON")
+        parser.add_argument(
+            "--webhook-file", metavar="FILE", type=Path, help="the same, with the URL in a file, as it is a secret"
+        )
+        parser.add_argument(
+            "--history",
+            metavar="HOURS",
+            type=float,
+            help="also measure the past (default: 24 in the first run, then 0)",
+        )
+
+    def check(self, arguments: argparse.Namespace) -> None:
+        if arguments.window <= 0:
+            raise ConfigurationError(f"--window {arguments.window:g}: a window is longer than 0 seconds")
+        for name in ("max_lag", "max_lag_seconds", "history", "show"):
+            value = getattr(arguments, name)
+            if value is not None and value < 0:
+                raise ConfigurationError(f"--{name.replace('_', '-')} {value:g}: it cannot be negative")
+        if arguments.growing is not None and arguments.growing < 1:
+            raise ConfigurationError(f"--growing {arguments.growing}: it takes at least one run")
+        arguments.webhook = webhook_url(arguments.webhook, arguments.webhook_file)
+        if arguments.group is not None:
+            try:
+                re.compile(arguments.group)
+            except re.error as error:
+                raise ConfigurationError(f"--group {arguments.group!r} is no regular expression: {error}") from None
+
+    def plan(self, run: Run) -> Sequence[Step]:
+        self._now_ms = run.clock.now_ms()
+        topics = {topic.topic for topic in run.topics}
+        group = run.arguments.group
+        rows = [
+            row
+            for row in History(run.lake).committed()
+            if row.topic in topics and (group is None or re.fullmatch(group, row.group))
+        ]
+        commits = CommitHistory(rows)
+        steps = [
+            Step(
+                "measure",
+                None,
+                None,
+                "groups have committed offsets",
+                {"groups": len({r.group for r in rows})},
+                commits,
+            )
+        ]
+        hours = run.arguments.history
+        if hours is None:
+            hours = 0 if exists(run.lake, paths.LAG) else PAST_POINTS
+        if hours:
+            first = Step("measure the past", None, None, f"of the last {hours:g} h", {"points": PAST_POINTS}, commits)
+            steps.insert(0, first)
+        return steps
+
+    def perform(self, run: Run, step: Step) -> Done:
+        table = JobTable(run.lake, paths.LAG)
+        if step.action == "measure the past":
+            hours = PAST_POINTS if run.arguments.history is None else run.arguments.history
+            rows = self._measure_past(run, step.detail, hours)
+            version = table.append(rows) if rows.num_rows else None
+            return Done({"rows": rows.num_rows}, paths.LAG, version)
+        self._rows = self._measure_now(run, step.detail)
+        reached("measured")
+        version = table.append(lag_table(run.run_id, self._now_ms, self._rows)) if self._rows else None
+        reached("appended")
+        return Done({"rows": len(self._rows), "lag": sum(row.lag for row in self._rows)}, paths.LAG, version)
+
+    def finish(self, run: Run) -> int:
+        arguments = run.arguments
+        _print(self._rows, arguments.show or len(self._rows))
+        rules = AlertRules(arguments.max_lag, arguments.max_lag_seconds, arguments.growing)
+        earlier = _earlier_totals(run, arguments.growing) if arguments.growing else []
+        self._alerts = alerts(self._rows, earlier, rules)
+        for alert in self._alerts:
+            print(printable_on(sys.stderr, f"lag: alert: {alert.text}"), file=sys.stderr)
+            run.note(
+                Step("alert", alert.topic, None, alert.text, {"limit": alert.limit}),
+                Done({"group": alert.group, "rule": alert.rule, "value": alert.value}, outcome="raised"),
+            )
+        if arguments.html is not None:
+            from kafkalake.jobs.lag.page import write_page
+
+            write_page(arguments.html, run.lake, self._now_ms, self._rows, self._alerts)
+            print(f"written: {arguments.html}")
+        if self._alerts and arguments.webhook:
+            _post(arguments.webhook, run, self._now_ms, self._alerts)
+        return ALERT_EXIT_CODE if self._alerts else 0
+
+    def _measure_now(self, run: Run, commits: CommitHistory) -> list[Lag]:
+        now_ms = self._now_ms
+        window_ms = int(run.arguments.window * 1000)
+        committed = commits.at(now_ms + _HOUR_MS)  # clocks of committers may be ahead
+        snapshots = _snapshots(run, {(key.topic, key.partition) for key in committed})
+        past = History(run.lake).partitions_at(now_ms - window_ms)
+        edges = _edges(run, snapshots, past.rows, now_ms - past.time_ms)
+        times = self._next_records(run, committed, edges, snapshots)
+        return [
+            measure(
+                key,
+                commit,
+                edges[key.topic, key.partition],
+                now_ms=now_ms,
+                next_record_ms=times.get((key.topic, key.partition, commit.offset)),
+                rate_out=commits.rate(key, now_ms - window_ms, now_ms),
+            )
+            for key, commit in sorted(committed.items())
+            if (key.topic, key.partition) in edges
+        ]
+
+    def _next_records(
+        self,
+        run: Run,
+        committed: Mapping[GroupPartition, Commit],
+        edges: Mapping[tuple[str, int], PartitionEdge],
+        snapshots: Mapping[tuple[str, int], PartitionSnapshot],
+    ) -> dict[tuple[str, int, int], int | None]:
+        """Timestamps of the records read next, by topic, partition and committed offset; each place is looked at once."""
+        places: dict[tuple[str, int, int], Place] = {}
+        for key, commit in committed.items():
+            where = (key.topic, key.partition)
+            edge = edges.get(where)
+            at = None if edge is None else position(commit, edge)
+            if at is not None:
+                places.setdefault((*where, commit.offset), place_of(snapshots[where], at))
+        return dict(zip(places, timestamps_of(list(places.values()), lambda: run.spark), strict=True))
+
+    def _measure_past(self, run: Run, commits: CommitHistory, hours: float) -> pa.Table:
+        """What the tables' history says of the last hours, without a lag in seconds: the records may be gone."""
+        history = History(run.lake)
+        tables, done = [LAG_SCHEMA.empty_table()], set()
+        for number in range(PAST_POINTS, 0, -1):
+            then_ms = self._now_ms - int(number * hours * _HOUR_MS / PAST_POINTS)
+            past = history.partitions_at(then_ms)
+            if past.time_ms >= self._now_ms or past.time_ms in done:
+                continue
+            done.add(past.time_ms)
+            edges = {
+                (row.topic, row.partition): PartitionEdge(row.log_start_offset, row.high_watermark) for row in past.rows
+            }
+            rows = [
+                measure(key, commit, edges[where], now_ms=past.time_ms, next_record_ms=None, rate_out=None)
+                for key, commit in commits.at(past.time_ms).items()
+                if (where := (key.topic, key.partition)) in edges
+            ]
+            tables.append(lag_table(f"history of {run.run_id}", past.time_ms, rows))
+        return pa.concat_tables(tables)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The command line; returns the exit code: 3 where an alert was raised."""
+    return run_job(LagJob(), arguments)
+
+
+def lag_table(run_id: str, measured_at_ms: int, rows: Sequence[Lag]) -> pa.Table:
+    """Rows of the Delta table `lag`."""
+    columns = {
+        "run_id": [run_id] * len(rows),
+        "measured_at": [measured_at_ms * 1000] * len(rows),
+        "committed_at": [row.committed_at_ms * 1000 for row in rows],
+    }
+    arrays = [
+        pa.array(
+            columns[name] if name in columns else [getattr(row, name) for row in rows], LAG_SCHEMA.field(name).type
+        )
+        for name in LAG_SCHEMA.names
+    ]
+    return pa.Table.from_arrays(arrays, schema=LAG_SCHEMA)
+
+
+def _snapshots(run: Run, wanted: set[tuple[str, int]]) -> dict[tuple[str, int], PartitionSnapshot]:
+    """The partitions that any group has committed in, as they are now."""
+    leaders = {(row.topic_id, row.partition): row for row in run.store.load_partitions()}
+    sealed: dict[tuple[str, int], dict[int, SegmentRow]] = defaultdict(dict)
+    for row in run.store.load_segments():  # ascending by generation, so that the newest of a base offset counts
+        sealed[row.topic_id, row.partition][row.base_offset] = row
+    found = {}
+    for topic in run.topics:
+        for number in range(topic.partitions):
+            if (topic.topic, number) in wanted:
+                key = (topic.topic_id, number)
+                segments = list(sealed[key].values()) if key in sealed else []
+                found[topic.topic, number] = partition_now(
+                    run.lake, topic, number, leaders.get(key), segments, READ_UNCOMMITTED
+                )
+    return found
+
+
+def _edges(
+    run: Run, snapshots: Mapping[tuple[str, int], PartitionSnapshot], past: Sequence[PartitionRow], passed_ms: int
+) -> dict[tuple[str, int], PartitionEdge]:
+    """Where partitions begin and end, and the records a second that came since `past`, so long ago."""
+    ids = {topic.topic: topic.topic_id for topic in run.topics}
+    then = {(row.topic_id, row.partition): row.high_watermark for row in past}
+    edges = {}
+    for (topic, number), snapshot in snapshots.items():
+        before = then.get((ids[topic], number))
+        rate = None
+        if before is not None and passed_ms > 0:
+            rate = max(0, snapshot.end_offset - before) * 1000 / passed_ms
+        edges[topic, number] = PartitionEdge(snapshot.start_offset, snapshot.end_offset, rate)
+    return edges
+
+
+def _earlier_totals(run: Run, runs: int) -> list[dict[GroupTopic, int]]:
+    """The lag of each group in each topic in the runs before this one, the oldest first; not of what history filled in."""
+    table = JobTable(run.lake, paths.LAG).rows(columns=["run_id", "measured_at", "group", "topic", "lag"])
+    by_run: dict[tuple[datetime, str], dict[GroupTopic, int]] = defaultdict(lambda: defaultdict(int))
+    summed = table.group_by(["run_id", "measured_at", "group", "topic"]).aggregate([("lag", "sum")])
+    for row in summed.to_pylist():
+        if row["run_id"] != run.run_id and not row["run_id"].startswith("history"):
+            by_run[row["measured_at"], row["run_id"]][GroupTopic(row["group"], row["topic"])] += row["lag_sum"]
+    return [dict(by_run[key]) for key in sorted(by_run)][-runs:]
+
+
+def _print(rows: Sequence[Lag], lines: int) -> None:
+    ordered = sorted(rows, key=lambda row: (-row.lag, row.group, row.topic, row.partition))[:lines]
+    columns = ["group", "topic", "partition", "committed", "log end", "lag", "seconds", "in/s", "out/s", "catch up"]
+    print_table(
+        columns,
+        [
+            (
+                row.group,
+                row.topic,
+                row.partition,
+                row.committed_offset,
+                row.log_end_offset,
+                row.lag,
+                _number(row.lag_seconds),
+                _number(row.rate_in),
+                _number(row.rate_out),
+                catching_up(row),
+            )
+            for row in ordered
+        ],
+        right=columns[2:],
+    )
+    groups = len({row.group for row in rows})
+    behind = len({row.group for row in rows if row.lag})
+    print(
+        f"{groups} groups in {len(rows)} partitions, {behind} behind, by {sum(row.lag for row in rows):,} records in all"
+    )
+
+
+def _number(value: float | None) -> str | None:
+    return None if value is None else f"{value:,.1f}"
+
+
+def _post(url: str, run: Run, measured_at_ms: int, raised: Sequence[Alert]) -> None:
+    """Tell a webhook. Raises `LakeError` where it does not take it."""
+    content = {
+        "lake": str(run.lake),
+        "runId": run.run_id,
+        "measuredAt": datetime.fromtimestamp(measured_at_ms / 1000, UTC).isoformat(),
+        "alerts": [{**asdict(alert), "text": alert.text} for alert in raised],
+    }
+    try:
+        post(url, content)
+    except LakeError as error:
+        raise LakeError(f"{len(raised)} alerts were raised, and {error}") from None

@@ -1,0 +1,128 @@
+"""Timestamps of single records: the index of their segment, then the few messages at that place. For a lag in seconds.
+
+Places in one segment are read in one go, in order, so that many groups in one partition cost little more than one. So many
+segments that it takes long are shared among Spark's tasks.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from kafkalake.errors import LakeError
+from kafkalake.reader.columns import OFFSET, TIMESTAMP
+from kafkalake.reader.segment_scan import SegmentScan
+from kafkalake.reader.snapshot import PartitionSnapshot
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SPARK_SEGMENTS = 50_000
+"""From so many segments to look into on, Spark's tasks share them."""
+
+_SEGMENTS_OF_TASK = 2_000
+_CHUNK_BYTES = 16 << 10
+
+
+class SegmentPart(NamedTuple):
+    """Offsets [base_offset, end_offset) of a segment file, of which `size` bytes may be looked at (-1: all)."""
+
+    path: str
+    size: int
+    base_offset: int
+    end_offset: int
+
+
+class Place(NamedTuple):
+    """An offset, and the segments in which the first record at or after it may be, the nearest first."""
+
+    offset: int
+    segments: tuple[SegmentPart, ...]
+
+
+def place_of(snapshot: PartitionSnapshot, offset: int) -> Place:
+    """Where in a partition the first record at or after `offset` is."""
+    segments = tuple(
+        SegmentPart(each.path, each.readable_bytes, each.base_offset, min(each.next_offset, snapshot.end_offset))
+        for each in snapshot.segments
+        if each.next_offset > offset
+    )
+    return Place(offset, segments)
+
+
+def timestamps_of(places: Sequence[Place], spark: Callable[[], SparkSession]) -> list[int | None]:
+    """For each place the timestamp (ms) of the first record at or after its offset; None: there is none, or not any more.
+
+    spark: asked for a session where there is much to read. Raises `CorruptSegmentError`.
+    """
+    found: list[int | None] = [None] * len(places)
+    left = list(range(len(places)))
+    depth = 0
+    while left:  # almost always once: a compacted segment may have no record behind an offset
+        wanted: dict[SegmentPart, set[int]] = defaultdict(set)
+        left = [number for number in left if depth < len(places[number].segments)]
+        for number in left:
+            place = places[number]
+            wanted[place.segments[depth]].add(max(place.offset, place.segments[depth].base_offset))
+        read = _read_all([(part, sorted(offsets)) for part, offsets in wanted.items()], spark)
+        for number in left:
+            place = places[number]
+            part = place.segments[depth]
+            found[number] = read[part].get(max(place.offset, part.base_offset))
+        left = [number for number in left if found[number] is None]
+        depth += 1
+    return found
+
+
+_Wanted = tuple[SegmentPart, list[int]]
+
+
+def _read_all(wanted: Sequence[_Wanted], spark: Callable[[], SparkSession]) -> dict[SegmentPart, dict[int, int]]:
+    if len(wanted) < SPARK_SEGMENTS:
+        return dict(_read(wanted))
+    tasks = -(-len(wanted) // _SEGMENTS_OF_TASK)
+    return dict(spark().sparkContext.parallelize(wanted, tasks).mapPartitions(_read).collect())
+
+
+def _read(wanted: Iterable[_Wanted]) -> Iterator[tuple[SegmentPart, dict[int, int]]]:
+    for part, offsets in wanted:
+        yield part, read_timestamps(part, offsets)
+
+
+def read_timestamps(part: SegmentPart, offsets: Sequence[int]) -> dict[int, int]:
+    """By offset of `offsets` (ascending, in the part): timestamp of the first record of the part at or after it, if there is one.
+
+    Empty where the file is gone: retention was faster. Raises `CorruptSegmentError`.
+    """
+    found: dict[int, int] = {}
+    left = deque(offsets)
+    try:
+        with SegmentScan(part.path, part.size, first_chunk_bytes=_CHUNK_BYTES) as scan:
+            while left and _read_from(scan, part, left, found):
+                pass
+    except LakeError as error:
+        if type(error) is not LakeError:
+            raise
+    return found
+
+
+def _read_from(scan: SegmentScan, part: SegmentPart, left: deque[int], found: dict[int, int]) -> bool:
+    """Answer what is `left` from its first offset on, as long as it is near; whether to go on elsewhere in the file."""
+    from kafkalake.record.message_set import to_arrow
+
+    for messages in scan.messages(left[0], part.end_offset, OFFSET | TIMESTAMP):
+        if messages.rows:
+            batch = to_arrow(messages, OFFSET | TIMESTAMP)
+            here = batch.column("offset").to_numpy()
+            times = batch.column("timestamp").cast("int64").to_numpy()
+            while left and left[0] <= here[-1]:
+                offset = left.popleft()
+                at = int(np.searchsorted(here, offset))
+                if here[at] < part.end_offset:
+                    found[offset] = int(times[at])
+        if not left or left[0] >= messages.next_offset:
+            return bool(left)
+    return False

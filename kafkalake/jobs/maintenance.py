@@ -1,0 +1,282 @@
+"""The maintenance job: metadata tables stay small, and what nothing needs leaves the disk.
+
+    tables      old log entries and files go after `metadata.retention.ms`; old rows of `lag` and `job_runs` after --keep-days
+    segments    of a broker that is down: files that retention or compaction took out of the log, `file.delete.delay.ms` ago
+    staged      what a write from Spark that was killed has left
+    orphans     files and directories that nothing accounts for are listed, and left alone
+
+A running broker unlinks the files of removed segments itself. For one that is down the job holds its lock, opens each such log
+as it would, and closes it: log start, indexes and `state` then say the same, and a broker that starts meanwhile is told to wait.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from uuid import UUID
+
+from kafkalake.errors import ConfigurationError
+from kafkalake.jobs.frame import Done, Job, Run, Step, reached
+from kafkalake.jobs.frame import main as run_job
+from kafkalake.jobs.progress import print_table
+from kafkalake.metadata import paths
+from kafkalake.metadata.lease import holding_logs, running_brokers
+from kafkalake.metadata.tables.delta_table import TableSize
+from kafkalake.metadata.tables.job_tables import JobTable, exists
+from kafkalake.metadata.tables.schemas import PartitionRow, SegmentRow
+from kafkalake.reader.topic_settings import broker_settings
+from kafkalake.storage.config import LogConfig
+from kafkalake.storage.generations import SwappedSegment, covering, stale_files
+from kafkalake.storage.leader_epochs import LEADER_EPOCHS_FILE
+from kafkalake.storage.log import Log
+from kafkalake.storage.partition_metadata import PARTITION_METADATA_FILE
+from kafkalake.storage.segment import DATA_SUFFIX, SUFFIXES, parse_name
+from kafkalake.storage.snapshot import SNAPSHOT_SUFFIX
+from kafkalake.storage.staging import StagedJob, remove_staged, stale_staging
+from kafkalake.storage.state import STATE_FILE, read_state
+
+TABLE, UNLINK, STAGED, ORPHAN = "clean table", "unlink segments", "remove staged files", "orphan"
+KEEP_DAYS = 30
+
+_DAY_MS = 86_400_000
+_RETIRED = "-delete"
+_COMPACTION_PREFIX = ".compaction-"
+_OTHER_FILES = (STATE_FILE, LEADER_EPOCHS_FILE, PARTITION_METADATA_FILE)
+
+
+@dataclass(frozen=True, slots=True)
+class _Removed:
+    """A partition whose broker is down, with files that are no longer part of its log."""
+
+    directory: Path
+    topic_id: UUID
+    leader: int
+    log_start_offset: int
+    swapped: tuple[SwappedSegment, ...]
+    files: int
+
+
+class Maintenance(Job):
+    name = "maintenance"
+    summary = "Keep metadata tables small, remove files that nothing needs, list orphans."
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument(
+            "--keep-days", metavar="DAYS", type=float, default=KEEP_DAYS, help=f"of lag and job_runs ({KEEP_DAYS})"
+        )
+
+        parser.add_argument(
+            "--staged-hours", metavar="HOURS", type=float, default=24.0, help="how old staged files are left-overs (24)"
+        )
+
+    def check(self, arguments: argparse.Namespace) -> None:
+        for name in ("keep_days", "staged_hours"):
+            if getattr(arguments, name) < 0:
+                raise ConfigurationError(
+                    f"--{name.replace('_', '-')} {getattr(arguments, name):g}: it cannot be negative"
+                )
+
+    def plan(self, run: Run) -> Sequence[Step]:
+        names = [name for name in (*paths.TABLES, *paths.JOB_TABLES) if exists(run.lake, name)]
+        steps = [Step(TABLE, None, None, _why_clean(run, name), _log_size(run, name), name) for name in names]
+        rows = run.store.load_partitions()
+        segments = _by_partition(run.store.load_segments())
+        running = running_brokers(run.lake, run.store.load_brokers(), run.clock.now_ms())
+        steps += _removed(run, rows, segments, running)
+        older_ms = int(run.arguments.staged_hours * 3_600_000)
+        for job in stale_staging(run.lake, run.clock.now_ms(), older_than_ms=older_ms):
+            hours = (run.clock.now_ms() - job.newest_ms) / 3_600_000
+            before = {"files": job.files, "bytes": job.bytes, "path": str(job.path.relative_to(run.lake))}
+            steps.append(Step(STAGED, None, None, f"nothing was written there for {hours:.1f} h", before, job))
+        for path, why in orphans(run.lake, rows, segments):
+            steps.append(Step(ORPHAN, None, None, why, {"path": str(path.relative_to(run.lake))}))
+        return steps
+
+    def perform(self, run: Run, step: Step) -> Done:
+        if step.action == TABLE:
+            return self._clean_table(run, step.detail)
+        if step.action == UNLINK:
+            return _unlink(run, step.detail)
+        if step.action == STAGED:
+            job: StagedJob = step.detail
+            remove_staged(job)
+            return Done({"files": 0})
+        return Done({}, outcome="reported")
+
+    def finish(self, run: Run) -> int:
+        print_table(
+            ["subject", "action", "what", "before", "after", ""],
+            [
+                (
+                    step.subject,
+                    step.action,
+                    step.detail if step.action == TABLE else step.why,
+                    done.after.get("before", "") or _pairs(step.before),
+                    ", ".join(f"{value} {name}" for name, value in done.after.items() if name != "before"),
+                    "" if done.outcome == "done" else done.outcome,
+                )
+                for step, done in run.performed
+            ],
+        )
+        return 0
+
+    def _clean_table(self, run: Run, name: str) -> Done:
+        if name in paths.TABLES:
+            retention_ms = broker_settings(run.lake).broker.metadata_retention_ms
+            before, after = run.store.maintain_table(name, retention_ms)
+            forgotten = 0
+        else:
+            table = JobTable(run.lake, name)
+            before = table.size()
+            forgotten = table.forget_before(run.clock.now_ms() - int(run.arguments.keep_days * _DAY_MS))
+            table.maintain()
+            after = table.size()
+        reached(f"cleaned {name}")
+        said = {"before": _size(before), "files": after.files, "log entries": after.log_entries, "bytes": after.bytes}
+        return Done(said | ({"rows forgotten": forgotten} if forgotten else {}))
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The command line; returns the exit code."""
+    return run_job(Maintenance(), arguments)
+
+
+def _size(size: TableSize) -> str:
+    return f"{size.files} files, {size.log_entries} log entries, {size.bytes} bytes"
+
+
+def _pairs(values: object) -> str:
+    return ", ".join(f"{value} {name}" for name, value in dict(values).items())  # type: ignore[call-overload]
+
+
+def _by_partition(rows: Sequence[SegmentRow]) -> dict[tuple[str, int], list[SwappedSegment]]:
+    """The segments that count, by topic id and partition, ascending."""
+    newest: dict[tuple[str, int], dict[int, SwappedSegment]] = defaultdict(dict)
+    for row in rows:  # ascending by generation
+        segment = SwappedSegment(row.base_offset, row.next_offset, row.generation)
+        newest[row.topic_id, row.partition][row.base_offset] = segment
+    return {key: sorted(segments.values()) for key, segments in newest.items()}
+
+
+def _removed(
+    run: Run,
+    rows: Sequence[PartitionRow],
+    segments: dict[tuple[str, int], list[SwappedSegment]],
+    running: frozenset[int],
+) -> Iterator[Step]:
+    """Partitions of brokers that are down, with files of segments that are no longer part of the log."""
+    topics = {topic.topic_id: topic for topic in run.topics}
+    quiet_ms = run.clock.now_ms() - _last_commit_ms(run.lake)
+    for row in rows:
+        directory = paths.partition_path(run.lake, row.leader, row.topic, row.partition)
+        topic = topics.get(row.topic_id)
+        if row.leader in running or topic is None or not (directory / STATE_FILE).exists():
+            continue
+        current = segments.get((row.topic_id, row.partition), [])
+        names = os.listdir(directory)
+        state = read_state(directory)
+        start = min(max(row.log_start_offset, state.log_start_offset), state.high_watermark)
+        gone = {name for name, _ in stale_files(names, current, start).superseded} | _below(names, current, start)
+        if gone:
+            swapped = tuple(each for each in current if each.generation)
+            size = sum(os.path.getsize(directory / name) for name in gone)
+            delay_ms = run.topic_configs[topic.topic].file_delete_delay_ms
+            why = f"removed from the log more than file.delete.delay.ms={delay_ms} ago"
+            detail: _Removed | None = _Removed(directory, UUID(row.topic_id), row.leader, start, swapped, len(gone))
+            if quiet_ms < delay_ms:
+                why, detail = f"file.delete.delay.ms={delay_ms} has not passed yet", None
+            yield Step(UNLINK, row.topic, row.partition, why, {"files": len(gone), "bytes": size}, detail)
+
+
+def _why_clean(run: Run, name: str) -> str:
+    if name in paths.TABLES:
+        days = broker_settings(run.lake).broker.metadata_retention_ms / _DAY_MS
+        return f"{name}: versions older than metadata.retention.ms ({days:g} days) and files that no later one has"
+    return f"{name}: rows older than {run.arguments.keep_days:g} days (--keep-days)"
+
+
+def _log_size(run: Run, name: str) -> dict[str, int]:
+    log = paths.table_path(run.lake, name) / "_delta_log"
+    return {"log entries": sum(entry.name.endswith(".json") for entry in os.scandir(log))}
+
+
+def _last_commit_ms(lake: Path) -> int:
+    """When segments were last taken out of any log, at the latest: the newest commit to the tables that say so."""
+    times = []
+    for table in (paths.SEGMENTS, paths.PARTITIONS):
+        log = paths.table_path(lake, table) / "_delta_log"
+        times += [entry.stat().st_mtime_ns // 1_000_000 for entry in os.scandir(log) if entry.name.endswith(".json")]
+    return max(times, default=0)
+
+
+def _below(names: Sequence[str], current: Sequence[SwappedSegment], log_start_offset: int) -> set[str]:
+    """Files of segments that end at or below the log start."""
+    parsed = {name: found for name in names if (found := parse_name(name)) and found.suffix in SUFFIXES}
+    bases = sorted({each.base_offset for each in parsed.values() if each.suffix == DATA_SUFFIX})
+    ends = dict(pairwise(bases))  # the last one is never below: it may still be written to
+    for base in bases:
+        known = covering(current, base)
+        if known is not None:
+            ends[base] = known.next_offset
+    return {
+        name for name, each in parsed.items() if ends.get(each.base_offset, log_start_offset + 1) <= log_start_offset
+    }
+
+
+def _unlink(run: Run, partition: _Removed | None) -> Done:
+    """Open a log as its broker would, with no delay for what is removed, and close it."""
+    if partition is None:
+        return Done({}, outcome="waiting")
+    with holding_logs(run.lake, partition.leader) as held:
+        if not held:
+            return Done({}, outcome="skipped")  # its broker runs, and does it
+        before = len(os.listdir(partition.directory))
+        config = LogConfig(file_delete_delay_ms=0)
+        directory, topic_id = str(partition.directory), partition.topic_id
+        log = Log.open(directory, config, run.clock, swapped=partition.swapped, topic_id=topic_id)
+        log.delete_records_before(min(partition.log_start_offset, log.high_watermark))
+        reached("log start moved")
+        log.remove_deleted_files()
+        log.close()
+        reached("unlinked")
+        return Done({"files": before - len(os.listdir(partition.directory))})
+
+
+def orphans(
+    lake: Path, rows: Sequence[PartitionRow], segments: dict[tuple[str, int], list[SwappedSegment]]
+) -> Iterator[tuple[Path, str]]:
+    """What lies below `logs` and belongs to no partition, or in a partition and to no segment; and why it is one."""
+    known = {(row.leader, f"{row.topic}-{row.partition}"): row for row in rows}
+    for broker in sorted((lake / paths.LOG_DIRECTORY).iterdir()):
+        if not broker.is_dir() or not broker.name.isdecimal():
+            yield broker, "not a broker's directory"
+            continue
+        for directory in sorted(path for path in broker.iterdir() if path.is_dir()):
+            row = known.get((int(broker.name), directory.name))
+            if directory.name.endswith(_RETIRED):
+                yield directory, "of a deleted topic: its broker removes it, at the latest at its next start"
+            elif row is None:
+                yield directory, "of no topic in the lake"
+            else:
+                current = segments.get((row.topic_id, row.partition), [])
+                yield from _orphans_in(directory, current, row.log_start_offset)
+
+
+def _orphans_in(directory: Path, current: Sequence[SwappedSegment], log_start: int) -> Iterator[tuple[Path, str]]:
+    names = os.listdir(directory)
+    uncommitted = set(stale_files(names, current, log_start).uncommitted)
+    bases = {each.base_offset for name in names if (each := parse_name(name)) and each.suffix == DATA_SUFFIX}
+    for name in sorted(names):
+        parsed = parse_name(name)
+        if name in uncommitted or name.startswith(_COMPACTION_PREFIX):
+            yield directory / name, "of a compaction that has not ended; the next one removes what a killed one left"
+        elif parsed is None:
+            if name not in _OTHER_FILES and not name.endswith((".tmp", SNAPSHOT_SUFFIX)):
+                yield directory / name, "no file of a log"
+        elif parsed.suffix in SUFFIXES and parsed.base_offset not in bases:
+            yield directory / name, "its segment is not there"

@@ -1,0 +1,123 @@
+"""What a job did, as rows of the Delta table `job_runs`: one a step, one with the action `run` for the whole.
+
+Rows are written every few seconds and at the end, also when the job fails, so that thousands of steps are few commits. A run
+that is killed has left the rows of its steps but for those of the last seconds; the next run writes that it was killed, and
+when it had begun. A step that is done and not recorded is safe: the next run finds nothing to do there, and what the step
+changed is a version of that table, with its time, in Delta's own history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from kafkalake import __version__
+from kafkalake.clock import Clock
+from kafkalake.jobs.error_sentence import sentence
+from kafkalake.metadata import paths
+from kafkalake.metadata.tables.job_tables import JOB_RUNS_SCHEMA, JobTable
+
+if TYPE_CHECKING:
+    from kafkalake.jobs.frame import Done, Step
+    from kafkalake.jobs.lock import LockHolder
+
+RUN = "run"
+DONE, FAILED, KILLED = "done", "failed", "killed"
+FLUSH_INTERVAL_MS = 5_000
+_ROWS_MAX = 1_000
+
+
+class JobRecord:
+    """The rows of one run. A context: what is left is written at its end, with the row of the run."""
+
+    def __init__(self, lake: Path, job: str, run_id: str, clock: Clock) -> None:
+        """Raises `LakeError` where the table can be neither opened nor made."""
+        self.summary: Mapping[str, Any] = {}
+        self.failed = False
+        self._table = JobTable(lake, paths.JOB_RUNS)
+        self._job = job
+        self._run_id = run_id
+        self._clock = clock
+        self._started_ms = clock.now_ms()
+        self._flushed_ms = clock.monotonic_ms()
+        self._rows: list[dict[str, Any]] = []
+
+    def __enter__(self) -> JobRecord:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Raises `KafkaStorageError` where the rows cannot be written."""
+        summary = dict(self.summary) if error is None else {"error": sentence(error)}
+        outcome = FAILED if error is not None or self.failed else DONE
+        self._add(RUN, outcome, self._started_ms, after=summary)
+        self.flush()
+
+    def step(self, step: Step, done: Done, started_ms: int) -> None:
+        """A step was performed, or failed."""
+        self._add(
+            step.action,
+            done.outcome,
+            started_ms,
+            topic=step.topic,
+            partition=step.partition,
+            why=step.why,
+            before=step.before,
+            after=done.after,
+            changed_table=done.table,
+            changed_version=done.version,
+        )
+        if len(self._rows) >= _ROWS_MAX or self._clock.monotonic_ms() - self._flushed_ms >= FLUSH_INTERVAL_MS:
+            self.flush()
+
+    def killed(self, holder: LockHolder) -> None:
+        """The run before this one was killed: its row, at once. Raises `KafkaStorageError`."""
+        self._add(
+            RUN,
+            KILLED,
+            holder.started_ms,
+            run_id=holder.run_id,
+            kafkalake_version=holder.kafkalake_version,
+            why=f"{holder.process} ended without a word",
+            after={"found_by": self._run_id},
+        )
+        self.flush()
+
+    def flush(self) -> None:
+        """Write what there is. Raises `KafkaStorageError`."""
+        if self._rows:
+            self._table.append(pa.Table.from_pylist(self._rows, schema=JOB_RUNS_SCHEMA))
+        self._rows = []
+        self._flushed_ms = self._clock.monotonic_ms()
+
+    def _add(
+        self,
+        action: str,
+        outcome: str,
+        started_ms: int,
+        *,
+        before: Mapping[str, Any] | None = None,
+        after: Mapping[str, Any] | None = None,
+        **others: Any,
+    ) -> None:
+        """others: any columns of `JOB_RUNS_SCHEMA`."""
+        self._rows.append(
+            {
+                "run_id": self._run_id,
+                "job": self._job,
+                "kafkalake_version": __version__,
+                "action": action,
+                "outcome": outcome,
+                "why": "",
+                "before": [(name, str(value)) for name, value in (before or {}).items()],
+                "after": [(name, str(value)) for name, value in (after or {}).items()],
+                "started_at": started_ms * 1000,
+                "ended_at": self._clock.now_ms() * 1000,
+                **others,
+            }
+        )

@@ -1,0 +1,36 @@
+"""The jobs by name, and where they are. Nothing of them is imported before one is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+
+
+@dataclass(frozen=True, slots=True)
+class JobEntry:
+    """A job: the module whose `main(arguments) -> exit code` runs it, and a line for people."""
+
+    name: str
+    module: str
+    summary: str
+
+    def main(self) -> Callable[[Sequence[str]], int]:
+        """The job's command line; imports what it needs."""
+        main: Callable[[Sequence[str]], int] = import_module(self.module).main
+        return main
+
+
+_ENTRIES = (
+    JobEntry(
+        "retention", "kafkalake.jobs.retention", "remove segments that retention.ms and retention.bytes do not keep"
+    ),
+    JobEntry("compaction", "kafkalake.jobs.compaction.command", "keep the newest record of each key"),
+    JobEntry("lag", "kafkalake.jobs.lag.command", "report how far consumer groups are behind, and alert"),
+    JobEntry("maintenance", "kafkalake.jobs.maintenance", "keep metadata tables small, remove what nothing needs"),
+    JobEntry("consume", "kafkalake.jobs.consume.command", "copy a topic into a Delta table"),
+)
+
+JOBS = {entry.name: entry for entry in _ENTRIES if find_spec(entry.module) is not None}
+"""What can be run, by name."""

@@ -1,0 +1,210 @@
+"""The retention job: removes the sealed segments that a topic's settings no longer keep, oldest first.
+
+`storage.retention` decides; here is what it decides on, and what follows. Two commits to Delta are all that this job writes:
+
+    1. `partitions`: where each log begins now     readers begin there from then on; no publish of a broker lowers it
+    2. `segments`: without the rows below          what a kill between the two leaves, the broker or the next run removes
+
+The broker notices the first within a second, moves its log start durably, and unlinks files after `file.delete.delay.ms`.
+While it is down, its next start does that, or `maintenance` unlinks the files. So the job touches no file that a broker may
+hold open, and running it twice removes nothing more. A broker that runs does all of it itself, by the
+same rule (`broker/partitions/retention.py`): this job is for lakes whose broker is down, for a look ahead (`--dry-run`), and for its warnings of slow groups.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from kafkalake.config.broker import TopicConfig
+from kafkalake.jobs.cleaned_partitions import (
+    DELETE_POLICY,
+    CleanedPartition,
+    cleaned_partitions,
+    cleaned_topics,
+)
+from kafkalake.jobs.frame import Done, Job, Run, Step, reached
+from kafkalake.jobs.frame import main as run_job
+from kafkalake.jobs.progress import print_table
+from kafkalake.metadata import paths
+from kafkalake.metadata.lease import running_brokers
+from kafkalake.metadata.tables.schemas import SegmentRow
+from kafkalake.storage.retention import GUARDS, PartitionRetention, RetentionRule, SealedRange, decide_retention
+from kafkalake.storage.state import read_state
+
+DELETE, KEEP, FINISH = "delete segments", "keep segments", "finish"
+
+_BROKER_TIMEOUT_S = 10.0
+_GROUPS_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class _Partition:
+    """A partition as the decision was made on it, and the decision."""
+
+    log: CleanedPartition
+    decision: PartitionRetention
+
+    @property
+    def rows_before_start(self) -> list[SegmentRow]:
+        """Of segments that are gone once the log begins where the decision says."""
+        return [row for row in self.log.rows if row.next_offset <= self.decision.log_start_offset]
+
+
+class Retention(Job):
+    name = "retention"
+    summary = "Remove sealed segments that retention.ms and retention.bytes no longer keep."
+
+    _partitions_version = -1
+    _running: frozenset[int] = frozenset()
+    _deadline = 0.0
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument(
+            "--guard",
+            choices=GUARDS,
+            help="what to do about segments that a group has not read (default: each topic's retention.groups.guard)",
+        )
+
+    def plan(self, run: Run) -> Sequence[Step]:
+        now_ms = run.clock.now_ms()
+        rules = {topic: _rule(config, run.arguments.guard) for topic, config in run.topic_configs.items()}
+        wanted = [topic for topic in cleaned_topics(run, DELETE_POLICY) if rules[topic.topic].has_limit]
+        committed = _committed(run) if wanted else {}
+        self._running = running_brokers(run.lake, run.store.load_brokers(), now_ms)
+        steps: list[Step] = []
+        for log in cleaned_partitions(run, wanted):
+            rule = rules[log.topic.topic]
+            decision = decide_retention(
+                [_range(row) for row in log.rows],
+                rule,
+                committed.get((log.topic.topic, log.number), {}),
+                now_ms=now_ms,
+                log_start_offset=log.state.log_start_offset,
+                end_offset=log.state.high_watermark,
+                active_bytes=log.state.active_position,
+            )
+            steps += _steps(_Partition(log, decision), rule, broker_runs=log.leader in self._running)
+        return steps
+
+    def begin(self, run: Run, steps: Sequence[Step]) -> None:
+        going: list[_Partition] = [step.detail for step in steps if step.action != KEEP]
+        if not going:
+            return
+        starts = {(each.log.topic.topic_id, each.log.number): each.decision.log_start_offset for each in going}
+        self._partitions_version = run.store.raise_log_starts(starts)
+        reached("log starts raised")
+        run.store.remove_segments([row.key for each in going for row in each.rows_before_start])
+        reached("segments removed")
+        self._deadline = time.monotonic() + _BROKER_TIMEOUT_S
+
+    def perform(self, run: Run, step: Step) -> Done:
+        partition: _Partition = step.detail
+        start = partition.decision.log_start_offset
+        if step.action == KEEP:
+            return Done({"log_start_offset": start}, outcome="blocked")
+        left = [row for row in partition.log.rows if row.next_offset > start]
+        after = {
+            "log_start_offset": start,
+            "sealed_segments": len(left),
+            "sealed_bytes": sum(row.bytes for row in left),
+            "broker": self._broker_says(partition),
+        }
+        return Done(after, paths.PARTITIONS, self._partitions_version)
+
+    def finish(self, run: Run) -> int:
+        rows = []
+        for step, done in run.performed:
+            decision: PartitionRetention = step.detail.decision
+            removed = (0, 0) if step.action == KEEP else (len(decision.segments), decision.bytes)
+            rows.append(
+                (step.subject, *removed, step.before["log_start_offset"], done.after["log_start_offset"], step.why)
+            )
+        if rows:
+            columns = ["partition", "segments", "bytes", "log start", "now", "why"]
+            print_table(columns, rows, right=columns[1:5])
+        print(f"{sum(row[1] for row in rows)} segments, {sum(row[2] for row in rows):,} bytes removed")
+        return 0
+
+    def _broker_says(self, partition: _Partition) -> str:
+        """Wait for a running broker to move its log start; what it did, for `job_runs`."""
+        if partition.log.leader not in self._running:
+            return "not running: its next start removes the files"
+        while read_state(partition.log.directory).log_start_offset < partition.decision.log_start_offset:
+            if time.monotonic() > self._deadline:
+                return "has not moved its log start yet"
+            time.sleep(0.05)
+        return "has moved its log start"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The command line; returns the exit code."""
+    return run_job(Retention(), arguments)
+
+
+def _rule(config: TopicConfig, guard: str | None) -> RetentionRule:
+    return RetentionRule.of_policy(
+        config.cleanup_policy, config.retention_ms, config.retention_bytes, guard or config.retention_groups_guard
+    )
+
+
+def _range(row: SegmentRow) -> SealedRange:
+    latest_ms = row.max_timestamp_ms if row.max_timestamp_ms is not None else row.sealed_at_ms
+    return SealedRange(row.base_offset, row.next_offset, row.bytes, latest_ms)
+
+
+def _committed(run: Run) -> dict[tuple[str, int], dict[str, int]]:
+    """The groups' committed offsets by topic and partition; not those that were committed in an earlier topic of that name."""
+    topic_ids = {topic.topic: topic.topic_id for topic in run.topics}
+    found: dict[tuple[str, int], dict[str, int]] = {}
+    for row in run.store.load_group_offsets().rows:
+        if row.offset is not None and row.is_for(topic_ids.get(row.topic)):
+            found.setdefault((row.topic, row.partition), {})[row.group] = row.offset
+    return found
+
+
+def _steps(partition: _Partition, rule: RetentionRule, *, broker_runs: bool) -> list[Step]:
+    """What is to be done in a partition. A broker that runs removes what a killed run has left itself."""
+    log, decision = partition.log, partition.decision
+    here = [row for row in log.rows if row.next_offset > log.state.log_start_offset]
+    before = {
+        "log_start_offset": log.state.log_start_offset,
+        "sealed_segments": len(here),
+        "sealed_bytes": sum(row.bytes for row in here),
+    }
+    name = f"{log.topic.topic}-{log.number}"
+    steps = []
+
+    def add(action: str, why: str, warning: str | None = None) -> None:
+        steps.append(Step(action, log.topic.topic, log.number, why, before, partition, warning))
+
+    if decision.segments:
+        unread = _groups(decision.unread, decision.log_start_offset) if decision.unread else None
+        add(DELETE, _why(decision, rule), unread and f"{name}: removing records that {unread} not read yet")
+    elif partition.rows_before_start and not broker_runs:
+        add(FINISH, "`segments` has rows of what was removed before")
+    if decision.kept_for:
+        why = f"retention.groups.guard=block: {_groups(decision.kept_for, None)} not read them yet"
+        add(KEEP, why, f"{name}: keeping {decision.kept_bytes:,} bytes, {why}")
+    return steps
+
+
+def _why(decision: PartitionRetention, rule: RetentionRule) -> str:
+    parts = []
+    if by_time := decision.reasons.count("time"):
+        parts.append(f"{by_time} older than retention.ms={rule.retention_ms}")
+    if by_size := decision.reasons.count("size"):
+        parts.append(f"{by_size} beyond retention.bytes={rule.retention_bytes}")
+    return ", ".join(parts)
+
+
+def _groups(behind: Mapping[str, int], end: int | None) -> str:
+    """`group 'etl' (at 120, 80 records before the end) has`."""
+    shown = [
+        f"{group!r} (at {offset}" + (f", {end - offset} records" if end is not None else "") + ")"
+        for group, offset in list(behind.items())[:_GROUPS_SHOWN]
+    ]
+    more = f" and {len(behind) - _GROUPS_SHOWN} more" if len(behind) > _GROUPS_SHOWN else ""
+    return f"group {shown[0]} has" if len(behind) == 1 else f"groups {', '.join(shown)}{more} have"

@@ -1,0 +1,158 @@
+"""The Delta tables that jobs write: `job_runs`, what a job did, and `lag`, what the lag report measured.
+
+Rows are only ever added, one file an append. Once there are more than `FILES_MAX` small files they are joined, so that a job
+that runs every minute leaves few files; `forget_before` drops rows that are too old to be asked for. A lake has these tables
+only once a job has had something to write.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as pads
+
+from kafkalake.errors import KafkaStorageError
+from kafkalake.metadata import paths
+from kafkalake.metadata.tables.delta_table import Change, DataFile, OpenDeltaTable, TableDefinition, TableSize
+from kafkalake.metadata.tables.schemas import TIMESTAMP
+
+FILES_MAX = 32
+SMALL_FILE_ROWS = 200_000
+JOINED_ROWS_MAX = 1_000_000
+
+JOB_RUNS_SCHEMA = pa.schema(
+    [
+        ("run_id", pa.string()),
+        ("job", pa.string()),
+        ("kafkalake_version", pa.string()),
+        ("action", pa.string()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("why", pa.string()),
+        ("outcome", pa.string()),
+        ("before", pa.map_(pa.string(), pa.string())),
+        ("after", pa.map_(pa.string(), pa.string())),
+        ("changed_table", pa.string()),
+        ("changed_version", pa.int64()),
+        ("started_at", TIMESTAMP),
+        ("ended_at", TIMESTAMP),
+    ]
+)
+"""What a job did, a row a step, and one with the action `run` for the whole; times are UTC. `changed_version` is the version of the
+Delta table `changed_table` that holds what the step did."""
+
+LAG_SCHEMA = pa.schema(
+    [
+        ("run_id", pa.string()),
+        ("measured_at", TIMESTAMP),
+        ("group", pa.string()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("committed_offset", pa.int64()),
+        ("committed_at", TIMESTAMP),
+        ("log_start_offset", pa.int64()),
+        ("log_end_offset", pa.int64()),
+        ("lag", pa.int64()),
+        ("lag_seconds", pa.float64()),
+        ("rate_in", pa.float64()),
+        ("rate_out", pa.float64()),
+        ("catch_up_seconds", pa.float64()),
+        ("lost", pa.int64()),
+    ]
+)
+"""The lag of a group in a partition. Offsets and `lag` in records; rates in records a second; nulls: not known."""
+
+_DEFINITIONS = {
+    paths.JOB_RUNS: TableDefinition(JOB_RUNS_SCHEMA, history="interval 7 days", expendable=True),
+    paths.LAG: TableDefinition(LAG_SCHEMA, history="interval 1 days", expendable=True),
+}
+_TIME_COLUMN = {paths.JOB_RUNS: "ended_at", paths.LAG: "measured_at"}
+
+
+def exists(lake: Path, name: str) -> bool:
+    """Whether a job has made the table yet."""
+    return (paths.table_path(lake, name) / "_delta_log").is_dir()
+
+
+class JobTable:
+    """One of `paths.JOB_TABLES`, made where it is not there. Not thread-safe."""
+
+    def __init__(self, lake: Path, name: str) -> None:
+        """Raises `LakeError` where the table can be neither opened nor made."""
+        self._name = name
+        self._definition = _DEFINITIONS[name]
+        self._table = OpenDeltaTable(paths.table_path(lake, name), self._definition, create=True)
+
+    @property
+    def version(self) -> int:
+        return self._table.version
+
+    def append(self, rows: pa.Table) -> int:
+        """Add rows of the table's schema; the version that has them. Raises `KafkaStorageError`."""
+        self._table.refresh()
+        self._table.commit_decided(lambda: self._appending(rows))
+        return self._table.version
+
+    def rows(self, since_ms: int | None = None, columns: list[str] | None = None) -> pa.Table:
+        """Rows from a time (ms since 1970, UTC) on, or all, in no order. Raises `KafkaStorageError`."""
+        self._table.refresh()
+        files = [str(self._table.path / file.path) for file in self._table.files()]
+        wanted = None
+        if since_ms is not None:
+            moment = pa.scalar(datetime.fromtimestamp(since_ms / 1000, UTC), TIMESTAMP)
+            wanted = pads.field(_TIME_COLUMN[self._name]) >= moment
+        try:
+            dataset = pads.dataset(files, schema=self._definition.schema, format="parquet")
+            return dataset.to_table(columns=columns, filter=wanted)
+        except (OSError, pa.ArrowException) as error:
+            raise KafkaStorageError(f"cannot read {self._table.path}: {error}") from error
+
+    def forget_before(self, time_ms: int) -> int:
+        """Drop rows older than a time, where a file has any; returns how many. Raises `KafkaStorageError`."""
+        self._table.refresh()
+        dropped = 0
+
+        def change() -> Change | None:
+            nonlocal dropped
+            dropped, replaced, kept = 0, [], []
+            moment = pa.scalar(datetime.fromtimestamp(time_ms / 1000, UTC), TIMESTAMP)
+            for file in self._table.files():
+                rows = self._table.rows(file)
+                stays = rows.filter(pc.greater_equal(rows.column(_TIME_COLUMN[self._name]), moment))
+                if stays.num_rows < rows.num_rows:
+                    dropped += rows.num_rows - stays.num_rows
+                    replaced.append(file)
+                    kept.append(stays)
+            return Change(add=kept, remove=replaced) if replaced else None
+
+        self._table.commit_decided(change)
+        return dropped
+
+    def maintain(self) -> None:
+        """Remove log entries and files that only versions past their retention need. Raises `KafkaStorageError`."""
+        self._table.maintain()
+
+    def size(self) -> TableSize:
+        """Files, log entries and bytes. Raises `KafkaStorageError`."""
+        return self._table.size()
+
+    def _appending(self, rows: pa.Table) -> Change:
+        joined = self._joined()
+        added = pa.concat_tables([rows.cast(self._definition.schema), *(self._table.rows(file) for file in joined)])
+        return Change(add=[added.combine_chunks()], remove=joined)
+
+    def _joined(self) -> list[DataFile]:
+        """Small files to join with the new one, where there are too many of them."""
+        small = [file for file in self._table.files() if file.records < SMALL_FILE_ROWS]
+        if len(small) < FILES_MAX:
+            return []
+        chosen, total = [], 0
+        for file in sorted(small, key=lambda file: file.records):
+            total += file.records
+            if total > JOINED_ROWS_MAX:
+                break
+            chosen.append(file)
+        return chosen

@@ -1,0 +1,549 @@
+"""The composition root: starts a broker process part by part, and stops it in the opposite order.
+
+    start                                   stop (SIGTERM, SIGINT, SIGHUP, a lost lease)
+    settings                                listener: no new connections, no more requests
+    metadata store, lease                   answers that are owed are sent
+    logs opened and recovered               changes of topics under way end
+    what Delta lacks is found (reconcile)   segments sealed
+    groups loaded, transactions go on       members sent away; offsets, transactions published
+    listener bound, address published       state published
+    serving                                 lease released
+
+`run_broker` is what the command line calls; `Node` is the same for tests in one process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import uvloop
+
+from kafkalake import __version__, descriptors
+from kafkalake.broker.admin.broker_settings import FILE_NAME as SETTINGS_FILE
+from kafkalake.broker.admin.broker_settings import BrokerSettings
+from kafkalake.broker.admin.producer_ids import FILE_NAME as PRODUCER_IDS_FILE
+from kafkalake.broker.admin.producer_ids import ProducerIds
+from kafkalake.broker.broker import Broker, Identity
+from kafkalake.broker.callbacks import Place, call_isolated
+from kafkalake.broker.partitions.log_directory import LogDirectory, log_config
+from kafkalake.broker.partitions.retention import enforce_retention
+from kafkalake.broker.publishing.journals import publish_groups, publish_transactions
+from kafkalake.broker.publishing.partitions import Publishing
+from kafkalake.broker.staged.service import StagedAppends
+from kafkalake.clock import Clock, SystemClock
+from kafkalake.config.broker import advertised_address
+from kafkalake.config.providers import resolvable
+from kafkalake.errors import KafkaError, KafkaLakeError, KafkaStorageError, as_value
+from kafkalake.metadata import lease as leases
+from kafkalake.metadata import paths, reserve
+from kafkalake.metadata.delta import DeltaMetadataStore
+from kafkalake.metadata.identity import cluster_id
+from kafkalake.metadata.lake_format import write_format
+from kafkalake.metadata.leaders import refuse_foreign_partitions
+from kafkalake.metadata.lease_keeper import LeaseKeeper
+from kafkalake.ownership import Ownership
+from kafkalake.process import allocator, logs
+from kafkalake.process.jobs import run_jobs
+from kafkalake.process.supervision import supervise
+from kafkalake.process.watchdog import LoopWatchdog
+from kafkalake.server.context import ServerContext
+from kafkalake.server.listener import Listener
+from kafkalake.server.registry import advertised
+from kafkalake.storage.files import REAL_FILES, make_durable_directory
+from kafkalake.storage.log import Log
+from kafkalake.storage.open_files import OpenFiles
+from kafkalake.storage.owned_files import OwnedFiles
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+OPENING_THREADS = 4
+METADATA_THREADS = 3
+_UPKEEP_INTERVAL_S = 0.2
+_SLOW_UPKEEP_INTERVAL_MS = 10_000
+_NEVER = 2**63 - 1
+_LAST_WORK_TIMEOUT_MS = 2_000
+"""At the end of a stop, how long threads may still be at work: the interpreter would wait for them without an end."""
+_RELEASE_TIMEOUT_S = 5.0
+_PROGRESS_INTERVAL_S = 3.0
+_END_TIMEOUT_S = 10.0
+
+
+def run_broker(
+    lake: Path, host: str, port: int, broker_id: int, overrides: Mapping[str, str], *, with_jobs: bool = False
+) -> int:
+    """Run a broker in the foreground until SIGTERM or SIGINT; returns the exit code.
+
+    Prints one line `listening on HOST:PORT` to stdout when it is ready. `overrides` are settings under Kafka's names; `with_jobs`:
+    jobs run by their schedule in a process beside it. What keeps it from starting is said in one line on stderr, and the exit
+    code is 1.
+    """
+    settings = resolvable(overrides)
+    logs.write_to_stderr(settings.get("log.level", "info") if settings.get("log.level") in logs.LEVELS else "info")
+    allocator.keep_buffers()
+    descriptors.raise_limit()
+    node = Node(Path(lake), host, port, broker_id, overrides, ends_process=True, with_jobs=with_jobs)
+    try:
+        os.umask(paths.lake_umask(Path(lake), settings.get("lake.umask")))
+        code = uvloop.run(_run(node))
+        if node.is_stuck:
+            logging.shutdown()
+            os._exit(1)  # a thread that waits for the disk would keep the process alive
+        return code
+    except KafkaLakeError as error:
+        print(f"kafkalake: {error}", file=sys.stderr)
+    except OSError as error:
+        print(f"kafkalake: cannot listen on {host}:{port}: {error}", file=sys.stderr)
+    return 1
+
+
+async def _run(node: Node) -> int:
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+
+    def end() -> None:
+        stop.set()
+        node.give_up_waiting()
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN or number != signal.SIGHUP:  # nohup ignores it
+            loop.add_signal_handler(number, end)
+    node.on_fatal = stop.set
+    try:
+        await node.start()
+        _follow_log_level(node)
+        print(f"listening on {node.host}:{node.port}", flush=True)
+        node.say_what_is_left_to_others()
+        await stop.wait()
+    finally:
+        await node.stop()
+    return 1 if node.failed else 0
+
+
+def _follow_log_level(node: Node) -> None:
+    """Write lines of the level that the settings say now, and then."""
+    assert node.broker is not None
+    settings = node.broker.settings
+
+    def follow() -> None:
+        logs.set_level(settings.current.broker.log_level)
+
+    settings.on_change(follow)
+    follow()
+
+
+async def report_recovery(recovered: Callable[[], int], partitions: int, interval_s: float) -> None:
+    """Log how many of the partitions are recovered, every few seconds until this is cancelled."""
+    while True:
+        await asyncio.sleep(interval_s)
+        logger.info("recovering recovered=%d partitions=%d", recovered(), partitions)
+
+
+class Node:
+    """One broker in this process."""
+
+    def __init__(
+        self,
+        lake: Path,
+        host: str,
+        port: int,
+        broker_id: int,
+        overrides: Mapping[str, str],
+        *,
+        clock: Clock | None = None,
+        ends_process: bool = False,
+        with_jobs: bool = False,
+    ) -> None:
+        """`ends_process`: where the lease is lost and the event loop hangs, the process is ended without it."""
+        self.lake = lake
+        self.host = host
+        self.port = port
+        self.broker_id = broker_id
+        self.failed = False
+        self._lease_lost = False
+        self.is_stuck = False
+        """Whether something that blocks did not end in time at the stop."""
+        self.on_fatal: Callable[[], None] = lambda: None
+        self._overrides = overrides
+        self._with_jobs = with_jobs
+        self._clock = clock or SystemClock()
+        self._working: set[Future[Any]] = set()
+        self._ownership = Ownership(self._clock)
+        self._ends_process = ends_process
+        self._waits_no_more = threading.Event()
+        # Two, so that threads that hang in the disk's fsync do not keep the metadata from being published.
+        self._executor = ThreadPoolExecutor(OPENING_THREADS, thread_name_prefix="blocking")
+        self._metadata_executor = ThreadPoolExecutor(METADATA_THREADS, thread_name_prefix="metadata")
+        self._background: list[asyncio.Task[None]] = []
+        self._stack = contextlib.AsyncExitStack()
+        self.broker: Broker | None = None
+        self.listener: Listener | None = None
+
+    async def start(self) -> None:
+        """Start everything. Raises `ConfigurationError`, `LakeError`, `LeaseHeldError`, `OSError`; then call `stop`."""
+        loop = asyncio.get_running_loop()
+        logger.info("broker starting version=%s broker=%d lake=%s", __version__, self.broker_id, self.lake)
+        root = paths.broker_log_path(self.lake, self.broker_id)
+        store = await self._blocking(lambda: DeltaMetadataStore(self.lake, ownership=self._ownership))
+        self._stack.callback(store.close)
+        await self._blocking(lambda: refuse_foreign_partitions(store, self.lake, self.broker_id))
+        await self._blocking(lambda: make_durable_directory(REAL_FILES, str(root.absolute())))
+        files = OwnedFiles(self._ownership)
+        settings = BrokerSettings(self._overrides, str(root / SETTINGS_FILE), files)
+        lease = await self._blocking(
+            lambda: leases.acquire(
+                store,
+                self.lake,
+                self.broker_id,
+                self.host,
+                self.port,
+                self._clock,
+                lease_ms=settings.current.broker.lease_duration_ms,
+                ownership=self._ownership,
+                wait_ms=settings.current.broker.lease_wait_ms,
+                sleep=self._waits_no_more.wait,
+            )
+        )
+        shares = descriptors.share_out(descriptors.current_limit(), settings.current.broker.open_files_max)
+        logger.info(
+            "descriptors limit=%d segment_files=%d connections=%d reserve=%d",
+            shares.limit,
+            shares.segment_files,
+            shares.connections,
+            shares.reserve,
+        )
+        keeper = LeaseKeeper(lease, self._clock, self._lost_lease(loop))
+        self._stack.push_async_callback(self._release, lease, keeper)
+        keeper.start()
+        await self._blocking(lambda: write_format(self.lake, __version__))
+        await self._blocking(settings.show_static)
+        publishing = Publishing(self.lake, self.broker_id, store, self._clock, self._on_metadata)
+        identity = Identity(self.broker_id, self.host, self.port, await self._blocking(lambda: cluster_id(self.lake)))
+        broker = self.broker = Broker(
+            identity=identity,
+            settings=settings,
+            store=store,
+            logs=LogDirectory(root, self._clock, OpenFiles(files, shares.segment_files)),
+            producer_ids=ProducerIds(str(root / PRODUCER_IDS_FILE), self.broker_id, files),
+            clock=self._clock,
+            observer=publishing,
+            ownership=self._ownership,
+            call_soon=loop.call_soon,
+            run_blocking=self._blocking,
+        )
+        publishing.stable_offset = broker.transactions.markers.stable_offset
+        broker.timers.connect(_LoopAlarm(loop, broker.timers.ring, self._clock))
+        await publishing.start(settings.current.broker.metadata_publish_interval_ms)
+        stop_s = settings.current.broker.shutdown_timeout_ms / 1000
+        self._at_stop("last publish", publishing.finish, stop_s / 4)
+        self._at_stop("closing of logs", lambda: self._close_logs(broker), stop_s / 4)
+        await self._open_topics(broker, store, publishing, taking_over=lease.took_over)
+        await self._blocking(lambda: publishing.take_published(took_over=lease.took_over))
+        await self._blocking(lambda: publishing.reconcile(broker.topics))
+        if lease.took_over and not await publishing.finish():
+            raise KafkaStorageError("the leader epochs of a broker that took over were not published")
+        interval_ms = settings.current.broker.metadata_publish_interval_ms
+        group_publishing = publish_groups(broker.groups, store, self._clock, self._on_metadata, interval_ms)
+        transaction_publishing = publish_transactions(
+            broker.transactions, store, self._clock, self._on_metadata, interval_ms
+        )
+        committed = await self._blocking(store.load_group_offsets)
+        broker.groups.start(committed.rows, committed.positions)
+        transactions = await self._blocking(store.load_transactions)
+        partitions = await self._blocking(store.load_partitions)
+        stable_offsets = {(row.topic, row.partition): row.last_stable_offset for row in partitions}
+        broker.transactions.start(transactions.rows, transactions.positions, stable_offsets)
+        self._at_stop("last publish of groups", group_publishing.finish, stop_s / 4)
+        self._at_stop("last publish of transactions", transaction_publishing.finish, stop_s / 4)
+        broker.staged = StagedAppends(broker, self.lake, files)
+        broker.staged.start()
+        context = ServerContext(broker, self._clock, loop, advertised(), memory_bytes=allocator.memory_bytes())
+        listener = self.listener = Listener(context, shares.connections)
+        self.port = await listener.start(self.host, self.port)
+        identity.host, identity.port = advertised_address(settings.current.broker, self.host, self.port)
+        settings.show_given(self._given_settings(root))
+        self._stack.push_async_callback(self._stop_serving, broker, listener, stop_s / 4)
+        await self._on_metadata(lambda: lease.renew(host=identity.host, port=identity.port))
+        background: dict[str, Callable[[], Awaitable[None]]] = {
+            "publishing": publishing.run,
+            "publishing of groups": group_publishing.run,
+            "publishing of transactions": transaction_publishing.run,
+            "upkeep": lambda: self._upkeep(broker),
+            "retention": lambda: self._enforce_retention(broker),
+            "maintenance of metadata": lambda: self._maintain_metadata(broker, store),
+        }
+        if self._with_jobs:
+            background["jobs"] = lambda: run_jobs(self.lake)
+        for name, work in background.items():
+            self._background.append(loop.create_task(supervise(name, work, self._clock), name=name))
+        allocator.settle_collector()
+        watchdog = LoopWatchdog()
+        watchdog.start()
+        self._stack.callback(watchdog.stop)
+        await self._blocking(lambda: reserve.keep(paths.reserve_path(self.lake, self.broker_id)))
+        await listener.serve()
+        logger.info(
+            "broker started broker=%d address=%s:%d lake=%s topics=%d",
+            self.broker_id,
+            self.host,
+            self.port,
+            self.lake,
+            len(broker.topics),
+        )
+
+    def say_what_is_left_to_others(self) -> None:
+        """Log what a broker does not do by itself, and how to have it."""
+        if self._with_jobs:
+            logger.info("lag, compaction and maintenance run by their schedule in a process of their own")
+        else:
+            logger.info(
+                "compaction (cleanup.policy=compact) is not run by the broker: start it with --jobs, "
+                "or run kafkalake jobs schedule --lake %s",
+                self.lake,
+            )
+
+    async def stop(self) -> None:
+        """Stop what was started, in the opposite order. What fails is logged, and the rest is stopped all the same."""
+        logger.info("broker stopping broker=%d", self.broker_id)
+        try:
+            await self._stack.aclose()
+        except Exception:
+            logger.exception("stopping failed broker=%d", self.broker_id)
+            self.failed = True
+        for executor in (self._executor, self._metadata_executor):
+            executor.shutdown(wait=False, cancel_futures=True)
+        deadline_ms = self._clock.monotonic_ms() + _LAST_WORK_TIMEOUT_MS
+        while self._working and not self.is_stuck:
+            await asyncio.sleep(0.02)
+            self.is_stuck = self._clock.monotonic_ms() >= deadline_ms
+        logger.info("broker stopped broker=%d in_time=%s", self.broker_id, not self.is_stuck)
+
+    def _given_settings(self, root: Path) -> dict[str, str]:
+        """What options of the command line say, under the names that Kafka's tools look for."""
+        broker_id = str(self.broker_id)
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        listener = f"PLAINTEXT://{host}:{self.port}"
+        return {"broker.id": broker_id, "node.id": broker_id, "listeners": listener, "log.dirs": str(root.absolute())}
+
+    def _at_stop(self, what: str, work: Callable[[], Awaitable[Any]], timeout_s: float) -> None:
+        """Have `work` done at the stop, unless the lease is lost by then."""
+
+        async def part() -> None:
+            if not self._lease_lost:
+                await self._in_time(what, work(), timeout_s)
+
+        self._stack.push_async_callback(part)
+
+    async def _in_time(self, what: str, work: Awaitable[Any], timeout_s: float) -> None:
+        """Wait for one part of the stop, but not for ever: what is left undone is repaired by the next start."""
+        try:
+            await asyncio.wait_for(work, timeout_s)
+        except TimeoutError:
+            self.is_stuck = self.failed = True
+            logger.error("stop goes on without waiting for: %s", what)
+        except Exception:
+            self.failed = True
+            logger.exception("stopping failed part=%r", what)
+
+    async def _blocking(self, work: Callable[[], T]) -> T:
+        return await self._run_in(self._executor, work)
+
+    async def _on_metadata(self, work: Callable[[], T]) -> T:
+        return await self._run_in(self._metadata_executor, work)
+
+    async def _run_in(self, executor: ThreadPoolExecutor, work: Callable[[], T]) -> T:
+        future = executor.submit(work)
+        self._working.add(future)
+        future.add_done_callback(self._working.discard)
+        try:
+            return await asyncio.wrap_future(future)
+        finally:
+            del future  # an error of `work` is in there, and this frame in its traceback
+
+    def give_up_waiting(self) -> None:
+        """Have a `start` that waits for a lease fail at once."""
+        self._waits_no_more.set()
+
+    # Starting.
+
+    async def _open_topics(
+        self, broker: Broker, store: DeltaMetadataStore, publishing: Publishing, *, taking_over: bool
+    ) -> None:
+        rows = await self._blocking(store.load_topics)
+        leftovers = await self._blocking(
+            lambda: broker.logs.clear((row.topic, index) for row in rows for index in range(row.partitions))
+        )
+        swapped = await self._blocking(publishing.load_swapped)
+        expiration_ms = broker.config.producer_id_expiration_ms
+        opening = []
+        for row in rows:
+            topic = broker.topic_admin.topic_of(row)
+            config = log_config(topic.config, expiration_ms)
+            opening.append(
+                [
+                    self._blocking(
+                        partial(
+                            broker.logs.open,
+                            topic.name,
+                            index,
+                            topic.topic_id,
+                            config,
+                            swapped.get((row.topic_id, index), []),
+                            taking_over=taking_over,
+                        )
+                    )
+                    for index in range(row.partitions)
+                ]
+            )
+        partitions = sum(row.partitions for row in rows)
+        reporting = asyncio.get_running_loop().create_task(
+            report_recovery(lambda: sum(1 for _ in broker.topics.partitions()), partitions, _PROGRESS_INTERVAL_S)
+        )
+        try:
+            failed = []
+            for row, logs_of_topic in zip(rows, opening, strict=True):
+                opened = await asyncio.gather(*map(_log_or_error, logs_of_topic))
+                failed += [log for log in opened if isinstance(log, KafkaError)]
+                broker.topic_admin.serve_existing(row, opened)
+            if failed and len(failed) == partitions:
+                raise failed[0]  # it is not one partition that is bad, but the disk: to start again is all that helps
+        finally:
+            reporting.cancel()
+        leftovers += broker.logs.take_predecessors()
+        if leftovers:
+            self._background.append(
+                asyncio.get_running_loop().create_task(self._blocking(lambda: broker.logs.remove(leftovers)))
+            )
+
+    # Running.
+
+    def _lost_lease(self, loop: asyncio.AbstractEventLoop) -> Callable[[str], None]:
+        """What the keeper of the lease calls, in its thread, when it is lost."""
+
+        def lost(reason: str) -> None:
+            if self._ends_process:
+                timer = threading.Timer(_END_TIMEOUT_S, self._end_process)
+                timer.daemon = True
+                timer.start()
+            with contextlib.suppress(RuntimeError):  # the loop is closed already
+                loop.call_soon_threadsafe(self._lose_lease, reason)
+
+        return lost
+
+    @staticmethod
+    def _end_process() -> None:
+        logger.critical("lease lost and the broker did not stop in time, ending the process")
+        logging.shutdown()
+        os._exit(1)
+
+    def _lose_lease(self, reason: str) -> None:
+        """Another broker may own the logs now: answer nobody, write nothing more, not even what a stop writes."""
+        logger.error("lease lost, stopping broker=%d reason=%r", self.broker_id, reason)
+        self._lease_lost = self.failed = True
+        if self.listener is not None:
+            self.listener.abort()
+        self.on_fatal()
+
+    async def _upkeep(self, broker: Broker) -> None:
+        """What is due by time in each log: fsync, removal of deleted files, forgetting silent producers."""
+        expired_ms = self._clock.monotonic_ms()
+        while True:
+            await asyncio.sleep(_UPKEEP_INTERVAL_S)
+            for partition in broker.topics.partitions():
+                log = partition.log
+                try:
+                    if log.config.flush_ms < _NEVER and log.flush_due() and not partition.syncing:
+                        await self._blocking(log.flush)
+                except Exception as error:
+                    logger.error("upkeep failed partition=%s error=%s", partition.name, error)
+            if self._clock.monotonic_ms() - expired_ms >= _SLOW_UPKEEP_INTERVAL_MS:
+                expired_ms = self._clock.monotonic_ms()
+                for partition in broker.topics.partitions():
+                    await self._look_after(partition)
+
+    async def _enforce_retention(self, broker: Broker) -> None:
+        """Remove what topics no longer keep, first a while after the start, as in Kafka."""
+        await asyncio.sleep(broker.config.log_initial_task_delay_ms / 1000)
+        while True:
+            await enforce_retention(broker)
+            await asyncio.sleep(broker.config.log_retention_check_interval_ms / 1000)
+
+    async def _maintain_metadata(self, broker: Broker, store: DeltaMetadataStore) -> None:
+        """Every hour: keep the metadata tables small. One table at a time, so that a publish waits for one listing at most."""
+        while True:
+            await asyncio.sleep(broker.config.metadata_maintenance_interval_ms / 1000)
+            try:
+                await self._on_metadata(lambda: store.maintain(broker.config.metadata_retention_ms))
+            except KafkaLakeError as error:
+                logger.warning("metadata tables not cleaned up error=%s", error)
+
+    async def _look_after(self, partition: Any) -> None:
+        """Remove what is deleted, forget silent producers, and have the disk keep sealed segments, so that after a loss of power
+        only the active one has to be looked at. What fails in one partition is its own."""
+        try:
+            call_isolated(Place.UPKEEP, partition.log.remove_deleted_files)
+            call_isolated(Place.UPKEEP, partition.log.expire_producers)
+            if partition.log.has_unsynced_segments():
+                await self._blocking(partition.log.flush_sealed)
+        except Exception as error:
+            logger.error("upkeep failed partition=%s error=%s", partition.name, error)
+
+    # Stopping.
+
+    async def _stop_serving(self, broker: Broker, listener: Listener, timeout_s: float) -> None:
+        await listener.stop(timeout_s)
+        await self._in_time("changes of topics", broker.topic_admin.wait(), timeout_s)
+        for task in self._background:
+            task.cancel()
+        await asyncio.gather(*self._background, return_exceptions=True)
+
+    async def _close_logs(self, broker: Broker) -> None:
+        async def close(partition: Any) -> None:
+            try:
+                await self._blocking(partition.log.close)
+            except KafkaLakeError as error:
+                logger.error("log not closed partition=%s error=%s", partition.name, error)
+
+        await asyncio.gather(*(close(partition) for partition in broker.topics.partitions()))
+
+    async def _release(self, lease: leases.Lease, keeper: LeaseKeeper) -> None:
+        """Not where something may still write: whoever comes next then waits for the end of this process, or of the lease."""
+        keeper.stop()
+        if not self._lease_lost and not self.is_stuck:
+            await self._in_time("release of the lease", self._on_metadata(lease.release), _RELEASE_TIMEOUT_S)
+
+
+async def _log_or_error(opening: Awaitable[Log]) -> Log | KafkaError:
+    """A log, or why it could not be opened: its partition is offline, and the others are served."""
+    try:
+        return await opening
+    except KafkaError as error:
+        return as_value(error)
+
+
+class _LoopAlarm:
+    """The event loop as the alarm of the broker's timers."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, ring: Callable[[], None], clock: Clock) -> None:
+        self._loop = loop
+        self._ring = ring
+        self._clock = clock
+        self._handle: asyncio.TimerHandle | None = None
+
+    def set(self, at_ms: int) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+        delay_ms = max(0, at_ms - self._clock.monotonic_ms())
+        self._handle = self._loop.call_later(delay_ms / 1000, self._ring)

@@ -1,0 +1,140 @@
+"""Typed columns -> values that are JSON, the way back of `json_values`: what is written to a table's fields is in the record.
+
+The JSON is that of Spark's `to_json(struct(...))`: fields that are null are left out, NaN and the infinities are strings. Times
+have all their digits, and a zone where their type has one, so that reading gives what was written.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kafkalake.errors import InvalidRecordError
+from kafkalake.reader.json_values import parse_values
+
+NULL = "null"
+
+
+def with_values(rows: pa.RecordBatch, fields: Mapping[str, str], time_zone: str = "UTC") -> pa.RecordBatch:
+    """Return the rows with `value` made of `fields`, names in the JSON by column, in rows where it is null and a field is not.
+
+    A row of nulls stays without a value. Raise `InvalidRecordError` where a row has both and they differ.
+    """
+    columns = {name: rows.column(name) for name in fields if name in rows.schema.names}
+    if not columns:
+        return rows
+    has_field = _any_valid(list(columns.values()))
+    if "value" not in rows.schema.names:
+        values = json_objects({fields[name]: column for name, column in columns.items()}, has_field)
+        return rows.append_column("value", values)
+    position = rows.schema.get_field_index("value")
+    given = rows.column(position)
+    if given.type != pa.binary():
+        given = given.cast(pa.binary())
+    has_both = pc.and_(has_field, pc.is_valid(given))
+    if pc.any(has_both).as_py():
+        both = {name: column.filter(has_both) for name, column in columns.items()}
+        _check_same(given.filter(has_both), both, fields, time_zone)
+    lacking = pc.and_(has_field, pc.is_null(given))
+    if not pc.any(lacking).as_py():
+        return rows
+    made = json_objects({fields[name]: column for name, column in columns.items()}, lacking)
+    return rows.set_column(position, "value", pc.coalesce(given, made))
+
+
+def json_objects(fields: Mapping[str, pa.Array], wanted: pa.BooleanArray) -> pa.Array:
+    """Return one JSON object (binary) a row with these fields, in rows that are `wanted`; null elsewhere."""
+    names = [_quoted(name) for name in fields]
+    objects: list[bytes | None] = [
+        _object(names, texts).encode() if is_wanted else None
+        for is_wanted, *texts in zip(wanted.to_pylist(), *map(_texts, fields.values()), strict=True)
+    ]
+    return pa.array(objects, pa.binary())
+
+
+def _any_valid(columns: Sequence[pa.Array]) -> pa.BooleanArray:
+    found = pc.is_valid(columns[0])
+    for column in columns[1:]:
+        found = pc.or_(found, pc.is_valid(column))
+    return found
+
+
+def _check_same(values: pa.Array, columns: Mapping[str, pa.Array], fields: Mapping[str, str], time_zone: str) -> None:
+    """Whether the fields of rows that have a value are those of the value; one that is null says nothing."""
+    schema = pa.schema([pa.field(fields[name], column.type) for name, column in columns.items()])
+    for (name, column), parsed in zip(columns.items(), parse_values(values, schema, time_zone), strict=True):
+        if column.equals(parsed):
+            continue
+        for there, said in zip(_texts(column), _texts(parsed), strict=True):
+            if there is not None and there != said:
+                raise InvalidRecordError(
+                    f"a row has a value, and column {name} is {there}, where the value has {said or 'nothing'}: "
+                    "give the value, or the fields of valueSchema"
+                )
+
+
+def _texts(column: pa.Array) -> list[str | None]:
+    """Return the JSON of each element; None where it is null."""
+    kind = column.type
+    if pa.types.is_struct(kind):
+        names = [_quoted(part.name) for part in kind]
+        parts = zip(*map(_texts, column.flatten()), strict=True) if len(names) else iter([()] * len(column))
+        return [
+            _object(names, texts) if is_there else None
+            for is_there, texts in zip(column.is_valid().to_pylist(), parts, strict=True)
+        ]
+    if pa.types.is_list(kind):
+        items = iter(_texts(column.flatten()))
+        lengths = column.value_lengths().to_pylist()
+        return [
+            None if length is None else f"[{','.join(next(items) or NULL for _ in range(length))}]"
+            for length in lengths
+        ]
+    if pa.types.is_map(kind):
+        maps = column.to_pylist()
+        items = iter(_texts(pa.array([value for pairs in maps for _, value in pairs or ()], kind.item_type)))
+        return [
+            None if pairs is None else f"{{{','.join([f'{_quoted(key)}:{next(items) or NULL}' for key, _ in pairs])}}}"
+            for pairs in maps
+        ]
+    if pa.types.is_string(kind):
+        return [None if text is None else _quoted(text) for text in column.to_pylist()]
+    if pa.types.is_boolean(kind):
+        return [None if value is None else str(value).lower() for value in column.to_pylist()]
+    if pa.types.is_floating(kind):
+        # Of a float its own digits, not those of the double nearest to it.
+        shown = column.cast(pa.string()).to_pylist() if pa.types.is_float32(kind) else map(_repr, column.to_pylist())
+        return [None if text is None else _number(text) for text in shown]
+    texts = column.cast(pa.string()).to_pylist()
+    if pa.types.is_integer(kind) or pa.types.is_decimal(kind):
+        return texts if not pa.types.is_decimal(kind) else [None if text is None else _plain(text) for text in texts]
+    return [None if text is None else _quoted(text.replace(" ", "T")) for text in texts]  # dates and times
+
+
+def _object(names: Sequence[str], texts: Sequence[str | None]) -> str:
+    return f"{{{','.join(f'{name}:{text}' for name, text in zip(names, texts, strict=True) if text is not None)}}}"
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _repr(value: float | None) -> str | None:
+    return None if value is None else repr(value)
+
+
+def _number(text: str) -> str:
+    value = float(text)
+    if math.isfinite(value):
+        return text
+    return '"NaN"' if math.isnan(value) else '"Infinity"' if value > 0 else '"-Infinity"'
+
+
+def _plain(text: str) -> str:
+    """A decimal without an exponent that JSON would read as a double."""
+    return format(Decimal(text), "f")

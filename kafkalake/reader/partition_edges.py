@@ -1,0 +1,50 @@
+"""Where the partitions of a stream start and end now: read from their `state` files, once a micro-batch.
+
+The tables stay open from one look to the next, so that a look costs a listing of two logs and 256 bytes a partition.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kafkalake.errors import UnknownTopicOrPartitionError
+from kafkalake.metadata.delta import DeltaMetadataStore
+from kafkalake.reader.positions import Edge, Partition
+from kafkalake.reader.read_options import READ_COMMITTED, ReadOptions
+from kafkalake.reader.snapshot import live_directory, log_start, topic_id_of, wanted_partitions
+from kafkalake.storage.state import read_state
+
+
+class Edges:
+    """Looks at the partitions that `options` name; those of a pattern may change from look to look."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        """Raises `LakeError`: there is no lake."""
+        self._options = options
+        self._lake = Path(options.lake).absolute()
+        self.store = DeltaMetadataStore(self._lake, create=False)
+
+    def look(self) -> dict[Partition, Edge]:
+        """By topic and partition. Raises `UnknownTopicOrPartitionError` (a topic that was named), `LakeError`."""
+        try:
+            wanted = wanted_partitions(self._options, self.store.load_topics())
+        except UnknownTopicOrPartitionError:
+            if self._options.pattern is None:
+                raise
+            return {}  # one may come
+        leaders = {(row.topic_id, row.partition): row for row in self.store.load_partitions()}
+        found = {}
+        for topic, partitions in wanted:
+            topic_id = topic_id_of(topic)
+            for partition in partitions:
+                row = leaders.get((topic.topic_id, partition))
+                directory = live_directory(self._lake, topic, partition, row)
+                if directory is None:
+                    found[topic.topic, partition] = Edge(0, 0, 0, topic_id)
+                    continue
+                state = read_state(directory)
+                readable = (
+                    state.last_stable_offset if self._options.isolation == READ_COMMITTED else state.high_watermark
+                )
+                found[topic.topic, partition] = Edge(log_start(state, row), readable, state.log_end_offset, topic_id)
+        return found

@@ -1,0 +1,222 @@
+"""From snapshots to input partitions: pure, but for the index files of segments that are split.
+
+Segments that the selection rules out are not touched. What is left is cut into pieces of about the same number of bytes,
+large segments by the entries of their index, and small ones are put together, as Spark does with files.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from kafkalake.errors import RecordsLostError
+from kafkalake.reader.predicate import Selection
+from kafkalake.reader.read_options import ReadOptions
+from kafkalake.reader.segment_scan import index_entries
+from kafkalake.reader.snapshot import PartitionSnapshot, SegmentFile
+from kafkalake.storage.lost_records import lost_range
+from kafkalake.storage.producer_state import AbortedTransaction
+
+PIECE_BYTES_MAX = 256 << 20
+PIECE_BYTES_MIN = 4 << 20
+OPEN_COST_BYTES = 256 << 10
+"""What opening a segment counts as, so that thousands of tiny ones are not put into one task."""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentSlice:
+    """Offsets [from_offset, to_offset) of one segment file; `size` bytes of the file count (-1: all).
+
+    topic_id: the topic's, which the file's directory must still name when it is read. cost: bytes it is about
+    worth. Timestamps are the segment's, None: unknown. aborted: (producer id, first offset, last offset) of aborted transactions
+    in it.
+    """
+
+    path: str
+    topic: str
+    topic_id: str
+    partition: int
+    from_offset: int
+    to_offset: int
+    size: int
+    cost: int
+    min_timestamp_ms: int | None = None
+    max_timestamp_ms: int | None = None
+    aborted: tuple[tuple[int, int, int], ...] = ()
+    is_lost: bool = False
+    """Its offsets were given out, and the records were lost with the power; there is nothing to read."""
+
+
+def plan_slices(
+    snapshots: Sequence[PartitionSnapshot],
+    selection: Selection,
+    options: ReadOptions,
+    cores: int | None = None,
+    *,
+    refuse_losses: bool = True,
+) -> list[list[SegmentSlice]]:
+    """Groups of slices, one for each input partition; together they are exactly what is to be read.
+
+    `refuse_losses`: raise `RecordsLostError` where that touches offsets whose records were lost, unless `failOnDataLoss` is
+    false. Otherwise the caller sees to it, once it has ruled out more slices.
+    """
+    slices = [piece for snapshot in snapshots for piece in _slices_of(snapshot, selection, options)]
+    if refuse_losses:
+        check_losses(slices, options)
+    total = sum(piece.cost for piece in slices)
+    if not slices:
+        return []
+    if cores is None:
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    target = max(PIECE_BYTES_MIN, min(PIECE_BYTES_MAX, math.ceil(total / cores)))
+    if options.partitions_min is not None:
+        target = min(target, max(1, total // options.partitions_min))
+    if options.records_per_partition_max is not None:
+        slices = [part for piece in slices for part in _by_records(piece, options.records_per_partition_max)]
+    pieces = [part for piece in slices for part in _split(piece, target)]
+    groups = _joined(pieces, target, options)
+    if options.partitions_min is not None:
+        groups = _at_least(groups, options.partitions_min)
+    return groups
+
+
+def check_losses(slices: Iterable[SegmentSlice], options: ReadOptions) -> None:
+    """Raise `RecordsLostError` where a slice is of lost records, unless `failOnDataLoss` is false."""
+    for piece in slices:
+        if piece.is_lost and options.fail_on_data_loss:
+            raise RecordsLostError(
+                f"{piece.topic}-{piece.partition}: offsets {piece.from_offset} to {piece.to_offset - 1} were acknowledged, "
+                "and lost when the machine stopped before they were on the disk; with failOnDataLoss=false they are "
+                "passed over"
+            )
+
+
+def _slices_of(snapshot: PartitionSnapshot, selection: Selection, options: ReadOptions) -> Iterator[SegmentSlice]:
+    if not selection.takes_partition(snapshot.topic, snapshot.partition):
+        return
+    ranges = selection.offset_ranges(snapshot.start_offset, snapshot.end_offset)
+    if not ranges:
+        return
+    found = []
+    ends = [segment.next_offset for segment in snapshot.segments]
+    for first, end in ranges:
+        # The first segment that ends behind `first`: ranges are few, segments many.
+        for segment in snapshot.segments[bisect_left(ends, first + 1) :]:
+            if segment.base_offset >= end:
+                break
+            if selection.takes_times(segment.min_timestamp_ms, segment.max_timestamp_ms):
+                found.append((segment, max(first, segment.base_offset), min(end, segment.next_offset)))
+    if not found:
+        return
+    aborted = snapshot.aborted_transactions(found[0][1]) if options.isolation == "read_committed" else []
+    for segment, first, end in found:
+        yield SegmentSlice(
+            segment.path,
+            snapshot.topic,
+            snapshot.topic_id,
+            snapshot.partition,
+            first,
+            end,
+            segment.readable_bytes,
+            OPEN_COST_BYTES + _bytes_between(segment, first, end),
+            segment.min_timestamp_ms,
+            segment.max_timestamp_ms,
+            _overlapping(aborted, first, end),
+            lost_range(segment.path, segment.readable_bytes if segment.readable_bytes >= 0 else segment.size)
+            is not None,
+        )
+
+
+def _overlapping(aborted: Sequence[AbortedTransaction], first: int, end: int) -> tuple[tuple[int, int, int], ...]:
+    """The transactions with an offset in [first, end); `aborted` is in the order of their markers."""
+    found = []
+    for entry in aborted[bisect_left(aborted, first, key=lambda entry: entry.last_offset) :]:
+        if entry.first_offset < end:
+            found.append((entry.producer_id, entry.first_offset, entry.last_offset))
+        if entry.last_stable_offset >= end:
+            break  # whatever is aborted later began behind `end`
+    return tuple(found)
+
+
+def _bytes_between(segment: SegmentFile, first: int, end: int) -> int:
+    return segment.size * (end - first) // max(1, segment.next_offset - segment.base_offset)
+
+
+def _split(piece: SegmentSlice, target: int) -> list[SegmentSlice]:
+    """Parts of about `target` bytes, at offsets of the index where it has them."""
+    count = min(round(piece.cost / target), piece.to_offset - piece.from_offset)
+    if count < 2:
+        return [piece]
+    offsets, positions = index_entries(piece.path)
+    inside = (offsets > piece.from_offset) & (offsets < piece.to_offset)
+    offsets, positions = offsets[inside], positions[inside]
+    if len(offsets) < 4 * count:
+        cuts = [piece.from_offset + (piece.to_offset - piece.from_offset) * k // count for k in range(1, count)]
+    else:
+        wanted = [positions[0] + (positions[-1] - positions[0]) * k // count for k in range(1, count)]
+        cuts = sorted({int(offsets[min(i, len(offsets) - 1)]) for i in positions.searchsorted(wanted)})
+    edges = [piece.from_offset, *cuts, piece.to_offset]
+    return [
+        replace(piece, from_offset=first, to_offset=end, cost=piece.cost // (len(edges) - 1))
+        for first, end in pairwise(edges)
+        if first < end
+    ]
+
+
+def _by_records(piece: SegmentSlice, records_max: int) -> list[SegmentSlice]:
+    starts = range(piece.from_offset, piece.to_offset, records_max)
+    return [
+        replace(
+            piece,
+            from_offset=start,
+            to_offset=min(start + records_max, piece.to_offset),
+            cost=piece.cost // len(starts),
+        )
+        for start in starts
+    ]
+
+
+def _joined(pieces: Sequence[SegmentSlice], target: int, options: ReadOptions) -> list[list[SegmentSlice]]:
+    """Neighbours together while they stay within `target` bytes (half of the last piece may stand over)."""
+    groups: list[list[SegmentSlice]] = []
+    cost, records = 0, 0
+    for piece in pieces:
+        length = piece.to_offset - piece.from_offset
+        too_long = (
+            options.records_per_partition_max is not None and records + length > options.records_per_partition_max
+        )
+        if not groups or too_long or cost + piece.cost // 2 > target:
+            groups.append([])
+            cost = records = 0
+        groups[-1].append(piece)
+        cost += piece.cost
+        records += length
+    return groups
+
+
+def _at_least(groups: list[list[SegmentSlice]], count: int) -> list[list[SegmentSlice]]:
+    """Cut the dearest groups in two until there are `count`, or none has two records."""
+    while len(groups) < count:
+        index = max(range(len(groups)), key=lambda i: (_records(groups[i]) > 1, sum(piece.cost for piece in groups[i])))
+        group = groups[index]
+        if _records(group) < 2:
+            return groups
+        if len(group) > 1:
+            halves = [group[: len(group) // 2], group[len(group) // 2 :]]
+        else:
+            middle = (group[0].from_offset + group[0].to_offset) // 2
+            cost = group[0].cost // 2
+            halves = [
+                [replace(group[0], to_offset=middle, cost=cost)],
+                [replace(group[0], from_offset=middle, cost=cost)],
+            ]
+        groups[index : index + 1] = halves
+    return groups
+
+
+def _records(group: Sequence[SegmentSlice]) -> int:
+    return sum(piece.to_offset - piece.from_offset for piece in group)

@@ -1,0 +1,387 @@
+"""The options of a read, parsed once into a frozen value: pure.
+
+Names and meanings are those of Spark's Kafka source, so that an existing job changes `format("kafka")` and adds `lake`. Options
+that begin with `kafka.` speak to a Kafka client, and there is none here: `kafka.isolation.level` is heeded, what would have
+secured a connection is refused, and of the others a warning says that they have no effect.
+Source: Spark, "Structured Streaming + Kafka Integration Guide".
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import logging
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from kafkalake.errors import ConfigurationError
+from kafkalake.reader.positions import ids_from_json
+from kafkalake.reader.session_time import parse_time
+
+_log = logging.getLogger(__name__)
+
+LAKE_VARIABLE = "KAFKALAKE_LAKE"
+LATEST = -1
+EARLIEST = -2
+
+OFFSETS_BY_NAME = {"earliest": EARLIEST, "latest": LATEST}
+READ_COMMITTED, READ_UNCOMMITTED = "read_committed", "read_uncommitted"
+
+OPTIONS = (
+    "lake",
+    "path",
+    "subscribe",
+    "subscribePattern",
+    "assign",
+    "startingOffsets",
+    "endingOffsets",
+    "startingTimestamp",
+    "endingTimestamp",
+    "startingOffsetsByTimestamp",
+    "endingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "isolation",
+    "versionAsOf",
+    "timestampAsOf",
+    "valueSchema",
+    "includeHeaders",
+    "includeTopicId",
+    "failOnDataLoss",
+    "group",
+    "maxOffsetsPerTrigger",
+)
+_ONLY_STREAMING = ("maxOffsetsPerTrigger",)
+_ONLY_BATCH = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "versionAsOf", "timestampAsOf")
+_WRITE_OPTIONS = ("topic", "txnAppId", "txnVersion", "commitTimeout", "checkpointLocation", "queryName")
+"""What `write_options` knows beside them: a table in a catalogue has both."""
+_NAMES = {name.lower(): name for name in (*OPTIONS, *_WRITE_OPTIONS)}
+_FROM_CATALOGUE = (
+    "serialization.format",
+    "owner",
+    "provider",
+    "location",
+    "comment",
+    "external",
+    "is_managed_location",
+)
+"""What a catalogue adds to the options of a table."""
+_TABLE_PREFIX = "option."
+"""A catalogue has the options of a table a second time among its properties, under this prefix."""
+_FOREIGN_PREFIXES = ("kafka.", _TABLE_PREFIX, "__")
+"""Options of a Kafka client; those of a table; notes of the JVM side of the source."""
+_ISOLATION_LEVEL = "kafka.isolation.level"
+_HEEDED = (_ISOLATION_LEVEL, "kafka.bootstrap.servers")
+_SECURING = ("kafka.security.", "kafka.sasl.", "kafka.ssl.")
+TIME_ZONE_NOTE = "__timezone"
+"""The JVM's note of the session's time zone."""
+
+TopicOffsets = Mapping[str, Mapping[int, int]]
+"""{topic: {partition: offset, or timestamp in ms}}"""
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRule:
+    """Where a read starts or ends: the first of these that is set.
+
+    timestamp_ms: the first record at or after it, in every partition. timestamps_ms: the same, each partition its own.
+    offsets: per partition, -2 earliest, -1 latest. everywhere: EARLIEST or LATEST. topic_ids: of the topics that the offsets are
+    of, where they say so as those of a stream do.
+    """
+
+    everywhere: int
+    offsets: TopicOffsets | None = None
+    timestamp_ms: int | None = None
+    timestamps_ms: TopicOffsets | None = None
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """What to read. Of `topics`, `pattern` and `assigned` exactly one is set."""
+
+    lake: str
+    topics: tuple[str, ...] | None = None
+    pattern: str | None = None
+    assigned: Mapping[str, tuple[int, ...]] | None = None
+    starting: OffsetRule = OffsetRule(EARLIEST)
+    ending: OffsetRule = OffsetRule(LATEST)
+    latest_where_no_timestamp: bool = False
+    partitions_min: int | None = None
+    records_per_partition_max: int | None = None
+    isolation: str = READ_COMMITTED
+    version: int | None = None
+    as_of_ms: int | None = None
+    value_schema: str | None = None
+    headers: bool = True
+    topic_id: bool = False
+    fail_on_data_loss: bool = True
+    group: str | None = None
+    offsets_per_trigger_max: int | None = None
+
+    @property
+    def has_lasting_start(self) -> bool:
+        """Whether a read begins at the same offsets whenever it begins; not at the latest, a time, or where a group is."""
+        starting = self.starting
+        if self.group is not None or starting.timestamp_ms is not None or starting.timestamps_ms is not None:
+            return False
+        return (
+            not _mentions(starting.offsets, LATEST) if starting.offsets is not None else starting.everywhere == EARLIEST
+        )
+
+
+class Use(Enum):
+    """What a read is for. A schema is asked for before Spark says which."""
+
+    BATCH = "a batch query"
+    STREAM = "a stream"
+    SCHEMA = "a schema"
+
+
+def parse_options(given: Mapping[str, str], use: Use = Use.BATCH, time_zone: str | None = "UTC") -> ReadOptions:
+    """Check and parse; names in any case. Raises `ConfigurationError` that says what is wrong and what was meant.
+
+    A stream starts at the latest offsets where nothing is said, a batch query at the earliest, as in Spark's Kafka source.
+    `time_zone`: of times that name none; None: not known, and such times are refused.
+    """
+    options = known_options(given)
+    if use is not Use.SCHEMA:
+        check_client_settings(given)
+    for misplaced in {Use.BATCH: _ONLY_STREAMING, Use.STREAM: _ONLY_BATCH}.get(use, ()):
+        if misplaced in options:
+            raise ConfigurationError(f"{misplaced} is no option of {use.value}")
+    topics, pattern, assigned = _topics(options)
+    strategy = options.get("startingOffsetsByTimestampStrategy", "error").lower()
+    if strategy not in ("error", "latest"):
+        raise ConfigurationError(f"startingOffsetsByTimestampStrategy is {strategy!r}; error and latest are possible")
+    version = _integer(options, "versionAsOf", minimum=0)
+    as_of = options.get("timestampAsOf")
+    if version is not None and as_of is not None:
+        raise ConfigurationError("versionAsOf and timestampAsOf are two answers to one question: give one of them")
+    return ReadOptions(
+        lake=lake_option(options),
+        topics=topics,
+        pattern=pattern,
+        assigned=assigned,
+        starting=_starting(options, use, time_zone),
+        ending=_ending(options, time_zone),
+        latest_where_no_timestamp=strategy == "latest",
+        partitions_min=_integer(options, "minPartitions", minimum=1),
+        records_per_partition_max=_integer(options, "maxRecordsPerPartition", minimum=1),
+        isolation=_isolation(options),
+        version=version,
+        as_of_ms=None if as_of is None else parse_time("timestampAsOf", as_of, time_zone),
+        value_schema=options.get("valueSchema"),
+        headers=_boolean(options, "includeHeaders", True),
+        topic_id=_boolean(options, "includeTopicId", False),
+        fail_on_data_loss=_boolean(options, "failOnDataLoss", True),
+        group=_group(options),
+        offsets_per_trigger_max=_integer(options, "maxOffsetsPerTrigger", minimum=1),
+    )
+
+
+def known_options(given: Mapping[str, str]) -> dict[str, str]:
+    """The options under their right names, less those that are for somebody else. Raises `ConfigurationError`.
+
+    Where a catalogue gives a table's properties as well, those that are no options are passed over.
+    """
+    options: dict[str, str] = {}
+    of_table = any(key.lower().startswith(_TABLE_PREFIX) for key in given)
+    for key, value in given.items():
+        name = key.lower()
+        if name in _NAMES:
+            options[_NAMES[name]] = value
+        elif not name.startswith(_FOREIGN_PREFIXES) and name not in _FROM_CATALOGUE and not of_table:
+            near = difflib.get_close_matches(name, _NAMES, n=1, cutoff=0.5)
+            meant = f"; did you mean {_NAMES[near[0]]}?" if near else f"; there are {', '.join(OPTIONS)}"
+            raise ConfigurationError(f"unknown option {key!r}{meant}")
+    level = next((value for key, value in given.items() if key.lower() == _ISOLATION_LEVEL), None)
+    if level is not None and options.setdefault("isolation", level).lower() != level.lower():
+        raise ConfigurationError(
+            f"isolation is {options['isolation']!r} and {_ISOLATION_LEVEL} {level!r}: give one of them"
+        )
+    return options
+
+
+def check_client_settings(given: Mapping[str, str]) -> None:
+    """Warn of settings of a Kafka client, which have no effect here.
+
+    Raises `ConfigurationError` for one that was to secure a connection: who leaves it out knows that nothing does.
+    """
+    ignored = []
+    for key, value in given.items():
+        name = key.lower()
+        if name.startswith(_SECURING) and not (name == "kafka.security.protocol" and value.upper() == "PLAINTEXT"):
+            raise ConfigurationError(
+                f"{key} would secure a Kafka client's connection, and there is none: records are read from the lake's files, under "
+                "the permissions that these have, and written through the broker without TLS and SASL; leave it out"
+            )
+        if name.startswith("kafka.") and name not in (*_HEEDED, "kafka.security.protocol"):
+            ignored.append(key)
+    if ignored:
+        _log.warning("no effect, for no Kafka client reads or writes here: %s", ", ".join(sorted(ignored)))
+
+
+def lake_option(options: Mapping[str, str]) -> str:
+    """The lake that was named, or that of the environment. Raises `ConfigurationError`."""
+    lake = options.get("lake") or os.environ.get(LAKE_VARIABLE)
+    if not lake:
+        raise ConfigurationError(
+            f'no lake was named: use option("lake", "/path/to/lake") or the environment variable {LAKE_VARIABLE}'
+        )
+    return lake.removeprefix("file://") if lake.startswith("file:///") else lake
+
+
+def _topics(
+    options: Mapping[str, str],
+) -> tuple[tuple[str, ...] | None, str | None, Mapping[str, tuple[int, ...]] | None]:
+    """The one way in which topics were named."""
+    given = {name: options[name] for name in ("subscribe", "subscribePattern", "assign") if name in options}
+    # A table in a catalogue has a location beside its options; a topic's name has no slash.
+    path = options.get("path", "")
+    if path and not (given and "/" in path):
+        given["load(...)"] = path
+    if "topic" in options and all("/" in text for text in given.values()):
+        given = {"topic": options["topic"]}  # of a table that was made to be written to
+    if len(given) != 1:
+        what = f"{', '.join(given)} were given" if given else "none was named"
+        raise ConfigurationError(
+            f'topics are named in one way, and {what}: use load("clicks"), subscribe, subscribePattern or assign'
+        )
+    ((name, text),) = given.items()
+    if name == "subscribePattern":
+        try:
+            re.compile(text)
+        except re.error as error:
+            raise ConfigurationError(f"subscribePattern {text!r} is no regular expression: {error}") from None
+        return None, text, None
+    if name == "assign":
+        return None, None, _assigned(text)
+    topics = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    if not topics:
+        raise ConfigurationError(f"{name} names no topic: {text!r}")
+    for topic in topics:
+        if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", topic):
+            raise ConfigurationError(
+                f"{topic!r} is no topic's name: letters, digits, '.', '_' and '-', at most 249 of them"
+            )
+    return topics, None, None
+
+
+def _assigned(text: str) -> Mapping[str, tuple[int, ...]]:
+    wrong = ConfigurationError(f'assign is {text!r}: give JSON such as {{"clicks": [0, 1]}}')
+    try:
+        parsed = json.loads(text)
+        assigned = {str(topic): tuple(int(number) for number in numbers) for topic, numbers in parsed.items()}
+    except (ValueError, TypeError, AttributeError):
+        raise wrong from None
+    if not assigned or not all(assigned.values()):
+        raise wrong
+    return assigned
+
+
+def _starting(options: Mapping[str, str], use: Use, time_zone: str | None) -> OffsetRule:
+    rule = _rule(options, "starting", LATEST if use is Use.STREAM else EARLIEST, time_zone)
+    if use is not Use.BATCH:
+        return rule
+    if rule.everywhere == LATEST or _mentions(rule.offsets, LATEST):
+        raise ConfigurationError("startingOffsets cannot be latest in a batch query: nothing would be read")
+    return rule
+
+
+def _ending(options: Mapping[str, str], time_zone: str | None) -> OffsetRule:
+    rule = _rule(options, "ending", LATEST, time_zone)
+    if rule.everywhere == EARLIEST or _mentions(rule.offsets, EARLIEST):
+        raise ConfigurationError("endingOffsets cannot be earliest in a batch query: nothing would be read")
+    return rule
+
+
+def _mentions(offsets: TopicOffsets | None, special: int) -> bool:
+    return any(offset == special for partitions in (offsets or {}).values() for offset in partitions.values())
+
+
+def _rule(options: Mapping[str, str], edge: str, everywhere: int, time_zone: str | None) -> OffsetRule:
+    """Timestamps come before offsets, as in Spark's Kafka source."""
+    text = options.get(f"{edge}Timestamp")
+    if text is not None:
+        return OffsetRule(everywhere, timestamp_ms=parse_time(f"{edge}Timestamp", text, time_zone))
+    text = options.get(f"{edge}OffsetsByTimestamp")
+    if text is not None:
+        return OffsetRule(everywhere, timestamps_ms=_by_partition(f"{edge}OffsetsByTimestamp", text, minimum=-(2**63)))
+    text = options.get(f"{edge}Offsets")
+    if text is None:
+        return OffsetRule(everywhere)
+    if text.strip().lower() in OFFSETS_BY_NAME:
+        return OffsetRule(OFFSETS_BY_NAME[text.strip().lower()])
+    offsets = _by_partition(f"{edge}Offsets", text, minimum=EARLIEST)
+    topic_ids = ids_from_json(offsets)
+    if topic_ids:
+        offsets = {name: numbers for name, numbers in offsets.items() if "#" not in name}
+    return OffsetRule(everywhere, offsets=offsets, topic_ids=topic_ids)
+
+
+def _by_partition(option: str, text: str, minimum: int) -> TopicOffsets:
+    """JSON `{"topic": {"0": 23, "1": -2}}`."""
+    try:
+        parsed = json.loads(text)
+        found = {
+            str(topic): {int(partition): _plain_int(number) for partition, number in numbers.items()}
+            for topic, numbers in parsed.items()
+        }
+    except (ValueError, TypeError, AttributeError):
+        raise ConfigurationError(
+            f'{option} is {text!r}: give earliest, latest or JSON such as {{"clicks": {{"0": 23, "1": -2}}}}'
+            if option.endswith("Offsets")
+            else f'{option} is {text!r}: give JSON such as {{"clicks": {{"0": 1700000000000}}}}'
+        ) from None
+    for topic, numbers in found.items():
+        for partition, number in numbers.items():
+            if number < minimum or partition < 0:
+                raise ConfigurationError(f"{option}: {number} for {topic}-{partition} is below {minimum}")
+    return found
+
+
+def _plain_int(number: object) -> int:
+    if isinstance(number, int) and not isinstance(number, bool):
+        return number
+    raise TypeError(number)
+
+
+def _group(options: Mapping[str, str]) -> str | None:
+    group = options.get("group")
+    if group is not None and not group.strip():
+        raise ConfigurationError("group is empty: give the name of the consumer group")
+    if group is not None and ("versionAsOf" in options or "timestampAsOf" in options):
+        raise ConfigurationError("a group reads what is there now: give group, or versionAsOf or timestampAsOf")
+    return group
+
+
+def _isolation(options: Mapping[str, str]) -> str:
+    level = options.get("isolation", READ_COMMITTED).lower()
+    if level not in (READ_COMMITTED, READ_UNCOMMITTED):
+        raise ConfigurationError(f"isolation is {level!r}; {READ_COMMITTED} and {READ_UNCOMMITTED} are possible")
+    return level
+
+
+def _integer(options: Mapping[str, str], name: str, minimum: int) -> int | None:
+    text = options.get(name)
+    if text is None:
+        return None
+    try:
+        number = int(text)
+    except ValueError:
+        number = minimum - 1
+    if number < minimum:
+        raise ConfigurationError(f"{name} is {text!r}: give a whole number of at least {minimum}")
+    return number
+
+
+def _boolean(options: Mapping[str, str], name: str, default: bool) -> bool:
+    text = options.get(name, str(default)).lower()
+    if text not in ("true", "false"):
+        raise ConfigurationError(f"{name} is {text!r}; true and false are possible")
+    return text == "true"

@@ -1,0 +1,191 @@
+"""Slices of segments -> Arrow batches, where the records are: on an executor, or in a process that uses `kafkalake.dataset`.
+
+A chunk of a segment (a few MiB) becomes one batch by a handful of calls, however many messages it holds: `SegmentScan` reads
+and verifies the projected columns, `to_arrow` joins them, and this module trims the edges, drops aborted
+transactions, applies the selection, and adds what the file need not say of each record (topic, partition).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from kafkalake.reader.columns import HEADERS_TYPE, OFFSET, TIMESTAMP, TIMESTAMP_US, TOPIC_ID, Projection
+from kafkalake.reader.json_values import JsonColumns
+from kafkalake.reader.predicate import INT64_MAX, Selection
+from kafkalake.reader.segment_scan import SegmentScan
+
+if TYPE_CHECKING:
+    from kafkalake.reader.plan import SegmentSlice
+    from kafkalake.record.message_set import MessageSet
+
+_TIMESTAMP_MS_MAX = INT64_MAX // 1000
+"""Producers may send any int64; what microseconds cannot hold is shown as the largest that they can."""
+
+Int64s = npt.NDArray[np.int64]
+Rows = slice | npt.NDArray[np.bool_]
+
+
+class SliceReader:
+    """Reads slices with one projection and selection; `bytes_read` and `rows_read` say what it took."""
+
+    def __init__(self, projection: Projection, selection: Selection) -> None:
+        self._projection = projection
+        self._selection = selection
+        self._columns = projection.record_columns
+        if selection.has_time:
+            self._columns |= TIMESTAMP
+        if selection.offsets is not None:
+            self._columns |= OFFSET
+        self._json = JsonColumns.of(projection)
+        self.bytes_read = 0
+        self.rows_read = 0
+
+    def read(self, slices: Sequence[SegmentSlice]) -> Iterator[pa.RecordBatch]:
+        """Batches with exactly the projection's schema. Raises `CorruptSegmentError`, `LakeError` (no such file here)."""
+        for piece in slices:
+            with SegmentScan(piece.path, piece.size, topic_id=piece.topic_id) as opened:
+                # Offsets are always verified: which rows of the first and the last message are wanted depends on them.
+                for messages in opened.messages(piece.from_offset, piece.to_offset, self._columns | OFFSET):
+                    batch = self._batch(messages, piece)
+                    if len(messages) == 1:
+                        opened.give_away_buffer()
+                    if batch is not None and batch.num_rows:
+                        yield batch
+                self.bytes_read += opened.bytes_read
+
+    def _batch(self, messages: MessageSet, piece: SegmentSlice) -> pa.RecordBatch | None:
+        """The wanted rows of the messages with the columns asked for; None where there is none."""
+        from kafkalake.record.message_set import to_arrow
+
+        if self._selection.has_time:
+            messages = _late_enough(messages, self._selection.time_min_us)
+        if not len(messages):
+            return None
+        self.rows_read += messages.rows
+        straddles = messages.base_offset < piece.from_offset or messages.next_offset > piece.to_offset
+        columns = self._columns | (OFFSET if straddles else 0)
+        raw = to_arrow(messages, columns)
+        wanted = self._wanted(messages, raw, piece, straddles)
+        if wanted is None:
+            return None
+        arrays = [self._column(field, raw, messages, piece, wanted) for field in self._projection.schema]
+        if self._json is not None:
+            arrays = self._json.filled(arrays, _taken(raw.column("value"), wanted))
+        return pa.RecordBatch.from_arrays(arrays, schema=self._projection.schema)
+
+    def _wanted(self, messages: MessageSet, raw: pa.RecordBatch, piece: SegmentSlice, straddles: bool) -> Rows | None:
+        """Which rows: a slice of them, or a mask where the selection or aborted transactions leave holes; None: no row."""
+        first, end = 0, messages.rows
+        if straddles:
+            offsets = raw.column("offset").to_numpy()
+            first, end = np.searchsorted(offsets, (piece.from_offset, piece.to_offset)).tolist()
+        masks = []
+        if self._selection.offsets is not None:
+            masks.append(np.isin(raw.column("offset").to_numpy(), self._selection.offsets, assume_unique=True))
+        if self._selection.has_time:
+            times = _microseconds(raw.column("timestamp"))
+            masks.append((times >= self._selection.time_min_us) & (times < self._selection.time_end_us))
+        if piece.aborted:
+            masks.append(_not_aborted(messages, piece.aborted))
+        if first >= end:
+            return None
+        if not masks:
+            return slice(first, end)
+        mask = np.logical_and.reduce(masks)
+        mask[:first] = False
+        mask[end:] = False
+        if mask.all():
+            return slice(0, messages.rows)
+        return mask if mask.any() else None
+
+    def _column(
+        self, field: pa.Field, raw: pa.RecordBatch, messages: MessageSet, piece: SegmentSlice, wanted: Rows
+    ) -> Any:
+        """One column of the result; None for a field of a JSON value, which comes later."""
+        name = field.name
+        if name in self._projection.json_fields:
+            return None
+        rows = wanted.stop - wanted.start if isinstance(wanted, slice) else int(np.count_nonzero(wanted))
+        if name == "topic":
+            return _repeated(piece.topic, rows)
+        if name == TOPIC_ID:
+            return _repeated(piece.topic_id, rows)
+        if name == "partition":
+            return pa.array(np.full(rows, piece.partition, dtype=np.int32))
+        if name == "timestampType":
+            return _taken(pa.array(_timestamp_types(messages)), wanted)
+        column = _taken(raw.column(name), wanted)
+        if name == "timestamp":
+            return pa.array(_microseconds(column)).view(TIMESTAMP_US)
+        if name == "headers":
+            return _headers(column, field.type)
+        return column if column.type == field.type else column.view(field.type)
+
+
+def _taken(column: pa.Array, wanted: Rows) -> pa.Array:
+    if isinstance(wanted, slice):
+        if wanted.start == 0 and wanted.stop == len(column):
+            return column
+        return column.slice(wanted.start, wanted.stop - wanted.start)
+    return column.filter(pa.array(wanted))
+
+
+def _late_enough(messages: MessageSet, time_min_us: int) -> MessageSet:
+    """The messages from the first to the last that has a batch whose largest timestamp is not too early."""
+    from kafkalake.record import layout as at
+
+    late = np.flatnonzero(messages.headers[:, at.MAX_TIMESTAMP] >= -(-time_min_us // 1000))
+    if not len(late):
+        return messages.slice(0, 0)
+    first, last = np.searchsorted(messages.first_batch, late[[0, -1]], side="right").tolist()
+    return messages.slice(first - 1, last)
+
+
+def _not_aborted(messages: MessageSet, aborted: Sequence[tuple[int, int, int]]) -> npt.NDArray[np.bool_]:
+    """A mask of the rows that are in no aborted transaction: batches of its producer between its first and last offset."""
+    from kafkalake.record import layout as at
+    from kafkalake.storage.txn_index import in_aborted
+
+    dropped = in_aborted(messages.headers, aborted)
+    return np.repeat(~dropped, messages.headers[:, at.RECORDS])
+
+
+def _microseconds(timestamps: pa.Array) -> Int64s:
+    """int64 microseconds of a column of milliseconds."""
+    milliseconds: Int64s = timestamps.view(pa.int64()).to_numpy()
+    return np.clip(milliseconds, -_TIMESTAMP_MS_MAX, _TIMESTAMP_MS_MAX) * 1000
+
+
+def _timestamp_types(messages: MessageSet) -> npt.NDArray[np.int32]:
+    """Of each row, 0 (CreateTime) or 1 (LogAppendTime), as Spark's Kafka source numbers them."""
+    from kafkalake.record import layout as at
+
+    types = (messages.headers[:, at.ATTRIBUTES] & at.ATTRIBUTE_LOG_APPEND_TIME) != 0
+    return np.repeat(types.astype(np.int32), messages.headers[:, at.RECORDS])
+
+
+def _repeated(text: str, rows: int) -> pa.Array:
+    """A string column of one text."""
+    data = text.encode()
+    offsets = np.arange(rows + 1, dtype=np.int32) * len(data)
+    return pa.StringArray.from_buffers(rows, pa.py_buffer(offsets), pa.py_buffer(data * rows))
+
+
+def _headers(column: pa.ListArray, wanted: pa.DataType) -> pa.Array:
+    """Headers as Spark's Kafka source has them: null, not an empty list, where a record has none."""
+    offsets = column.offsets
+    present = np.diff(offsets.to_numpy()) > 0
+    struct = column.values
+    parts = [struct.field(0), struct.field(1)]
+    values = pa.StructArray.from_arrays(
+        parts, fields=[HEADERS_TYPE.value_type.field(0), HEADERS_TYPE.value_type.field(1)]
+    )
+    validity = pa.array(present).buffers()[1]
+    buffers = [validity, offsets.buffers()[1].slice(4 * offsets.offset, 4 * len(offsets))]
+    built = pa.Array.from_buffers(HEADERS_TYPE, len(column), buffers, children=[values])
+    return built if built.type == wanted else built.cast(wanted)

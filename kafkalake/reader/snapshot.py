@@ -1,0 +1,358 @@
+"""A topic as it is on disk at one moment: where each partition starts and ends, and the segment files between.
+
+Live: sealed segments from Delta, then what lies beyond them in the partition's directory, up to what its `state` file says.
+The broker writes `state` when a record is acknowledged, so a query that starts afterwards sees it, and no broker need run.
+
+    1. `segments` is read from Delta         what retention removes meanwhile lies below the log start, read next
+    2. `state` is read                       what is below the high watermark was in a file before that was written
+    3. the directory is listed               so every such file is found here
+
+As of a version: offsets and segments that were published together; records that were in the active segment then are
+read from where they are now, for a log is only ever appended to.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import takewhile
+from pathlib import Path
+from uuid import UUID
+
+from kafkalake.errors import LakeError, UnknownTopicOrPartitionError
+from kafkalake.internal_topics import INTERNAL
+from kafkalake.metadata import paths
+from kafkalake.metadata.delta import DeltaMetadataStore
+from kafkalake.metadata.tables.schemas import PartitionRow, SegmentRow, TopicRow
+from kafkalake.reader.read_options import READ_COMMITTED, ReadOptions
+from kafkalake.storage.partition_metadata import read_topic_id
+from kafkalake.storage.producer_state import AbortedTransaction
+from kafkalake.storage.state import PartitionState, read_state
+from kafkalake.storage.txn_index import decode_aborted
+from kafkalake.uuid_text import encode_uuid
+
+_SEGMENT_NAME = re.compile(r"\d{20}\.arrow")
+_ATTEMPTS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentFile:
+    """A segment as a plan sees it: offsets [base_offset, next_offset), whole messages in the first `size` bytes.
+
+    Timestamps (ms) are None where Delta does not know the segment yet; `sealed` says whether it does.
+    """
+
+    base_offset: int
+    next_offset: int
+    path: str
+    size: int
+    min_timestamp_ms: int | None = None
+    max_timestamp_ms: int | None = None
+    sealed: bool = False
+
+    @property
+    def readable_bytes(self) -> int:
+        """How far to look into the file: a sealed one wholly (-1), the active one as far as its `state` said."""
+        return -1 if self.sealed else self.size
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionSnapshot:
+    """Offsets [start_offset, end_offset) of a partition are readable; `segments` cover them, ascending.
+
+    `later_segments` follow them: the end of a transaction may be there, whose records are here. topic_id: as Kafka writes it.
+    """
+
+    topic: str
+    partition: int
+    start_offset: int
+    end_offset: int
+    segments: Sequence[SegmentFile]
+    later_segments: Sequence[SegmentFile] = ()
+    topic_id: str = ""
+
+    def aborted_transactions(self, start_offset: int) -> list[AbortedTransaction]:
+        """Aborted transactions that may have records at or after `start_offset`, by the segments' `.txnindex` files.
+
+        Raises `CorruptSegmentError`: guessing would show aborted records.
+        """
+        aborted: list[AbortedTransaction] = []
+        there: dict[str, set[str]] = {}
+        for segment in (*self.segments, *self.later_segments):
+            if segment.next_offset > start_offset:
+                directory, name = os.path.split(segment.path)
+                if directory not in there:
+                    there[directory] = {name for name in os.listdir(directory) if name.endswith(".txnindex")}
+                if (name := name.removesuffix(".arrow") + ".txnindex") in there[directory]:
+                    path = os.path.join(directory, name)
+                    aborted += decode_aborted(Path(path).read_bytes(), path, sealed=segment.sealed)
+        return [entry for entry in aborted if entry.last_offset >= start_offset]
+
+
+def take_snapshot(options: ReadOptions, store: DeltaMetadataStore | None = None) -> list[PartitionSnapshot]:
+    """The partitions that `options` name, by topic and partition. `store`: the lake's tables, where they are open already.
+
+    Raises `LakeError` (no lake, or it lacks what it should have), `UnknownTopicOrPartitionError`, `CorruptSegmentError`.
+    """
+    lake = Path(options.lake).absolute()
+    _check_past(options)
+    store = store or DeltaMetadataStore(lake, create=False)
+    as_of = options.version is not None or options.as_of_ms is not None
+    rows = store.load_partitions(options.version, options.as_of_ms)
+    topics = store.load_topics()
+    if as_of:
+        topics = _topics_then(topics, rows)
+    snapshots = []
+    for topic, partitions in wanted_partitions(options, topics):
+        leaders = {row.partition: row for row in rows if row.topic_id == topic.topic_id}
+        now = _by_partition(store.load_segments(topic.topic), topic)
+        then: dict[int, list[SegmentRow]] = {}
+        if as_of:
+            then = _by_partition(store.load_segments(topic.topic, options.version, options.as_of_ms), topic)
+        for partition in partitions:
+            row = leaders.get(partition)
+            sealed = now.get(partition, [])
+            if as_of:
+                if row is None:
+                    continue
+                snapshot = _partition_then(lake, topic, row, then.get(partition, []), sealed, options.isolation)
+            else:
+                snapshot = partition_now(lake, topic, partition, row, sealed, options.isolation)
+            snapshots.append(snapshot)
+    return snapshots
+
+
+def _check_past(options: ReadOptions) -> None:
+    """Of a time to come there is no version. Raises `LakeError`, as Delta refuses it: the newest state would be a guess."""
+    now_ms = time.time_ns() // 1_000_000
+    if options.as_of_ms is not None and options.as_of_ms > now_ms:
+        wanted, now = (
+            datetime.fromtimestamp(moment_ms / 1000, UTC).isoformat(timespec="milliseconds")
+            for moment_ms in (options.as_of_ms, now_ms)
+        )
+        raise LakeError(f"timestampAsOf is {wanted}, after the latest version of {options.lake}: it is {now}")
+
+
+def wanted_partitions(options: ReadOptions, topics: Iterable[TopicRow]) -> list[tuple[TopicRow, Iterable[int]]]:
+    """The topics and partitions that were named, in order; a pattern means no internal topic, as in Kafka's consumers."""
+    by_name = {topic.topic: topic for topic in topics}
+    if options.pattern is not None:
+        matching = [
+            topic
+            for name, topic in sorted(by_name.items())
+            if name not in INTERNAL and re.fullmatch(options.pattern, name)
+        ]
+        if not matching:
+            raise UnknownTopicOrPartitionError(
+                f"no topic of {options.lake} matches subscribePattern {options.pattern!r}"
+            )
+        return [(topic, range(topic.partitions)) for topic in matching]
+    names = options.topics if options.topics is not None else tuple(options.assigned or ())
+    missing = [name for name in names if name not in by_name]
+    if missing:
+        there = ", ".join(sorted(by_name)[:10]) or "none"
+        raise UnknownTopicOrPartitionError(f"topic {missing[0]!r} is not in {options.lake}; its topics: {there}")
+    if options.assigned is None:
+        return [(by_name[name], range(by_name[name].partitions)) for name in names]
+    for name, numbers in options.assigned.items():
+        for number in numbers:
+            if not 0 <= number < by_name[name].partitions:
+                raise UnknownTopicOrPartitionError(
+                    f"{name} has no partition {number}, but 0 to {by_name[name].partitions - 1}"
+                )
+    return [(by_name[name], sorted(set(numbers))) for name, numbers in options.assigned.items()]
+
+
+def _topics_then(topics: Iterable[TopicRow], rows: Sequence[PartitionRow]) -> list[TopicRow]:
+    """Topics as `partitions` had them: with fewer partitions perhaps, or gone since."""
+    now = {topic.topic_id: topic for topic in topics}
+    counts: dict[tuple[str, str], int] = {}
+    for row in rows:
+        key = (row.topic, row.topic_id)
+        counts[key] = max(counts.get(key, 0), row.partition + 1)
+    return [
+        TopicRow(name, topic_id, count, {}, now[topic_id].created_at_ms if topic_id in now else 0)
+        for (name, topic_id), count in counts.items()
+    ]
+
+
+def _by_partition(rows: Iterable[SegmentRow], topic: TopicRow) -> dict[int, list[SegmentRow]]:
+    """Segments of this very topic, not of one that had its name before; the newest generation of each range."""
+    newest: dict[tuple[int, int], SegmentRow] = {}
+    for row in rows:
+        if row.topic_id == topic.topic_id:
+            key = (row.partition, row.base_offset)
+            if key not in newest or newest[key].generation < row.generation:
+                newest[key] = row
+    found: dict[int, list[SegmentRow]] = {}
+    for (partition, _), row in sorted(newest.items(), key=lambda item: item[0]):
+        found.setdefault(partition, []).append(row)
+    return found
+
+
+def topic_id_of(topic: TopicRow) -> str:
+    """The topic's id as Kafka writes it, and the directories of its partitions."""
+    return encode_uuid(UUID(topic.topic_id))
+
+
+def partition_now(
+    lake: Path, topic: TopicRow, partition: int, row: PartitionRow | None, sealed: Sequence[SegmentRow], isolation: str
+) -> PartitionSnapshot:
+    """A partition as it is: `sealed` is what Delta says of its sealed segments, `row` of the partition.
+
+    Raises `LakeError` where the lake lacks what it should have.
+    """
+    directory = live_directory(lake, topic, partition, row)
+    if directory is None:
+        return PartitionSnapshot(topic.topic, partition, 0, 0, (), topic_id=topic_id_of(topic))
+    known = [_from_row(lake, segment) for segment in sealed]
+    for attempt in range(_ATTEMPTS):
+        state = read_state(directory)
+        end = state.last_stable_offset if isolation == READ_COMMITTED else state.high_watermark
+        segments = known + _listed(directory, state, known[-1].next_offset if known else 0)
+        try:
+            return _covering(topic, partition, log_start(state, row), end, segments)
+        except LakeError:
+            # Retention may have moved on between the two looks.
+            if attempt == _ATTEMPTS - 1:
+                raise
+    raise AssertionError
+
+
+def _partition_then(
+    lake: Path,
+    topic: TopicRow,
+    row: PartitionRow,
+    then: Sequence[SegmentRow],
+    now: Sequence[SegmentRow],
+    isolation: str,
+) -> PartitionSnapshot:
+    directory = _directory(lake, topic, row.partition, row)
+    if directory is None and row.log_start_offset < row.log_end_offset:
+        raise LakeError(
+            f"{topic.topic}-{row.partition}: the version asked for is of topic id {topic_id_of(topic)}, which was deleted since"
+        )
+    segments = [_from_row(lake, segment) for segment in then]
+    gone = next((segment.path for segment in segments if not os.path.exists(segment.path)), None)
+    if gone is not None:
+        raise LakeError(
+            f"{topic.topic}-{row.partition}: the version asked for needs {gone}, which retention, compaction or the "
+            "deletion of the topic has removed since"
+        )
+    row_end = segments[-1].next_offset if segments else 0
+    # What was not sealed then and is rewritten by now may lack records of that time; its old file is listed while it is kept.
+    unchanged = takewhile(
+        lambda segment: segment.generation == 0, (each for each in now if each.base_offset >= row_end)
+    )
+    segments = _joined(segments, [_from_row(lake, segment) for segment in unchanged])
+    if directory is not None:
+        segments += _listed(directory, read_state(directory), segments[-1].next_offset if segments else 0)
+    end = row.last_stable_offset if isolation == READ_COMMITTED else row.high_watermark
+    return _covering(topic, row.partition, row.log_start_offset, end, segments)
+
+
+def log_start(state: PartitionState, row: PartitionRow | None) -> int:
+    """Where a partition begins: retention says it in Delta, and its broker (or its next start) in `state` a little later."""
+    if row is not None and state.log_start_offset < row.log_start_offset <= state.high_watermark:
+        return row.log_start_offset
+    return state.log_start_offset
+
+
+def live_directory(lake: Path, topic: TopicRow, partition: int, row: PartitionRow | None) -> Path | None:
+    """Where the partition is; None while it was created and never opened.
+
+    Raises `LakeError`: it has records, out of sight; or its directory is that of another topic of the name by now.
+    """
+    directory = _directory(lake, topic, partition, row)
+    if directory is None and row is not None and row.log_end_offset > 0:
+        missing = paths.partition_path(lake, row.leader, topic.topic, partition)
+        if missing.is_dir():
+            raise LakeError(f"{missing} belongs to another topic: {topic.topic} was deleted and created again just now")
+        raise LakeError(f"{missing} cannot be seen on host {socket.gethostname()}, and holds {topic.topic}-{partition}")
+    return directory
+
+
+def _directory(lake: Path, topic: TopicRow, partition: int, row: PartitionRow | None) -> Path | None:
+    """Where the partition of this very topic is; None while it was created and never opened."""
+    if row is not None:
+        directory = paths.partition_path(lake, row.leader, topic.topic, partition)
+        if directory.is_dir() and _is_of(directory, topic):
+            return directory
+    found = sorted((lake / paths.LOG_DIRECTORY).glob(f"*/{topic.topic}-{partition}/state"))
+    return next((state.parent for state in found if _is_of(state.parent, topic)), None)
+
+
+def _is_of(directory: Path, topic: TopicRow) -> bool:
+    """Whether it is the topic's; in a lake of 0.1 a directory does not say."""
+    return read_topic_id(directory) in (None, UUID(topic.topic_id))
+
+
+def _from_row(lake: Path, row: SegmentRow) -> SegmentFile:
+    return SegmentFile(
+        row.base_offset,
+        row.next_offset,
+        os.path.join(lake, row.path),
+        row.bytes,
+        row.min_timestamp_ms,
+        row.max_timestamp_ms,
+        sealed=True,
+    )
+
+
+def _listed(directory: Path, state: PartitionState, first_offset: int) -> list[SegmentFile]:
+    """The segments from `first_offset` on that the directory shows; one ends where the next begins, the last where the log does."""
+    first = f"{first_offset:020d}"
+    names = sorted(name for name in os.listdir(directory) if name >= first and _SEGMENT_NAME.fullmatch(name))
+    bases = [int(name[:20]) for name in names]
+    ends = [*bases[1:], max(state.log_end_offset, bases[-1])] if bases else []
+    listed = []
+    for name, base, end in zip(names, bases, ends, strict=True):
+        path = os.path.join(directory, name)
+        active = base == state.active_base_offset
+        listed.append(SegmentFile(base, end, path, state.active_position if active else -1))
+    return listed
+
+
+def _joined(first: list[SegmentFile], then: Sequence[SegmentFile]) -> list[SegmentFile]:
+    """`first`, and of `then` what begins where `first` ends or later."""
+    covered = first[-1].next_offset if first else 0
+    return first + [segment for segment in then if segment.base_offset >= covered]
+
+
+def _covering(
+    topic: TopicRow, partition: int, start: int, end: int, segments: Sequence[SegmentFile]
+) -> PartitionSnapshot:
+    """The snapshot with the segments that hold [start, end), in which no offset may be missing."""
+    needed = [segment for segment in segments if segment.next_offset > start and segment.base_offset < end]
+    expected = start
+    for segment in needed:
+        if segment.base_offset > expected:
+            raise LakeError(_missing(topic.topic, partition, expected, segment.base_offset))
+        expected = segment.next_offset
+    if expected < end:
+        raise LakeError(_missing(topic.topic, partition, expected, end))
+    later = [segment for segment in segments if segment.base_offset >= max(end, expected)]
+    return PartitionSnapshot(
+        topic.topic,
+        partition,
+        start,
+        max(start, end),
+        [_with_size(segment) for segment in needed],
+        later,
+        topic_id_of(topic),
+    )
+
+
+def _missing(topic: str, partition: int, first: int, end: int) -> str:
+    return f"{topic}-{partition}: no segment holds offsets {first} to {end - 1}; `kafkalake log verify` says more"
+
+
+def _with_size(segment: SegmentFile) -> SegmentFile:
+    if segment.size >= 0:
+        return segment
+    return SegmentFile(segment.base_offset, segment.next_offset, segment.path, os.path.getsize(segment.path))

@@ -1,0 +1,60 @@
+"""The settings of topics as the lake's brokers have them, read from disk, so that a job knows them while no broker runs.
+
+A topic's own are in the Delta table `topics`. What it leaves open comes from its broker: dynamic settings from
+`broker-settings.json` beside its logs, those of its command line from `broker-settings-static.json`, which it writes at each start.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from kafkalake.config.broker import Settings, TopicConfig
+from kafkalake.config.providers import resolvable
+from kafkalake.config.stored import parse_stored_overrides, usable_broker_settings
+from kafkalake.errors import ConfigurationError, LakeError
+from kafkalake.metadata import paths
+from kafkalake.metadata.tables.schemas import TopicRow
+
+
+def broker_settings(lake: Path) -> Settings:
+    """The settings of the lake's broker (the one with the smallest id, where there are several), or the defaults.
+
+    Raises `LakeError` where a file is damaged.
+    """
+    directories = sorted(
+        (path for path in (lake / paths.LOG_DIRECTORY).glob("*") if path.name.isdecimal()), key=lambda p: int(p.name)
+    )
+    if not directories:
+        return Settings()
+    static = resolvable(_read(directories[0] / paths.STATIC_SETTINGS_FILE))
+    dynamic = _read(directories[0] / paths.BROKER_SETTINGS_FILE)
+    try:
+        return Settings(
+            *(
+                usable_broker_settings(each)[0]
+                for each in (static, dynamic.get("default", {}), dynamic.get("broker", {}))
+            )
+        )
+    except ConfigurationError as error:
+        raise LakeError(f"the settings in {directories[0]} cannot be used: {error}") from error
+
+
+def topic_configs(lake: Path, topics: Iterable[TopicRow]) -> dict[str, TopicConfig]:
+    """By name. Raises `LakeError`."""
+    settings = broker_settings(lake)
+    return {topic.topic: settings.topic(parse_stored_overrides(topic.config)[0]) for topic in topics}
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise LakeError(f"{path} cannot be read: {error}") from error
+    if not isinstance(content, dict):
+        raise LakeError(f"{path} is not what it should be")
+    return content

@@ -1,0 +1,98 @@
+"""The options of a write, parsed once into a frozen value.
+
+Names are those of Spark's Kafka sink (`topic`, `kafka.bootstrap.servers`) and of Delta's idempotent writes (`txnAppId`,
+`txnVersion`). A table in a catalogue has the options of a read as well: of those `valueSchema` says that values are made of fields,
+and the others are passed over.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kafkalake.errors import ConfigurationError
+from kafkalake.reader.read_options import check_client_settings, known_options, lake_option
+
+COMMIT_TIMEOUT_S = 120
+APPLICATION_CHARACTERS = re.compile(r"[\x21-\x7e]{1,200}")
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """Where to write. topic: where all rows go, None: the column `topic` says.
+
+    application, version: who writes and its how-manieth write this is; None: a fresh one each time. servers: where the broker is,
+    (host, port); empty: the lake says. json_fields: whether columns that are none of Kafka's are fields of a value that is JSON.
+    """
+
+    lake: Path
+    topic: str | None
+    application: str | None
+    version: int
+    commit_timeout_s: float
+    servers: Sequence[tuple[str, int]] = ()
+    json_fields: bool = False
+
+
+def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
+    """Check and parse; names in any case. Raises `ConfigurationError`."""
+    options = known_options(given)
+    check_client_settings(given)
+    application = options.get("txnAppId")
+    if (application is None) != ("txnVersion" not in options):
+        raise ConfigurationError("txnAppId and txnVersion belong together: who writes, and the number of this write")
+    if application is not None and not APPLICATION_CHARACTERS.fullmatch(application):
+        raise ConfigurationError(f"txnAppId is {application!r}: give 1 to 200 printable characters without spaces")
+    return WriteOptions(
+        lake=Path(lake_option(options)).absolute(),
+        topic=_topic(options),
+        application=application,
+        version=_number("txnVersion", options.get("txnVersion", "0")),
+        commit_timeout_s=_seconds(options.get("commitTimeout")),
+        servers=_servers(next((value for key, value in given.items() if key.lower() == "kafka.bootstrap.servers"), "")),
+        json_fields="valueSchema" in options,
+    )
+
+
+def _topic(options: Mapping[str, str]) -> str | None:
+    """`option("topic", ...)`, else `save("clicks")`, else the one topic that a table reads."""
+    for name in ("topic", "path", "subscribe"):
+        topic = options.get(name, "")
+        if name == "path" and "/" in topic:
+            continue  # a table in a catalogue has a location
+        if not topic:
+            continue
+        if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", topic):
+            raise ConfigurationError(
+                f"{topic!r} is not one topic's name, and a write goes to one (or say it row by row)"
+            )
+        return topic
+    return None
+
+
+def _number(name: str, text: str) -> int:
+    if not re.fullmatch(r"\d{1,18}", text):
+        raise ConfigurationError(f"{name} is {text!r}: give a whole number of at least 0")
+    return int(text)
+
+
+def _seconds(text: str | None) -> float:
+    if text is None:
+        return COMMIT_TIMEOUT_S
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m)?", text.strip())
+    seconds = float(found[1]) * {"ms": 0.001, "s": 1, "m": 60, None: 1}[found[2]] if found else 0.0
+    if seconds <= 0:
+        raise ConfigurationError(f"commitTimeout is {text!r}: give seconds, such as 120s")
+    return seconds
+
+
+def _servers(text: str) -> tuple[tuple[str, int], ...]:
+    found = []
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        host, colon, port = part.rpartition(":")
+        if not colon or not port.isdecimal() or not 0 < int(port) < 65_536:
+            raise ConfigurationError(f"kafka.bootstrap.servers: {part!r} is not HOST:PORT")
+        found.append((host.strip("[]"), int(port)))
+    return tuple(found)

@@ -1,0 +1,70 @@
+"""What is written to, and whether rows can be: what the driver knows before any task runs.
+
+Apart from `staged_rows` because that loads compiled code, and Spark makes and commits each write in Python processes of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from kafkalake.errors import ConfigurationError
+from kafkalake.reader.columns import value_fields
+from kafkalake.reader.json_values import check_json_type
+
+_BINARY_LIKE = (pa.binary(), pa.string(), pa.large_binary(), pa.large_string())
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A topic that may be written to, as the broker described it. number: how staged files name it."""
+
+    name: str
+    number: int
+    partitions: int
+    message_bytes_max: int
+    key_required: bool
+
+
+def check_columns(schema: pa.Schema, topic: str | None, json_fields: bool = False) -> None:
+    """Whether rows of `schema` are records. Raises `ConfigurationError` with one sentence.
+
+    `json_fields`: columns that are none of Kafka's are fields of values that are JSON, and may stand for `value`.
+    """
+    names = schema.names
+    fields = value_fields(names) if json_fields else {}
+    for name in fields:
+        check_json_type(name, schema.field(name).type)
+    if "value" not in names and not fields:
+        raise ConfigurationError(f"the data has no column `value`; it has {', '.join(names) or 'no column at all'}")
+    if topic is None and "topic" not in names:
+        raise ConfigurationError(
+            'no topic: name one with save("clicks") or option("topic", ...), or give a column `topic`'
+        )
+    for name in ("key", "value"):
+        if name in names and schema.field(name).type not in _BINARY_LIKE:
+            raise ConfigurationError(f"column {name} is {schema.field(name).type}: it must be a string or binary")
+    if topic is None and schema.field("topic").type not in (pa.string(), pa.large_string()):
+        raise ConfigurationError(f"column topic is {schema.field('topic').type}: it must be a string")
+    if "partition" in names and not pa.types.is_integer(schema.field("partition").type):
+        raise ConfigurationError(f"column partition is {schema.field('partition').type}: it must be an int")
+    if "timestamp" in names and not pa.types.is_timestamp(schema.field("timestamp").type):
+        raise ConfigurationError(f"column timestamp is {schema.field('timestamp').type}: it must be a timestamp")
+    if "timestamp" in names and schema.field("timestamp").type.tz is None:
+        raise ConfigurationError(
+            "column timestamp is a TIMESTAMP_NTZ, no moment: CAST(timestamp AS TIMESTAMP) takes it in the session's zone"
+        )
+    if "headers" in names and not _are_headers(schema.field("headers").type):
+        raise ConfigurationError("column headers must be ARRAY<STRUCT<key: STRING, value: BINARY>>")
+
+
+def _are_headers(kind: pa.DataType) -> bool:
+    if not pa.types.is_list(kind) or not pa.types.is_struct(kind.value_type):
+        return False
+    inner = kind.value_type
+    return (
+        [inner.field(i).name for i in range(inner.num_fields)] == ["key", "value"]
+        and inner.field(0).type in (pa.string(), pa.large_string())
+        and inner.field(1).type in (pa.binary(), pa.large_binary())
+    )

@@ -1,0 +1,78 @@
+"""One snapshot for all scans of a query: a topic that is joined with itself must not be two topics.
+
+Spark plans each scan on its own, in whatever Python process is free. The first one of a query writes down where its
+partitions end; those after it end there too. The note is a small file of the driver's machine, named by the query and removed
+by a later query.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import stat
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from kafkalake.reader.read_options import ReadOptions
+from kafkalake.reader.snapshot import PartitionSnapshot
+
+_KEPT_S = 3600
+
+
+def as_first_seen(
+    snapshots: Sequence[PartitionSnapshot], options: ReadOptions, query: str, directory: Path | None = None
+) -> list[PartitionSnapshot]:
+    """`snapshots`, ending where the query's first scan of each topic saw them end. `query` names the query; empty: none."""
+    if not query or options.version is not None or options.as_of_ms is not None:
+        return list(snapshots)
+    directory = directory or _directory()
+    file = directory / hashlib.sha256(f"{query}\n{options.lake}\n{options.isolation}".encode()).hexdigest()
+    try:
+        seen: dict[str, dict[str, int]] = json.loads(file.read_text())
+    except (OSError, ValueError):
+        seen = {}
+        _remove_old(directory)
+    ends = {**{_topic(snapshot): {} for snapshot in snapshots}, **seen}
+    for snapshot in snapshots:
+        if _topic(snapshot) not in seen:
+            ends[_topic(snapshot)][str(snapshot.partition)] = snapshot.end_offset
+    if ends != seen:
+        partial = file.with_suffix(f".{os.getpid()}")
+        partial.write_text(json.dumps(ends))
+        partial.replace(file)
+    # A partition that the first scan did not see is as new as a record that it did not see.
+    return [
+        replace(snapshot, end_offset=max(snapshot.start_offset, min(snapshot.end_offset, end)))
+        for snapshot in snapshots
+        if (end := ends[_topic(snapshot)].get(str(snapshot.partition))) is not None
+    ]
+
+
+def _topic(snapshot: PartitionSnapshot) -> str:
+    """Names the very topic, not the next one of its name."""
+    return f"{snapshot.topic}#{snapshot.topic_id}"
+
+
+def _directory() -> Path:
+    """The directory of the notes: this user's own, where nobody else can write. Raise `PermissionError` where it is not."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
+    root = Path(runtime) if runtime and os.access(runtime, os.W_OK) else Path(tempfile.gettempdir())
+    directory = root / f"kafkalake-queries-{os.getuid()}"
+    directory.mkdir(mode=0o700, exist_ok=True)
+    status = directory.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
+        raise PermissionError(f"{directory} is no directory of this user alone: others could change what queries read")
+    return directory
+
+
+def _remove_old(directory: Path) -> None:
+    oldest = time.time() - _KEPT_S
+    with contextlib.suppress(OSError):
+        for file in directory.iterdir():
+            if file.lstat().st_mtime < oldest:
+                file.unlink(missing_ok=True)

@@ -1,0 +1,123 @@
+"""`spark.read.format("kafkalake")`: topics as a data frame.
+
+A Python data source of Spark 4: `DataSource` is made when a data frame is, `DataSourceReader.partitions` runs once a query and
+fixes its snapshot, `read` runs on executors. All of it lives in Python workers that Spark starts, which is why
+imports are few and numba waits for the first record. Streams are in `stream`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    Filter,
+    InputPartition,
+)
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from kafkalake.errors import KafkaLakeError
+from kafkalake.reader.columns import kafka_ddl, project
+from kafkalake.reader.json_values import JsonColumns
+from kafkalake.reader.predicate import Selection
+from kafkalake.reader.read_options import TIME_ZONE_NOTE, Use, parse_options
+from kafkalake.spark.source.filters import push
+from kafkalake.spark.source.plain_errors import plain_errors
+from kafkalake.spark.source.query_snapshot import as_first_seen
+from kafkalake.spark.source.tasks import read_task, tasks_of
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+
+@plain_errors
+class KafkaLakeSource(DataSource):
+    """Reads topics of a lake; see `options.OPTIONS` for what can be set."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "kafkalake"
+
+    def schema(self) -> str:
+        """Kafka's columns, then the fields of `valueSchema`. Raises `ConfigurationError`."""
+        options = parse_options(self.options, Use.SCHEMA)
+        return kafka_ddl(headers=options.headers, value_schema=options.value_schema, topic_id=options.topic_id)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A reader of the columns of `schema`, which the user may have given. Raises `ConfigurationError`."""
+        pushing = self.options.get("__pushFilters") == "true"
+        return (PushdownReader if pushing else KafkaLakeReader)(dict(self.options), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """One write of rows of `schema`. Raises `ConfigurationError`, `BrokerUnavailableError`, `KafkaError`."""
+        # Only here, as below: a query does without it.
+        from kafkalake.spark.sink.sink import KafkaLakeWriter
+
+        return KafkaLakeWriter(dict(self.options), schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """One batch of a stream. Raises as `writer`."""
+        from kafkalake.spark.sink.sink import KafkaLakeStreamWriter
+
+        return KafkaLakeStreamWriter(dict(self.options), schema, overwrite)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """A stream of the columns of `schema`; one that cannot be raises `ConfigurationError` when it is started."""
+        # Only here: a batch query does without it.
+        from kafkalake.spark.stream.refused import RefusedStream
+        from kafkalake.spark.stream.stream import KafkaLakeStreamReader
+
+        try:
+            return KafkaLakeStreamReader(dict(self.options), schema)
+        except KafkaLakeError as error:
+            return RefusedStream(error)
+
+
+@plain_errors
+class KafkaLakeReader(DataSourceReader):
+    """One read: planned on the driver, then sent to the executors.
+
+    It takes no filters. Spark 4.2 keeps the plan of a Python source in one field per data frame, so that a query without a filter
+    after one with a filter, or two filters in one query, would read the wrong records. With the jar
+    of `kafkalake.spark.jvm` every scan has a source of its own, and a `PushdownReader`.
+    """
+
+    def __init__(self, given: dict[str, str], schema: StructType) -> None:
+        self._options = parse_options(given, time_zone=given.get(TIME_ZONE_NOTE))
+        self._query = given.get("__query", "")
+        self._projection = project(
+            to_arrow_schema(schema, timezone="UTC"),
+            json_values=self._options.value_schema is not None,
+            time_zone=given.get(TIME_ZONE_NOTE) or "UTC",
+        )
+        JsonColumns.of(self._projection)
+        self._selection = Selection()
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Fix the snapshot and plan its tasks."""
+        # Only here: the Delta library is large, and an executor does without it.
+        from kafkalake.reader.read import plan_read
+
+        agreed = partial(as_first_seen, options=self._options, query=self._query)
+        groups = plan_read(self._options, self._selection, agreed=agreed) or [[]]
+        return tasks_of(groups, self._projection)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The records of one task."""
+        return read_task(partition, self._projection, self._selection)
+
+
+class PushdownReader(KafkaLakeReader):
+    """A read that leaves out what the filters of its one scan rule out."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Take filters on topic, partition, offset and timestamp; give back the others."""
+        self._selection, left = push(filters)
+        return left

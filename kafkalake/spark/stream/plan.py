@@ -1,0 +1,110 @@
+"""Where a stream begins, and the tasks of one of its batches: snapshots, bounded by positions, planned as a batch query is."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from kafkalake.errors import OffsetOutOfRangeError, UnknownTopicOrPartitionError
+from kafkalake.metadata.delta import DeltaMetadataStore
+from kafkalake.reader.bounds import bounded, committed_positions
+from kafkalake.reader.plan import SegmentSlice, plan_slices
+from kafkalake.reader.positions import Partition, Positions, TopicIds, is_another
+from kafkalake.reader.predicate import Selection
+from kafkalake.reader.read_options import ReadOptions
+from kafkalake.reader.snapshot import PartitionSnapshot, take_snapshot
+
+
+def first_positions(options: ReadOptions) -> tuple[Positions, TopicIds]:
+    """Where a stream that never ran begins, and of which topics. Raises what `take_snapshot` and `bounded` do."""
+    try:
+        snapshots = take_snapshot(options)
+    except UnknownTopicOrPartitionError:
+        if options.pattern is None:
+            raise
+        return {}, {}  # a topic that matches may come, and is read from its first record
+    positions = {
+        (found.topic, found.partition): found.start_offset
+        for found in bounded(snapshots, options, committed_positions(options))
+    }
+    return positions, {snapshot.topic: snapshot.topic_id for snapshot in snapshots}
+
+
+def plan_batch(
+    options: ReadOptions,
+    start: Mapping[Partition, int],
+    end: Mapping[Partition, int],
+    store: DeltaMetadataStore | None = None,
+    *,
+    start_ids: Mapping[str, str] | None = None,
+    end_ids: Mapping[str, str] | None = None,
+) -> list[list[SegmentSlice]]:
+    """Groups of slices that hold the records from `start` to `end`, and no others.
+
+    A partition that `start` lacks begins at 0, and so does one whose topic is another at `end` than at `start`, by their ids.
+    Raises `OffsetOutOfRangeError` where some of it is not there any more, unless `failOnDataLoss` is false; and what
+    `take_snapshot` raises.
+    """
+    known = end_ids or {}
+    anew = {topic for topic, topic_id in known.items() if is_another(topic, topic_id, start_ids or {})}
+    start = {partition: offset for partition, offset in start.items() if partition[0] not in anew}
+    wanted = {partition: (start.get(partition, 0), stop) for partition, stop in end.items()}
+    wanted = {partition: (first, stop) for partition, (first, stop) in wanted.items() if first != stop}
+    if not wanted:
+        return []
+    found = {(snapshot.topic, snapshot.partition): snapshot for snapshot in _snapshots(options, list(wanted), store)}
+    pieces = []
+    for partition, (first, stop) in sorted(wanted.items()):
+        snapshot = found.get(partition)
+        if snapshot is None:
+            _lost(partition, "it is gone", options)
+        elif is_another(partition[0], snapshot.topic_id, known):
+            _lost(partition, "its topic was deleted and created again since the batch was planned", options)
+        else:
+            pieces.append(_within(snapshot, first, stop, options))
+    return plan_slices(pieces, Selection(), options)
+
+
+def _snapshots(
+    options: ReadOptions, partitions: Sequence[Partition], store: DeltaMetadataStore | None
+) -> list[PartitionSnapshot]:
+    assigned: dict[str, tuple[int, ...]] = {}
+    for topic, partition in partitions:
+        assigned[topic] = (*assigned.get(topic, ()), partition)
+    exact = replace(options, topics=None, pattern=None, assigned=assigned)
+    try:
+        return take_snapshot(exact, store)
+    except UnknownTopicOrPartitionError:
+        if options.fail_on_data_loss:
+            raise
+    found = []
+    for topic, partition in partitions:
+        with contextlib.suppress(UnknownTopicOrPartitionError):
+            found += take_snapshot(replace(exact, assigned={topic: (partition,)}), store)
+    return found
+
+
+def _within(snapshot: PartitionSnapshot, first: int, stop: int, options: ReadOptions) -> PartitionSnapshot:
+    """The snapshot from `first` to `stop`. A `stop` before `first` is that of a topic that was made anew."""
+    partition = (snapshot.topic, snapshot.partition)
+    if stop < first:
+        _lost(partition, f"offset {stop} follows offset {first}: it was made anew", options)
+        first = snapshot.start_offset
+    if first < snapshot.start_offset:
+        _lost(
+            partition,
+            f"offsets {first} to {min(stop, snapshot.start_offset) - 1} were removed before they were read",
+            options,
+        )
+    if stop > snapshot.end_offset:
+        _lost(partition, f"offsets {snapshot.end_offset} to {stop - 1} are not there any more", options)
+    first, stop = (min(max(offset, snapshot.start_offset), snapshot.end_offset) for offset in (first, stop))
+    return replace(snapshot, start_offset=first, end_offset=stop)
+
+
+def _lost(partition: Partition, what: str, options: ReadOptions) -> None:
+    if options.fail_on_data_loss:
+        raise OffsetOutOfRangeError(
+            f"{partition[0]}-{partition[1]}: {what}; with failOnDataLoss=false the stream goes on with what is there"
+        )

@@ -1,0 +1,42 @@
+"""A stream that cannot be: it says why when Spark first asks it something.
+
+Where making a reader fails, pyspark 4.2's `python_streaming_source_runner` stops the reader that it does not have, and reports
+that (`UnboundLocalError`) instead of what was wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
+
+from kafkalake.errors import KafkaLakeError
+from kafkalake.spark.source.plain_errors import plain_errors
+
+
+@plain_errors
+class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Raises `error` from every method that a query may begin with."""
+
+    def __init__(self, error: KafkaLakeError) -> None:
+        self._error = error
+
+    def initialOffset(self) -> dict[str, Any]:
+        self._refuse()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        self._refuse()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._refuse()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        self._refuse()
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        raise self._error
