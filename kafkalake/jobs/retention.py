@@ -8,7 +8,8 @@
 The broker notices the first within a second, moves its log start durably, and unlinks files after `file.delete.delay.ms`.
 While it is down, its next start does that, or `maintenance` unlinks the files. So the job touches no file that a broker may
 hold open, and running it twice removes nothing more. A broker that runs does all of it itself, by the
-same rule (`broker/partitions/retention.py`): this job is for lakes whose broker is down, for a look ahead (`--dry-run`), and for its warnings of slow groups.
+same rule (`broker/partitions/retention.py`): this job is for lakes whose broker is down, for a look ahead (`--dry-run`), and
+for its warnings of slow groups.
 """
 
 from __future__ import annotations
