@@ -279,6 +279,7 @@ def test_segments_stay_few_files_and_a_removal_rewrites_little(tmp_path: Path) -
     assert len(store.load_segments()) == len(many) + FILES_MAX + 18
 
 
+@pytest.mark.exhaustive
 def test_a_large_lake_loads_well_under_a_second(tmp_path: Path) -> None:
     store = DeltaMetadataStore(tmp_path)
     partitions = [partition_row(f"topic-{number // 100}", number % 100) for number in range(10_000)]

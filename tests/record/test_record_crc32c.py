@@ -31,6 +31,7 @@ def without_instruction(directory: Path) -> ModuleType:
     return module
 
 
+@pytest.mark.exhaustive
 def test_both_ways_give_the_checksum_of_rfc_3720(tmp_path: Path) -> None:
     data = np.frombuffer(os.urandom(10_000), dtype=np.uint8)
     for module in (crc32c, without_instruction(tmp_path)):

@@ -79,6 +79,7 @@ def test_lag_in_records_and_seconds_of_groups_that_nobody_is_in(
     assert found["slow", 0]["rate_out"] == pytest.approx(30 / 400, rel=0.01)
 
 
+@pytest.mark.exhaustive
 def test_the_past_is_measured_from_the_history_of_the_tables(lake: WrittenLake) -> None:
     commit(lake, 0, {("etl", 0): 10}, NOW_MS - 60_000)
     lake.publish()
@@ -126,6 +127,7 @@ def test_alerts_set_the_exit_code_and_reach_the_webhook(lake: WrittenLake, capsy
     assert dict(notes[0]["after"])["group"] == "slow"
 
 
+@pytest.mark.exhaustive
 def test_a_lag_that_grows_run_after_run_is_an_alert(lake: WrittenLake) -> None:
     commit(lake, 0, {("slow", 0): 30})
     codes = []

@@ -70,6 +70,7 @@ def outcomes(lake: Path, action: str) -> list[str]:
     return [row["outcome"] for row in ordered if row["job"] == "maintenance" and row["action"] == action]
 
 
+@pytest.mark.exhaustive
 def test_files_of_removed_segments_go_after_the_delay(lake: WrittenLake) -> None:
     assert run(lake.path) == 0
     assert segment_bases(lake) == [0, 10, 20, 30]  # a query that was planned before may still read them

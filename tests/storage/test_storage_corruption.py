@@ -114,6 +114,7 @@ def test_no_damaged_byte_of_a_sealed_segment_is_served_and_all_are_found(partiti
                 (partition / name).write_bytes(content)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("suffix", [".index", ".timeindex", ".txnindex"])
 @pytest.mark.parametrize("damage", [flips, truncations])
 def test_damage_to_an_index_is_found_and_changes_no_answer(partition: Path, suffix: str, damage: object) -> None:

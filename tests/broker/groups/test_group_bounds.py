@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+import pytest
 from broker.groups.coordination import Cluster
 from broker.groups.scenario import DELAY_MS
 
@@ -58,6 +59,7 @@ def test_a_member_that_comes_again_counts_once() -> None:
         assert again[0].error is None
 
 
+@pytest.mark.exhaustive
 def test_members_that_were_given_an_id_and_never_come_have_a_limit() -> None:
     c = Cluster()
     for _ in range(10_000):
@@ -133,6 +135,7 @@ def test_assignments_count_as_long_as_they_are_kept() -> None:
     assert c.coordinator.table.memory.bytes == len("g")
 
 
+@pytest.mark.exhaustive
 def test_a_group_whose_members_know_many_protocols_goes_as_fast_as_it_came() -> None:
     """Each member that goes takes its own protocols with it; it does not look at those of all others."""
     roster, members = Roster(), 2_000
