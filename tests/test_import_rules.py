@@ -23,6 +23,7 @@ LEAVES = {
     "error_sentences",
     "errors",
     "internal_topics",
+    "log_starts",
     "machine",
     "ownership",
     "printable",
@@ -36,8 +37,8 @@ JOBS = {"jobs", "spark", "spark.source", *READER, "reader"}
 MAY_IMPORT: dict[str, set[str]] = {
     # The log, and the tables beside it
     "record": {"errors"},
-    "storage": {"record", "errors", "clock", "machine", "ownership", "uuid_text"},
-    "metadata": {"metadata.tables", "errors", "clock", "machine", "ownership", "uuid_text"},
+    "storage": {"record", "errors", "clock", "log_starts", "machine", "ownership", "uuid_text"},
+    "metadata": {"metadata.tables", "errors", "clock", "log_starts", "machine", "ownership", "uuid_text"},
     "metadata.tables": {
         *("metadata." + name for name in ("paths", "disk", "damaged_log", "delta_checkpoint", "changes", "store")),
         "errors",

@@ -24,11 +24,13 @@ from kafkalake.errors import ConfigurationError
 from kafkalake.jobs.frame import Done, Job, Run, Step, reached
 from kafkalake.jobs.frame import main as run_job
 from kafkalake.jobs.progress import print_table
+from kafkalake.log_starts import raised_log_start
 from kafkalake.metadata import paths
 from kafkalake.metadata.lease import holding_logs, running_brokers
 from kafkalake.metadata.tables.delta_table import TableSize
 from kafkalake.metadata.tables.job_tables import JobTable, exists
 from kafkalake.metadata.tables.schemas import PartitionRow, SegmentRow
+from kafkalake.reader.snapshot import log_start
 from kafkalake.reader.topic_settings import broker_settings
 from kafkalake.storage.config import LogConfig
 from kafkalake.storage.generations import SwappedSegment, covering, stale_files
@@ -180,7 +182,7 @@ def _removed(
         current = segments.get((row.topic_id, row.partition), [])
         names = os.listdir(directory)
         state = read_state(directory)
-        start = min(max(row.log_start_offset, state.log_start_offset), state.high_watermark)
+        start = log_start(state, row)
         gone = {name for name, _ in stale_files(names, current, start).superseded} | _below(names, current, start)
         if gone:
             swapped = tuple(each for each in current if each.generation)
@@ -239,7 +241,9 @@ def _unlink(run: Run, partition: _Removed | None) -> Done:
         config = LogConfig(file_delete_delay_ms=0)
         directory, topic_id = str(partition.directory), partition.topic_id
         log = Log.open(directory, config, run.clock, swapped=partition.swapped, topic_id=topic_id)
-        log.delete_records_before(min(partition.log_start_offset, log.high_watermark))
+        log.delete_records_before(
+            raised_log_start(log.log_start_offset, partition.log_start_offset, log.high_watermark)
+        )
         reached("log start moved")
         log.remove_deleted_files()
         log.close()

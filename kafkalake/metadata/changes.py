@@ -16,6 +16,7 @@ from kafkalake.errors import (
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
 )
+from kafkalake.log_starts import raised_log_start
 from kafkalake.metadata.tables.schemas import (
     BrokerRow,
     CleaningRow,
@@ -134,12 +135,13 @@ def with_log_starts(rows: Sequence[PartitionRow], log_starts: Mapping[tuple[str,
 def with_kept_log_starts(
     published: Sequence[PartitionRow], log_starts: Mapping[tuple[str, int], int]
 ) -> list[PartitionRow]:
-    """What a broker publishes, with the log starts that a job has raised, by (topic id, partition).
-
-    A start beyond what the broker has is not believed: its log was lost and begun anew.
-    """
-    ends = {(row.topic_id, row.partition): row.high_watermark for row in published}
-    return with_log_starts(published, {key: start for key, start in log_starts.items() if start <= ends.get(key, 0)})
+    """Return what a broker publishes, with the log starts that a job has raised, by (topic id, partition)."""
+    kept = {
+        key: raised_log_start(row.log_start_offset, log_starts[key], row.high_watermark)
+        for row in published
+        if (key := (row.topic_id, row.partition)) in log_starts
+    }
+    return with_log_starts(published, kept)
 
 
 def segments_of(partitions: Iterable[PartitionRow], segments: Iterable[SegmentRow]) -> list[SegmentRow]:

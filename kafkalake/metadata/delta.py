@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -174,6 +174,7 @@ class DeltaMetadataStore:
 
             self._commit(partitions, change)
             self._published_version = partitions.version
+            self._log_starts |= _log_starts_of(changes.with_kept_log_starts(state.partitions, self._log_starts))
             return partitions.version
 
     def raise_log_starts(self, log_starts: Mapping[PartitionId, int]) -> int:
@@ -192,7 +193,7 @@ class DeltaMetadataStore:
                 table.refresh()
             self._look_for_log_starts(leader)
             changed, self._log_starts_changed = self._log_starts_changed, False
-            return dict(self._log_starts) if changed else {}
+            return {key: start for key, start in self._log_starts.items() if start and changed}
 
     def remove_segments(self, keys: Collection[SegmentKey]) -> int:
         table = self._tables[paths.SEGMENTS]
@@ -372,9 +373,7 @@ class DeltaMetadataStore:
         self._published_version = table.version
         self._log_starts_changed = True
         rows = [row for row in from_table(PartitionRow, table.read()) if row.leader == leader]
-        self._log_starts = {
-            (row.topic_id, row.partition): row.log_start_offset for row in rows if row.log_start_offset > 0
-        }
+        self._log_starts = _log_starts_of(rows)
         self._leader_epochs = {(row.topic_id, row.partition): row.leader_epoch for row in rows}
 
     def _refuse_older_epochs(self, state: PublishedState) -> None:
@@ -461,6 +460,10 @@ def _partitions_change(
         rows = rows.set_column(index, PARTITIONS_SCHEMA.field(index), pa.repeat(value, rows.num_rows))
     replaced = [file for file in partitions.files() if file.partition == leader]
     return Change(add=[rows], remove=replaced, transactions=[(state.app_id, state.version)], partition=leader)
+
+
+def _log_starts_of(rows: Iterable[PartitionRow]) -> dict[PartitionId, int]:
+    return {(row.topic_id, row.partition): row.log_start_offset for row in rows}
 
 
 def _log_starts_change(partitions: OpenDeltaTable, log_starts: Mapping[PartitionId, int]) -> Change | None:

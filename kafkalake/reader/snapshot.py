@@ -26,6 +26,7 @@ from uuid import UUID
 
 from kafkalake.errors import LakeError, UnknownTopicOrPartitionError
 from kafkalake.internal_topics import INTERNAL
+from kafkalake.log_starts import raised_log_start
 from kafkalake.metadata import paths
 from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.metadata.tables.schemas import PartitionRow, SegmentRow, TopicRow
@@ -258,9 +259,9 @@ def _partition_then(
 
 def log_start(state: PartitionState, row: PartitionRow | None) -> int:
     """Where a partition begins: retention says it in Delta, and its broker (or its next start) in `state` a little later."""
-    if row is not None and state.log_start_offset < row.log_start_offset <= state.high_watermark:
-        return row.log_start_offset
-    return state.log_start_offset
+    if row is None:
+        return state.log_start_offset
+    return raised_log_start(state.log_start_offset, row.log_start_offset, state.high_watermark)
 
 
 def live_directory(lake: Path, topic: TopicRow, partition: int, row: PartitionRow | None) -> Path | None:

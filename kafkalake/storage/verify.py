@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from kafkalake.log_starts import raised_log_start
 from kafkalake.storage.files import REAL_FILES, read_file
 from kafkalake.storage.generations import SwappedSegment
 from kafkalake.storage.leader_epochs import LEADER_EPOCHS_FILE, decode_leader_epochs
@@ -131,9 +132,8 @@ class _PartitionCheck:
         self._check_small_files(listing)
         if state is None:
             return
-        if partition is not None and partition.log_start_offset <= state.high_watermark:
-            # A job that removes the beginning tells Delta, and the broker follows.
-            start = max(state.log_start_offset, partition.log_start_offset)
+        if partition is not None:
+            start = raised_log_start(state.log_start_offset, partition.log_start_offset, state.high_watermark)
             state = state._replace(log_start_offset=start, last_stable_offset=max(start, state.last_stable_offset))
         self._start = state.log_start_offset
         self._check_log(state, listing)

@@ -369,6 +369,9 @@ def test_a_log_that_was_lost_begins_where_its_broker_says(tested: StoreOfTest) -
     tested.store.publish(published(2, [partition_row(end=5)]))
     (row,) = tested.store.load_partitions()
     assert (row.log_start_offset, row.log_end_offset) == (0, 5)
+    tested.store.publish(published(3, [partition_row(end=30)]))  # as long as its predecessor by now
+    assert tested.store.raised_log_starts(0).get(("id-clicks", 0), 0) == 0
+    assert tested.store.load_partitions()[0].log_start_offset == 0
 
 
 def test_removed_segments_are_gone_and_the_others_stay(tested: StoreOfTest) -> None:

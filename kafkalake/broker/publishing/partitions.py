@@ -19,6 +19,7 @@ from kafkalake.broker.partitions.topics import Topics
 from kafkalake.broker.publishing.schedule import Publisher, application_id, published_by, reconcile
 from kafkalake.clock import Clock
 from kafkalake.errors import KafkaLakeError, as_value
+from kafkalake.log_starts import raised_log_start
 from kafkalake.metadata import paths
 from kafkalake.metadata.store import JobPosition, MetadataStore, PartitionId, PublishedState
 from kafkalake.metadata.tables.schemas import PartitionRow, SegmentKey, SegmentRow, TopicPartition
@@ -172,8 +173,10 @@ class Publishing:
     def _follow_log_starts(self, starts: Mapping[PartitionId, int]) -> None:
         """Blocking, any thread: take the segments before these offsets out of the logs."""
         for key, partition in list(self._partitions.items()):
-            start = starts.get((str(partition.topic.topic_id), partition.index), 0)
-            if start > partition.log.log_start_offset:
+            raised = starts.get((str(partition.topic.topic_id), partition.index), 0)
+            log = partition.log
+            start = raised_log_start(log.log_start_offset, raised, log.high_watermark)
+            if start > log.log_start_offset:
                 _begin_at(partition, start)
                 self._loop.call_soon_threadsafe(self._moved, key)
 
@@ -300,9 +303,9 @@ class Publishing:
 
 
 def _begin_at(partition: Partition, offset: int) -> None:
-    """Blocking: move a log's start to `offset`, at most to its high watermark. A failure is logged: Delta still says it."""
+    """Blocking: move a log's start to `offset`. A failure is logged: Delta still says it."""
     try:
-        partition.log.delete_records_before(min(offset, partition.log.high_watermark))
+        partition.log.delete_records_before(offset)
         logger.info("log start raised by a job partition=%s offset=%d", partition.name, offset)
     except KafkaLakeError as error:
         logger.error("log start not raised partition=%s offset=%d error=%s", partition.name, offset, error)

@@ -1,0 +1,43 @@
+"""A log that was lost begins anew, and where its predecessor began is nothing to it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import confluent_kafka
+from confluent_kafka.admin import AdminClient, NewTopic
+from node_in_thread import NodeInThread
+from waiting import wait_until
+
+from kafkalake.metadata.delta import DeltaMetadataStore
+
+SETTINGS = {"metadata.publish.interval.ms": "3600000"}
+
+
+def produce(servers: str, partition: int, count: int) -> None:
+    producer = confluent_kafka.Producer({"bootstrap.servers": servers})
+    for number in range(count):
+        producer.produce("clicks", b"%d" % number, partition=partition)
+    assert producer.flush(30) == 0
+
+
+def test_records_of_a_log_that_was_begun_anew_are_not_removed_for_its_predecessors_start(tmp_path: Path) -> None:
+    """Another writer commits to `partitions` before the broker has published the new log: the old start still stands there."""
+    lake = tmp_path / "lake"
+    with NodeInThread(lake, SETTINGS) as node:
+        admin = AdminClient({"bootstrap.servers": node.servers})
+        admin.create_topics([NewTopic("clicks", 2)])["clicks"].result(30)
+        produce(node.servers, 0, 20)
+        produce(node.servers, 1, 20)
+    store = DeltaMetadataStore(lake, create=False)
+    topic_id = store.load_topics()[0].topic_id
+    store.raise_log_starts({(topic_id, 0): 20})
+    shutil.rmtree(lake / "logs" / "0" / "clicks-0")
+
+    with NodeInThread(lake, SETTINGS) as node:
+        produce(node.servers, 0, 5)
+        DeltaMetadataStore(lake, create=False).raise_log_starts({(topic_id, 1): 15})
+        logs = [node.broker.topics.topic("clicks").partitions[index].log for index in range(2)]
+        wait_until(lambda: logs[1].log_start_offset == 15)
+        assert (logs[0].log_start_offset, logs[0].log_end_offset) == (0, 5)

@@ -1,0 +1,17 @@
+"""Waiting for what another thread or process does, with a limit."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+TIMEOUT_S = 60.0
+PAUSE_S = 0.02
+
+
+def wait_until(holds: Callable[[], object], timeout_s: float = TIMEOUT_S) -> None:
+    """Return when `holds()` is true. Raise `AssertionError` where it is not after `timeout_s`."""
+    deadline = time.monotonic() + timeout_s
+    while not holds():
+        assert time.monotonic() < deadline, f"not within {timeout_s} s"
+        time.sleep(PAUSE_S)
