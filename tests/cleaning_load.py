@@ -6,7 +6,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from group_processes import Speaker, wait_for
+from group_processes import Speaker
+from waiting import wait_until
 
 SCRIPT = Path(__file__).with_name("cleaning_clients.py")
 
@@ -39,7 +40,7 @@ class Load(Speaker):
 
     def wait_until(self, condition: Callable[[], bool]) -> None:
         """Until something holds; fails where the clients end before."""
-        wait_for(lambda: condition() or self.process.poll() is not None, lambda: self.events[-1:])
+        wait_until(lambda: condition() or self.process.poll() is not None, lambda: self.events[-1:])
         assert self.process.poll() is None, (self.events[-1:], *self.others)
 
     def read_again(self) -> None:

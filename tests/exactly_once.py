@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import confluent_kafka
-from group_processes import Speaker, wait_for
+from group_processes import Speaker
 from kafka_clients import create_topic
 from kafka_reference import BrokerProcess
 from recording_producer import RecordingProducer
+from waiting import wait_until
 
 PARTITIONS = 4
 COPIERS = 3
@@ -82,7 +83,7 @@ class Fire:
         self._copiers = [self._start(number) for number in range(COPIERS)]
         self._feeder.start()
         try:
-            wait_for(lambda: any(copier.copied for copier in self._copiers), lambda: self._said())
+            wait_until(lambda: any(copier.copied for copier in self._copiers), lambda: self._said())
             until = time.monotonic() + duration_s
             while time.monotonic() < until:
                 self._hurt()
@@ -156,7 +157,7 @@ class Fire:
             self._revive()
             return committed_offsets(self.broker.bootstrap_servers, self.group, self.input) == ends
 
-        wait_for(copied, lambda: f"{ends} were written; {self._said()}", RECOVERY_TIMEOUT_S)
+        wait_until(copied, lambda: f"{ends} were written; {self._said()}", RECOVERY_TIMEOUT_S)
 
     def _said(self) -> list[Any]:
         return [copier.events[-5:] for copier in self._copiers]

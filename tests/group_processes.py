@@ -11,7 +11,6 @@ import json
 import subprocess
 import sys
 import threading
-import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +20,7 @@ from typing import Any
 import pytest
 from benchmarks import kafka_tools
 from kafka_reference import QUICK_JVM, die_with_parent
+from waiting import wait_until
 
 PARTITIONS = 6
 """Of the topics that members share, where a test says nothing else."""
@@ -165,14 +165,6 @@ def group() -> str:
     return f"group-{uuid.uuid4().hex[:10]}"
 
 
-def wait_for(condition: Callable[[], Any], what: Callable[[], Any], timeout_s: float = TIMEOUT_S) -> None:
-    """Until `condition` holds; fails with `what()` where it does not in time."""
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, what()
-        time.sleep(0.05)
-
-
 def said(members: Sequence[Any]) -> list[Any]:
     """What each of them said last, and its exit code where it has ended."""
     return [(each.events[-5:], each.process.poll(), *each.others) for each in members]
@@ -196,4 +188,4 @@ def wait_until_shared(members: Sequence[Any], partitions: int = PARTITIONS) -> N
             partitions // len(members) <= len(share) <= -(-partitions // len(members)) for share in shares
         )
 
-    wait_for(shared, lambda: said(members))
+    wait_until(shared, lambda: said(members))

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 TIMEOUT_S = 60.0
 PAUSE_S = 0.02
 
 
-def wait_until(holds: Callable[[], object], timeout_s: float = TIMEOUT_S) -> None:
-    """Return when `holds()` is true. Raise `AssertionError` where it is not after `timeout_s`."""
+def wait_until(holds: Callable[[], Any], what: Callable[[], Any] | None = None, timeout_s: float = TIMEOUT_S) -> None:
+    """Return when `holds()` is true. Raise `AssertionError` with `what()` where it is not after `timeout_s`."""
     deadline = time.monotonic() + timeout_s
     while not holds():
-        assert time.monotonic() < deadline, f"not within {timeout_s} s"
+        assert time.monotonic() < deadline, what() if what is not None else f"not within {timeout_s} s"
         time.sleep(PAUSE_S)

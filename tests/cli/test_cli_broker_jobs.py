@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from group_processes import wait_for
 from kafka_reference import Kafkalake
+from waiting import wait_until
 
 pytestmark = pytest.mark.process
 
@@ -45,7 +45,7 @@ def is_gone(pid: int) -> bool:
 
 
 def only_schedule(broker: Kafkalake, *, but: int = 0) -> int:
-    wait_for(lambda: [pid for pid in schedules(broker.pid) if pid != but and not is_gone(pid)], broker.stderr_tail)
+    wait_until(lambda: [pid for pid in schedules(broker.pid) if pid != but and not is_gone(pid)], broker.stderr_tail)
     return next(pid for pid in schedules(broker.pid) if pid != but)
 
 
@@ -61,11 +61,11 @@ def test_the_schedule_comes_again_and_ends_with_the_broker(tmp_path: Path, end: 
         third = only_schedule(broker, but=second)
         assert "the process that runs jobs has ended with code -9" in broker.stderr_tail(100)
         end(broker)
-        wait_for(lambda: is_gone(third), broker.stderr_tail)
+        wait_until(lambda: is_gone(third), broker.stderr_tail)
     finally:
         broker.close()
 
 
 def test_a_broker_says_what_it_does_not_do(kafkalake_broker: Callable[..., Kafkalake]) -> None:
     broker = kafkalake_broker()
-    wait_for(lambda: "jobs schedule --lake" in broker.stderr_tail(100), broker.stderr_tail)
+    wait_until(lambda: "jobs schedule --lake" in broker.stderr_tail(100), broker.stderr_tail)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
 from kafka_reference import BrokerProcess, topic_name
+from waiting import wait_until
 
 from kafkalake.client import admin
 from kafkalake.client.cluster import Cluster
@@ -29,14 +29,6 @@ from kafkalake.errors import (
 def cluster(any_broker: BrokerProcess) -> Iterator[Cluster]:
     with Cluster(any_broker.bootstrap_servers) as opened:
         yield opened
-
-
-def eventually(condition: Callable[[], bool], timeout_s: float = 10) -> None:
-    """Apache Kafka's metadata follows its controller after a moment."""
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def exists(cluster: Cluster, topic: str) -> bool:
@@ -62,12 +54,12 @@ def test_a_topic_is_created_described_grown_and_deleted(cluster: Cluster, topic:
     assert exists(cluster, topic)
 
     admin.create_partitions(cluster, topic, 5)
-    eventually(lambda: len(cluster.topic(topic).partitions) == 5)
+    wait_until(lambda: len(cluster.topic(topic).partitions) == 5)
     with pytest.raises(InvalidPartitionsError):
         admin.create_partitions(cluster, topic, 4)
 
     assert admin.delete_topics(cluster, [topic]) == {}
-    eventually(lambda: not exists(cluster, topic))
+    wait_until(lambda: not exists(cluster, topic))
     with pytest.raises(UnknownTopicOrPartitionError):
         cluster.topic(topic)
     (missing,) = admin.delete_topics(cluster, [topic]).values()
@@ -85,9 +77,9 @@ def test_settings_are_set_described_and_returned_to_their_default(cluster: Clust
     assert (retention().value, retention().source, retention().is_default) == ("123456", "DYNAMIC_TOPIC_CONFIG", False)
     assert retention().documentation
     admin.alter_configs(cluster, admin.TOPIC_RESOURCE, topic, set_values={"retention.ms": "99"})
-    eventually(lambda: retention().value == "99")
+    wait_until(lambda: retention().value == "99")
     admin.alter_configs(cluster, admin.TOPIC_RESOURCE, topic, delete=["retention.ms"])
-    eventually(lambda: (retention().value, retention().is_default) == ("604800000", True))
+    wait_until(lambda: (retention().value, retention().is_default) == ("604800000", True))
 
 
 def test_settings_of_a_broker_are_described(cluster: Cluster) -> None:

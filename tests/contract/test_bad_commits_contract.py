@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import time
 import uuid
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from contract.test_groups_contract import TIMEOUT_S, UNKNOWN_MEMBER, commit, enter, fetch, group
+from contract.test_groups_contract import UNKNOWN_MEMBER, commit, enter, fetch, group
 from contract.wire_client import WireClient, code, create_topic
+from waiting import wait_until
 
 __all__ = ["group"]
 
@@ -114,7 +113,7 @@ class Transaction:
             self.producer_id, self.epoch = int(answer.producer_id), int(answer.producer_epoch)
             return code(answer.error_code) not in (COORDINATOR_LOADS, NOT_AVAILABLE, NOT_COORDINATOR)
 
-        until(init)
+        wait_until(init)
 
     def add_group(self, group: str | None = None, **change: Any) -> int:
         return code(
@@ -144,13 +143,6 @@ class Transaction:
         return {name: change.pop(name, value) for name, value in who.items()}
 
 
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + TIMEOUT_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 @pytest.fixture
 def transaction(client: WireClient, group: str, topic: str) -> Transaction:
     """The topic has two partitions; the group has committed (5, "note") in the first."""
@@ -161,7 +153,7 @@ def transaction(client: WireClient, group: str, topic: str) -> Transaction:
         answer = client.call("FindCoordinator", 4, key_type=1, coordinator_keys=["any"])
         return code(answer.coordinators[0].error_code) == 0
 
-    until(found)
+    wait_until(found)
     transaction = Transaction(client, group, topic)
     transaction.begin()
     return transaction
@@ -169,7 +161,7 @@ def transaction(client: WireClient, group: str, topic: str) -> Transaction:
 
 def offsets_after(transaction: Transaction, *, committed: bool) -> list[tuple[int, str | None]]:
     assert transaction.end(committed) == 0
-    until(lambda: transaction.end(committed) != CONCURRENT_TRANSACTIONS)
+    wait_until(lambda: transaction.end(committed) != CONCURRENT_TRANSACTIONS)
     return fetch(transaction.client, transaction.group, transaction.topic, [0, 1])
 
 

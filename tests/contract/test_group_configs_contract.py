@@ -10,7 +10,7 @@ from contract.test_consumer_groups_contract import beat, enter_consumer
 from contract.test_consumer_groups_contract import describe as described
 from contract.test_groups_contract import group
 from contract.wire_client import WireClient, code, create_topic
-from contract.wire_transactions import wait_for
+from waiting import wait_until
 
 __all__ = ["group"]
 
@@ -27,7 +27,7 @@ def test_a_group_has_the_brokers_settings_until_it_has_its_own(client: WireClien
     found = describe(client, GROUP, group, SESSION).configs
     assert [(each.name, each.config_type, each.read_only) for each in found] == [(SESSION, 3, False)]
     assert incremental(client, GROUP, group, (SESSION, DELETE, None), (HEARTBEAT, DELETE, None)) == 0
-    wait_for(lambda: {each.name: each.value for each in describe(client, GROUP, group).configs}[SESSION] == "6000")
+    wait_until(lambda: {each.name: each.value for each in describe(client, GROUP, group).configs}[SESSION] == "6000")
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_a_change_counts_for_the_members_that_are_there(client: WireClient, grou
     answer = enter_consumer(client, group, topic)
     assert interval_ms(answer) == 200
     assert incremental(client, GROUP, group, (HEARTBEAT, SET, "1234")) == 0
-    wait_for(lambda: interval_ms(beat(client, group, "one", answer.member_epoch)) == 1234)
+    wait_until(lambda: interval_ms(beat(client, group, "one", answer.member_epoch)) == 1234)
 
 
 def interval_ms(answer: Any) -> int:
@@ -73,7 +73,7 @@ def test_settings_of_groups_survive_a_kill(kafkalake_broker: Any) -> None:
         eventually_setting(client, GROUP, "g", SESSION, ("1500", OF_GROUP))
         client.call("FindCoordinator", 4, key_type=0, coordinator_keys=["g"])
         create_topic(client, "clicks")
-        wait_for(lambda: code(beat(client, "g", "x", -1).error_code) in (25, 69))
+        wait_until(lambda: code(beat(client, "g", "x", -1).error_code) in (25, 69))
         enter_consumer(client, "g", "clicks")
         assert len(described(client, "g").members) == 1
-        wait_for(lambda: not described(client, "g").members)
+        wait_until(lambda: not described(client, "g").members)

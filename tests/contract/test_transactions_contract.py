@@ -14,8 +14,8 @@ from contract.wire_transactions import (
     end_offsets,
     find_coordinator,
     state_of,
-    wait_for,
 )
+from waiting import wait_until
 
 UNKNOWN_TOPIC_OR_PARTITION = 3
 ILLEGAL_GENERATION = 22
@@ -45,7 +45,7 @@ def new(client: WireClient, topic: str, *, version_2: bool = True, **init: Any) 
 
 def settled(client: WireClient, producer: TransactionalClient, state: str) -> None:
     """All markers are written: the coordinator answers before they are."""
-    wait_for(lambda: state_of(client, producer.transactional_id) == state)
+    wait_until(lambda: state_of(client, producer.transactional_id) == state)
 
 
 def shown(client: WireClient, topic: str, partition: int = 0) -> tuple[list[bytes | None], list[int]]:
@@ -92,7 +92,7 @@ def test_offsets_count_when_the_transaction_commits(client: WireClient, topic: s
         assert not everything.topics  # of all that the group has committed, this is none yet
         assert producer.end(committed=committed) == NONE
         settled(client, producer, "CompleteCommit" if committed else "CompleteAbort")
-        wait_for(lambda: committed_offset(client, group, topic, require_stable=True) != "unstable")
+        wait_until(lambda: committed_offset(client, group, topic, require_stable=True) != "unstable")
     assert committed_offset(client, group, topic, require_stable=True) == 7
 
 
@@ -214,7 +214,7 @@ def test_a_consumer_that_is_no_member_commits_no_offsets(client: WireClient, top
     assert wrong in ([ILLEGAL_GENERATION], [UNKNOWN_MEMBER_ID])
     assert producer.end(committed=True) == NONE
     settled(client, producer, "CompleteCommit")
-    wait_for(lambda: committed_offset(client, group, topic, require_stable=True) == 1)
+    wait_until(lambda: committed_offset(client, group, topic, require_stable=True) == 1)
 
 
 def test_init_refuses_what_makes_no_sense(client: WireClient, topic: str) -> None:

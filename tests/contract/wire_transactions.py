@@ -32,14 +32,6 @@ def patiently(ask: Callable[[], Any], of: Callable[[Any], int]) -> Any:
     return answer
 
 
-def wait_for(condition: Callable[[], Any]) -> None:
-    """Wait until `condition` holds."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def find_coordinator(client: WireClient, key: str, key_type: int) -> None:
     """Look for a coordinator until there is one, which creates its journal."""
     patiently(

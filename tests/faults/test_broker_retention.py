@@ -12,8 +12,9 @@ import pytest
 from contract.wire_client import WireClient, batch, code, create_topic, fetch, produce, values_of
 from kafka_clients import Confluent, Record
 from kafka_reference import Kafkalake
-from test_group_offsets_durable import coordinator, wait_for
+from test_group_offsets_durable import coordinator
 from test_offset_expiry import BrokerWithClock
+from waiting import wait_until
 
 from kafkalake.jobs.frame import main
 from kafkalake.jobs.retention import Retention
@@ -68,17 +69,17 @@ def test_segments_go_by_the_brokers_clock_as_topics_say(broker: BrokerWithClock)
             create_topic(client, topic, 1, **config)
             write(client, topic, 0)
         commit_of(client, "guarded", 0)
-        wait_for(lambda: log_start(broker, "small") == 1)
+        wait_until(lambda: log_start(broker, "small") == 1)
         broker.move_clock(2 * HOUR_MS)
-        wait_for(lambda: [log_start(broker, topic) for topic in ("expiring", "both")] == [1, 1])
+        wait_until(lambda: [log_start(broker, topic) for topic in ("expiring", "both")] == [1, 1])
         assert [log_start(broker, topic) for topic in ("kept", "compacted", "guarded")] == [0, 0, 0]
         commit_of(client, "guarded", 1)
-        wait_for(lambda: log_start(broker, "guarded") == 1)
+        wait_until(lambda: log_start(broker, "guarded") == 1)
         assert code(fetch(client, "expiring", 0, max_wait=0).error_code) == 1  # OFFSET_OUT_OF_RANGE
         write(client, "expiring", 1, 2 * HOUR_MS)
         assert values_of(fetch(client, "expiring", 1).records) == [(1, b"1")]
-    wait_for(lambda: data_files(broker, "expiring") == [f"{1:020}.arrow"])
-    wait_for(lambda: {row.topic: row.log_start_offset for row in published(broker)}["expiring"] == 1)
+    wait_until(lambda: data_files(broker, "expiring") == [f"{1:020}.arrow"])
+    wait_until(lambda: {row.topic: row.log_start_offset for row in published(broker)}["expiring"] == 1)
     assert [row for row in store_of(broker).load_segments() if row.topic == "expiring"] == []
 
 
@@ -119,7 +120,7 @@ def test_kills_while_it_removes_leave_a_whole_log_and_a_job_may_do_the_same(kafk
         written += 45
         if round_number == 1:  # at the same time
             assert main(Retention(), ["--lake", str(broker.lake)]) == 0
-        wait_for(lambda: len(data_files(broker, "clicks")) < 6)
+        wait_until(lambda: len(data_files(broker, "clicks")) < 6)
         broker.kill()
         broker.start()
         start, end = Confluent().bounds(broker.bootstrap_servers, "clicks", 0)

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 from contract.wire_client import WireClient, create_topic
-from contract.wire_transactions import NONE, TransactionalClient, end_offsets, state_of, wait_for
+from contract.wire_transactions import NONE, TransactionalClient, end_offsets, state_of
 from faults.test_group_offsets_durable import commit, committed, coordinator
 from kafka_reference import Kafkalake
+from waiting import wait_until
 
 from kafkalake.storage.state import read_state
 
@@ -95,10 +96,10 @@ def test_transactions_begun_after_damage_end_and_no_epoch_comes_twice(kafkalake_
         begin(client, "b", timeout_ms=2_000)
     kill_and_start(broker, times=2)
     with WireClient(broker.bootstrap_servers) as client:
-        wait_for(lambda: state_of(client, "b") == "CompleteAbort")
+        wait_until(lambda: state_of(client, "b") == "CompleteAbort")
         assert begin(client, "a").end(committed=True) == NONE
         end = end_offsets(client, "clicks", 1, read_committed=False)
-        wait_for(lambda: end_offsets(client, "clicks", 1, read_committed=True) >= end)
+        wait_until(lambda: end_offsets(client, "clicks", 1, read_committed=True) >= end)
     for epochs in given.values():
         assert sorted(set(epochs)) == epochs
 
@@ -120,7 +121,7 @@ def test_a_damaged_segment_goes_once_delta_has_what_follows_it(kafkalake_broker:
     mended = kafkalake_broker(settings=SETTINGS | SOON_PUBLISHED)
     with coordinator(mended, "etl") as client, WireClient(mended.bootstrap_servers) as other:
         offsets = committed(client, "etl")
-        wait_for(lambda: not any(path.exists() for path in damaged))
+        wait_until(lambda: not any(path.exists() for path in damaged))
         again = TransactionalClient(other, "copier", version_2=True)
         assert again.init() == NONE
         assert (again.producer_id, again.epoch) > (producer.producer_id, producer.epoch)

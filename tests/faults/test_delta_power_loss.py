@@ -10,7 +10,8 @@ import pyarrow.compute as pc
 from contract.wire_client import WireClient, create_topic
 from deltalake import DeltaTable
 from kafka_clients import Confluent, Record
-from test_group_offsets_durable import commit, committed, coordinator, wait_for
+from test_group_offsets_durable import commit, committed, coordinator
+from waiting import wait_until
 
 from kafkalake.dataset import topic_dataset
 from kafkalake.metadata.paths import TABLES, table_path
@@ -45,7 +46,7 @@ def test_one_start_mends_every_table_again_and_again(kafkalake_broker: Any) -> N
         commit(client, "etl", {0: 7})
     Confluent().write(broker.bootstrap_servers, "clicks", 0, RECORDS, "none")
     for round_number in range(2):
-        wait_for(lambda: committed_in_delta(broker.lake) == 7)
+        wait_until(lambda: committed_in_delta(broker.lake) == 7)
         if round_number == 1:
             broker.stop()
         else:
@@ -62,7 +63,7 @@ def test_one_start_mends_every_table_again_and_again(kafkalake_broker: Any) -> N
         assert [record.value for record in found] == [record.value for record in RECORDS]
         with WireClient(broker.bootstrap_servers) as client:
             create_topic(client, f"after-{round_number}", 1)
-        wait_for(lambda: published_end(broker.lake) == len(RECORDS))
+        wait_until(lambda: published_end(broker.lake) == len(RECORDS))
         for name in TABLES:
             DeltaTable(table_path(broker.lake, name)).to_pyarrow_table()
         assert topic_dataset(broker.lake, "clicks").count_rows() == len(RECORDS)

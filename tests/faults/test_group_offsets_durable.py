@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from contract.test_groups_contract import enter
 from contract.wire_client import WireClient, code, create_topic
 from deltalake import DeltaTable
 from kafka_reference import Kafkalake
+from waiting import wait_until
 
 from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.storage.state import read_state
@@ -21,13 +21,6 @@ from kafkalake.storage.state import read_state
 PARTITIONS = 100
 TIMEOUT_S = 30
 ONE_JOURNAL = {"offsets.topic.num.partitions": "1"}
-
-
-def wait_for(condition: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + TIMEOUT_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def coordinator(broker: Kafkalake, group: str) -> WireClient:
@@ -65,7 +58,7 @@ def test_a_commit_is_in_delta_within_the_publish_interval(kafkalake_broker: Any)
         create_topic(client, "clicks", 1)
         commit(client, "etl", {0: 42})
         began = time.monotonic()
-        wait_for(lambda: rows(broker.lake))
+        wait_until(lambda: rows(broker.lake))
         assert time.monotonic() - began < 5  # 1 s, and what a busy machine adds
     (row,) = rows(broker.lake)
     assert (row["group"], row["topic"], row["partition"], row["offset"]) == ("etl", "clicks", 0, 42)
@@ -115,7 +108,7 @@ def test_the_journal_is_trimmed_and_groups_are_not_lost(kafkalake_broker: Any, f
         enter_consumer(client, "moved", "clicks", "one")
         for number in range(60):
             commit(client, "etl", dict.fromkeys(range(PARTITIONS), number))
-        wait_for(lambda: (found := read_state(state)) is not None and found.log_start_offset >= 5_000)
+        wait_until(lambda: (found := read_state(state)) is not None and found.log_start_offset >= 5_000)
         for number in range(60, 80):
             commit(client, "etl", dict.fromkeys(range(PARTITIONS), number))
     broker.kill()
@@ -142,7 +135,7 @@ def test_a_hundred_thousand_offsets_are_there_seconds_after_a_start(kafkalake_br
         create_topic(client, "clicks", PARTITIONS)
         for group in groups:
             commit(client, group, offsets)
-        wait_for(lambda: rows(broker.lake))
+        wait_until(lambda: rows(broker.lake))
     broker.kill()
     began = time.monotonic()
     broker.start()
@@ -158,8 +151,8 @@ def test_offsets_of_a_deleted_topic_go(kafkalake_broker: Any) -> None:
         create_topic(client, "clicks", 1)
         commit(client, "etl", {0: 42})
         client.call("DeleteTopics", 5, topic_names=["clicks"], timeout=10_000)
-        wait_for(lambda: not committed(client, "etl"))
-        wait_for(lambda: any(row["offset"] is None for row in rows(broker.lake)))
+        wait_until(lambda: not committed(client, "etl"))
+        wait_until(lambda: any(row["offset"] is None for row in rows(broker.lake)))
     broker.restart()
     with coordinator(broker, "etl") as client:
         assert committed(client, "etl") == {}
@@ -179,7 +172,7 @@ def test_members_that_wait_are_sent_away_when_the_broker_stops(kafkalake_broker:
             protocols=[{"name": "range", "metadata": b""}],
         )
         with WireClient(broker.bootstrap_servers) as other:
-            wait_for(
+            wait_until(
                 lambda: [each.group_id for each in other.call("ListGroups", 4, states_filter=[]).groups] == ["etl"]
             )
         began = time.monotonic()
@@ -218,7 +211,7 @@ def test_a_damaged_journal_does_not_keep_the_broker_from_starting(kafkalake_brok
         create_topic(client, "clicks", 3)
         for number in range(20):
             commit(client, "etl", {0: number})
-        wait_for(lambda: 19 in [row["offset"] for row in rows(broker.lake)])
+        wait_until(lambda: 19 in [row["offset"] for row in rows(broker.lake)])
     broker.stop()
     (segment,) = (broker.lake / "logs" / "0" / "__consumer_offsets-0").glob("*.arrow")
     damaged = bytearray(segment.read_bytes())
@@ -246,7 +239,7 @@ def test_a_kill_between_a_topics_deletion_and_its_tombstones_leaves_no_offset_to
         create_topic(client, "clicks", 1)
         commit(client, "etl", {0: 100})
         if published:
-            wait_for(lambda: rows(broker.lake))
+            wait_until(lambda: rows(broker.lake))
             assert rows(broker.lake)[0]["topic_id"] is not None
     broker.kill()
     DeltaMetadataStore(broker.lake, create=False).delete_topic("clicks")

@@ -10,10 +10,10 @@ from pathlib import Path
 import confluent_kafka
 import pytest
 from contract.wire_client import code
-from group_processes import wait_for
 from kafka_clients import create_topic
 from kafka_reference import Kafkalake
 from test_group_offsets_durable import coordinator, rows
+from waiting import wait_until
 
 pytestmark = pytest.mark.process
 
@@ -69,7 +69,7 @@ def test_offsets_go_an_hour_after_the_last_member_and_stay_gone(broker: BrokerWi
         {"bootstrap.servers": servers, "group.id": "etl", "enable.auto.commit": False, "session.timeout.ms": 45_000}
     )
     member.subscribe([topic])
-    wait_for(lambda: member.poll(0.1) or len(member.assignment()) == 2, lambda: member.assignment())
+    wait_until(lambda: member.poll(0.1) or len(member.assignment()) == 2, lambda: member.assignment())
     committed = [confluent_kafka.TopicPartition(topic, index, 5 + index) for index in range(2)]
     member.commit(offsets=committed, asynchronous=False)
 
@@ -83,8 +83,8 @@ def test_offsets_go_an_hour_after_the_last_member_and_stay_gone(broker: BrokerWi
     broker.move_clock(2 * HOUR_MS + HOUR_MS // 2)
     assert offsets(broker, "etl", topic) == [5, 6], "empty for half an hour"
     broker.move_clock(4 * HOUR_MS)
-    wait_for(lambda: offsets(broker, "etl", topic) == [-1001, -1001], lambda: offsets(broker, "etl", topic))
-    wait_for(lambda: [row["offset"] for row in rows(broker.lake)].count(None) == 2, lambda: rows(broker.lake))
+    wait_until(lambda: offsets(broker, "etl", topic) == [-1001, -1001], lambda: offsets(broker, "etl", topic))
+    wait_until(lambda: [row["offset"] for row in rows(broker.lake)].count(None) == 2, lambda: rows(broker.lake))
     with coordinator(broker, "other") as client:
         assert "etl" not in {each.group_id for each in client.call("ListGroups", 4, states_filter=[]).groups}
     broker.kill()
@@ -101,7 +101,7 @@ def test_offsets_of_a_consumer_without_a_group_go_by_their_commit(broker: Broker
     consumer.commit(offsets=[confluent_kafka.TopicPartition(topic, 1, 2)], asynchronous=False)
     consumer.close()
     broker.move_clock(HOUR_MS + HOUR_MS // 4)
-    wait_for(lambda: offsets(broker, "simple", topic) == [-1001, 2], lambda: offsets(broker, "simple", topic))
+    wait_until(lambda: offsets(broker, "simple", topic) == [-1001, 2], lambda: offsets(broker, "simple", topic))
     broker.stop()
     broker.start()
     assert offsets(broker, "simple", topic) == [-1001, 2]

@@ -17,10 +17,10 @@ from contract.wire_transactions import (
     end_offsets,
     find_coordinator,
     state_of,
-    wait_for,
 )
 from deltalake import DeltaTable
 from kafka_reference import BrokerFailed, Kafkalake
+from waiting import wait_until
 
 from kafkalake.broker.transactions.fault_points import KILL_AT
 from kafkalake.dataset import topic_dataset
@@ -41,7 +41,7 @@ STEPS = (
 
 
 def wait_for_state(client: WireClient, state: str) -> None:
-    wait_for(lambda: state_of(client, "copier") == state)
+    wait_until(lambda: state_of(client, "copier") == state)
 
 
 def answer_again(producer: TransactionalClient, client: WireClient, asking: tuple[int, int], *, committed: bool) -> int:
@@ -77,7 +77,7 @@ def test_a_kill_at_any_step_leaves_all_of_a_transaction_or_nothing(
             with pytest.raises((ConnectionError, TimeoutError)):
                 producer.end(committed=committed)
                 raise ConnectionError  # answered, and killed after that
-        wait_for(lambda: not broker.is_running())
+        wait_until(lambda: not broker.is_running())
         broker.kill()
         if step == "transaction-prepared":
             kill_at.write_text("transaction-marker-written:2")  # while it makes good what it left behind

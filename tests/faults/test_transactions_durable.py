@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 from contract.wire_client import WireClient, code, create_topic
-from contract.wire_transactions import NONE, TransactionalClient, end_offsets, state_of, wait_for
+from contract.wire_transactions import NONE, TransactionalClient, end_offsets, state_of
 from deltalake import DeltaTable
 from kafka_reference import Kafkalake
+from waiting import wait_until
 
 from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.storage.state import read_state
@@ -40,7 +41,9 @@ def test_delta_has_the_newest_state_of_each_id(kafkalake_broker: Any) -> None:
             producer.write("clicks", {0: [b"x"], 1: [b"y"]})
             if number:
                 assert producer.end(committed=number == 1) == NONE
-        wait_for(lambda: [row["state"] for row in rows(broker.lake)] == ["Ongoing", "CompleteCommit", "CompleteAbort"])
+        wait_until(
+            lambda: [row["state"] for row in rows(broker.lake)] == ["Ongoing", "CompleteCommit", "CompleteAbort"]
+        )
     first = rows(broker.lake)[0]
     assert first["partitions"] == [{"topic": "clicks", "partition": 0}, {"topic": "clicks", "partition": 1}]
     assert (first["timeout"], first["producer_epoch"], first["client_version"]) == (40_000, 0, 2)
@@ -64,7 +67,7 @@ def test_no_version_of_partitions_shows_a_part_of_a_transaction(kafkalake_broker
             producer.write("clicks", {partition: [b"x"] for partition in range(PARTITIONS)})
             assert producer.end(committed=transactions % 3 > 0) == NONE
             transactions += 1
-        wait_for(lambda: set(end_offsets(client, "clicks", PARTITIONS, read_committed=True)) == {2 * transactions})
+        wait_until(lambda: set(end_offsets(client, "clicks", PARTITIONS, read_committed=True)) == {2 * transactions})
     broker.stop()
     store = DeltaMetadataStore(broker.lake, create=False)
     last = store.load_snapshot().version
@@ -90,7 +93,7 @@ def test_the_journal_is_trimmed_and_no_id_is_forgotten(kafkalake_broker: Any) ->
         for _ in range(52):
             sent = [client.send("InitProducerId", 5, transactional_id=f"id-{n}", **values) for n in range(100)]
             assert all(code(client.receive("InitProducerId", 5, each).error_code) == NONE for each in sent)
-        wait_for(lambda: journal_start(broker) >= 5_000)
+        wait_until(lambda: journal_start(broker) >= 5_000)
     broker.kill()
     broker.start()
     with WireClient(broker.bootstrap_servers) as client:
@@ -101,7 +104,7 @@ def test_the_journal_is_trimmed_and_no_id_is_forgotten(kafkalake_broker: Any) ->
         assert quiet.init() == NONE and quiet.epoch == 1
         other = TransactionalClient(client, "id-7", version_2=True)
         assert other.init() == NONE and other.epoch == 52
-        wait_for(lambda: end_offsets(client, "clicks", 1, read_committed=True) == [2])
+        wait_until(lambda: end_offsets(client, "clicks", 1, read_committed=True) == [2])
 
 
 def test_ids_that_nobody_uses_expire_and_stay_away(kafkalake_broker: Any) -> None:
@@ -118,8 +121,8 @@ def test_ids_that_nobody_uses_expire_and_stay_away(kafkalake_broker: Any) -> Non
             assert each.init() == NONE
             each.write("clicks", {0: [b"x"]})
         assert ended.end(committed=True) == NONE
-        wait_for(lambda: state_of(client, "ended") == TRANSACTIONAL_ID_NOT_FOUND)
-        wait_for(lambda: [row["transactional_id"] for row in rows(broker.lake)] == ["open"])
+        wait_until(lambda: state_of(client, "ended") == TRANSACTIONAL_ID_NOT_FOUND)
+        wait_until(lambda: [row["transactional_id"] for row in rows(broker.lake)] == ["open"])
         assert state_of(client, "open") == "Ongoing"
     broker.kill()
     broker.start()

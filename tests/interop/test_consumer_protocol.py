@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 from contract.wire_client import WireClient
-from group_processes import PARTITIONS, TIMEOUT_S, Start, wait_for, wait_until_shared
+from group_processes import PARTITIONS, TIMEOUT_S, Start, wait_until_shared
 from interop.test_group_clients import write
 from kafka_clients import create_topic
 from kafka_reference import Kafkalake
+from waiting import wait_until
 
 PROTOCOL = {"protocol": "consumer"}
 
@@ -25,7 +26,9 @@ def epochs(servers: str, group: str) -> tuple[int, dict[str, int]]:
 
 def wait_for_values(members: list[Any], count: int) -> Counter[int]:
     """Until the members have read so many records; what they have read."""
-    wait_for(lambda: sum(len(each.values) for each in members) >= count, lambda: [each.events[-5:] for each in members])
+    wait_until(
+        lambda: sum(len(each.values) for each in members) >= count, lambda: [each.events[-5:] for each in members]
+    )
     return Counter(int(value) for each in members for value in each.values)
 
 
@@ -64,7 +67,7 @@ def test_java_and_librdkafka_share_a_group(any_broker: Any, member: Start, group
     write(servers, topic, range(60, 90))
     # By value, not by number: it may read again what the other one had read and not committed when it was killed.
     new = set(map(str, range(60, 90)))
-    wait_for(lambda: new <= set(second.values), lambda: [second.assigned, second.values, *second.events[-5:]])
+    wait_until(lambda: new <= set(second.values), lambda: [second.assigned, second.values, *second.events[-5:]])
 
 
 def test_a_static_member_that_comes_back_finds_its_partitions_and_the_others_notice_nothing(
@@ -78,7 +81,7 @@ def test_a_static_member_that_comes_back_finds_its_partitions_and_the_others_not
     before, changes = second.assigned, len(first.events)
     second.leave()
     again = member("confluent-kafka", servers, group, topic, instance="two", **PROTOCOL)
-    wait_for(lambda: again.assigned == before, lambda: again.events)
+    wait_until(lambda: again.assigned == before, lambda: again.events)
     assert first.events[changes:] == []
 
 
@@ -91,9 +94,9 @@ def test_a_regular_expression_reads_topics_that_come_later(
     create_topic(servers, f"{topic}-a", 2)
     create_topic(servers, f"{topic}-xa", 1)
     reader = member("confluent-kafka", servers, group, f"^{topic}-[ab]", protocol=protocol)
-    wait_for(lambda: reader.assigned == [0, 1], lambda: reader.events)
+    wait_until(lambda: reader.assigned == [0, 1], lambda: reader.events)
     create_topic(servers, f"{topic}-b", 3)
-    wait_for(lambda: reader.assigned == [0, 0, 1, 1, 2], lambda: reader.events)
+    wait_until(lambda: reader.assigned == [0, 0, 1, 1, 2], lambda: reader.events)
 
 
 def test_a_group_goes_on_with_the_other_protocol_after_its_members_have_left(

@@ -8,9 +8,10 @@ from typing import Any
 import confluent_kafka
 import pytest
 from benchmarks import kafka_tools
-from group_processes import PARTITIONS, TIMEOUT_S, Start, wait_for, wait_until_shared
+from group_processes import PARTITIONS, TIMEOUT_S, Start, wait_until_shared
 from kafka_clients import create_topic
 from kafka_reference import Kafkalake
+from waiting import wait_until
 
 CLIENTS = ["confluent-kafka", "kafka-python", "aiokafka"]
 
@@ -38,7 +39,7 @@ def test_members_share_the_partitions_as_they_come_leave_and_die(
     third.kill()
     wait_until_shared([first])
     write(servers, topic, range(30))
-    wait_for(lambda: len(first.values) >= 30, lambda: first.events[-5:])
+    wait_until(lambda: len(first.values) >= 30, lambda: first.events[-5:])
     assert sorted(map(int, first.values)) == list(range(30))
 
 
@@ -80,7 +81,7 @@ def test_a_static_member_comes_back_to_its_partitions_without_a_rebalance(
     before, changes = second.assigned, len(first.events)
     second.kill()
     again = member("confluent-kafka", servers, group, topic, instance="two")
-    wait_for(lambda: again.assigned == before, lambda: again.events)
+    wait_until(lambda: again.assigned == before, lambda: again.events)
     assert first.events[changes:] == []
 
 
@@ -93,11 +94,11 @@ def test_members_go_on_where_they_were_when_the_broker_was_killed(
     create_topic(servers, topic, PARTITIONS)
     write(servers, topic, range(60))
     members = [member(client, servers, group, topic) for _ in range(2)]
-    wait_for(lambda: sum(len(each.values) for each in members) >= 60, lambda: [each.events[-5:] for each in members])
+    wait_until(lambda: sum(len(each.values) for each in members) >= 60, lambda: [each.events[-5:] for each in members])
     broker.kill()
     broker.start()
     write(servers, topic, range(60, 120))
-    wait_for(lambda: sum(len(each.values) for each in members) >= 120, lambda: [each.events[-5:] for each in members])
+    wait_until(lambda: sum(len(each.values) for each in members) >= 120, lambda: [each.events[-5:] for each in members])
     read = Counter(int(value) for each in members for value in each.values)
     assert read.keys() == set(range(120))
     twice = {value for value, times in read.items() if times > 1}

@@ -7,8 +7,9 @@ from typing import Any
 import confluent_kafka
 from benchmarks import kafka_tools
 from confluent_kafka.admin import AdminClient
-from group_processes import PARTITIONS, SMALL_JVM, TIMEOUT_S, Speaker, Start, wait_for, wait_until_shared
+from group_processes import PARTITIONS, SMALL_JVM, TIMEOUT_S, Speaker, Start, wait_until_shared
 from kafka_clients import create_topic
+from waiting import wait_until
 
 
 def verifiable_producer(servers: str, topic: str, records: int) -> list[str]:
@@ -41,7 +42,7 @@ def test_java_members_share_keep_their_places_as_static_members_and_read_all(
     second.kill()
     written = verifiable_producer(servers, topic, 600)
     again = member("java", servers, group, topic, instance="two", **options)
-    wait_for(
+    wait_until(
         lambda: len(first.values) + len(again.values) >= len(written), lambda: [first.events[-3:], again.events[-3:]]
     )
     assert sorted(first.values + again.values, key=int) == sorted(written, key=int)
@@ -64,11 +65,11 @@ def test_members_of_different_clients_agree_on_an_assignor_that_all_of_them_have
         member("aiokafka", servers, group, topic, assignors=["roundrobin"]),
     ]
     wait_until_shared(members)
-    wait_for(lambda: assignor(servers, group) == "roundrobin", lambda: assignor(servers, group))
+    wait_until(lambda: assignor(servers, group) == "roundrobin", lambda: assignor(servers, group))
     members.pop().leave()
     wait_until_shared(members)
     # Two of three prefer it.
-    wait_for(lambda: assignor(servers, group) == "range", lambda: assignor(servers, group))
+    wait_until(lambda: assignor(servers, group) == "range", lambda: assignor(servers, group))
 
 
 def test_a_member_with_no_assignor_in_common_is_refused(any_broker: Any, member: Start, group: str, topic: str) -> None:
@@ -81,7 +82,7 @@ def test_a_member_with_no_assignor_in_common_is_refused(any_broker: Any, member:
     )
     errors: list[Any] = []
     stranger.subscribe([topic])
-    wait_for(lambda: errors.append(stranger.poll(0.2)) or any(errors), lambda: "no error")
+    wait_until(lambda: errors.append(stranger.poll(0.2)) or any(errors), lambda: "no error")
     stranger.close()
     (message,) = filter(None, errors)
     assert message.error().name() == "INCONSISTENT_GROUP_PROTOCOL"

@@ -10,9 +10,10 @@ import confluent_kafka
 import pytest
 from benchmarks import kafka_tools
 from exactly_once import Copier, check_exactly_once, read_committed
-from group_processes import SMALL_JVM, Speaker, check_alive, said, wait_for, wait_until_shared
+from group_processes import SMALL_JVM, Speaker, check_alive, said, wait_until_shared
 from kafka_clients import CLIENTS, COMMITTED, UNCOMMITTED, create_topic
 from transactional_clients import TIMEOUT_S, TRANSACTIONAL_CLIENTS, ConfluentTransactions, Fenced, TransactionalProducer
+from waiting import wait_until
 
 
 @pytest.fixture(params=TRANSACTIONAL_CLIENTS, ids=lambda client: client.name)
@@ -194,7 +195,7 @@ def test_members_of_a_group_copy_each_record_once(
         for number in range(2_000):
             producer.produce(topic, b"%d" % (number // 4), partition=number % 4)
         assert producer.flush(TIMEOUT_S) == 0
-        wait_for(copied, lambda: said(copiers))
+        wait_until(copied, lambda: said(copiers))
     finally:
         for each in copiers:
             each.kill()

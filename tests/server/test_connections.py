@@ -23,6 +23,7 @@ from contract.wire_client import (
 )
 from contract.wire_transactions import find_coordinator
 from kafka_reference import Kafkalake
+from waiting import wait_until
 
 pytestmark = pytest.mark.process
 
@@ -40,13 +41,6 @@ def broker() -> Iterator[Kafkalake]:
 def client(broker: Kafkalake) -> Iterator[WireClient]:
     with WireClient(broker.bootstrap_servers) as client:
         yield client
-
-
-def until(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.01)
 
 
 def api_versions(correlation_id: int = 1) -> bytes:
@@ -216,7 +210,7 @@ def test_connections_per_address_are_limited(kafkalake_broker: StartBroker) -> N
                 except ConnectionError:
                     return False
 
-        until(room)
+        wait_until(room)
     finally:
         for each in kept:
             each.socket.close()
@@ -231,7 +225,7 @@ def test_no_descriptor_stays_behind(broker: Kafkalake, client: WireClient, topic
             other.send("ApiVersions", 0)
         with WireClient(broker.bootstrap_servers) as half:
             half.socket.sendall(b"\0\0")
-    until(lambda: process.num_fds() <= before + 2)
+    wait_until(lambda: process.num_fds() <= before + 2)
 
 
 def test_limits_of_connections_lock_nobody_out(broker: Kafkalake) -> None:

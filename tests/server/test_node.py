@@ -17,19 +17,13 @@ import pytest
 from contract.test_configs_contract import incremental, settings
 from contract.wire_client import WireClient, batch, code, create_topic, fetch, produce, values_of
 from kafka_reference import BrokerFailed, Kafkalake, free_port
+from waiting import wait_until
 
 from kafkalake.errors import LeaseHeldError
 from kafkalake.metadata.delta import DeltaMetadataStore
 
 StartBroker = Callable[..., Kafkalake]
 BROKER, SET = 4, 0
-
-
-def until(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.02)
 
 
 def store_of(lake: Path) -> DeltaMetadataStore:
@@ -75,7 +69,7 @@ def test_a_second_broker_id_is_refused_where_another_broker_leads(kafkalake_brok
 def test_a_hangup_is_a_stop_in_order(kafkalake_broker: StartBroker) -> None:
     broker = kafkalake_broker()
     os.kill(broker.pid, signal.SIGHUP)
-    until(lambda: not broker.is_running())
+    wait_until(lambda: not broker.is_running())
     assert store_of(broker.lake).load_brokers() == []
     assert "in_time=True" in broker.stderr_path.read_text()
 
@@ -166,7 +160,7 @@ class TestKill:
             ends = [0] + [row.next_offset for row in rows]
             return len(rows) >= 5 and [row.base_offset for row in rows] == ends[:-1]
 
-        until(published)
+        wait_until(published)
         with WireClient(broker.bootstrap_servers) as client:
             assert fetch(client, topic, 0).high_watermark == 40
 
@@ -246,7 +240,7 @@ def test_a_broker_whose_lease_was_taken_stops_and_writes_nothing_more(
         with contextlib.suppress(LeaseHeldError):  # it has just renewed it
             store.acquire_broker(taken, replacing=row)
             break
-    until(lambda: not broker.is_running())
+    wait_until(lambda: not broker.is_running())
     assert [each.lease_id for each in store.load_brokers()] == ["another"]
     assert not [each for each in store.load_segments() if each.topic == topic]
     assert "lease lost" in broker.stderr_path.read_text()
@@ -289,8 +283,8 @@ def test_files_of_a_deleted_topic_go(kafkalake_broker: StartBroker, topic: str) 
         create_topic(client, topic, 2)
         produce(client, topic, batch([(None, b"x")]))
         client.call("DeleteTopics", 5, topic_names=[topic], timeout=10_000)
-    until(lambda: not list(logs.glob(f"{topic}*")))
-    until(lambda: not [row for row in store_of(broker.lake).load_partitions() if row.topic == topic])
+    wait_until(lambda: not list(logs.glob(f"{topic}*")))
+    wait_until(lambda: not [row for row in store_of(broker.lake).load_partitions() if row.topic == topic])
 
 
 def test_directories_of_no_topic_are_cleared_at_the_start(kafkalake_broker: StartBroker, topic: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 from kafka_clients import Confluent, Record, create_topic
 from kafka_reference import Kafkalake
 from rewritten_segments import rewritten
+from waiting import wait_until
 
 from kafkalake.cli.log import problems_of
 from kafkalake.clock import SystemClock
@@ -27,22 +27,14 @@ SETTINGS = {"file.delete.delay.ms": "1000", "internal.segment.bytes": "14000"}
 CLOCK = SystemClock()
 
 
-def eventually(condition: Callable[[], bool], timeout_s: float = 30) -> None:
-    """Wait until it holds."""
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come true in time"
-        time.sleep(0.05)
-
-
 def write_topic(broker: Kafkalake) -> tuple[DeltaMetadataStore, list[SegmentRow]]:
     """400 records in several sealed segments and an active one, published; the sealed ones."""
     create_topic(broker.bootstrap_servers, "clicks", config=SETTINGS)
     for begin in range(0, 400, 20):
         Confluent().write(broker.bootstrap_servers, "clicks", 0, RECORDS[begin : begin + 20], "none")
     store = DeltaMetadataStore(broker.lake)
-    eventually(lambda: len(store.load_segments("clicks")) >= 5)
-    eventually(lambda: store.load_partitions()[-1].high_watermark == 400)
+    wait_until(lambda: len(store.load_segments("clicks")) >= 5)
+    wait_until(lambda: store.load_partitions()[-1].high_watermark == 400)
     return store, store.load_segments("clicks")
 
 
@@ -81,9 +73,9 @@ def test_every_reader_follows_a_swap_and_the_old_files_go(
         assert store.load_snapshot().segments[0] == new, "time travel finds the new version without a broker"
         broker.start()
     assert values_from(broker, 0) == [record.value for record in RECORDS]
-    eventually(lambda: not any((broker.lake / row.path).exists() for row in replaced), 40)
+    wait_until(lambda: not any((broker.lake / row.path).exists() for row in replaced), timeout_s=40)
     assert values_from(broker, 0) == [record.value for record in RECORDS]
-    eventually(lambda: store.load_snapshot().segments[0] == new)
+    wait_until(lambda: store.load_snapshot().segments[0] == new)
     broker.kill()
     broker.start()
     assert values_from(broker, 5) == [record.value for record in RECORDS[5:]]
@@ -106,14 +98,14 @@ def test_a_swap_to_files_that_are_not_there_is_refused_and_the_next_one_followed
     swap(broker.lake, store, short, [cut], CLOCK)
     new = rewritten(broker.lake, right, 1)
     swap(broker.lake, store, right, [new], CLOCK)
-    eventually(lambda: not any((broker.lake / row.path).exists() for row in right), 40)
+    wait_until(lambda: not any((broker.lake / row.path).exists() for row in right), timeout_s=40)
     assert all((broker.lake / row.path).exists() for row in (*missing, *short))
     assert values_from(broker, 0) == [record.value for record in RECORDS]
     broker.kill()
     broker.start()
     assert values_from(broker, 0) == [record.value for record in RECORDS]
     assert all((broker.lake / row.path).exists() for row in (*missing, *short))
-    eventually(
+    wait_until(
         lambda: (
             {(row.base_offset, row.generation) for row in store.load_segments("clicks")[:4]}
             == {(row.base_offset, 1 if row in right else 0) for row in rows[:4]}

@@ -15,11 +15,11 @@ import confluent_kafka
 import local_compaction
 import pytest
 from compacted_lake import compact
-from group_processes import wait_for
 from kafka_clients import CLIENTS, COMMITTED, TIMEOUT_S, Client, Confluent, create_topic
 from kafka_reference import Kafkalake
 from record_batches import rows_of
 from transactional_clients import ConfluentTransactions
+from waiting import wait_until
 from written_lake import ABORT, COMMIT
 
 from kafkalake.cli.log import problems_of
@@ -74,7 +74,7 @@ class Topic:
         end = Confluent().bounds(self.servers, TOPIC, 0)[1]
         for _ in range(2):  # two of them have no room in one segment
             self.write({"padding": "." * 2_000})
-        wait_for(lambda: any(row.next_offset >= end for row in self.rows()), lambda: self.rows()[-1:])
+        wait_until(lambda: any(row.next_offset >= end for row in self.rows()), lambda: self.rows()[-1:])
         return end
 
     def rows(self) -> list[SegmentRow]:
@@ -103,7 +103,7 @@ class Topic:
             records = client.read(self.servers, TOPIC, 0, 0, len(there), COMMITTED)
             return [(record.offset, record.key, record.value) for record in records]
 
-        wait_for(lambda: read(CLIENTS[0]) == there, lambda: "the broker goes on with the old segments")
+        wait_until(lambda: read(CLIENTS[0]) == there, lambda: "the broker goes on with the old segments")
         for client in CLIENTS[1:]:
             assert read(client) == there
         assert list(problems_of(self.lake)) == []

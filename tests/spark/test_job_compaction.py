@@ -15,9 +15,9 @@ from cleaning_clients import ONCE_EVERY, key_of, newest_offsets, value_of
 from cleaning_load import Load
 from compacted_lake import CompactedTopic, compact
 from compaction_model import compacted
-from group_processes import wait_for
 from kafka_clients import Confluent, create_topic
 from kafka_reference import Kafkalake
+from waiting import wait_until
 
 from kafkalake.cli.log import problems_of
 from kafkalake.jobs.compaction import key_offsets
@@ -84,12 +84,12 @@ def test_beside_a_broker_whose_clients_write_and_read_at_full_speed(
     assert 0 < load.passed_to <= cleaned_to < end
     left = [*newest_offsets(cleaned_to), *range(cleaned_to, end)]
     expected = [(offset, key_of(offset), value_of(offset)) for offset in left]
-    wait_for(lambda: read(broker, len(left)) == expected, lambda: read(broker, 5))
+    wait_until(lambda: read(broker, len(left)) == expected, lambda: read(broker, 5))
     rows = spark.read.format("kafkalake").option("lake", str(broker.lake)).load("states").collect()
     assert sorted((row["offset"], bytes(row["key"]), bytes(row["value"])) for row in rows) == expected
     directory = broker.lake / "logs" / "0" / "states-0"
     named = {Path(row.path).name for row in store.load_segments("states")}
-    wait_for(
+    wait_until(
         lambda: len({path.name for path in directory.glob("*.arrow")} - named) <= 1, lambda: sorted(directory.iterdir())
     )
     assert list(problems_of(broker.lake)) == []
@@ -114,7 +114,7 @@ def test_a_driver_that_is_killed_while_its_tasks_write(tmp_path: Path, spark: Sp
     script = Path(__file__).parents[2] / "jobs" / "compaction.py"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     job = subprocess.Popen([sys.executable, str(script), "--lake", str(topic.lake.path)], env=environment)
-    wait_for(
+    wait_until(
         lambda: any(directory.glob(".compaction-*/*/*.arrow")) or job.poll() is not None,
         lambda: sorted(directory.iterdir()),
         150,

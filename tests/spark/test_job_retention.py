@@ -13,9 +13,10 @@ from cleaning_clients import value_of
 from cleaning_load import Load
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
-from group_processes import Speaker, wait_for
+from group_processes import Speaker
 from kafka_reference import Kafkalake
 from killed_job import run_killed_at
+from waiting import wait_until
 from written_lake import WrittenLake
 
 from kafkalake.dataset import topic_dataset
@@ -201,7 +202,7 @@ def test_beside_a_broker_whose_clients_write_and_read_at_full_speed(
 
     left = [(offset, value_of(offset)) for offset in range(removed[-1], end)]
     assert stored() == left
-    wait_for(
+    wait_until(
         lambda: min(int(path.name[:20]) for path in directory.glob("*.arrow")) == removed[-1],
         lambda: sorted(directory.iterdir()),
     )
@@ -246,7 +247,7 @@ def test_a_live_group_that_reads_slowly_keeps_what_it_needs_or_is_warned_of(
     def read_up_to(value: int, count: int) -> None:
         """Until the group has read it, and Delta knows."""
         group.tell(str(count))
-        wait_for(
+        wait_until(
             lambda: [row.offset for row in store.load_group_offsets().rows if row.group == "slow"] == [value + 1],
             lambda: (got()[-3:], *group.others),
         )
@@ -258,7 +259,7 @@ def test_a_live_group_that_reads_slowly_keeps_what_it_needs_or_is_warned_of(
     def write(first: int) -> None:
         produce(broker, topic, first, 100, batch=10)
         active = read_state(paths.partition_path(lake, 0, topic, 0)).active_base_offset
-        wait_for(lambda: sealed_ends()[-1:] == [active], sealed_ends)
+        wait_until(lambda: sealed_ends()[-1:] == [active], sealed_ends)
 
     try:
         write(0)
@@ -284,7 +285,7 @@ def test_a_live_group_that_reads_slowly_keeps_what_it_needs_or_is_warned_of(
         assert warning in capsys.readouterr().err
         assert first_offset(broker, topic) == last_end > 110
         group.tell("1000")
-        wait_for(lambda: got()[-1] == 199, lambda: (got()[-3:], *group.others))
+        wait_until(lambda: got()[-1] == 199, lambda: (got()[-3:], *group.others))
         lost = set(range(200)) - set(got())
         assert got() == sorted(set(got()))
         assert lost and lost <= set(range(110, last_end))  # a batch may have been on its way to it

@@ -12,7 +12,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from group_offsets import committed, described, produce
 from kafka_reference import PROJECT, Kafkalake, create_topic
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from waiting import wait_until
 from written_lake import WrittenLake
 
 from kafkalake.errors import ConfigurationError, LakeError, OffsetOutOfRangeError
@@ -395,10 +395,3 @@ def test_a_consuming_stream_killed_between_output_and_group_repeats_and_loses_no
     assert sorted(tuple(row) for row in rows.collect()) == [
         (partition, offset, f"u{offset}", offset * 10) for partition, offset in whole(13, 7)
     ]
-
-
-def wait_until(holds: Callable[[], bool], timeout_s: float = 60) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)

@@ -11,7 +11,7 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import confluent_kafka
@@ -19,6 +19,7 @@ import pytest
 from kafka_reference import PROJECT, Kafkalake, create_topic, free_port, topic_name
 from pyspark.sql import DataFrame, SparkSession
 from staged_jobs import consumed
+from waiting import wait_until
 
 from kafkalake.dataset import topic_dataset
 from kafkalake.jobs.error_sentence import sentence
@@ -361,11 +362,3 @@ def kill(process: subprocess.Popen[str]) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait(30)
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    pause = threading.Event()
-    while not holds():
-        assert time.monotonic() < deadline
-        pause.wait(0.02)
