@@ -12,6 +12,7 @@ from deltalake import DeltaTable
 from examples import examples
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
+from memory_store import MemoryMetadataStore
 from metadata_processes import SPAWN, create_topics, die_while_publishing, publish_often, publish_on_a_full_disk
 from metadata_rows import partition_row, published, segment_row, topic_row
 
@@ -19,7 +20,6 @@ from kafkalake.broker.publishing.schedule import reconcile
 from kafkalake.errors import KafkaStorageError, LakeError
 from kafkalake.metadata import delta
 from kafkalake.metadata.delta import DeltaMetadataStore
-from kafkalake.metadata.memory import MemoryMetadataStore
 from kafkalake.metadata.paths import TABLES, table_path
 from kafkalake.metadata.tables import delta_table
 from kafkalake.metadata.tables.delta_table import CommitConflict, OpenDeltaTable

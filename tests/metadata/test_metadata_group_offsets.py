@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
+from memory_store import MemoryMetadataStore
 from metadata_rows import NOW_MS
 
 from kafkalake.clock import ManualClock
 from kafkalake.metadata.delta import DeltaMetadataStore
-from kafkalake.metadata.memory import MemoryMetadataStore
 from kafkalake.metadata.paths import table_path
 from kafkalake.metadata.store import GroupOffsets, MetadataStore
 from kafkalake.metadata.tables import group_offset_files

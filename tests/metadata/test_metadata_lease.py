@@ -12,6 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
+from memory_store import MemoryMetadataStore
 from metadata_processes import SPAWN, hold_lease
 from metadata_rows import NOW_MS, broker_row
 
@@ -20,7 +21,6 @@ from kafkalake.errors import KafkaStorageError, LakeError, LeaseHeldError
 from kafkalake.metadata import lease, paths, reserve
 from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.metadata.lease import Decision, Machine, decide
-from kafkalake.metadata.memory import MemoryMetadataStore
 from kafkalake.metadata.tables.schemas import BROKERS_SCHEMA, to_table
 
 DEADLINE_S = 60

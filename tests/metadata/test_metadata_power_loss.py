@@ -13,6 +13,7 @@ from random import Random
 import pytest
 from deltalake import DeltaTable
 from forgetful_disk import ForgetfulDisk, PowerLost
+from memory_store import MemoryMetadataStore
 from metadata_rows import NOW_MS, broker_row, partition_row, published, segment_row, topic_row
 from test_metadata_group_offsets import row as offset_row
 from test_metadata_transactions import ROW as TRANSACTION
@@ -22,7 +23,6 @@ from kafkalake.errors import KafkaLakeError, KafkaStorageError, LakeError, Topic
 from kafkalake.metadata import delta
 from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.metadata.disk import Disk
-from kafkalake.metadata.memory import MemoryMetadataStore
 from kafkalake.metadata.paths import TABLES, table_path
 from kafkalake.metadata.store import GroupOffsets, MetadataStore, Transactions
 from kafkalake.metadata.tables import delta_table

@@ -7,6 +7,7 @@ import logging
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from memory_store import MemoryMetadataStore
 from metadata_rows import NOW_MS, partition_row, segment_row
 
 from kafkalake.broker.publishing.schedule import (
@@ -20,7 +21,6 @@ from kafkalake.broker.publishing.schedule import (
 )
 from kafkalake.clock import ManualClock
 from kafkalake.errors import KafkaStorageError
-from kafkalake.metadata.memory import MemoryMetadataStore
 from kafkalake.metadata.store import PublishedState
 from kafkalake.metadata.tables.schemas import PartitionRow, TopicPartition
 

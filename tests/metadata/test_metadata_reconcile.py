@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from memory_store import MemoryMetadataStore
 from metadata_rows import published, segment_row
 
 from kafkalake.broker.publishing.schedule import published_by, reconcile
-from kafkalake.metadata.memory import MemoryMetadataStore
 from kafkalake.metadata.tables.schemas import SegmentRow
 
 A, B, C = (segment_row(base=base) for base in (0, 100, 200))

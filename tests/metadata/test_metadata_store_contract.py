@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from memory_store import MemoryMetadataStore
 from metadata_rows import NOW_MS, broker_row, partition_row, published, segment_row, topic_row
 
 from kafkalake.clock import ManualClock
@@ -21,7 +22,6 @@ from kafkalake.errors import (
     UnknownTopicOrPartitionError,
 )
 from kafkalake.metadata.delta import DeltaMetadataStore
-from kafkalake.metadata.memory import MemoryMetadataStore
 from kafkalake.metadata.paths import table_path
 from kafkalake.metadata.store import MetadataStore, PublishedState
 

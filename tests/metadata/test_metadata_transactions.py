@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from memory_store import MemoryMetadataStore
 from metadata_rows import NOW_MS
 
 from kafkalake.clock import ManualClock
 from kafkalake.metadata.delta import DeltaMetadataStore
-from kafkalake.metadata.memory import MemoryMetadataStore
 from kafkalake.metadata.store import MetadataStore, Transactions
 from kafkalake.metadata.tables.schemas import TopicPartition, TransactionRow
 

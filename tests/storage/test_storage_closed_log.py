@@ -8,6 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from faulty_files import FaultyFiles
 from partition_logs import accepted, append, open_log, read_all
 from record_batches import simple_batch
 
@@ -15,7 +16,6 @@ from kafkalake.broker.partitions.log_directory import LogDirectory
 from kafkalake.clock import ManualClock
 from kafkalake.errors import KafkaError, KafkaStorageError
 from kafkalake.storage.config import LogConfig
-from kafkalake.storage.faulty_files import FaultyFiles
 from kafkalake.storage.generations import SwappedSegment
 from kafkalake.storage.log import Log
 from kafkalake.storage.open_files import OpenFiles

@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from faulty_files import FaultyFiles
 from partition_logs import accepted, append, open_log, read_all
 from record_batches import simple_batch
 
 from kafkalake.clock import ManualClock
 from kafkalake.errors import KafkaStorageError
-from kafkalake.storage.faulty_files import FaultyFiles
 from kafkalake.storage.log import Log
 from kafkalake.storage.verify import verify_partition
 

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from faulty_files import FaultyFiles
 from partition_logs import accepted, append, open_log, read_all
 from record_batches import simple_batch
 
 from kafkalake.clock import ManualClock
 from kafkalake.errors import KafkaError, KafkaStorageError
-from kafkalake.storage.faulty_files import FaultyFiles
 from kafkalake.storage.files import RealFiles
 from kafkalake.storage.log import Log
 from kafkalake.storage.retention import RetentionRule

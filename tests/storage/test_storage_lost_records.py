@@ -7,13 +7,13 @@ import os
 from pathlib import Path
 
 import pytest
+from faulty_files import FaultyFiles
 from partition_logs import append, open_log, read_all
 from record_batches import simple_batch
 
 from kafkalake.errors import CorruptSegmentError, KafkaStorageError
 from kafkalake.storage import log as log_module
 from kafkalake.storage import recovery
-from kafkalake.storage.faulty_files import FaultyFiles
 from kafkalake.storage.log import Log
 from kafkalake.storage.lost_records import LOST_SEGMENT_BYTES, lost_range
 from kafkalake.storage.verify import verify_partition

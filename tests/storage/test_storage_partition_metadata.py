@@ -7,6 +7,7 @@ from pathlib import Path
 from uuid import UUID, uuid4
 
 import pytest
+from faulty_files import FaultyFiles
 from partition_logs import append, read_all
 from record_batches import simple_batch
 
@@ -15,7 +16,6 @@ from kafkalake.clock import ManualClock
 from kafkalake.errors import InconsistentTopicIdError, KafkaStorageError, LakeError
 from kafkalake.storage.config import LogConfig
 from kafkalake.storage.dump import DumpedEntry, dump_file
-from kafkalake.storage.faulty_files import FaultyFiles
 from kafkalake.storage.files import REAL_FILES, Files
 from kafkalake.storage.log import Log
 from kafkalake.storage.open_files import OpenFiles

@@ -9,13 +9,13 @@ import shutil
 from pathlib import Path
 
 import pytest
+from faulty_files import FaultyFiles
 from partition_logs import accepted, append, open_log, read_all
 from record_batches import Row, record_batch, simple_batch
 
 from kafkalake.clock import ManualClock
 from kafkalake.errors import CorruptSegmentError, KafkaStorageError
 from kafkalake.record.batch import RecordBatch
-from kafkalake.storage.faulty_files import FaultyFiles
 from kafkalake.storage.log import Log
 from kafkalake.storage.open_files import OpenFiles
 from kafkalake.storage.producer_state import ABORT, EndMarker

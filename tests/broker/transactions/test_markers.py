@@ -12,6 +12,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from faulty_files import FaultyFiles
 from record_batches import simple_batch
 
 from kafkalake.broker.coordination.decisions import ErrorClass
@@ -27,7 +28,6 @@ from kafkalake.config.broker import Settings
 from kafkalake.errors import InvalidProducerEpochError, KafkaStorageError, UnknownTopicOrPartitionError
 from kafkalake.ownership import Ownership
 from kafkalake.storage.config import LogConfig
-from kafkalake.storage.faulty_files import FaultyFiles
 from kafkalake.storage.log import Log
 from kafkalake.storage.open_files import OpenFiles
 
