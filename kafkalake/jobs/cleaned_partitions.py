@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +10,7 @@ from kafkalake.config.broker import TopicConfig, members_of
 from kafkalake.internal_topics import INTERNAL
 from kafkalake.jobs.frame import Run
 from kafkalake.metadata import paths
+from kafkalake.metadata.catalog import partitions_by_id, segments_by_id
 from kafkalake.metadata.tables.schemas import SegmentRow, TopicRow
 from kafkalake.reader.snapshot import log_start
 from kafkalake.storage.state import PartitionState, read_state
@@ -48,8 +49,8 @@ def policies(config: TopicConfig) -> list[str]:
 
 def cleaned_partitions(run: Run, topics: Sequence[TopicRow]) -> Iterator[CleanedPartition]:
     """The partitions of `topics`, by topic and number. Raises `LakeError`, `KafkaStorageError`."""
-    segments = segments_by_partition(run.store.load_segments()) if topics else {}
-    leaders = {(row.topic_id, row.partition): row for row in run.store.load_partitions()}
+    segments = segments_by_id(run.store.load_segments()) if topics else {}
+    leaders = partitions_by_id(run.store.load_partitions())
     for topic in topics:
         for number in range(topic.partitions):
             row = leaders.get((topic.topic_id, number))
@@ -60,16 +61,3 @@ def cleaned_partitions(run: Run, topics: Sequence[TopicRow]) -> Iterator[Cleaned
             state = read_state(directory)
             state = state._replace(log_start_offset=log_start(state, row))
             yield CleanedPartition(topic, number, row.leader, directory, state, rows)
-
-
-def segments_by_partition(rows: Iterable[SegmentRow]) -> dict[tuple[str, int], list[SegmentRow]]:
-    """The newest generation of each segment, by topic id and partition, ascending."""
-    newest: dict[tuple[str, int, int], SegmentRow] = {}
-    for row in rows:
-        key = (row.topic_id, row.partition, row.base_offset)
-        if key not in newest or newest[key].generation < row.generation:
-            newest[key] = row
-    found: dict[tuple[str, int], list[SegmentRow]] = {}
-    for (topic_id, partition, _), row in sorted(newest.items()):
-        found.setdefault((topic_id, partition), []).append(row)
-    return found

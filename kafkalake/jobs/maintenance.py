@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -26,7 +25,9 @@ from kafkalake.jobs.frame import main as run_job
 from kafkalake.jobs.progress import print_table
 from kafkalake.log_starts import raised_log_start
 from kafkalake.metadata import paths
+from kafkalake.metadata.catalog import segments_by_id
 from kafkalake.metadata.lease import holding_logs, running_brokers
+from kafkalake.metadata.store import PartitionId
 from kafkalake.metadata.tables.delta_table import TableSize
 from kafkalake.metadata.tables.job_tables import JobTable, exists
 from kafkalake.metadata.tables.schemas import PartitionRow, SegmentRow
@@ -87,7 +88,7 @@ class Maintenance(Job):
         names = [name for name in (*paths.TABLES, *paths.JOB_TABLES) if exists(run.lake, name)]
         steps = [Step(TABLE, None, None, _why_clean(run, name), _log_size(run, name), name) for name in names]
         rows = run.store.load_partitions()
-        segments = _by_partition(run.store.load_segments())
+        segments = _swapped_segments(run.store.load_segments())
         running = running_brokers(run.lake, run.store.load_brokers(), run.clock.now_ms())
         steps += _removed(run, rows, segments, running)
         older_ms = int(run.arguments.staged_hours * 3_600_000)
@@ -156,13 +157,12 @@ def _pairs(values: object) -> str:
     return ", ".join(f"{value} {name}" for name, value in dict(values).items())  # type: ignore[call-overload]
 
 
-def _by_partition(rows: Sequence[SegmentRow]) -> dict[tuple[str, int], list[SwappedSegment]]:
-    """The segments that count, by topic id and partition, ascending."""
-    newest: dict[tuple[str, int], dict[int, SwappedSegment]] = defaultdict(dict)
-    for row in rows:  # ascending by generation
-        segment = SwappedSegment(row.base_offset, row.next_offset, row.generation)
-        newest[row.topic_id, row.partition][row.base_offset] = segment
-    return {key: sorted(segments.values()) for key, segments in newest.items()}
+def _swapped_segments(rows: Iterable[SegmentRow]) -> dict[PartitionId, list[SwappedSegment]]:
+    """Return the segments that count, by topic id and partition, ascending."""
+    return {
+        key: [SwappedSegment(row.base_offset, row.next_offset, row.generation) for row in segments]
+        for key, segments in segments_by_id(rows).items()
+    }
 
 
 def _removed(

@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from kafkalake.errors import UnknownTopicOrPartitionError
+from kafkalake.metadata.catalog import partitions_by_id
 from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.reader.positions import Edge, Partition
 from kafkalake.reader.read_options import READ_COMMITTED, ReadOptions
@@ -32,7 +33,7 @@ class Edges:
             if self._options.pattern is None:
                 raise
             return {}  # one may come
-        leaders = {(row.topic_id, row.partition): row for row in self.store.load_partitions()}
+        leaders = partitions_by_id(self.store.load_partitions())
         found = {}
         for topic, partitions in wanted:
             topic_id = topic_id_of(topic)

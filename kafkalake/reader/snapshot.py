@@ -28,7 +28,9 @@ from kafkalake.errors import LakeError, UnknownTopicOrPartitionError
 from kafkalake.internal_topics import INTERNAL
 from kafkalake.log_starts import raised_log_start
 from kafkalake.metadata import paths
+from kafkalake.metadata.catalog import partitions_by_id, segments_by_id
 from kafkalake.metadata.delta import DeltaMetadataStore
+from kafkalake.metadata.store import PartitionId
 from kafkalake.metadata.tables.schemas import PartitionRow, SegmentRow, TopicRow
 from kafkalake.reader.read_options import READ_COMMITTED, ReadOptions
 from kafkalake.storage.partition_metadata import read_topic_id
@@ -109,19 +111,20 @@ def take_snapshot(options: ReadOptions, store: DeltaMetadataStore | None = None)
     if as_of:
         topics = _topics_then(topics, rows)
     snapshots = []
+    leaders = partitions_by_id(rows)
     for topic, partitions in wanted_partitions(options, topics):
-        leaders = {row.partition: row for row in rows if row.topic_id == topic.topic_id}
-        now = _by_partition(store.load_segments(topic.topic), topic)
-        then: dict[int, list[SegmentRow]] = {}
+        now = segments_by_id(store.load_segments(topic.topic))
+        then: dict[PartitionId, list[SegmentRow]] = {}
         if as_of:
-            then = _by_partition(store.load_segments(topic.topic, options.version, options.as_of_ms), topic)
+            then = segments_by_id(store.load_segments(topic.topic, options.version, options.as_of_ms))
         for partition in partitions:
-            row = leaders.get(partition)
-            sealed = now.get(partition, [])
+            key = (topic.topic_id, partition)
+            row = leaders.get(key)
+            sealed = now.get(key, [])
             if as_of:
                 if row is None:
                     continue
-                snapshot = _partition_then(lake, topic, row, then.get(partition, []), sealed, options.isolation)
+                snapshot = _partition_then(lake, topic, row, then.get(key, []), sealed, options.isolation)
             else:
                 snapshot = partition_now(lake, topic, partition, row, sealed, options.isolation)
             snapshots.append(snapshot)
@@ -180,20 +183,6 @@ def _topics_then(topics: Iterable[TopicRow], rows: Sequence[PartitionRow]) -> li
         TopicRow(name, topic_id, count, {}, now[topic_id].created_at_ms if topic_id in now else 0)
         for (name, topic_id), count in counts.items()
     ]
-
-
-def _by_partition(rows: Iterable[SegmentRow], topic: TopicRow) -> dict[int, list[SegmentRow]]:
-    """Segments of this very topic, not of one that had its name before; the newest generation of each range."""
-    newest: dict[tuple[int, int], SegmentRow] = {}
-    for row in rows:
-        if row.topic_id == topic.topic_id:
-            key = (row.partition, row.base_offset)
-            if key not in newest or newest[key].generation < row.generation:
-                newest[key] = row
-    found: dict[int, list[SegmentRow]] = {}
-    for (partition, _), row in sorted(newest.items(), key=lambda item: item[0]):
-        found.setdefault(partition, []).append(row)
-    return found
 
 
 def topic_id_of(topic: TopicRow) -> str:

@@ -34,7 +34,6 @@ from kafkalake.jobs.cleaned_partitions import (
     CleanedPartition,
     cleaned_partitions,
     cleaned_topics,
-    segments_by_partition,
 )
 from kafkalake.jobs.compaction.key_offsets import (
     Output,
@@ -48,6 +47,7 @@ from kafkalake.jobs.frame import Done, Job, Run, Step, reached
 from kafkalake.jobs.frame import main as run_job
 from kafkalake.jobs.progress import print_table
 from kafkalake.metadata import cleaning, paths
+from kafkalake.metadata.catalog import segments_by_id
 from kafkalake.metadata.lease import running_brokers
 from kafkalake.metadata.tables.schemas import CleaningRow, SegmentRow, TopicRow
 from kafkalake.reader.read_options import parse_options
@@ -93,7 +93,7 @@ class CompactionJob(Job):
 
     def begin(self, run: Run, steps: Sequence[Step]) -> None:
         """Remove what a job that was killed has left, in every topic that was named."""
-        segments = segments_by_partition(run.store.load_segments())
+        segments = segments_by_id(run.store.load_segments())
         running = running_brokers(run.lake, run.store.load_brokers(), run.clock.now_ms())
         topics = {topic.topic_id: topic for topic in cleaned_topics(run, COMPACT_POLICY)}
         for row in run.store.load_partitions():

@@ -43,9 +43,10 @@ from kafkalake.jobs.lag.report import (
 from kafkalake.jobs.progress import print_table
 from kafkalake.jobs.webhook import post, webhook_url
 from kafkalake.metadata import paths
+from kafkalake.metadata.catalog import partitions_by_id, segments_by_id
 from kafkalake.metadata.history import History
 from kafkalake.metadata.tables.job_tables import LAG_SCHEMA, JobTable, exists
-from kafkalake.metadata.tables.schemas import PartitionRow, SegmentRow
+from kafkalake.metadata.tables.schemas import PartitionRow
 from kafkalake.printable import printable_on
 from kafkalake.reader.read_options import READ_UNCOMMITTED
 from kafkalake.reader.snapshot import PartitionSnapshot, partition_now
@@ -245,16 +246,14 @@ def lag_table(run_id: str, measured_at_ms: int, rows: Sequence[Lag]) -> pa.Table
 
 def _snapshots(run: Run, wanted: set[tuple[str, int]]) -> dict[tuple[str, int], PartitionSnapshot]:
     """The partitions that any group has committed in, as they are now."""
-    leaders = {(row.topic_id, row.partition): row for row in run.store.load_partitions()}
-    sealed: dict[tuple[str, int], dict[int, SegmentRow]] = defaultdict(dict)
-    for row in run.store.load_segments():  # ascending by generation, so that the newest of a base offset counts
-        sealed[row.topic_id, row.partition][row.base_offset] = row
+    leaders = partitions_by_id(run.store.load_partitions())
+    sealed = segments_by_id(run.store.load_segments())
     found = {}
     for topic in run.topics:
         for number in range(topic.partitions):
             if (topic.topic, number) in wanted:
                 key = (topic.topic_id, number)
-                segments = list(sealed[key].values()) if key in sealed else []
+                segments = sealed.get(key, [])
                 found[topic.topic, number] = partition_now(
                     run.lake, topic, number, leaders.get(key), segments, READ_UNCOMMITTED
                 )

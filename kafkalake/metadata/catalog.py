@@ -1,0 +1,25 @@
+"""What of the rows counts, by partition: the one answer for readers, jobs and the broker. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from operator import attrgetter
+
+from kafkalake.metadata.changes import current_partitions
+from kafkalake.metadata.store import PartitionId
+from kafkalake.metadata.tables.schemas import PartitionRow, SegmentRow
+
+_by_offset = attrgetter("base_offset", "generation")
+
+
+def partitions_by_id(rows: Iterable[PartitionRow]) -> dict[PartitionId, PartitionRow]:
+    """Return the row of each partition's leader, by topic id and partition."""
+    return {(row.topic_id, row.partition): row for row in current_partitions(rows)}
+
+
+def segments_by_id(rows: Iterable[SegmentRow]) -> dict[PartitionId, list[SegmentRow]]:
+    """Return the newest generation of each segment, by topic id and partition, ascending by base offset."""
+    newest: dict[PartitionId, dict[int, SegmentRow]] = {}
+    for row in sorted(rows, key=_by_offset):
+        newest.setdefault((row.topic_id, row.partition), {})[row.base_offset] = row
+    return {key: list(segments.values()) for key, segments in newest.items()}
