@@ -1,13 +1,13 @@
 """A group of the classic protocol (JoinGroup, SyncGroup, Heartbeat, LeaveGroup): events in, decisions out.
 
-    Empty ──join──> PreparingRebalance ──all joined, or time is up──> CompletingRebalance ──leader's assignment durable──> Stable
+    Empty ──join──> PreparingRebalance ──all joined, or timeout─────> CompletingRebalance ──leader's assignment durable──> Stable
       ^                │      ^                                            │  │                                          │
-      └──nobody left───┘      └────a member comes, goes, dies or changes───┴──┴──────────────────────────────────────────┘
-    Dead: deleted, or the broker stops; nothing is accepted any more.
+      └──nobody left───┘      └────a member joins, leaves, expires, changes┴──┴──────────────────────────────────────────┘
+    Dead: deleted, or the broker stops. No request is accepted any more.
 
-Every generation begins with a join round. Its first member to come (or, where that one does not rejoin, the next) leads: it
-hears what all members say and assigns the partitions; the broker hands the assignments out and never looks inside them. A
-generation is written to the journal when its assignment arrives and answered when it is durable.
+Every generation begins with a join round. Its first member (or the next, if that one does not rejoin) is the leader: it receives
+the metadata of all members and assigns the partitions. The broker passes assignments on as opaque bytes. A generation is written
+to the journal when its assignment arrives and answered when it is durable.
 
 Source: Kafka protocol guide, "Group membership API"; KIP-62 (rebalance timeout), KIP-134 (initial delay), KIP-345 (static
 members), KIP-389 (group size), KIP-394 (member id first), KIP-559 (protocol checks in sync), KIP-814 (skip assignment).
@@ -50,20 +50,20 @@ from kafkalake.errors import (
 )
 
 PENDING_MAX = 10_000
-"""So many members of a group may have been given an id and not have come back with it yet."""
+"""Maximum number of member ids per group that were handed out (KIP-394) and not yet used in a join."""
 
 
 class ClassicGroup(Generation):
-    """One group. Each event leaves its decisions in `decisions`, for the coordinator to take and carry out in order.
+    """One group. Each event adds its decisions to `decisions`, for the coordinator to take and carry out in order.
 
-    `new_uuid` gives a fresh text for a member id. Methods that answer at once raise a `KafkaError`; `join` and `sync` answer
-    through their waiter.
+    `new_uuid` returns fresh text for a member id. Synchronous methods raise a `KafkaError`. `join` and `sync` reply through their
+    waiter.
     """
 
     # Joining
 
     def join(self, request: JoinRequest, waiter: object) -> None:
-        """A member joins or rejoins. Answered at once with an error, or when the join round is over."""
+        """Join or rejoin a member. An error is returned at once, success when the join round ends."""
         try:
             self._admit(request)
             if request.member_id:
@@ -89,7 +89,7 @@ class ClassicGroup(Generation):
             raise InconsistentGroupProtocolError
 
     def _check_size(self, request: JoinRequest, member: Member | None) -> None:
-        """Members are kept in memory, before they have shown that they live: each of them, a group, and all groups have a limit."""
+        """Enforce the metadata limits per member, per group and for all groups: unproven members already occupy memory."""
         size = metadata_bytes(request.protocols)
         if size > self._config.group_member_metadata_max_bytes:
             raise InvalidRequestError
@@ -103,12 +103,12 @@ class ClassicGroup(Generation):
         self._check_memory(grows)
 
     def _check_memory(self, grows: int) -> None:
-        """Whether the groups together may keep so many bytes more. Raise `CoordinatorNotAvailableError`."""
+        """Raise `CoordinatorNotAvailableError` if `grows` more bytes exceed the limit of all groups together."""
         if self.roster.memory.bytes + grows > self._config.group_coordinator_metadata_max_bytes:
             raise CoordinatorNotAvailableError
 
     def _has_room(self, member: Member | None) -> bool:
-        """While members rejoin, places go to those who come first; later the group is as big as its generation."""
+        """During a rebalance the first members to rejoin get the places. Later the group is as large as its generation."""
         if self.state is State.PREPARING_REBALANCE:
             return (
                 member is not None and member.joining is not None
@@ -139,7 +139,7 @@ class ClassicGroup(Generation):
     def _rejoin(self, request: JoinRequest, waiter: object) -> None:
         if request.member_id in self._pending:
             if request.group_instance_id is not None:
-                # Static members are never asked to come back with an id.
+                # Static members are never asked to rejoin with an id.
                 raise InvalidRequestError
             self._add(request.member_id, request, waiter)
             return
@@ -148,7 +148,7 @@ class ClassicGroup(Generation):
         if (self.state is State.COMPLETING_REBALANCE and unchanged) or (
             self.state is State.STABLE and unchanged and member.member_id != self.roster.leader
         ):
-            # It did not hear the answer, or asks again: nothing changed. A leader that rejoins wants to assign anew.
+            # A lost response or a retry: nothing changed. A leader that rejoins asks for a new assignment.
             self._reply(waiter, self._generation_for(member))
             return
         self._update(member, request, waiter)
@@ -170,7 +170,7 @@ class ClassicGroup(Generation):
             joining=waiter,
         )
         self.roster.add(member, request.protocol_type)
-        # A new member may not know its id, so it can neither send heartbeats nor come back as itself: its join has a limit.
+        # A new member may not have its id yet, so it cannot send heartbeats or rejoin under it: its join is limited in time.
         self._expect_heartbeat(member, self._config.group_new_member_join_timeout_ms)
         self._rebalance_or_complete_join()
 
@@ -179,12 +179,12 @@ class ClassicGroup(Generation):
         member.session_timeout_ms = request.session_timeout_ms
         member.rebalance_timeout_ms = request.rebalance_timeout_ms
         if member.joining is not None:
-            # The client gave that request up: it has sent this one.
+            # The client abandoned that request: it has sent this one.
             self._reply(member.joining, JoinResult(RebalanceInProgressError, member.member_id))
         self.roster.set_joining(member, waiter)
 
     def _replace_static(self, old_member_id: str, member_id: str, request: JoinRequest, waiter: object) -> None:
-        """A static member came back without its member id: it takes its own place; whoever uses the old id is fenced."""
+        """Replace a static member that returned without its member id. Users of the old id are fenced."""
         member = self.roster.checked(old_member_id, request.group_instance_id)
         self._answer_join(member, JoinResult(FencedInstanceIdError, old_member_id))
         self._answer_sync(member, SyncResult(FencedInstanceIdError))
@@ -218,7 +218,7 @@ class ClassicGroup(Generation):
     def _static_member_written(self, ticket: StaticMemberWritten, error: ErrorClass | None) -> None:
         member = ticket.member
         if self.state is not State.STABLE or member.joining is not ticket.waiter:
-            # A rebalance began meanwhile, and its next generation will say the same; or the member is gone.
+            # Either a rebalance began, whose next generation contains this change, or the member is gone.
             return
         self.roster.set_joining(member, None)
         if error is None:
@@ -226,7 +226,7 @@ class ClassicGroup(Generation):
             if ticket.can_skip_assignment:
                 result = self._generation_for(member, skip_assignment=is_leader)
             else:
-                # An old client that heard that it leads would assign again: it hears its old id as the leader's.
+                # An old client that sees itself as leader would assign again: return its old id as the leader's.
                 result = self._generation(member.member_id, ticket.old_leader)
             self._reply(ticket.waiter, result)
             return
@@ -245,12 +245,12 @@ class ClassicGroup(Generation):
             self._prepare_rebalance()
 
     def rebalance(self) -> None:
-        """Have the members share the partitions anew."""
+        """Begin a rebalance if the group is stable."""
         if self.state is State.STABLE:
             self._prepare_rebalance()
 
     def _prepare_rebalance(self) -> None:
-        """Begin a join round: members hear of it by their next heartbeat."""
+        """Begin a join round. Members learn of it from their next heartbeat."""
         assert self.state not in (State.PREPARING_REBALANCE, State.DEAD)
         if self.state is State.COMPLETING_REBALANCE:
             self._withdraw_assignments(RebalanceInProgressError)
@@ -287,7 +287,7 @@ class ClassicGroup(Generation):
             self._complete_join()
 
     def _complete_join(self) -> None:
-        """End the join round: who has not come back is out (static members keep their place until their session ends)."""
+        """End the join round and remove members that did not rejoin (static members stay until their session expires)."""
         self._initial_wait = None
         self.decisions.append(CancelTimer(JOIN_TIMER))
         for member in [m for m in self.roster if m.joining is None and m.group_instance_id is None]:
@@ -316,7 +316,7 @@ class ClassicGroup(Generation):
     # Handing out assignments
 
     def sync(self, request: SyncRequest, waiter: object) -> None:
-        """A member asks for its assignment, the leader brings all of them. Answered when they are durable."""
+        """Reply with the member's assignment once all are durable. The leader's request carries the assignments."""
         try:
             member = self._checked_sync(request)
             self._check_assignments(member, request)
@@ -327,7 +327,7 @@ class ClassicGroup(Generation):
         if self.state is State.STABLE:
             self._reply(waiter, self._assignment_of(member))
             return
-        self._answer_sync(member, SyncResult(RebalanceInProgressError))  # an earlier one that the client gave up
+        self._answer_sync(member, SyncResult(RebalanceInProgressError))  # an earlier request that the client abandoned
         member.syncing = waiter
         if member.member_id == self.roster.leader:
             assignments = {other.member_id: request.assignments.get(other.member_id, b"") for other in self.roster}
@@ -335,7 +335,7 @@ class ClassicGroup(Generation):
             self.decisions.append(Append((self.record(assignments),), ticket))
 
     def _check_assignments(self, member: Member, request: SyncRequest) -> None:
-        """Assignments are kept in memory too: a leader's are refused beyond the limit of all groups."""
+        """Refuse a leader's assignments beyond the memory limit of all groups."""
         if self.state is State.COMPLETING_REBALANCE and member.member_id == self.roster.leader:
             self._check_memory(sum(len(request.assignments.get(other.member_id, b"")) for other in self.roster))
 
@@ -371,7 +371,7 @@ class ClassicGroup(Generation):
                 self._expect_heartbeat(member, member.session_timeout_ms)
 
     def _sync_time_is_up(self) -> None:
-        """Members that heard of the generation but did not ask for their assignment are out."""
+        """Remove members that joined the generation but never asked for their assignment."""
         if self.state not in (State.COMPLETING_REBALANCE, State.STABLE) or not self._awaited_syncs:
             return
         for member_id in sorted(self._awaited_syncs):
@@ -383,14 +383,14 @@ class ClassicGroup(Generation):
     # Staying and leaving
 
     def heartbeat(self, member_id: str, generation_id: int, group_instance_id: str | None = None) -> None:
-        """A member is alive. Raises what the member must do: `RebalanceInProgressError` means rejoin."""
+        """Record a heartbeat. Raise what the member must do: `RebalanceInProgressError` means rejoin."""
         member = self.checked_member(member_id, group_instance_id, generation_id)
         self._expect_heartbeat(member, member.session_timeout_ms)
         if self.state is State.PREPARING_REBALANCE:
             raise RebalanceInProgressError
 
     def leave(self, leaving: Sequence[LeavingMember]) -> list[LeaveResult]:
-        """Members leave, or are sent away by their instance ids. Raises `CoordinatorNotAvailableError`."""
+        """Remove leaving members, also by instance id alone. Raise `CoordinatorNotAvailableError` if the group is dead."""
         if self.state is State.DEAD:
             raise CoordinatorNotAvailableError
         results = [LeaveResult(*one, self._leave_one(one)) for one in leaving]
@@ -425,7 +425,7 @@ class ClassicGroup(Generation):
             return
         member.timer_due_at_ms = None
         if not member.is_new and (member.joining is not None or member.syncing is not None):
-            return  # it waits for us; the answer sets its session anew
+            return  # its request is pending; the response restarts its session
         remaining_ms = member.session_ends_at_ms - self._clock.monotonic_ms()
         if remaining_ms > 0:
             self._expect_heartbeat(member, remaining_ms)
@@ -439,10 +439,10 @@ class ClassicGroup(Generation):
         elif self.state is State.PREPARING_REBALANCE:
             self._maybe_complete_join()
 
-    # What the coordinator tells it
+    # Callbacks from the coordinator
 
     def timer_fired(self, name: Hashable) -> None:
-        """The timer `name` ran out."""
+        """Handle the expiry of the timer `name`."""
         if name == JOIN_TIMER:
             self._join_time_is_up()
         elif name == SYNC_TIMER:
@@ -452,21 +452,21 @@ class ClassicGroup(Generation):
             self._session_time_is_up(name[1])
 
     def appended(self, ticket: object, error: ErrorClass | None) -> None:
-        """The batch of an `Append` is durable, or could not be written (`error` is what clients are told)."""
+        """Continue after an `Append` is durable, or has failed with `error` (returned to clients)."""
         if isinstance(ticket, AssignmentWritten):
             self._assignment_written(ticket, error)
         elif isinstance(ticket, StaticMemberWritten):
             self._static_member_written(ticket, error)
 
     def restored(self) -> None:
-        """After the journal has been read: members have a whole session from now on to show themselves."""
+        """Give each member a whole session timeout after the journal has been read."""
         for member in self.roster:
             self._expect_heartbeat(member, member.session_timeout_ms)
         if len(self.roster) > self._config.group_max_size:
             self._prepare_rebalance()
 
     def die(self, error: ErrorClass) -> None:
-        """The group is deleted, or this broker does not coordinate it any more: whoever waits is told `error`."""
+        """End the group (deleted, or no longer coordinated by this broker). Pending requests fail with `error`."""
         self.state = State.DEAD
         for member in self.roster:
             self._cancel_session(member)

@@ -1,12 +1,12 @@
 """A group of the consumer protocol (KIP-848): events in, decisions out.
 
-Members only send heartbeats; the group decides. A change of members, subscriptions or topics makes a new group epoch; the next
-heartbeat computes the target assignment of that epoch, with the assignor that most members ask for; and each member is led to
-its target at its own pace (`groups.consumer_reconciliation`). A member that does not give up in time what it has to, or is silent
-for a session, is out.
+Members only send heartbeats; the group decides. A change of members, subscriptions or topics makes a new group epoch. The next
+heartbeat computes the target assignment of that epoch with the assignor that most members ask for. Each member then converges to
+its target at its own pace (`groups.consumer_reconciliation`). A member that does not revoke in time, or sends no heartbeat for a
+session, is removed.
 
-One heartbeat is at work at a time: while its records are on their way to the journal the others wait in line, so that what the
-group believes is always what the journal says, and a failed write changes nothing. The line is as long as the group has
+One heartbeat is processed at a time. While its records are being written to the journal the others are queued, so the group's
+state always equals the journal, and a failed write changes nothing. The queue is bounded by the number of the group's
 connections. Source: KIP-848; answers of Apache Kafka 4.1.1.
 """
 
@@ -60,20 +60,20 @@ from kafkalake.errors import (
 )
 
 RETRY_MS = 100
-"""A member whose time is up while something is being written goes that much later."""
+"""Delay before another attempt to remove a member whose timer expired during a write."""
 
 
 class ConsumerGroup(ClassicMembers):
-    """One group. Each event leaves its decisions in `decisions`, for the coordinator to take and carry out in order.
+    """One group. Each event adds its decisions to `decisions`, for the coordinator to take and carry out in order.
 
-    `topics` tells the topics that exist now. `replaces_classic`: an empty classic group of that id is in the journal; the first
-    records of this one take its place. `subscribed_topics` are the names that members read.
+    `topics` returns the current topics. `replaces_classic`: the journal has an empty classic group of that id, which the first
+    records of this one replace. `subscribed_topics` are the topic names of all members' subscriptions.
     """
 
     # Heartbeats
 
     def heartbeat(self, request: HeartbeatRequest, waiter: object) -> None:
-        """ConsumerGroupHeartbeat: join, stay, leave. Answered with a `HeartbeatResult`."""
+        """Queue a ConsumerGroupHeartbeat (join, stay or leave). Reply with a `HeartbeatResult`."""
         try:
             if request.classic is None:
                 check_request(request)
@@ -84,7 +84,7 @@ class ConsumerGroup(ClassicMembers):
         self._work()
 
     def _work(self) -> None:
-        """Take heartbeats from the line until one has to be written."""
+        """Process queued heartbeats until one has records to write."""
         while self._line and self._change is None:
             request, waiter = self._line.popleft()
             try:
@@ -114,7 +114,7 @@ class ConsumerGroup(ClassicMembers):
         self.decisions.append(Append(records, change))
 
     def _beat(self, request: HeartbeatRequest, waiter: object) -> Change:
-        """A member joins or stays: its subscription, the group's epoch, the target, the member's next step."""
+        """Handle a join or a heartbeat: the member's subscription, the group epoch, the target and the member's next step."""
         state = self.state
         if request.member_epoch != JOIN_EPOCH and not self.exists:
             raise GroupIdNotFoundError(f"Group {self.group_id} not found.")
@@ -165,7 +165,7 @@ class ConsumerGroup(ClassicMembers):
             raise GroupMaxSizeReachedError(f"The consumer group has reached its maximum capacity of {size} members.")
 
     def _check_size(self, before: Subscription | None, subscription: Subscription) -> None:
-        """What members say of themselves has a limit for a group, and for all groups of the broker."""
+        """Enforce the limits of subscription bytes per group and for all groups of the broker."""
         grows = kept_bytes_of(subscription) - (0 if before is None else kept_bytes_of(before))
         if grows <= 0:
             return
@@ -175,9 +175,9 @@ class ConsumerGroup(ClassicMembers):
             raise CoordinatorNotAvailableError("Too many members (group.coordinator.metadata.max.bytes).")
 
     def _admitted(self, request: HeartbeatRequest) -> str | None:
-        """Check who it is; the member id that it takes the place of (a static member that comes back).
+        """Check the member's identity and return the member id that it replaces (a static member that rejoins).
 
-        Raises `UnknownMemberIdError`, `FencedMemberEpochError`, `UnreleasedInstanceIdError`, `FencedInstanceIdError`.
+        Raise `UnknownMemberIdError`, `FencedMemberEpochError`, `UnreleasedInstanceIdError` or `FencedInstanceIdError`.
         """
         state, joins = self.state, request.member_epoch == JOIN_EPOCH
         if request.classic is not None:
@@ -212,7 +212,7 @@ class ConsumerGroup(ClassicMembers):
             )
 
     def _check_epoch(self, request: HeartbeatRequest) -> None:
-        """The member's epoch, or the one before it where the answer was lost (then it owns no more than it was given)."""
+        """Accept the current epoch, or the previous one if the response was lost (`owned` must then be within the assignment)."""
         current = self.state.current(request.member_id)
         if request.member_epoch == current.epoch:
             return
@@ -233,7 +233,7 @@ class ConsumerGroup(ClassicMembers):
         member_id: str,
         records: list[ConsumerRecord],
     ) -> tuple[dict[str, Assignment], int]:
-        """A new group epoch where something has changed, and the targets of an epoch that has none yet."""
+        """Make a new group epoch if something changed, and compute the targets of an epoch that has none yet."""
         state = self.state
         read_before = ((), None) if before is None else (before.topics, before.regex)
         changed = not self.exists or read_before != (subscription.topics, subscription.regex)
@@ -260,7 +260,7 @@ class ConsumerGroup(ClassicMembers):
     # Leaving
 
     def _leave(self, request: HeartbeatRequest, waiter: object) -> Change:
-        """A member leaves: for good, or, being static, for a short time."""
+        """Remove a member for good, or mark a static member as temporarily away."""
         if not self.exists:
             raise GroupIdNotFoundError(f"Group {self.group_id} not found.")
         result = HeartbeatResult(None, request.member_id, request.member_epoch)
@@ -274,7 +274,7 @@ class ConsumerGroup(ClassicMembers):
         return Change(self._without(request.member_id), waiter, result)
 
     def _without(self, member_id: str) -> tuple[ConsumerRecord, ...]:
-        """The records of a member's end; those who stay get the next epoch."""
+        """Return the records that remove a member. The remaining members get the next epoch."""
         topics = self._topics()
         left = [one for other, one in self.state.subscriptions.items() if other != member_id]
         digest = metadata_hash(names_read(left, topics), topics)
@@ -282,14 +282,14 @@ class ConsumerGroup(ClassicMembers):
         return (*self.state.tombstones_of(member_id), epoch)
 
     def _fence(self, member_id: str) -> None:
-        """A member is out without having asked for it."""
+        """Remove a member that did not ask to leave."""
         if member_id in self.state.subscriptions:
             self._commit(Change(self._without(member_id), None, HeartbeatResult(None)))
 
-    # What the coordinator tells it
+    # Callbacks from the coordinator
 
     def appended(self, ticket: object, error: ErrorClass | None) -> None:
-        """The batch of an `Append` is durable, or could not be written: then nothing has changed."""
+        """Continue after an `Append` is durable. After a failed one nothing has changed."""
         if ticket is not self._change or self.dead:
             return
         assert isinstance(ticket, Change)
@@ -299,7 +299,7 @@ class ConsumerGroup(ClassicMembers):
             self._prelude = ()
             self._done(ticket)
         else:
-            self._metadata_is_stale = True  # it may have been told of new topics in what was not written
+            self._metadata_is_stale = True  # the failed write may have contained the new topics
             self._reply(ticket.waiter, HeartbeatResult(error))
         self._work()
 
@@ -317,7 +317,7 @@ class ConsumerGroup(ClassicMembers):
             self._reply(change.waiter, change.result)
 
     def _after(self, records: Iterable[ConsumerRecord], before: dict[str, Current]) -> None:
-        """Timers of those whose state has changed, and what the group reads."""
+        """Set or cancel the timers of changed members and update the subscribed topics."""
         for record in records:
             if isinstance(record, SubscriptionRecord):
                 self._follow_topics()
@@ -334,12 +334,12 @@ class ConsumerGroup(ClassicMembers):
         self.subscribed_topics = names_read(self.state.subscriptions.values(), self._topics())
 
     def topics_changed(self) -> None:
-        """Topics came, went or have more partitions: the next heartbeat looks whether that concerns the group."""
+        """Note that topics were created, deleted or extended. The next heartbeat checks whether that concerns the group."""
         self._metadata_is_stale = True
         self._follow_topics()
 
     def timer_fired(self, name: Hashable) -> None:
-        """The timer `name` ran out."""
+        """Handle the expiry of the timer `name`."""
         assert isinstance(name, tuple)
         kind, member_id = name
         if self.dead or member_id not in self.state.subscriptions:
@@ -357,10 +357,10 @@ class ConsumerGroup(ClassicMembers):
         if late and self._change is None:
             self._fence(member_id)
         elif late:
-            self.decisions.append(SetTimer(name, RETRY_MS))  # after what is being written now
+            self.decisions.append(SetTimer(name, RETRY_MS))  # after the write in progress
 
     def downgraded(self) -> list[Decision]:
-        """The group is one of the classic protocol now: the answers to those who wait."""
+        """End this group after it became a classic one and return the replies to pending requests."""
         change, self._change = self._change, None
         if change is not None:
             self._reply(change.waiter, change.result)
@@ -368,22 +368,22 @@ class ConsumerGroup(ClassicMembers):
         return [decision for decision in self.decisions if isinstance(decision, Reply)]
 
     def begin_as(self, records: Iterable[ConsumerRecord]) -> None:
-        """Begin as what a classic group was. The first change that is written says so in the journal."""
+        """Begin with the state of a former classic group. The first change that is written also writes `records`."""
         self._prelude = tuple(records)
         for record in self._prelude:
             self.state.follow(record)
 
     @property
     def is_written(self) -> bool:
-        """Whether the journal has it."""
+        """Whether the journal has this group."""
         return self.exists and not self._prelude
 
     def follow(self, record: ConsumerRecord) -> None:
-        """One record of the journal, while it is read at start."""
+        """Apply one journal record during loading."""
         self.state.follow(record)
 
     def restored(self) -> None:
-        """The journal has been read: members have a whole session from now on to show themselves."""
+        """Restart timers after the journal has been read. Each member gets a whole session timeout."""
         self._metadata_is_stale = True
         self._follow_topics()
         for member_id, subscription in self.state.subscriptions.items():
@@ -394,7 +394,7 @@ class ConsumerGroup(ClassicMembers):
                 self._expect_revocation(member_id)
 
     def die(self, error: ErrorClass) -> None:
-        """The group is deleted, or this broker does not coordinate it any more: whoever waits is told `error`."""
+        """End the group (deleted, or no longer coordinated by this broker). Pending requests fail with `error`."""
         self.dead = True
         self.state.release()
         change, self._change = self._change, None
@@ -407,7 +407,7 @@ class ConsumerGroup(ClassicMembers):
             self._cancel_timers(member_id)
 
     def revive(self) -> None:
-        """It could not be deleted after all."""
+        """Undo `die` after a failed deletion."""
         assert self.dead and not len(self.state)
         self.dead = False
 

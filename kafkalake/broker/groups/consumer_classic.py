@@ -1,9 +1,9 @@
-"""Members of the classic protocol in a group of the consumer protocol: while an application changes its protocol, one process
-after the other (KIP-848, "Online migration").
+"""Classic members in a group of the consumer protocol, during a rolling upgrade of an application (KIP-848,
+"Online migration").
 
-Such a member joins, syncs and sends heartbeats as it always did, and is led to its target as the others are: its generation is its
-member epoch; what it has given up it says in the subscription of its next join; an assignment is ready as soon as it has joined, so
-nobody waits for anybody, and no member leads. Whenever its next step needs a join, its heartbeat is answered RebalanceInProgress.
+Such a member joins, syncs and sends heartbeats as usual, and converges to its target like the others. Its generation is its member
+epoch. The subscription of its next join tells what it revoked. An assignment is ready as soon as it has joined, so there is no
+join barrier and no leader. Whenever its next step needs a join, its heartbeat is answered RebalanceInProgress.
 Source: KIP-848; Apache Kafka 4.1.1, `classicGroupJoinToConsumerGroup` and its neighbours.
 """
 
@@ -42,16 +42,16 @@ from kafkalake.errors import (
 
 DOWNGRADES = ("bidirectional", "downgrade")
 UPGRADES = ("bidirectional", "upgrade")
-"""Values of `group.consumer.migration.policy` that let a group with members become a classic one, one of the consumer protocol."""
+"""Values of `group.consumer.migration.policy` that allow a group with members to become a classic one, or a consumer one."""
 
 
 class ClassicMembers(Standing):
-    """The part of a group that speaks with members of the classic protocol."""
+    """The part of a group that serves classic members."""
 
     # Joining
 
     def classic_join(self, request: JoinRequest, member_id: str) -> HeartbeatRequest:
-        """A join as the heartbeat that it stands for. Raise `InconsistentGroupProtocolError`, `JournalFormatError`."""
+        """Return a join as the equivalent heartbeat. Raise `InconsistentGroupProtocolError` or `JournalFormatError`."""
         self._check_protocols(request)
         subscription = read_subscription(request.protocols[0].metadata)
         topics = self._topics()
@@ -76,7 +76,7 @@ class ClassicMembers(Standing):
         )
 
     def _check_protocols(self, request: JoinRequest) -> None:
-        """Members of the classic protocol have an assignor in common, though nobody uses it: they may be left alone."""
+        """Require an assignor common to all classic members, though unused here: the group may become classic again."""
         others = [
             one.classic
             for member_id, one in self.state.subscriptions.items()
@@ -89,9 +89,9 @@ class ClassicMembers(Standing):
             raise InconsistentGroupProtocolError
 
     def _admitted_classic(self, request: HeartbeatRequest) -> str | None:
-        """The member whose place a member takes that joins: a static one that comes back with another id.
+        """Return the member id that a joining member replaces (a static member that returned with another id), or None.
 
-        Raise `UnknownMemberIdError`, `FencedInstanceIdError`.
+        Raise `UnknownMemberIdError` or `FencedInstanceIdError`.
         """
         if request.group_instance_id is None:
             return None
@@ -119,7 +119,7 @@ class ClassicMembers(Standing):
     # Staying
 
     def classic_sync(self, request: SyncRequest) -> SyncResult:
-        """The assignment that a member has joined for. Raise what it has to do, as `classic_heartbeat`."""
+        """Return the assignment of a member that has joined. Raise what it must do, as `classic_heartbeat`."""
         classic = self._checked_classic(request.member_id, request.generation_id, request.group_instance_id)
         name, metadata = classic.protocols[0]
         if request.protocol_type not in (None, CONSUMER_PROTOCOL_TYPE) or request.protocol_name not in (None, name):
@@ -133,10 +133,10 @@ class ClassicMembers(Standing):
         return SyncResult(None, CONSUMER_PROTOCOL_TYPE, name, self._encoded(current.assigned, metadata))
 
     def classic_heartbeat(self, member_id: str, generation_id: int, group_instance_id: str | None) -> None:
-        """A member is alive.
+        """Record a heartbeat.
 
         Raise `CoordinatorNotAvailableError`, `UnknownMemberIdError`, `FencedInstanceIdError`, `IllegalGenerationError`, or
-        `RebalanceInProgressError`: it has to join again for its next step.
+        `RebalanceInProgressError` if the member has to rejoin for its next step.
         """
         self._checked_classic(member_id, generation_id, group_instance_id)
         self._expect_heartbeat(member_id)
@@ -161,7 +161,7 @@ class ClassicMembers(Standing):
         return subscription.classic
 
     def _has_to_rejoin(self, member_id: str) -> bool:
-        """Whether there is a later epoch, something to give up, or something that has become free."""
+        """Return whether there is a later epoch, something to revoke, or a partition of the target that became free."""
         state, current = self.state, self.state.current(member_id)
         if current.epoch < state.epoch or current.state is MemberState.UNREVOKED_PARTITIONS:
             return True
@@ -171,15 +171,15 @@ class ClassicMembers(Standing):
         return all(state.owner(partition) is None for partition in lacking)
 
     def _encoded(self, assigned: Assignment, metadata: bytes) -> bytes:
-        """Partitions of topics that are there, in the version that the member speaks."""
+        """Encode the partitions of existing topics in the member's version."""
         names = {topic.topic_id: name for name, topic in self._topics().items()}
         partitions = {names[topic_id]: indexes for topic_id, indexes in by_topic(assigned).items() if topic_id in names}
         return encode_assignment(read_subscription(metadata).version, partitions)
 
-    # Going
+    # Leaving
 
     def classic_record(self, records: Iterable[ConsumerRecord], now_ms: int) -> GroupRecord | None:
-        """The classic group that stays when, with `records`, the last member of the consumer protocol goes; else None."""
+        """Return the classic group that remains if `records` remove the last consumer protocol member, else None."""
         gone = {one.member_id for one in records if isinstance(one, SubscriptionRecord) and one.value is None}
         if not gone:
             return None

@@ -1,6 +1,6 @@
-"""A group of the consumer protocol as it stands: what it answers without changing, its members' sessions and timers.
+"""Read-only requests, sessions and timers of a group of the consumer protocol.
 
-`groups.consumer` says how it changes. A member has one session timer, set anew only when it has rung; a heartbeat just moves the
+`groups.consumer` changes the group. A member has one session timer, set again only after it has fired. A heartbeat just moves the
 deadline.
 """
 
@@ -52,19 +52,18 @@ def revocation_timer(member_id: str) -> tuple[str, str]:
 
 
 def join_timer(member_id: str) -> tuple[str, str]:
-    """How long a member of the classic protocol may take to join again once it was told to."""
+    """Name the timer that limits a classic member's rejoin after it was asked to."""
     return ("join", member_id)
 
 
 def sync_timer(member_id: str) -> tuple[str, str]:
-    """How long it may take to ask for its assignment after that."""
+    """Name the timer that limits the SyncGroup request after that join."""
     return ("sync", member_id)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Change:
-    """Ticket: records that are being written, and what follows when they are durable. `joined`: the member of the classic
-    protocol that has joined."""
+    """Ticket: records that are being written, and what follows when they are durable. `joined`: the classic member that joined."""
 
     records: tuple[ConsumerRecord, ...]
     waiter: object
@@ -82,7 +81,7 @@ class Downgrade:
 
 
 class GroupTiming(Protocol):
-    """The settings that a group may have of its own."""
+    """Settings that a group may override."""
 
     def session_timeout_ms(self, group_id: str) -> int: ...
 
@@ -91,14 +90,14 @@ class GroupTiming(Protocol):
 
 @dataclass(slots=True)
 class Session:
-    """Readings of the monotonic clock; `timer_due_at_ms` None: no timer is set."""
+    """Times of the monotonic clock. `timer_due_at_ms` is None if no timer is set."""
 
     ends_at_ms: int
     timer_due_at_ms: int | None = None
 
 
 class Standing:
-    """State, sessions, and who waits. Replies and timers go to `decisions`."""
+    """State, sessions and pending requests. Replies and timers go to `decisions`."""
 
     def __init__(
         self,
@@ -128,21 +127,21 @@ class Standing:
         self._metadata_is_stale = False
         self._sessions: dict[str, Session] = {}
 
-    # What others ask
+    # Queries
 
     @property
     def exists(self) -> bool:
-        """Whether the journal has ever heard of it."""
+        """Whether the group has ever been written."""
         return self.state.epoch > 0
 
     @property
     def is_at_work(self) -> bool:
-        """Whether something is being written, or waits for that."""
+        """Whether a write is in progress or heartbeats are queued."""
         return self._change is not None or bool(self._line)
 
     @property
     def is_vacant(self) -> bool:
-        """Whether nobody is in it, nor on the way."""
+        """Whether the group has no members and none are joining."""
         return not len(self.state) and self._change is None and not self._line
 
     @property
@@ -151,39 +150,39 @@ class Standing:
 
     @property
     def expiry(self) -> ExpiryRule:
-        """Each offset ages from its own commit, but not while its topic is read."""
+        """The expiry rule: each offset ages from its own commit, but not while its topic is subscribed."""
         return ExpiryRule(None, self.subscribed_topics)
 
     def reads(self, topic: str) -> bool:
-        """Whether a member reads the topic."""
+        """Return whether a member subscribes to the topic."""
         return topic in self.subscribed_topics
 
     def may_read(self, topics: frozenset[str]) -> bool:
-        """Whether members read one of the topics, or have regular expressions that may match it."""
+        """Return whether members subscribe to one of the topics, or have regular expressions that may match it."""
         return not self.subscribed_topics.isdisjoint(topics) or any(
             one.regex for one in self.state.subscriptions.values()
         )
 
     def check_delete(self) -> None:
-        """Raises `GroupIdNotFoundError` (dead), `NonEmptyGroupError`."""
+        """Raise `GroupIdNotFoundError` if dead, `NonEmptyGroupError` if the group has members."""
         if self.dead:
             raise GroupIdNotFoundError
         if not self.is_vacant:
             raise NonEmptyGroupError
 
     def check_offset_delete(self) -> None:
-        """Single offsets may be deleted at any time, of topics that nobody reads (KIP-496). Raises `GroupIdNotFoundError`."""
+        """Allow deleting offsets of unsubscribed topics at any time (KIP-496). Raise `GroupIdNotFoundError` if dead."""
         if self.dead:
             raise GroupIdNotFoundError
 
     def check_commit(
         self, member_id: str, group_instance_id: str | None, member_epoch: int, *, transactional: bool = False
     ) -> None:
-        """Whether this member may commit offsets now.
+        """Check whether this member may commit offsets now.
 
-        Without member and epoch (an admin client) only to an empty group, or in a transaction of an old client. Raises
-        `UnknownMemberIdError`, `StaleMemberEpochError` (in a transaction `IllegalGenerationError`: producers know no epochs of
-        members), `CoordinatorNotAvailableError`.
+        A commit without member and epoch (an admin client) needs an empty group, or a transaction of an old client. Raise
+        `UnknownMemberIdError`, `StaleMemberEpochError` (in a transaction `IllegalGenerationError`: producers have no member
+        epochs) or `CoordinatorNotAvailableError`.
         """
         if self.dead:
             raise CoordinatorNotAvailableError
@@ -197,13 +196,13 @@ class Standing:
             raise (IllegalGenerationError if transactional else StaleMemberEpochError) from None
 
     def check_not_member(self, member_id: str) -> None:
-        """A client that does not know member epochs is no member of this protocol. Raises `UnsupportedVersionError`."""
+        """Raise `UnsupportedVersionError` if a client without member epochs uses a consumer protocol member's id."""
         subscription = self.state.subscriptions.get(member_id)
         if subscription is not None and subscription.classic is None:
             raise UnsupportedVersionError
 
     def check_fetch(self, member_id: str | None, member_epoch: int) -> None:
-        """Whether who says this may fetch offsets (KIP-848: OffsetFetch from version 9 on); raises as `check_commit`."""
+        """Check whether this member may fetch offsets (KIP-848: OffsetFetch from version 9 on). Raise as `check_commit`."""
         if self.dead:
             raise CoordinatorNotAvailableError
         if member_id is not None or member_epoch >= 0:
@@ -217,12 +216,12 @@ class Standing:
             raise IllegalGenerationError if is_classic else StaleMemberEpochError
 
     def tombstones(self) -> Sequence[ConsumerRecord]:
-        """The records that end an empty group: it is deleted, or a classic group takes its place."""
+        """Return the records that end an empty group, for its deletion or a classic group in its place."""
         assert self.is_vacant
         return tuple(self.state.tombstones())
 
     def describe(self) -> ConsumerGroupDescription:
-        """The group as ConsumerGroupDescribe shows it."""
+        """Return the group as ConsumerGroupDescribe shows it."""
         state = self.state
         assignor = preferred_assignor(state.subscriptions, self._config.group_consumer_assignors[0])
         members = tuple(
@@ -261,7 +260,7 @@ class Standing:
         return self._timing.session_timeout_ms(self.group_id)
 
     def _watch(self, member_id: str, session: Session) -> None:
-        """One timer per member, set when it has rung; a heartbeat only moves the deadline."""
+        """Set a member's only session timer. A heartbeat merely moves the deadline."""
         session.timer_due_at_ms = session.ends_at_ms
         delay_ms = max(session.ends_at_ms - self._clock.monotonic_ms(), 0)
         self.decisions.append(SetTimer(session_timer(member_id), delay_ms))

@@ -1,11 +1,11 @@
-"""The group coordinator: gives each request to its group and carries out what the group decides.
+"""The group coordinator: routes each request to its group and carries out the group's decisions.
 
-Thin: the rules are in the automata and in `groups.table`, the bytes in `groups.records`. Here an `Append` is encoded and goes
-to the journal; what else a group decides is carried out by `coordination.automata`. What the journal
-acknowledged is followed first and answered then, so an answer never says more than the journal.
+The rules are in the automata and in `groups.table`, the encoding in `groups.records`. An `Append` is encoded and journaled here.
+`coordination.automata` carries out all other decisions. Records that the journal acknowledged are applied before requests are
+answered, so a response never runs ahead of the journal.
 
-No event loop: a request that may wait takes `reply`, a function that is called exactly once, at once or later, on the same
-thread. Requests that never wait return or raise. `groups.offset_requests` is the other half, for committed offsets.
+Needs no event loop: a request that may wait takes `reply`, a function called exactly once, at once or later, on the same thread.
+All other requests return or raise. `groups.offset_requests` handles committed offsets.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ Written = Callable[[ErrorClass | None], None]
 class GroupCoordinator:
     """Coordinates the groups of the journal partitions that were loaded.
 
-    `new_uuid` gives a fresh text for member ids, `topics` the topics that groups of the consumer protocol can read now.
+    `new_uuid` returns fresh text for member ids, `topics` the topics that groups of the consumer protocol can read now.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class GroupCoordinator:
         self.timers = timers
         self.journal = journal
         self.unsettled: Counter[int] = Counter()
-        """Journal partition -> batches with records of groups that are on their way to it."""
+        """Journal partition -> number of batches with group records that are being written to it."""
         self.topics = topics
         self._new_uuid = new_uuid
         memory = MetadataMemory()
@@ -103,14 +103,14 @@ class GroupCoordinator:
     # Start and end of a journal partition
 
     def begin_load(self, partition: int, position: int = 0, published: Iterable[ChangedOffset] = ()) -> None:
-        """This broker leads the partition. `published` is what Delta says at `position`, the journal follows from there."""
+        """Begin to load a partition that this broker leads: `published` offsets from Delta as of `position`, then the journal."""
         self.table.begin(partition, position)
         self.table.load_published(published)
 
     def load(
         self, partition: int, position: int, records: Iterable[JournalRecord], producer: Producer | None = None
     ) -> None:
-        """One batch of the journal, its first record at `position`. Raises `JournalFormatError`."""
+        """Apply one journal batch whose first record is at `position`. Raise `JournalFormatError` if it cannot be decoded."""
         for index, (key, value) in enumerate(records):
             record = decode(key, value)
             if record is not None:
@@ -118,11 +118,11 @@ class GroupCoordinator:
                 self.table.follow(partition, position + index, record, producer_id)
 
     def end_transaction(self, partition: int, producer_id: int, *, committed: bool, position: int) -> None:
-        """A marker in the journal at `position`, read at start or just written: its offsets count, or never did."""
+        """Apply a marker at `position`, from loading or just written: the transaction's offsets are committed or dropped."""
         self.table.end_transaction(partition, producer_id, committed=committed, position=position)
 
     def finish_load(self, partition: int, end: int = 0) -> None:
-        """The journal has been read, up to the offset `end`; the partition's groups are served from now on."""
+        """Serve the partition's groups from now on. The journal has been read up to the offset `end`."""
         for entry in self.table.finish(partition, end):
             call_isolated(Place.COORDINATED, self._restore, entry)
 
@@ -131,7 +131,7 @@ class GroupCoordinator:
         self.carry_out(entry)
 
     def unload(self, partition: int) -> None:
-        """This broker does not lead the partition any more, or stops: whoever waits is sent to look for the coordinator."""
+        """Unload a partition this broker no longer leads, or on shutdown. Pending requests fail with NOT_COORDINATOR."""
         for entry in self.table.end(partition):
             call_isolated(Place.COORDINATED, self._close, entry)
 
@@ -142,7 +142,7 @@ class GroupCoordinator:
     # The classic protocol
 
     def join_group(self, group_id: str, request: JoinRequest, reply: Callable[[JoinResult], None]) -> None:
-        """JoinGroup. A group begins with the first member that asks for an id."""
+        """Handle JoinGroup. The first member without an id creates the group."""
         try:
             partition = self.table.check(group_id)
             _check_names(request)
@@ -176,10 +176,10 @@ class GroupCoordinator:
         entry.group.join(request, reply)
         self.carry_out(entry)
         if not entry.written and entry.group.is_vacant and not len(entry.offsets) and not entry.offsets.has_pending:
-            self.table.forget(entry)  # refused before it began
+            self.table.forget(entry)  # refused before the group began
 
     def check_room(self, group_id: str) -> None:
-        """Whether a group that is not there yet may begin. Raise `CoordinatorNotAvailableError`."""
+        """Raise `CoordinatorNotAvailableError` if a new group would exceed the limits of groups or memory."""
         if self.table.find(group_id) is not None:
             return
         if len(self.table) >= self.config.group_coordinator_groups_max:
@@ -190,7 +190,7 @@ class GroupCoordinator:
     def _join_consumer_group(
         self, entry: GroupEntry, group: ConsumerGroup, request: JoinRequest, reply: Callable[[JoinResult], None]
     ) -> None:
-        """A member of the classic protocol joins a group of the other one (KIP-848). Raise `InconsistentGroupProtocolError`, ..."""
+        """Join a classic member to a consumer group (KIP-848). Raise `InconsistentGroupProtocolError`, `InvalidRequestError`."""
         if metadata_bytes(request.protocols) > self.config.group_member_metadata_max_bytes:
             raise InvalidRequestError
         member_id = request.member_id or f"{request.group_instance_id or request.client_id}-{self._new_uuid()}"
@@ -215,7 +215,7 @@ class GroupCoordinator:
     def _end_consumer_group(
         self, entry: GroupEntry, group: ConsumerGroup, then: Callable[[], None], reply: Callable[[JoinResult], None]
     ) -> None:
-        """Write the end of an empty group; its offsets stay."""
+        """Write the tombstones of an empty group. Its offsets stay."""
         group.die(CoordinatorNotAvailableError)
         self.carry_out(entry)
 
@@ -229,7 +229,7 @@ class GroupCoordinator:
         self.write(entry.partition, group.tombstones(), written)
 
     def sync_group(self, group_id: str, request: SyncRequest, reply: Callable[[SyncResult], None]) -> None:
-        """SyncGroup."""
+        """Handle SyncGroup."""
         try:
             entry, group = self._group_of_member(group_id)
             if isinstance(group, ConsumerGroup):
@@ -244,13 +244,13 @@ class GroupCoordinator:
     def heartbeat(
         self, group_id: str, member_id: str, generation_id: int, group_instance_id: str | None = None
     ) -> None:
-        """Heartbeat. Raises what the member has to do, `RebalanceInProgressError` for example."""
+        """Handle Heartbeat. Raise what the member must do, for example `RebalanceInProgressError`."""
         entry, group = self._group_of_member(group_id)
         beat = group.classic_heartbeat if isinstance(group, ConsumerGroup) else group.heartbeat
         self._carried_out(entry, lambda: beat(member_id, generation_id, group_instance_id))
 
     def leave_group(self, group_id: str, leaving: Sequence[LeavingMember]) -> list[LeaveResult]:
-        """LeaveGroup, in the order of `leaving`. Raises what concerns the group as a whole."""
+        """Handle LeaveGroup and return results in the order of `leaving`. Raise errors of the group as a whole."""
         self.table.check(group_id)
         entry = self.table.find(group_id)
         if entry is None:
@@ -262,7 +262,7 @@ class GroupCoordinator:
         return results
 
     def _leave_consumer_group(self, entry: GroupEntry, group: ConsumerGroup, leaving: LeavingMember) -> LeaveResult:
-        """An administrator may send members of the consumer protocol away; they themselves leave by a heartbeat."""
+        """Remove a member of the consumer protocol for an administrator; such members themselves leave by heartbeat."""
         member_id, instance_id = leaving
         holder: str | None = member_id
         if instance_id is not None:
@@ -276,7 +276,7 @@ class GroupCoordinator:
         return LeaveResult(*leaving, None)
 
     def _carried_out(self, entry: GroupEntry, ask: Callable[[], T]) -> T:
-        """The answer of a group that answers at once, or what it raises, once its decisions are carried out."""
+        """Return or raise the result of `ask` after carrying out the group's decisions."""
         try:
             return ask()
         finally:
@@ -289,10 +289,10 @@ class GroupCoordinator:
             raise UnknownMemberIdError
         return entry, entry.group
 
-    # Looking at groups
+    # Describing groups
 
     def describe_group(self, group_id: str) -> GroupDescription:
-        """DescribeGroups, one group. Raises `GroupIdNotFoundError` (old versions show such a group as Dead)."""
+        """Handle DescribeGroups for one group. Raise `GroupIdNotFoundError` (old versions show such a group as Dead)."""
         self.table.check(group_id, may_be_empty=True)
         entry = self.table.find(group_id)
         if entry is None:
@@ -302,7 +302,7 @@ class GroupCoordinator:
         return describe(entry.group)
 
     def list_groups(self, states: Collection[str] = (), group_types: Collection[str] = ()) -> list[GroupSummary]:
-        """ListGroups: groups in any of `states` and of any of `group_types`; empty means all. Case does not matter."""
+        """Return the groups in any of `states` and of any of `group_types`, ignoring case. Empty means all."""
         wanted_states = {state.lower() for state in states}
         wanted_types = {group_type.lower() for group_type in group_types}
         found = [summary(entry.group) for entry in self.table]
@@ -316,15 +316,15 @@ class GroupCoordinator:
     # Carrying out
 
     def carry_out(self, entry: GroupEntry) -> None:
-        """Do what the group has decided, and what it decides meanwhile, in order."""
+        """Carry out the group's decisions in order, including those added meanwhile."""
         self._carrier.carry_out(entry)
 
     def take_seat(self, entry: GroupEntry) -> None:
-        """Another automaton has the group now: timers of the one before ring no more."""
+        """Cancel the timers of the previous automaton after another one has taken over the group."""
         self._carrier.cancel_all(entry)
 
     def _downgrade(self, entry: GroupEntry, group: ConsumerGroup, decision: Downgrade) -> None:
-        """The members that are left are all of the classic protocol: the group is too, and they share its partitions anew."""
+        """Turn the group into a classic one because only classic members are left, and rebalance it."""
         group_id = group.group_id
 
         def written(error: ErrorClass | None) -> None:
@@ -360,7 +360,7 @@ class GroupCoordinator:
             self.carry_out(entry)
 
         records: tuple[Any, ...] = decision.records
-        # A heartbeat's answer may come a little later; who leaves, or is sent away, is gone at once.
+        # Only heartbeat responses may linger. Removals are written at once.
         is_heartbeat = isinstance(decision.ticket, Change) and decision.ticket.waiter is not None
         self.write(entry.partition, records, written, may_wait=is_heartbeat)
 
@@ -373,9 +373,9 @@ class GroupCoordinator:
         *,
         may_wait: bool = False,
     ) -> None:
-        """Append `records` as one batch; when it is durable follow it, then say so to `written`.
+        """Append `records` as one batch. Once it is durable, apply it, then call `written`.
 
-        may_wait: it may wait for other batches, for `group.coordinator.append.linger.ms`.
+        may_wait: the batch may wait for others, for `group.coordinator.append.linger.ms`.
         """
         try:
             encoded = [encode(record) for record in records]
@@ -407,24 +407,24 @@ class GroupCoordinator:
             self._linger(append)
             return
         if of_groups:
-            self.flush()  # records of groups stay in order
+            self.flush()  # group records stay in order
         append()
 
     def _linger(self, append: Callable[[], None]) -> None:
-        """Let a batch wait for others, in order: `group.coordinator.append.linger.ms` from the first one on."""
+        """Delay a batch to gather others, in order, until `group.coordinator.append.linger.ms` after the first one."""
         self._lingering.append(append)
         if len(self._lingering) == 1:
             self.timers.schedule(self.config.group_coordinator_append_linger_ms, self.flush)
 
     def flush(self) -> None:
-        """Hand over to the journal what waits."""
+        """Pass lingering batches to the journal."""
         lingering, self._lingering = self._lingering, []
         for append in lingering:
             call_isolated(Place.COORDINATED, append)
 
 
 def _check_names(request: JoinRequest) -> None:
-    """Names that go into the journal fit its formats."""
+    """Raise `InvalidRequestError` if a name does not fit the journal's formats."""
     names = [request.member_id, request.client_id, request.client_host, request.protocol_type]
     names += [request.group_instance_id or "", *(protocol.name for protocol in request.protocols)]
     if any(len(name.encode()) > NAME_BYTES_MAX for name in names):

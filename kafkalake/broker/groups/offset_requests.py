@@ -1,8 +1,8 @@
 """Requests about committed offsets: OffsetCommit, TxnOffsetCommit, OffsetFetch, OffsetDelete, DeleteGroups; and their expiry.
 
-A commit is checked against its group, written, and answered when it is durable; reading sees only what is durable. Results
-of commits and deletions are one error class (None: none) per partition or group, so that a handler copies them into whatever
-shape its version has. Source: Kafka protocol guide; KIP-211 (expiry), KIP-447 (transactions), KIP-496 (OffsetDelete).
+A commit is checked against its group, written, and answered when it is durable. Reads see only durable offsets. Results of
+commits and deletions are one error class (None: none) per partition or group, which handlers copy into the shape of their
+version. Source: Kafka protocol guide; KIP-211 (expiry), KIP-447 (transactions), KIP-496 (OffsetDelete).
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ PartitionErrors: TypeAlias = dict[PartitionKey, ErrorClass | None]
 GroupErrors: TypeAlias = dict[str, ErrorClass | None]
 
 STALE_RETRY_MS = 1_000
-"""How long after a failure the offsets of topics that are gone are taken out again."""
+"""Delay before the removal of deleted topics' offsets is retried after a failure."""
 
 OFFSETS_MAX = 10_000
-"""Offsets of one commit, which is one batch of the journal."""
+"""Maximum number of offsets in one commit, which is one journal batch."""
 RECORDS_PER_BATCH = 500
-"""Tombstones go to the journal in batches of at most this many records, far below any message size limit."""
+"""Maximum number of tombstones per journal batch, far below any message size limit."""
 
 
 class OffsetToCommit(NamedTuple):
@@ -69,7 +69,7 @@ class OffsetToCommit(NamedTuple):
 class CommitRequest:
     """OffsetCommit and TxnOffsetCommit (then with `producer`). `retention_ms` -1: the broker's.
 
-    `generation_id` is a member epoch in groups of the consumer protocol; `knows_member_epochs`: the client speaks that protocol.
+    `generation_id` is a member epoch in groups of the consumer protocol. `knows_member_epochs`: the client speaks that protocol.
     """
 
     group_id: str
@@ -83,11 +83,11 @@ class CommitRequest:
 
 
 TopicOf: TypeAlias = Callable[[str], TopicOfGroup | None]
-"""The topic that has a name now, None where there is none."""
+"""Function from a topic name to the current topic, or None if there is none."""
 
 
 class OffsetRequests:
-    """Committed offsets of the coordinator's groups."""
+    """Requests about the committed offsets of the coordinator's groups."""
 
     def __init__(self, coordinator: GroupCoordinator, topic_of: TopicOf) -> None:
         self._coordinator = coordinator
@@ -99,10 +99,10 @@ class OffsetRequests:
     # Committing
 
     def commit(self, request: CommitRequest, reply: Callable[[PartitionErrors], None]) -> None:
-        """Commit what can be committed; partitions that do not exist or whose metadata is too long are refused by themselves.
+        """Commit the valid offsets. Partitions that do not exist or whose metadata is too long are refused individually.
 
-        A group that does not exist: `GroupIdNotFoundError` if a member commits (OffsetCommit before version 9 says
-        `IllegalGenerationError`), otherwise it begins with this commit.
+        If the group does not exist, a member's commit fails with `GroupIdNotFoundError` (OffsetCommit before version 9:
+        `IllegalGenerationError`). Any other commit creates the group.
         """
         if len(request.offsets) > OFFSETS_MAX:
             reply({(one.topic, one.partition): InvalidCommitOffsetSizeError for one in request.offsets})
@@ -186,11 +186,11 @@ class OffsetRequests:
         require_stable: bool,
         member: tuple[str | None, int] = (None, -1),
     ) -> dict[PartitionKey, CommittedOffset | ErrorClass | None]:
-        """The committed offsets of `partitions` (None: of all that have one); None where there is none.
+        """Return the committed offsets of `partitions` (None: of all that have one), or None where there is none.
 
-        A partition is `UnstableOffsetCommitError` while `require_stable` and a transaction may still change it. `member`: id and
-        epoch of the member that asks, if one does (consumer protocol). Raises what concerns the group as a whole; a group that
-        does not exist has no offsets.
+        With `require_stable`, a partition that an open transaction may change gets `UnstableOffsetCommitError`. `member`: id and
+        epoch of the requesting member, if any (consumer protocol). Raise errors of the group as a whole. A group that does not
+        exist has no offsets.
         """
         self._table.check(group_id, may_be_empty=True)
         entry = self._table.find(group_id)
@@ -212,9 +212,9 @@ class OffsetRequests:
     def delete(
         self, group_id: str, partitions: Iterable[PartitionKey], reply: Callable[[PartitionErrors], None]
     ) -> None:
-        """OffsetDelete: partitions without an offset are no error, ones that are being read are.
+        """Handle OffsetDelete. Partitions without an offset are no error; subscribed ones are.
 
-        Raises `GroupIdNotFoundError`, `NonEmptyGroupError` and what else concerns the group as a whole.
+        Raise `GroupIdNotFoundError`, `NonEmptyGroupError` and other errors of the group as a whole.
         """
         partition = self._table.check(group_id, may_be_empty=True)
         entry = self._table.find(group_id)
@@ -236,7 +236,7 @@ class OffsetRequests:
         self._write_all(partition, _tombstones(entry, gone), written)
 
     def delete_groups(self, group_ids: Sequence[str], reply: Callable[[GroupErrors], None]) -> None:
-        """DeleteGroups: an empty group goes with all its offsets."""
+        """Handle DeleteGroups: delete empty groups with all their offsets."""
         results: GroupErrors = {}
         waiting = len(set(group_ids))
 
@@ -259,13 +259,12 @@ class OffsetRequests:
                 continue
             self._delete_group(entry, partial(done, group_id))
 
-    # Offsets of topics that are gone
+    # Offsets of deleted topics
 
     def delete_stale(self, names: Collection[str] | None = None) -> None:
-        """Take out the offsets of topics that are not there any more, also where another one has the name now.
+        """Delete the offsets of deleted topics, even if a new topic has the name now.
 
-        names: topics that came or went (None: look at all). Those in open transactions go too. What the journal does not take is
-        tried again.
+        names: topics created or deleted (None: check all). Offsets in open transactions are deleted too. A failed write is retried.
         """
         for entry in self._table:
             call_isolated(Place.COORDINATED, self._delete_stale_of, entry, names)
@@ -277,11 +276,11 @@ class OffsetRequests:
             self._write_all(entry.partition, _tombstones(entry, gone), self._tried)
 
     def _has_stale(self, entry: GroupEntry, key: PartitionKey) -> bool:
-        """Whether all that the group has of a partition is of another topic than the one that has the name now."""
+        """Return whether all offsets of a partition, committed and pending, belong to earlier topics of that name."""
         return all(self._is_stale(key[0], committed) for committed in entry.offsets.all_of(key))
 
     def _is_stale(self, name: str, committed: CommittedOffset) -> bool:
-        """Whether an offset is of an earlier topic of that name. Offsets that older brokers wrote have no topic id but a time."""
+        """Return whether an offset belongs to an earlier topic of that name. Older brokers wrote a time but no topic id."""
         topic = self._topic_of(name)
         if topic is None:
             return True
@@ -299,7 +298,7 @@ class OffsetRequests:
         self.delete_stale()
 
     def _delete_group(self, entry: GroupEntry, written: Callable[[ErrorClass | None], None]) -> None:
-        """Nothing is accepted for the group from now on; where the journal does not take it, it is as before."""
+        """Delete a group. It accepts no requests meanwhile and is restored if the write fails."""
 
         def deleted(error: ErrorClass | None) -> None:
             if error is not None:
@@ -315,7 +314,7 @@ class OffsetRequests:
     def _write_all(
         self, partition: int, records: Sequence[Record], written: Callable[[ErrorClass | None], None]
     ) -> None:
-        """In several batches where they are many; `written` hears of the last one, or of the first that failed."""
+        """Write in as many batches as needed. `written` gets the result of the last one, or the first error."""
         batches = _batches(records)
 
         def next_batch(error: ErrorClass | None) -> None:
@@ -330,7 +329,7 @@ class OffsetRequests:
     # Expiry
 
     def start_expiry(self) -> None:
-        """Look for expired offsets every `offsets.retention.check.interval.ms` from now on."""
+        """Check for expired offsets every `offsets.retention.check.interval.ms` from now on."""
         interval_ms = self._config.offsets_retention_check_interval_ms
 
         def check() -> None:
@@ -340,7 +339,7 @@ class OffsetRequests:
         self._coordinator.timers.schedule(interval_ms, check)
 
     def expire(self) -> None:
-        """Take out offsets that have expired, and groups that have neither members nor offsets any more."""
+        """Delete expired offsets, and groups without members and offsets."""
         now_ms = self._coordinator.clock.now_ms()
         for entry in self._table:
             call_isolated(Place.COORDINATED, self._expire, entry, now_ms)
@@ -349,7 +348,7 @@ class OffsetRequests:
         gone = entry.offsets.expired(entry.group.expiry, now_ms, self._config.offsets_retention_ms)
         if len(gone) == len(entry.offsets) and not entry.offsets.has_pending and entry.group.is_vacant:
             if not entry.written and not gone:
-                self._table.forget(entry)  # the journal never heard of it
+                self._table.forget(entry)  # the journal has no record of it
             else:
                 self._delete_group(entry, _nobody_waits)
         else:
@@ -365,4 +364,4 @@ def _batches(records: Sequence[Record]) -> Iterator[Sequence[Record]]:
 
 
 def _nobody_waits(error: ErrorClass | None) -> None:
-    """The next check does it again where it failed."""
+    """Ignore the result: the next check retries."""

@@ -1,10 +1,10 @@
-"""Groups as a running broker serves them: the coordinator on `__consumer_offsets`, from the broker's start to its stop.
+"""The group coordinator on `__consumer_offsets` in a running broker, from the broker's start to its stop.
 
-The topic is created when the first client looks for a group's coordinator, as in Kafka; its partitions are all led here.
-At a start each partition of the journal is read again: what Delta's `group_offsets` says, then the journal. Offsets
-below the position that Delta has are passed over, records of groups are not, because only the journal has those.
+The topic is created when the first client looks for a group's coordinator, as in Kafka. This broker leads all its partitions.
+At start each journal partition is loaded: the rows of Delta's `group_offsets`, then the journal. Offset records below Delta's
+position are skipped. Group records are not, because only the journal has them.
 
-The journal is trimmed behind what Delta has: groups whose newest record would go are written again first.
+The journal is trimmed up to Delta's position. Groups whose newest record would be lost are written again first.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ if TYPE_CHECKING:
 
 QUIET_WITHIN_MS = 5_000
 QUIET_POLL_S = 0.01
-"""Before a trim nothing of groups may be on its way to the journal; how long that is waited for, looking how often."""
+"""A trim waits until no group records are being written, at most so long (ms), polling at this interval (s)."""
 
 
 class GroupService:
-    """The group coordinator of one broker. On the event loop's thread; reading at the start blocks it."""
+    """The group coordinator of one broker. Runs on the event loop's thread; loading at start blocks it."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -56,7 +56,7 @@ class GroupService:
         )
         self.journal = self.topic.journal
         self.damaged: set[int] = set()
-        """Partitions of the journal that were found to lack records at the start."""
+        """Journal partitions that lacked records when they were loaded."""
         self.settings = GroupSettings(
             broker.settings.path_beside(GROUP_SETTINGS_FILE), REAL_FILES, lambda: broker.settings.current.broker
         )
@@ -76,21 +76,21 @@ class GroupService:
 
     @property
     def is_ready(self) -> bool:
-        """Whether the journal is there."""
+        """Whether the journal's topic exists."""
         return self.topic.is_ready
 
     def journal_key(self, group_id: str) -> tuple[str, int]:
-        """The partition of `__consumer_offsets` that the group's offsets go to, whether or not the group is there."""
+        """Return the partition of `__consumer_offsets` for the group's offsets, whether or not the group exists."""
         return GROUP_JOURNAL, journal_partition(group_id, self.journal.partitions)
 
     async def make_ready(self) -> None:
-        """Create the journal's topic if it is not there. Raises `CoordinatorNotAvailableError`."""
+        """Create the journal's topic if it does not exist. Raise `CoordinatorNotAvailableError` if that fails."""
         await self.topic.make_ready(lambda: self._serve((), {}))
 
     def start(self, published: Iterable[GroupOffsetRow], positions: Mapping[int, int]) -> None:
-        """At the broker's start: load what there is. `published` and `positions` are what Delta has.
+        """Load the journal at the broker's start. `published` and `positions` come from Delta.
 
-        Damage in the journal is logged, and the groups are served with what could be read. Raises `KafkaStorageError`.
+        Damage in the journal is logged, and the groups are served with what could be read. Raise `KafkaStorageError` on I/O errors.
         """
         if self.topic.attach():
             self._serve(published, positions)
@@ -98,7 +98,7 @@ class GroupService:
         self.offsets.start_expiry()
 
     def stop(self) -> None:
-        """The broker stops: members that wait are sent to look for the coordinator; what Delta lacks is kept for `final`."""
+        """Stop serving. Pending requests fail with NOT_COORDINATOR. Unpublished changes are kept for the last `take_changes`."""
         if self._unpublished.is_stopped:
             return
         self.coordinator.flush()
@@ -109,13 +109,13 @@ class GroupService:
             self.coordinator.unload(partition)
 
     def topic_changed(self, name: str) -> None:
-        """A topic came, went or has more partitions."""
+        """Handle a topic that was created, deleted or extended by partitions."""
         self._topics = None
         self.offsets.delete_stale([name])
         self.consumers.topics_changed([name])
 
     def _topics_now(self) -> Topics:
-        """The topics as groups of the consumer protocol see them, kept until they change."""
+        """Return the topics as consumer groups see them, cached until they change."""
         if self._topics is None:
             self._topics = {
                 topic.name: TopicOfGroup(topic.topic_id, len(topic.partitions), topic.created_at_ms)
@@ -126,21 +126,21 @@ class GroupService:
     # For Delta
 
     def take_changes(self) -> Changes:
-        """What `group_offsets` lacks; after `stop`, the last of it, once."""
+        """Return the changes that `group_offsets` lacks. After `stop`, return the last of them once."""
         return self._unpublished.take()
 
     def put_back(self, changes: Changes) -> None:
-        """`changes` were not published."""
+        """Restore `changes` after a failed publish."""
         self._unpublished.put_back(changes)
 
     async def trim(self, resume_at: Mapping[int, int]) -> None:
-        """Take out of the journal what Delta has up to `resume_at`, where it is worth it; what fails is tried again."""
+        """Trim the journal up to `resume_at`, where Delta has the offsets and it is worth it. Failures are retried."""
         await self.topic.trim(resume_at, self._write_again)
 
     async def _write_again(self, index: int, position: int) -> None:
-        """Write records of groups that stand before `position` again. Raises `CoordinatorNotAvailableError`, ...
+        """Write group records before `position` again. Raise `CoordinatorNotAvailableError`, ...
 
-        None is written while a newer one may be on its way to the journal: the older one must not get behind it.
+        None is written while a newer one may be on its way to the journal: the older one must not land behind it.
         """
         table = self.coordinator.table
         while True:
@@ -159,7 +159,7 @@ class GroupService:
         deadline_ms = self._broker.clock.monotonic_ms() + QUIET_WITHIN_MS
         while True:
             while self._broker.append_queue.flush():
-                pass  # what answers lead to comes with the next one
+                pass  # responses may cause new batches
             if not self.coordinator.unsettled[index]:
                 return
             if self._broker.clock.monotonic_ms() >= deadline_ms:
@@ -174,7 +174,7 @@ class GroupService:
             rows[row.journal_partition].append(_changed(row))
         for index in range(self.journal.partitions):
             if self.journal.is_offline(index):
-                continue  # its groups are not served: Delta may lack the newest of their offsets
+                continue  # its groups are not served: Delta may lack their newest offsets
             self._load(index, positions.get(index, 0), rows[index])
 
     def _load(self, index: int, position: int, published: list[ChangedOffset]) -> None:
@@ -183,13 +183,13 @@ class GroupService:
         self.topic.fill(index, position, encode(GroupTombstone("")))
         begin = max(position, log.log_start_offset)
         coordinator.begin_load(index, begin, published)
-        # What is lost costs records of groups, whose members join anew, and offsets that Delta does not have.
+        # Lost records cost group state (members rejoin) and offsets that Delta does not have.
         if self.topic.replay(index, partial(self._follow, index, begin)):
             self.damaged.add(index)
         coordinator.finish_load(index, log.high_watermark)
 
     def _follow(self, index: int, begin: int, batch: ReadBatch) -> None:
-        """One batch of the journal; of what lies before `begin` only what Delta does not have."""
+        """Apply one journal batch. Before `begin`, apply only records that Delta does not have."""
         coordinator = self.coordinator
         if batch.committed is not None:
             coordinator.end_transaction(index, batch.producer_id, committed=batch.committed, position=batch.base_offset)
@@ -200,7 +200,7 @@ class GroupService:
             self._load_published(index, begin, batch)
 
     def _load_published(self, index: int, begin: int, batch: ReadBatch) -> None:
-        """A batch that begins before what Delta has: of its offsets only those that Delta lacks."""
+        """Load a batch that begins before Delta's position. Offsets below it are skipped."""
         producer = None if batch.producer_id < 0 else Producer(batch.producer_id, batch.producer_epoch)
         for number, record in enumerate(_records(batch)):
             position = batch.base_offset + number
@@ -209,7 +209,7 @@ class GroupService:
 
 
 def group_config(config: BrokerConfig) -> GroupConfig:
-    """The coordinator's settings among the broker's."""
+    """Return the coordinator's settings from the broker's."""
     return GroupConfig(
         group_min_session_timeout_ms=config.group_min_session_timeout_ms,
         group_max_session_timeout_ms=config.group_max_session_timeout_ms,
@@ -251,7 +251,7 @@ def _changed(row: GroupOffsetRow) -> ChangedOffset:
 
 
 def published_row(changed: ChangedOffset, now_ms: int) -> GroupOffsetRow:
-    """A change as a row of `group_offsets`; an offset that is gone is dated by `now_ms`."""
+    """Return a change as a row of `group_offsets`. A deleted offset is dated `now_ms`."""
     committed = changed.committed
     return GroupOffsetRow(
         group=changed.group_id,

@@ -1,8 +1,8 @@
-"""All groups of this broker, as the journal tells them: the same steps at run time and at start.
+"""All groups of this broker as the journal defines them, with the same steps at run time and while loading.
 
-`follow` takes one journal record in its order, `end_transaction` one commit or abort marker. What `group_offsets` in Delta
-does not say yet is collected in `take_changes`. A journal partition is loading while its past is read, then active;
-requests for its groups are refused before that.
+`follow` applies journal records in order, `end_transaction` a commit or abort marker. `take_changes` returns the changes that
+`group_offsets` in Delta lacks. A journal partition is loading while its history is read, then active. Requests for groups of a
+loading partition are refused.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Group: TypeAlias = ClassicGroup | ConsumerGroup
 
 
 class Written(NamedTuple):
-    """A record of a group and where in the journal it stands."""
+    """A record of a group and its position in the journal."""
 
     record: GroupRecord | ConsumerRecord
     position: int
@@ -50,7 +50,7 @@ class GroupEntry(Seat):
 
 @dataclass(slots=True, eq=False)
 class OpenTransaction:
-    """A producer's transaction that has committed offsets: where its first one stands, and of which groups they are."""
+    """A producer's open transaction with committed offsets: the position of its first record and the groups concerned."""
 
     first_position: int
     group_ids: dict[str, None] = field(default_factory=dict)
@@ -58,14 +58,14 @@ class OpenTransaction:
 
 @dataclass(slots=True, eq=False)
 class Shard(shards.Shard):
-    """One journal partition, and which transactions are open in it."""
+    """One journal partition and its open transactions."""
 
     open: dict[int, OpenTransaction] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class ChangedOffset:
-    """A row for `group_offsets`: what a group's offset of a partition is now (None: gone), and where the journal says it."""
+    """A row for `group_offsets`: a group's current offset of a partition (None: deleted) and its journal position."""
 
     group_id: str
     topic: str
@@ -77,7 +77,7 @@ class ChangedOffset:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What changed since the last `take_changes`.
+    """Changes since the last `take_changes`.
 
     `resume_at`: journal partition -> the offset to read the journal from, once `rows` are published. It does not pass the
     first record of an open transaction.
@@ -101,7 +101,7 @@ class GroupTable:
         memory: MetadataMemory | None = None,
     ) -> None:
         self.memory = memory or MetadataMemory()
-        """What groups keep of their members, and the groups' names."""
+        """Memory of the members' metadata and the groups' names."""
         self._new_group = new_group
         self._new_consumer_group = new_consumer_group
         self._entries: dict[str, GroupEntry] = {}
@@ -109,16 +109,16 @@ class GroupTable:
         self._changed: dict[tuple[str, PartitionKey], None] = {}
 
     def __iter__(self) -> Iterator[GroupEntry]:
-        """The groups that are served now."""
+        """Iterate over the groups of active partitions."""
         return iter([entry for entry in self._entries.values() if not self._shards[entry.partition].loading])
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def check(self, group_id: str, *, may_be_empty: bool = False) -> int:
-        """The journal partition of a group that we serve.
+        """Return the journal partition of a group that this broker serves.
 
-        Raises `InvalidGroupIdError`, `NotCoordinatorError`, `CoordinatorLoadInProgressError`.
+        Raise `InvalidGroupIdError`, `NotCoordinatorError` or `CoordinatorLoadInProgressError`.
         """
         if (not group_id and not may_be_empty) or len(group_id.encode()) > NAME_BYTES_MAX:
             raise InvalidGroupIdError
@@ -126,7 +126,7 @@ class GroupTable:
 
     @property
     def is_loading(self) -> bool:
-        """Whether some groups are not served yet."""
+        """Whether a partition is still loading."""
         return self._shards.is_loading
 
     def find(self, group_id: str) -> GroupEntry | None:
@@ -140,20 +140,20 @@ class GroupTable:
         return entry
 
     def forget(self, entry: GroupEntry) -> None:
-        """A group that nothing is known of any more, and that the journal does not know."""
+        """Remove a group without members, offsets or journal records."""
         if self._entries.pop(entry.group.group_id, None) is not None:
             self.memory.bytes -= len(entry.group.group_id)
 
     def become_consumer_group(self, entry: GroupEntry, *, is_on_its_way: bool = False) -> ConsumerGroup:
-        """Let a group be one of the consumer protocol from now on; its first records say so in the journal.
+        """Replace a group by one of the consumer protocol. Its first journal records say so.
 
-        is_on_its_way: a record of the classic group may be on its way to the journal.
+        is_on_its_way: a record of the classic group may still be on its way to the journal.
         """
         entry.group = self._new_consumer_group(entry.group.group_id, is_on_its_way or GroupRecord in entry.written)
         return entry.group
 
     def become_classic(self, entry: GroupEntry) -> None:
-        """Let a group be what the journal says of the classic protocol: empty, if anything. Forgotten where it says nothing."""
+        """Replace a group by the classic one in the journal. Without a record it is empty, and removed if it has no offsets."""
         entry.group = self._new_group(entry.group.group_id)
         written = entry.written.get(GroupRecord)
         if written is not None:
@@ -165,11 +165,11 @@ class GroupTable:
     # Partitions of the journal
 
     def begin(self, partition: int, position: int = 0) -> None:
-        """This broker coordinates the partition's groups; its past follows, from `position`."""
+        """Begin to load a partition that this broker coordinates. Its history follows, from `position`."""
         self._shards.begin(partition, Shard(position))
 
     def finish(self, partition: int, end: int = 0) -> list[GroupEntry]:
-        """The past has been read, up to the offset `end`; the partition's groups, restored."""
+        """End loading at the offset `end` and return the partition's groups, restored."""
         self._shards.finish(partition, end)
         entries = [entry for entry in self._entries.values() if entry.partition == partition]
         for entry in entries:
@@ -178,7 +178,7 @@ class GroupTable:
         return [entry for entry in entries if self._entries.get(entry.group.group_id) is entry]
 
     def end(self, partition: int) -> list[GroupEntry]:
-        """This broker does not coordinate the partition's groups any more; they are returned and forgotten."""
+        """Remove and return the groups of a partition that this broker no longer coordinates."""
         self._shards.end(partition)
         gone = [entry for entry in self._entries.values() if entry.partition == partition]
         for entry in gone:
@@ -188,29 +188,29 @@ class GroupTable:
 
     @property
     def partitions(self) -> list[int]:
-        """The journal partitions that we follow."""
+        """The journal partitions that are loaded or loading."""
         return list(self._shards)
 
     # Following the journal
 
     def load_published(self, rows: Iterable[ChangedOffset]) -> None:
-        """What `group_offsets` said at the position that the journal is read from. Between `begin` and `follow`."""
+        """Load the rows of `group_offsets` as of the journal position to read from. Call between `begin` and `follow`."""
         for row in rows:
             if row.committed is not None and self._shards.get(row.journal_partition) is not None:
                 entry = self.find_or_create(row.group_id, row.journal_partition)
                 entry.offsets.commit((row.topic, row.partition), row.committed, row.journal_offset)
 
     def follow(self, partition: int, position: int, record: Record, producer_id: int | None = None) -> None:
-        """One record of the journal; `producer_id` where it is part of a transaction."""
+        """Apply one journal record. `producer_id` is set if it is part of a transaction."""
         shard = self._shards.get(partition)
         if shard is None:
-            return  # written while we still coordinated it
+            return  # written while this broker still coordinated it
         shard.passed(position)
         if isinstance(record, OffsetRecord):
             self._follow_offset(shard, partition, position, record, producer_id)
         elif isinstance(record, GroupRecord):
             entry = self.find_or_create(record.group_id, partition)
-            if shard.loading and isinstance(entry.group, ConsumerGroup):  # damage has taken the records that end it
+            if shard.loading and isinstance(entry.group, ConsumerGroup):  # the records that end it are lost to damage
                 entry.written.clear()
                 entry.group = self._new_group(record.group_id)
             entry.written[GroupRecord] = Written(record, position)
@@ -220,12 +220,12 @@ class GroupTable:
             self._follow_consumer(shard, partition, position, record)
 
     def open_transactions(self, partition: int) -> list[int]:
-        """Producer ids whose transactions have committed offsets in this partition of the journal and have not ended."""
+        """Return the producer ids of open transactions with committed offsets in this journal partition."""
         shard = self._shards.get(partition)
         return [] if shard is None else list(shard.open)
 
     def end_transaction(self, partition: int, producer_id: int, *, committed: bool, position: int) -> None:
-        """A commit or abort marker at `position` of the journal."""
+        """Apply a commit or abort marker at `position` of the journal."""
         shard = self._shards.get(partition)
         if shard is None:
             return
@@ -255,7 +255,7 @@ class GroupTable:
             self._changed[group_id, key] = None
 
     def _follow_classic_end(self, group_id: str) -> None:
-        """The classic group is deleted, or one of the consumer protocol takes its place."""
+        """Apply the end of a classic group: deleted, or replaced by one of the consumer protocol."""
         entry = self._entries.get(group_id)
         if entry is not None:
             entry.written.pop(GroupRecord, None)
@@ -263,7 +263,7 @@ class GroupTable:
                 self.become_classic(entry)
 
     def _follow_consumer(self, shard: Shard, partition: int, position: int, record: ConsumerRecord) -> None:
-        """At run time the group follows its records by itself."""
+        """Apply a consumer group's record. At run time the group applies its own records."""
         entry = self.find_or_create(record.group_id, partition)
         if shard.loading:
             if isinstance(entry.group, ClassicGroup):
@@ -281,7 +281,7 @@ class GroupTable:
     # For Delta
 
     def take_changes(self) -> Changes:
-        """The rows that `group_offsets` lacks. After a failed publish they are given back with `put_back`."""
+        """Return the changes that `group_offsets` lacks. After a failed publish, pass them to `put_back`."""
         changed, self._changed = self._changed, {}
         rows = []
         for group_id, key in changed:
@@ -296,16 +296,16 @@ class GroupTable:
         return Changes(rows, {partition: self.resume_at(partition) for partition in self._shards})
 
     def put_back(self, changes: Changes) -> None:
-        """`changes` were not published."""
+        """Restore `changes` after a failed publish."""
         self._changed.update(((row.group_id, (row.topic, row.partition)), None) for row in changes.rows)
 
     def resume_at(self, partition: int) -> int:
-        """The first journal offset that a coordinator with all changes published has to read."""
+        """Return the first journal offset that a coordinator has to read if all changes are published."""
         shard = self._shards[partition]
         return min((one.first_position for one in shard.open.values()), default=shard.next_position)
 
     def records_before(self, partition: int, position: int) -> list[GroupRecord | ConsumerRecord]:
-        """Records of groups that would be lost if the journal began at `position`: to be written again before a trim."""
+        """Return the group records that a trim to `position` would lose, to be written again before it."""
         return [
             written.record
             for entry in self._entries.values()
