@@ -1,1 +1,1 @@
-"""What the group coordinator and the transaction coordinator have in common: decisions, who carries them out, the journal."""
+"""Common parts of the group and transaction coordinators: decisions, their execution, the journal."""

@@ -1,7 +1,7 @@
-"""Carries out what automata decide: answers requests, keeps timers, and hands on what only a coordinator can do.
+"""Carries out the decisions of automata: sends replies, keeps timers, and passes other decisions to the coordinator.
 
-Each automaton (a group, a transaction) stands in a `Seat`, with its timers that run. Decisions are carried out in order; what
-one of them leads to (an answer that brings the next request, a batch that is durable at once) comes after the ones before it.
+Each automaton (a group, a transaction) has a `Seat` with its running timers. Decisions are carried out in order. Consequences of
+one (a reply that triggers the next request, a batch that is durable at once) come after the decisions before them.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from kafkalake.broker.coordination.journal import Timers
 
 
 class Automaton(Protocol):
-    """Events in, `decisions` out; see `coordination.decisions`."""
+    """An object that handles events and leaves `decisions` (see `coordination.decisions`)."""
 
     decisions: list[Any]
 
     def timer_fired(self, name: Hashable) -> None:
-        """The timer `name` ran out."""
+        """Handle the expiry of the timer `name`."""
         ...
 
 
 @dataclass(slots=True, eq=False)
 class RunningTimer:
-    """A timer of an automaton; `timeout` is what the timing wheel knows it by."""
+    """A timer of an automaton. `timeout` is its handle in the timing wheel."""
 
     timeout: Any = None
 
 
 @dataclass(slots=True, eq=False)
 class Seat:
-    """Where an automaton stands: its running timers, and whether its decisions are being carried out just now."""
+    """The place of an automaton: its running timers, and whether its decisions are being carried out now."""
 
     timers: dict[Hashable, RunningTimer] = field(default_factory=dict, init=False)
     busy: bool = field(default=False, init=False)
@@ -49,7 +49,7 @@ S = TypeVar("S", bound=Seat)
 
 
 class Carrier(Generic[S]):
-    """`other` carries out what is no answer and no timer; `carried_out` is called when nothing is left to do for a seat."""
+    """Executor of decisions. `other` handles all but replies and timers. `carried_out` is called when a seat has none left."""
 
     def __init__(
         self,
@@ -62,12 +62,12 @@ class Carrier(Generic[S]):
         self._carried_out = carried_out
 
     def carry_out(self, seat: S) -> None:
-        """Do what the automaton has decided, and what it decides meanwhile, in order."""
+        """Carry out the automaton's decisions in order, including those added meanwhile."""
         if seat.busy:
-            return  # called from within: the loop below goes on with it
+            return  # called from within: the loop below continues
         seat.busy = True
         try:
-            while (automaton := seat.automaton).decisions:  # the seat may get another one meanwhile
+            while (automaton := seat.automaton).decisions:  # the seat may get another automaton meanwhile
                 decisions, automaton.decisions = automaton.decisions, []
                 for decision in decisions:
                     call_isolated(Place.DECISION, self._carry_out_one, seat, decision)
@@ -76,12 +76,12 @@ class Carrier(Generic[S]):
         self._carried_out(seat)
 
     def carry_out_these(self, seat: S, decisions: Iterable[Any]) -> None:
-        """Do what an automaton decided that has lost its seat."""
+        """Carry out decisions of an automaton that has lost its seat."""
         for decision in decisions:
             call_isolated(Place.DECISION, self._carry_out_one, seat, decision)
 
     def cancel_all(self, seat: S) -> None:
-        """No timer of the seat rings any more: another automaton takes it."""
+        """Cancel all timers of the seat, before another automaton takes it."""
         for name in list(seat.timers):
             self._cancel(seat, name)
 

@@ -1,11 +1,11 @@
-"""What an automaton of a coordinator decides, as plain data.
+"""Decisions of a coordinator's automata, as plain data.
 
-A group or a transaction is told an event (a request, a timer that ran out, a journal batch that became durable) and leaves
-a list of decisions behind; its coordinator carries them out in order. So an automaton knows no socket, no event loop and no
-file, and a test of it is a table of events and decisions.
+A group or a transaction handles an event (a request, an expired timer, a durable journal batch) and leaves a list of decisions,
+which its coordinator carries out in order. So an automaton needs no socket, event loop or file, and its test is a table of events
+and decisions.
 
-`waiter` is whatever the coordinator passed in with a request that may have to wait; an automaton only hands it back. Every
-waiter gets exactly one `Reply`. Timer names belong to one automaton; setting a name again moves that timer.
+`waiter` is an opaque value that the coordinator passes in with a request that may have to wait. Every waiter gets exactly one
+`Reply`. Timer names belong to one automaton. Setting a name again moves that timer.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import TypeAlias
 from kafkalake.errors import KafkaError
 
 ErrorClass: TypeAlias = type[KafkaError]
-"""An error inside a result: its class says code and label; None where there is none."""
+"""The error of a result, None if there is none. Its class defines code and label."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Answer the request that came with `waiter`."""
+    """Decision: answer the request that came with `waiter`."""
 
     waiter: object
     result: object
@@ -30,7 +30,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class SetTimer:
-    """Tell the automaton `timer_fired(name)` in `delay_ms` milliseconds (0: as soon as this event is done with)."""
+    """Decision: call the automaton's `timer_fired(name)` after `delay_ms` milliseconds (0: right after this event)."""
 
     name: Hashable
     delay_ms: int
@@ -38,16 +38,16 @@ class SetTimer:
 
 @dataclass(frozen=True, slots=True)
 class CancelTimer:
-    """Forget the timer `name`; one that is not set is no error."""
+    """Decision: cancel the timer `name`. It is no error if it is not set."""
 
     name: Hashable
 
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """Write `records` to the journal as one unit, then tell the automaton `appended(ticket, error)`.
+    """Decision: write `records` to the journal as one unit, then call the automaton's `appended(ticket, error)`.
 
-    `records` are the coordinator's own record types; it encodes them. With `ticket` None nobody waits for the outcome.
+    `records` are the coordinator's own record types, which it encodes. With `ticket` None the automaton ignores the outcome.
     """
 
     records: tuple[object, ...]

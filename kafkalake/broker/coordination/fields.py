@@ -1,8 +1,8 @@
 """Byte fields of journal records, in Kafka's encodings.
 
 Non-flexible: big-endian integers, strings with an int16 length, bytes with an int32 length, -1 for null. Flexible: lengths
-as unsigned varints, one more than the length so that 0 is null, and tagged fields at the end of each structure. Only what
-the journals' schemas use is here. Source: Kafka protocol guide, "Protocol Primitive Types"; KIP-482.
+as unsigned varints, one more than the length so that 0 is null, and tagged fields at the end of each structure. Only the types
+of the journals' schemas are here. Source: Kafka protocol guide, "Protocol Primitive Types"; KIP-482.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ VARINT_BYTES_MAX = 5
 
 
 class JournalFormatError(LakeError):
-    """A record of a coordinator's journal that is not in any format we know."""
+    """A record of a coordinator's journal in no known format."""
 
 
 def string(value: str) -> bytes:
-    """A string with an int16 length."""
+    """Return an encoded string with an int16 length."""
     data = value.encode()
     return _INT16.pack(len(data)) + data
 
@@ -34,12 +34,12 @@ def nullable_string(value: str | None) -> bytes:
 
 
 def sized_bytes(value: bytes) -> bytes:
-    """Bytes with an int32 length."""
+    """Return encoded bytes with an int32 length."""
     return _INT32.pack(len(value)) + value
 
 
 def unsigned_varint(value: int) -> bytes:
-    """A uint32, seven bits a byte, lowest first."""
+    """Return an encoded uint32, seven bits a byte, lowest first."""
     assert 0 <= value < 1 << 32
     out = bytearray()
     while value > 0x7F:
@@ -63,7 +63,7 @@ def compact_bytes(value: bytes) -> bytes:
 
 
 def tagged(fields: dict[int, bytes]) -> bytes:
-    """The tagged fields that end a flexible structure: tag -> encoded value."""
+    """Return the tagged fields that end a flexible structure, from tag -> encoded value."""
     out = [unsigned_varint(len(fields))]
     for tag in sorted(fields):
         out += [unsigned_varint(tag), unsigned_varint(len(fields[tag])), fields[tag]]
@@ -71,7 +71,7 @@ def tagged(fields: dict[int, bytes]) -> bytes:
 
 
 class FieldReader:
-    """Reads fields one after the other. Every method raises `JournalFormatError` where the bytes do not hold the field."""
+    """Sequential reader of fields. Every method raises `JournalFormatError` if the bytes do not hold the field."""
 
     __slots__ = ("_at", "_data")
 
@@ -80,7 +80,7 @@ class FieldReader:
         self._at = 0
 
     def raw(self, length: int) -> bytes:
-        """The next `length` bytes."""
+        """Return the next `length` bytes."""
         end = self._at + length
         if length < 0 or end > len(self._data):
             raise JournalFormatError(f"field of {length} bytes at {self._at} of {len(self._data)}")
@@ -104,7 +104,7 @@ class FieldReader:
         return uuid.UUID(bytes=self.raw(16))
 
     def count(self) -> int:
-        """The length of a non-flexible array; null and more entries than bytes are refused."""
+        """Return the length of a non-flexible array. Null and more entries than bytes left are refused."""
         return self._checked_count(self.int32())
 
     def compact_count(self) -> int:
@@ -140,11 +140,11 @@ class FieldReader:
         return self.raw(self.unsigned_varint() - 1)
 
     def tagged(self) -> dict[int, bytes]:
-        """Tag -> encoded value of a flexible structure's tagged fields."""
+        """Return tag -> encoded value of a flexible structure's tagged fields."""
         return {self.unsigned_varint(): self.raw(self.unsigned_varint()) for _ in range(self.unsigned_varint())}
 
     def end(self) -> None:
-        """Nothing may follow."""
+        """Raise `JournalFormatError` if bytes are left."""
         if self._at != len(self._data):
             raise JournalFormatError(f"{len(self._data) - self._at} bytes too many at {self._at}")
 

@@ -1,7 +1,7 @@
-"""The journal of a coordinator: an internal topic, seen as far as a coordinator needs it.
+"""The journal of a coordinator: the part of an internal topic's interface that a coordinator needs.
 
-A coordinator appends batches and is told when each is durable; on start it is shown every batch again, in order. What it
-remembers is exactly what the journal says, so an answer goes out only after the batch behind it is durable.
+A coordinator appends batches and is called back when each is durable. At start it reads every batch again, in order. Its state
+always equals the journal, so a response is sent only after its batch is durable.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _CACHED_CHARACTERS_MAX = 256
 
 
 class JournalRecord(NamedTuple):
-    """One record of a journal; `value` None is a tombstone."""
+    """One record of a journal. `value` None is a tombstone."""
 
     key: bytes
     value: bytes | None
@@ -40,14 +40,14 @@ class JournalRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Producer:
-    """Who wrote a transactional batch."""
+    """The producer of a transactional batch."""
 
     producer_id: int
     epoch: int
 
 
 Appended = Callable[[int, KafkaError | None], None]
-"""Called once with (offset of the batch's first record, None) when it is durable, or (-1, the error) when it is not."""
+"""Callback, called once with (offset of the batch's first record, None) when it is durable, or (-1, the error) if it failed."""
 
 
 class Journal(Protocol):
@@ -55,7 +55,7 @@ class Journal(Protocol):
 
     @property
     def partitions(self) -> int:
-        """How many partitions the topic has."""
+        """The topic's number of partitions."""
         ...
 
     def append(
@@ -66,9 +66,9 @@ class Journal(Protocol):
         producer: Producer | None,
         done: Appended,
     ) -> None:
-        """Append one batch (transactional where there is a `producer`). Batches of a partition become durable in order.
+        """Append one batch (transactional if there is a `producer`). Batches of a partition become durable in order.
 
-        `done` may be called before this returns. A failed batch left nothing behind.
+        `done` may be called before this returns. A failed batch leaves no records.
         """
         ...
 
@@ -77,23 +77,23 @@ class Timers(Protocol):
     """Deadlines, as `broker.purgatory.Timers` keeps them on its timing wheel."""
 
     def schedule(self, delay_ms: int, action: Callable[[], None]) -> Any:
-        """Call `action` once after `delay_ms`, never before this returns; the result is what `cancel` takes."""
+        """Call `action` once after `delay_ms`, never before this returns. Return the argument for `cancel`."""
         ...
 
     def cancel(self, timeout: Any) -> None:
-        """Do not call it after all; no error if it was called."""
+        """Cancel the call. It is no error if it has happened."""
         ...
 
 
 def journal_partition(name: str, partitions: int) -> int:
-    """The partition of the journal that owns a group or transactional id: Java's String.hashCode, as in Kafka."""
+    """Return the journal partition of a group or transactional id, from Java's String.hashCode as in Kafka."""
     value = _hash_code(name) if len(name) > _CACHED_CHARACTERS_MAX else _cached_hash_code(name)
     signed = value - (1 << 32) if value & 0x80000000 else value
     return 0 if signed == _INT32_MIN else abs(signed) % partitions
 
 
 def _hash_code(name: str) -> int:
-    """As `_cached_hash_code`, for long names: the sum of c[i] * 31^(n-1-i) over the UTF-16 units, modulo 2^32."""
+    """Return `_cached_hash_code` of a long name: the sum of c[i] * 31^(n-1-i) over the UTF-16 units, modulo 2^32."""
     units = np.frombuffer(name.encode("utf-16-be", "surrogatepass"), dtype=">u2").astype(np.uint32)
     powers = np.full(len(units), 31, dtype=np.uint32)
     powers[:1] = 1
@@ -110,7 +110,7 @@ def _cached_hash_code(name: str) -> int:
 
 
 def coordinator_error(error: KafkaError) -> ErrorClass:
-    """What a client is told when the journal could not take a batch: an error after which it looks for the coordinator anew."""
+    """Return the client's error for a failed journal append: mostly one after which it looks up the coordinator again."""
     if isinstance(error, UnknownTopicOrPartitionError | NotEnoughReplicasError | RequestTimedOutError):
         return CoordinatorNotAvailableError
     if isinstance(error, NotLeaderOrFollowerError | KafkaStorageError):

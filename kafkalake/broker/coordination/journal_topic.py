@@ -1,7 +1,7 @@
 """The internal topic behind a coordinator's journal, from its creation to its trimming.
 
-It is created when it is first needed, as in Kafka, and all its partitions are led here. At a start each partition is read
-again; behind what Delta has it is trimmed, so that it stays short without compaction.
+It is created on first use, as in Kafka, and this broker leads all its partitions. At start each partition is read again. It is
+trimmed up to Delta's position, so that it stays short without compaction.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 TRIM_RECORDS = 5_000
-"""A partition of a journal is trimmed when so many offsets lie before what Delta lacks; at once where some of them are damaged."""
+"""Number of trimmable offsets from which a journal partition is trimmed. A damaged one is trimmed once Delta is past the damage."""
 
 FILL_RECORDS = 500
 NEVER = 1 << 63
 
 
 def _size_setting(segment_bytes: int) -> str:
-    """The topic setting that takes this size: Kafka's settings of its journals have no minimum."""
+    """Return the topic setting that accepts this size: Kafka's settings of its journals have no minimum."""
     minimum = TOPIC_SETTINGS["segment.bytes"].minimum
     return "segment.bytes" if minimum is None or segment_bytes >= minimum else "internal.segment.bytes"
 
 
 class JournalTopic:
-    """One journal's topic. On the event loop's thread; reading blocks it."""
+    """One journal's topic. Runs on the event loop's thread. Reading blocks it."""
 
     def __init__(self, broker: Broker, name: str, partitions: int, segment_bytes: int) -> None:
-        """`partitions`, `segment_bytes`: what it is created with."""
+        """Set up the topic. `partitions` and `segment_bytes` apply to its creation."""
         self.journal = TopicJournal(broker.append_queue, partitions)
         self.closed = False
-        """The broker stops: the topic is not created and not trimmed any more."""
+        """True once the broker stops: the topic is no longer created or trimmed."""
         self._broker = broker
         self._name = name
         self._segment_bytes = segment_bytes
@@ -54,18 +54,18 @@ class JournalTopic:
 
     @property
     def is_ready(self) -> bool:
-        """Whether the topic is there."""
+        """Whether the topic exists."""
         return self.journal.topic is not None
 
     def attach(self) -> bool:
-        """Take the topic if there is one; whether there is."""
+        """Attach the topic if it exists, and return whether it does."""
         topic = self._broker.topics.find(self._name)
         if topic is not None:
             self.journal.attach(topic)
         return topic is not None
 
     async def make_ready(self, created: Callable[[], None]) -> None:
-        """Create the topic if it is not there, and tell `created`. Raises `CoordinatorNotAvailableError`."""
+        """Create the topic if it does not exist, and call `created`. Raise `CoordinatorNotAvailableError` if that fails."""
         async with self._creating:
             if self.is_ready:
                 return
@@ -84,9 +84,7 @@ class JournalTopic:
                 topic = await self._broker.topic_admin.create(new, timeout_ms=self._broker.config.request_timeout_ms)
             except TopicAlreadyExistsError as error:
                 found = self._broker.topics.find(self._name)
-                if (
-                    found is None
-                ):  # in Delta by a creation whose outcome is not known yet: it is taken out, and made again
+                if found is None:  # left in Delta by a creation of unknown outcome: it is removed and created again
                     raise CoordinatorNotAvailableError from error
                 topic = found
             except KafkaError as error:
@@ -98,10 +96,10 @@ class JournalTopic:
     # Reading
 
     def replay(self, index: int, follow: Callable[[ReadBatch], None]) -> list[range]:
-        """Show `follow` every batch of a partition; return the ranges of offsets that are damaged or lost.
+        """Call `follow` with every batch of a partition. Return the ranges of offsets that are damaged or lost.
 
-        Damage is logged and passed over, up to the next whole message, wherever that stands. The partition is trimmed behind the
-        damage as soon as Delta has what follows it.
+        Damage is logged and skipped up to the next whole message, wherever that is. The partition is trimmed behind the damage as
+        soon as Delta has what follows it.
         """
         log = self.journal.partition(index).log
         at = log.log_start_offset
@@ -142,7 +140,7 @@ class JournalTopic:
         return lost
 
     def fill(self, index: int, position: int, filler: JournalRecord) -> None:
-        """After a loss of power the journal may end before what Delta has. No offset may be used again: they are filled."""
+        """Append `filler` up to `position`: after a power loss the journal may end before Delta's, and no offset may be reused."""
         partition = self.journal.partition(index)
         log = partition.log
         while log.log_end_offset < position:
@@ -158,9 +156,9 @@ class JournalTopic:
     async def trim(
         self, resume_at: Mapping[int, int], keep: Callable[[int, int], Awaitable[None]] | None = None
     ) -> None:
-        """Take out what lies before `resume_at`, where it is worth it; what fails is tried again.
+        """Trim the partitions up to `resume_at`, where it is worth it. Failures are retried.
 
-        `keep(index, position)` first writes again what would be lost, and sees it durable. It may raise a `KafkaError`.
+        `keep(index, position)` first writes again what would be lost, and waits until it is durable. It may raise a `KafkaError`.
         """
         for index, position in resume_at.items():
             if self.closed or index in self._trimming:

@@ -1,8 +1,8 @@
-"""Regular expressions of clients: RE2, as in Kafka, and bounded, so that none can hold the event loop.
+"""Regular expressions of clients: RE2, as in Kafka, with limits so that none blocks the event loop.
 
 RE2 never backtracks, but its work is the length of the text times the size of the compiled expression, and a counted repetition
-makes that size: `(a|a?){1000}` twenty times over, 240 characters, takes 16 s for 300 names. So an expression is refused whose
-length, quantifiers, classes of Unicode, or repetitions multiplied out are more than names can need.
+makes that large: `(a|a?){1000}` twenty times over, 240 characters, takes 16 s for 300 names. So expressions are refused whose
+length, quantifiers, Unicode classes or expanded repetitions exceed what topic names can need.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ PATTERN_BYTES_MAX = 4_096
 QUANTIFIERS_MAX = 32
 UNICODE_CLASSES_MAX = 8
 REPEATED_MAX = 256
-"""Characters of an expression with counted repetitions multiplied out, those repeated alone."""
+"""Maximum number of repeated characters in an expression with its counted repetitions expanded."""
 
 _TOKEN = re.compile(r"\\[pP]\{?|\\.|\[\^?\]?(?:\\.|\[:|[^\]\\])*\]|\{(\d+)(?:,(\d*))?\}|[*+?()]|.", re.DOTALL)
-"""One token of an expression; Python's `re` goes over the text once here, nothing in it backtracks."""
+"""One token of an expression. Python's `re` scans the text once here, without backtracking."""
 
 
 def check_regex(pattern: str) -> None:
-    """Raise `InvalidRegularExpressionError`."""
+    """Raise `InvalidRegularExpressionError` if the pattern is malformed or too large."""
     matching(pattern, ("",))
 
 
 def matching(pattern: str, names: Iterable[str]) -> frozenset[str]:
-    """Return the names that `pattern` matches as a whole. Raise `InvalidRegularExpressionError`."""
+    """Return the names that `pattern` matches as a whole. Raise `InvalidRegularExpressionError` if it is malformed or too large."""
     _check_size(pattern)
     known = list(names)
     try:
-        # Wrapped so that alternatives stay whole; checked alone first, or ")|(" would pass.
+        # Wrapped to keep alternatives whole. Compiled alone first, or ")|(" would pass.
         pc.match_substring_regex(_strings([""]), pattern)
         found = pc.match_substring_regex(_strings(known), rf"\A(?:{pattern})\z")
     except pa.ArrowInvalid as error:
@@ -49,8 +49,8 @@ def _check_size(pattern: str) -> None:
     if len(pattern.encode()) > PATTERN_BYTES_MAX:
         raise InvalidRegularExpressionError(f"a regular expression of more than {PATTERN_BYTES_MAX} bytes")
     quantifiers = unicode_classes = repeated = 0
-    sizes = [0]  # of the groups that are open, the outermost first
-    last = 0  # size of what a quantifier would repeat
+    sizes = [0]  # of the open groups, the outermost first
+    last = 0  # size of the operand of a quantifier
     for token in _TOKEN.finditer(pattern):
         text = token[0]
         if text == "(":
@@ -78,7 +78,7 @@ def _check_size(pattern: str) -> None:
 
 
 def _strings(names: list[str]) -> pa.Array:
-    """An Arrow array of `names`; made of buffers, because `pa.array` imports pandas where it is installed (0.5 s, once)."""
+    """Return an Arrow array of `names`, made of buffers because `pa.array` imports pandas if installed (0.5 s, once)."""
     encoded = [name.encode() for name in names]
     offsets = struct.pack(f"={len(encoded) + 1}i", 0, *itertools.accumulate(map(len, encoded)))
     return pa.StringArray.from_buffers(len(encoded), pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded)))

@@ -1,4 +1,4 @@
-"""The journal partitions that a broker coordinates: what each stands at, and whether its past has been read."""
+"""The journal partitions that a broker coordinates: their positions, and whether they are loaded."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from kafkalake.broker.coordination.journal import journal_partition
 from kafkalake.errors import CoordinatorLoadInProgressError, NotCoordinatorError
 
 NAME_BYTES_MAX = 32_000
-"""Names in journal records have an int16 length; member ids are made of a name and 37 more bytes."""
+"""Maximum length of names in journal records, which have an int16 length. Member ids are a name and 37 more bytes."""
 
 
 @dataclass(slots=True, eq=False)
 class Shard:
-    """One journal partition, loading while its past is read: `next_position` is the offset up to which it was followed."""
+    """One journal partition, loading while its history is read. `next_position` is the offset after the last applied record."""
 
     next_position: int
     loading: bool = field(default=True, init=False)
 
     def passed(self, position: int) -> None:
-        """What stands at `position` has been followed."""
+        """Note that the record at `position` has been applied."""
         self.next_position = max(self.next_position, position + 1)
 
 
@@ -29,7 +29,7 @@ S = TypeVar("S", bound=Shard)
 
 
 class Shards(Generic[S]):
-    """Shards by partition. `partitions`: how many the journal has."""
+    """Shards by partition. `partitions` returns the journal's number of partitions."""
 
     def __init__(self, partitions: Callable[[], int]) -> None:
         self._partitions = partitions
@@ -45,11 +45,11 @@ class Shards(Generic[S]):
         return self._shards.get(partition)
 
     def partition_of(self, name: str) -> int:
-        """The partition that owns a group or transactional id."""
+        """Return the partition of a group or transactional id."""
         return journal_partition(name, self._partitions())
 
     def check(self, name: str) -> int:
-        """The partition that owns `name`, if we serve it. Raises `NotCoordinatorError`, `CoordinatorLoadInProgressError`."""
+        """Return the partition of `name`, if served here. Raise `NotCoordinatorError` or `CoordinatorLoadInProgressError`."""
         partition = self.partition_of(name)
         shard = self._shards.get(partition)
         if shard is None:
@@ -60,21 +60,21 @@ class Shards(Generic[S]):
 
     @property
     def is_loading(self) -> bool:
-        """Whether some names are not served yet."""
+        """Whether a partition is still loading."""
         return any(shard.loading for shard in self._shards.values())
 
     def begin(self, partition: int, shard: S) -> None:
-        """This broker coordinates the partition; its past follows."""
+        """Begin to load a partition that this broker coordinates."""
         assert partition not in self._shards
         self._shards[partition] = shard
 
     def finish(self, partition: int, end: int) -> None:
-        """The past has been read up to the offset `end`, also where the last of it is lost."""
+        """End loading at the offset `end`, even if the last records are lost."""
         shard = self._shards[partition]
         assert shard.loading
         shard.passed(end - 1)
         shard.loading = False
 
     def end(self, partition: int) -> None:
-        """This broker does not coordinate the partition any more."""
+        """Remove a partition that this broker no longer coordinates."""
         self._shards.pop(partition, None)

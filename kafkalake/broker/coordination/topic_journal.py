@@ -1,7 +1,7 @@
-"""An internal topic as a coordinator's journal: written through the append queue as any topic is, read again at a start.
+"""An internal topic as a coordinator's journal, written through the append queue like any topic and read again at start.
 
 Batches of all requests in one turn of the event loop become one append of the log (group commit). The topic is attached
-when it is created or when the broker starts; until then the journal has the partitions that it would be created with.
+when it is created or when the broker starts. Until then the journal has the number of partitions for its creation.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ READ_BYTES = 4 << 20
 
 
 class TopicJournal:
-    """A `Journal` over one topic. On the event loop's thread."""
+    """A `Journal` over one topic. Runs on the event loop's thread."""
 
     def __init__(self, queue: AppendQueue, partitions: int) -> None:
-        """`partitions`: how many the topic will have when it is created."""
+        """Set up a journal whose topic will be created with `partitions` partitions."""
         self._queue = queue
         self._partitions = partitions
         self._topic: Topic | None = None
 
     @property
     def topic(self) -> Topic | None:
-        """The topic, once it is there."""
+        """The topic, None until it is attached."""
         return self._topic
 
     @property
@@ -37,17 +37,17 @@ class TopicJournal:
         return self._partitions
 
     def attach(self, topic: Topic) -> None:
-        """The topic is there. Its number of partitions counts from now on, whatever it was to be."""
+        """Attach the existing topic. Its number of partitions applies from now on."""
         self._topic = topic
         self._partitions = len(topic.partitions)
 
     def partition(self, index: int) -> Partition:
-        """One partition of the attached topic."""
+        """Return one partition of the attached topic."""
         assert self._topic is not None
         return self._topic.partitions[index]
 
     def is_offline(self, index: int) -> bool:
-        """Whether the log of a partition could not be opened: what it says is not known, and nothing can be added."""
+        """Return whether a partition's log could not be opened: it can be neither read nor written."""
         return self._topic is not None and self._topic.partitions[index].is_offline
 
     def append(
@@ -77,7 +77,7 @@ class TopicJournal:
 
 
 def _tell(pending: PendingAppend, done: Appended) -> None:
-    """Say how the append ended."""
+    """Call `done` with the result of the append."""
     result = pending.result
     if result is None or isinstance(result, KafkaError):
         done(-1, result or NotLeaderOrFollowerError())

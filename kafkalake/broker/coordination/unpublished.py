@@ -1,4 +1,4 @@
-"""What Delta lacks of a coordinator's journal, also once the coordinator has stopped."""
+"""The changes of a coordinator's journal that Delta lacks, also after the coordinator has stopped."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ C = TypeVar("C")
 
 
 class ChangingTable(Protocol[C]):
-    """Remembers what has changed since it was taken."""
+    """A table that collects the changes since they were last taken."""
 
     def take_changes(self) -> C: ...
 
@@ -16,7 +16,7 @@ class ChangingTable(Protocol[C]):
 
 
 class Unpublished(Generic[C]):
-    """The changes of a table. After `stop` the last of them stay to be taken, once, though the table forgets everything."""
+    """The changes of a table. After `stop` the last of them can be taken once, although the table is emptied."""
 
     def __init__(self, table: ChangingTable[C], nothing: C) -> None:
         self._table = table
@@ -28,19 +28,19 @@ class Unpublished(Generic[C]):
         return self._final is not None
 
     def stop(self) -> None:
-        """The table changes no more."""
+        """Take the last changes from the table."""
         self._final = self._table.take_changes()
 
     def take(self) -> C:
-        """What Delta lacks."""
+        """Return the changes that Delta lacks."""
         if self._final is None:
             return self._table.take_changes()
         final, self._final = self._final, self._nothing
         return final
 
     def put_back(self, changes: C) -> None:
-        """`changes` were not published."""
+        """Restore `changes` after a failed publish."""
         if self._final is None:
             self._table.put_back(changes)
         else:
-            self._final = self._nothing  # its positions would pass what is lacking: the next start finds all of it
+            self._final = self._nothing  # its positions would skip unpublished rows: the next start reads them again

@@ -1,1 +1,1 @@
-"""Consumer groups: who is a member, who reads what, and what has been committed."""
+"""Consumer groups: membership, assignments and committed offsets."""

@@ -1,12 +1,12 @@
-"""The server-side assignors of KIP-848, as pure functions: who subscribes to what, and what everybody had, to who gets what.
+"""The server-side assignors of KIP-848 as pure functions from subscriptions and previous assignments to new ones.
 
-`range`: per topic, contiguous ranges in the order of the members, so that partitions of the same number of equally sized
-topics with the same readers meet at one member. Static members come first, by instance id, so that a restart changes nothing.
+`range`: contiguous ranges per topic in the order of the members, so that a member gets the same partition numbers of equally sized
+topics with the same subscribers. Static members come first, by instance id, so that a restart changes nothing.
 
-`uniform`: everybody gets as much as everybody else, give or take one, and keeps what it has as far as that allows. Where
-subscriptions differ, as even as they allow: no partition could move to a member that reads its topic and has two fewer.
+`uniform`: all members get the same number of partitions, give or take one, and keep theirs as far as possible. With different
+subscriptions it is as even as they allow: no partition could move to a subscriber of its topic that has two fewer.
 
-Sources: KIP-848, "Server Side Assignors". Both give the same answer for the same input, in whatever order it comes.
+Sources: KIP-848, "Server Side Assignors". Both are deterministic, whatever the order of the input.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NOTHING: Assignment = frozenset()
 
 @dataclass(frozen=True, slots=True)
 class Subscriber:
-    """A member as an assignor sees it; `owned` is what it was assigned before."""
+    """A member as an assignor sees it. `owned` is its previous assignment."""
 
     topics: frozenset[uuid.UUID]
     owned: Assignment = NOTHING
@@ -35,7 +35,7 @@ Assignor: TypeAlias = Callable[[Mapping[str, Subscriber], Mapping[uuid.UUID, int
 
 
 def assign_range(members: Mapping[str, Subscriber], partitions: Mapping[uuid.UUID, int]) -> dict[str, Assignment]:
-    """Contiguous ranges per topic; the first members get one more where it does not come out even."""
+    """Assign contiguous ranges per topic. The first members get one more if the division leaves a remainder."""
     order = sorted(members, key=lambda member: _place(member, members[member]))
     assigned: dict[str, set[TopicPartition]] = {member: set() for member in members}
     for topic, count in partitions.items():
@@ -53,7 +53,7 @@ def _place(member: str, subscriber: Subscriber) -> tuple[bool, str, str]:
 
 
 def assign_uniform(members: Mapping[str, Subscriber], partitions: Mapping[uuid.UUID, int]) -> dict[str, Assignment]:
-    """As even as the subscriptions allow, keeping what members have."""
+    """Assign as evenly as the subscriptions allow, keeping previous assignments."""
     if not members:
         return {}
     taken: set[TopicPartition] = set()
@@ -79,7 +79,7 @@ def assign_uniform(members: Mapping[str, Subscriber], partitions: Mapping[uuid.U
 
 
 def _even(kept: dict[str, list[TopicPartition]], everything: list[TopicPartition]) -> dict[str, Assignment]:
-    """All members read the same: each has the quota, and who has most keeps one of those left over."""
+    """Assign with equal subscriptions: each member gets the quota, and those that had most keep the remainder."""
     quota, left_over = divmod(len(everything), len(kept))
     assigned: dict[str, list[TopicPartition]] = {}
     for member in sorted(kept, key=lambda one: (-len(kept[one]), one)):
@@ -101,9 +101,9 @@ def _even(kept: dict[str, list[TopicPartition]], everything: list[TopicPartition
 def _as_even_as_possible(
     members: Mapping[str, Subscriber], kept: dict[str, list[TopicPartition]], free: list[TopicPartition]
 ) -> dict[str, Assignment]:
-    """Subscriptions differ: give to who has least, then move while somebody has two more than another reader of the topic.
+    """Give free partitions to the least loaded subscriber, then move while two subscribers of a topic differ by two or more.
 
-    Each move makes the sum of the squares of all sizes smaller, so this ends.
+    Terminates because each move reduces the sum of the squares of all sizes.
     """
     readers: dict[uuid.UUID, list[str]] = {}
     for member in sorted(members):

@@ -1,4 +1,4 @@
-"""Groups as the admin APIs show them: a classic one in DescribeGroups, both kinds in ListGroups."""
+"""Groups as the admin APIs show them: classic groups in DescribeGroups, both kinds in ListGroups."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kafkalake.broker.groups.subscription import CONSUMER_PROTOCOL_TYPE
 
 
 def describe(group: ClassicGroup) -> GroupDescription:
-    """Metadata, assignments and the chosen protocol are shown of a stable group only: otherwise they are not settled."""
+    """Return a classic group's description. Metadata, assignments and protocol are shown only while the group is stable."""
     stable = group.state is State.STABLE
     protocol_name = (group.protocol_name or "") if stable else ""
     members = tuple(
@@ -28,7 +28,7 @@ def describe(group: ClassicGroup) -> GroupDescription:
 
 
 def summary(group: ClassicGroup | ConsumerGroup) -> GroupSummary:
-    """One line of a list of groups."""
+    """Return a group's entry in ListGroups."""
     if isinstance(group, ConsumerGroup):
         return GroupSummary(group.group_id, CONSUMER_PROTOCOL_TYPE, group.state_name, "consumer")
     return GroupSummary(group.group_id, group.roster.protocol_type or "", group.state.value, "classic")

@@ -1,8 +1,7 @@
-"""A classic group as it stands: its state, members and generation, who waits for an answer, whose session ends when.
+"""State, members and generation of a classic group, with its pending requests and session timers.
 
-`ClassicGroup` says how it changes. Sessions: a member has one timer, which is set anew only when it has to ring earlier; a
-heartbeat just moves the deadline, and the timer looks at it when it rings. A member whose join or sync waits for us is not
-expected to send heartbeats.
+`ClassicGroup` adds the transitions. A member has one session timer, set again only if it has to fire earlier. A heartbeat just
+moves the deadline, which the timer checks when it fires. A member with a pending join or sync need not send any.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ from kafkalake.errors import (
 class Generation:
     """A group's state, members and current generation. Replies and timers go to `decisions`.
 
-    `state_since_ms` is wall clock time. `subscribed_topics` is None where the members' metadata does not say.
+    `state_since_ms` is wall clock time. `subscribed_topics` is None if the members' metadata cannot be read.
     """
 
     def __init__(
@@ -67,16 +66,16 @@ class Generation:
         self._awaited_syncs: set[str] = set()
         self._initial_wait: InitialWait | None = None
 
-    # What others ask
+    # Queries
 
     @property
     def is_vacant(self) -> bool:
-        """Whether it is empty and nobody was given an id to come with."""
+        """Whether the group is empty and no member id is pending."""
         return self.state is State.EMPTY and not self._pending
 
     @property
     def expiry(self) -> ExpiryRule:
-        """How the group's offsets expire (KIP-211): while it has members, those of topics that none of them reads."""
+        """The expiry rule (KIP-211). While the group has members, only offsets of unsubscribed topics expire."""
         if self.roster.protocol_type is None:
             return ExpiryRule(None, frozenset())  # never had a member: each offset ages from its own commit
         if self.state is State.EMPTY:
@@ -84,29 +83,29 @@ class Generation:
         return ExpiryRule(None, self.subscribed_topics if self.state is State.STABLE else None)
 
     def reads(self, topic: str) -> bool:
-        """Whether a member may read the topic; yes where a consumer's subscription cannot be told."""
+        """Return whether a member may subscribe to the topic: True for consumers whose subscription cannot be read."""
         if self.subscribed_topics is None:
             return self.roster.protocol_type == CONSUMER_PROTOCOL_TYPE and len(self.roster) > 0
         return topic in self.subscribed_topics
 
     def check_delete(self) -> None:
-        """Raises `GroupIdNotFoundError` (dead), `NonEmptyGroupError`."""
+        """Raise `GroupIdNotFoundError` if dead, `NonEmptyGroupError` if the group has members."""
         if self.state is State.DEAD:
             raise GroupIdNotFoundError
         if self.state is not State.EMPTY:
             raise NonEmptyGroupError
 
     def check_offset_delete(self) -> None:
-        """Whether single offsets may be deleted: of consumers at any time, of others while the group is empty (KIP-496)."""
+        """Raise unless offsets may be deleted (KIP-496): those of consumers at any time, others only while the group is empty."""
         if self.state is State.DEAD:
             raise GroupIdNotFoundError
         if self.state is not State.EMPTY and self.roster.protocol_type != CONSUMER_PROTOCOL_TYPE:
             raise NonEmptyGroupError
 
     def checked_member(self, member_id: str, group_instance_id: str | None, generation_id: int) -> Member:
-        """The member, if it belongs to this generation.
+        """Return the member of that id in this generation.
 
-        Raises `CoordinatorNotAvailableError` (dead group), `UnknownMemberIdError`, `FencedInstanceIdError`,
+        Raise `CoordinatorNotAvailableError` (dead group), `UnknownMemberIdError`, `FencedInstanceIdError` or
         `IllegalGenerationError`.
         """
         if self.state is State.DEAD:
@@ -119,9 +118,9 @@ class Generation:
     def check_commit(
         self, member_id: str, group_instance_id: str | None, generation_id: int, *, transactional: bool = False
     ) -> None:
-        """Whether this member may commit offsets now; a commit also keeps its session alive.
+        """Raise unless this member may commit offsets now, and renew its session.
 
-        Without member and generation (an admin client, a consumer that assigns itself) only to an empty group.
+        A commit without member and generation (an admin client, a consumer that assigns itself) needs an empty group.
         """
         if self.state is State.DEAD:
             raise CoordinatorNotAvailableError
@@ -130,26 +129,26 @@ class Generation:
         if generation_id >= 0 or member_id or group_instance_id is not None:
             member = self.checked_member(member_id, group_instance_id, generation_id)
         elif transactional:
-            return  # old transactional clients say neither
+            return  # old transactional clients send neither
         else:
             raise UnknownMemberIdError
         if transactional:
             return
         if self.state is State.COMPLETING_REBALANCE:
-            # It knows the generation but not yet its assignment, so what it commits was read under an older one.
+            # The member has the generation but not yet its assignment, so this commit belongs to an older assignment.
             raise RebalanceInProgressError
         self._expect_heartbeat(member, member.session_timeout_ms)
 
-    # In the journal
+    # Journal
 
     def record(self, assignments: Mapping[str, bytes]) -> GroupRecord:
-        """The generation as it goes to the journal, with these assignments."""
+        """Return the generation's journal record with these assignments."""
         return group_record(
             self.group_id, self.roster, self.generation_id, self.protocol_name, self.state_since_ms, assignments
         )
 
     def restore(self, record: GroupRecord) -> None:
-        """Become the group that `record` says, at start."""
+        """Restore the group from `record` during loading."""
         assert not len(self.roster) and not self._pending
         self.generation_id, self.protocol_name = record.generation_id, record.protocol_name
         self.roster.protocol_type = record.protocol_type or None
@@ -162,15 +161,15 @@ class Generation:
         self._follow_subscriptions()
 
     def tombstones(self) -> Sequence[GroupTombstone]:
-        """The records that end the group: it is deleted."""
+        """Return the records that delete the group."""
         return (GroupTombstone(self.group_id),)
 
     def revive(self) -> None:
-        """It could not be deleted after all."""
+        """Undo `die` after a failed deletion."""
         assert self.state is State.DEAD and not len(self.roster)
         self.state = State.EMPTY
 
-    # For those who change it
+    # For subclasses
 
     def _become(self, state: State) -> None:
         self.state = state
@@ -189,7 +188,7 @@ class Generation:
         )
 
     def _generation_for(self, member: Member, *, skip_assignment: bool = False) -> JoinResult:
-        """This generation, as the member hears of it: with all members where it leads."""
+        """Return this generation's join result for the member. The leader's contains all members."""
         result = self._generation(member.member_id, self.roster.leader)
         if member.member_id == self.roster.leader:
             members = self.roster.joined_members(self.protocol_name or "")
@@ -212,7 +211,7 @@ class Generation:
             self.decisions.append(CancelTimer(session_timer(member.member_id)))
 
     def _remove(self, member: Member) -> None:
-        """A member is out; a request of it that waits is told so, that it may come back as a new member."""
+        """Remove a member. Its pending requests fail with UNKNOWN_MEMBER_ID, so that it rejoins as a new member."""
         self._cancel_session(member)
         self._awaited_syncs.discard(member.member_id)
         self._answer_join(member, JoinResult(UnknownMemberIdError, ""))

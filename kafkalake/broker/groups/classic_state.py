@@ -1,4 +1,4 @@
-"""States, timers and journal tickets of a classic group, and how it is written down."""
+"""States, timers, journal tickets and the journal record of a classic group."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ SYNC_TIMER = "sync"
 
 
 def session_timer(member_id: str) -> tuple[str, str]:
-    """The name of a member's session timer, and of the timer of an id that was given out but not used yet."""
+    """Return the name of a member's session timer, also used for a member id that was handed out but not used yet."""
     return ("session", member_id)
 
 
 class State(Enum):
-    """The values are Kafka's names of the states."""
+    """States of a classic group. The values are Kafka's names."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -39,7 +39,7 @@ class AssignmentWritten:
 
 @dataclass(frozen=True, slots=True)
 class StaticMemberWritten:
-    """Ticket: a static member's new id, and what to go back to if it cannot be written."""
+    """Ticket: a static member's new id, and the state to restore if it cannot be written."""
 
     member: Member
     waiter: object
@@ -53,7 +53,7 @@ class StaticMemberWritten:
 
 @dataclass(slots=True)
 class InitialWait:
-    """The wait for more members before an empty group's first generation: this leg, and what may still follow it."""
+    """The wait for more members before an empty group's first generation: the current delay, and the time that may follow it."""
 
     delay_ms: int
     remaining_ms: int
@@ -68,7 +68,7 @@ def group_record(
     state_since_ms: int,
     assignments: Mapping[str, bytes],
 ) -> GroupRecord:
-    """A generation as it goes to the journal."""
+    """Return the journal record of a generation."""
     members = tuple(
         MemberRecord(
             member.member_id,
@@ -87,7 +87,7 @@ def group_record(
 
 
 def member_of(record: MemberRecord, protocol_name: str) -> Member:
-    """The member that the journal remembers; of its protocols it remembers the chosen one."""
+    """Return the member in a journal record, which contains only the chosen one of its protocols."""
     return Member(
         record.member_id,
         record.group_instance_id,

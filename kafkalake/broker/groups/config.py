@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class GroupConfig:
-    """`group_new_member_join_timeout_ms` is how long a member that has not learned its id may wait in a join (KIP-394)."""
+    """Settings of the group coordinator. `group_new_member_join_timeout_ms` limits the join of a new member (KIP-394)."""
 
     group_min_session_timeout_ms: int = 6_000
     group_max_session_timeout_ms: int = 1_800_000
@@ -29,9 +29,9 @@ class GroupConfig:
     group_consumer_assignors: tuple[str, ...] = ("uniform", "range")
 
     def session_timeout_ms(self, group_id: str) -> int:
-        """How long a member of a group that sets nothing itself may be silent."""
+        """Return the session timeout of members, for groups without their own setting."""
         return self.group_consumer_session_timeout_ms
 
     def heartbeat_interval_ms(self, group_id: str) -> int:
-        """How often a member of a group that sets nothing itself sends a heartbeat."""
+        """Return the heartbeat interval of members, for groups without their own setting."""
         return self.group_consumer_heartbeat_interval_ms

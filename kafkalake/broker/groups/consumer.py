@@ -1,6 +1,6 @@
 """A group of the consumer protocol (KIP-848): events in, decisions out.
 
-Members only send heartbeats; the group decides. A change of members, subscriptions or topics makes a new group epoch. The next
+Members only send heartbeats. The group decides. A change of members, subscriptions or topics makes a new group epoch. The next
 heartbeat computes the target assignment of that epoch with the assignor that most members ask for. Each member then converges to
 its target at its own pace (`groups.consumer_reconciliation`). A member that does not revoke in time, or sends no heartbeat for a
 session, is removed.
@@ -289,7 +289,7 @@ class ConsumerGroup(ClassicMembers):
     # Callbacks from the coordinator
 
     def appended(self, ticket: object, error: ErrorClass | None) -> None:
-        """Continue after an `Append` is durable. After a failed one nothing has changed."""
+        """Continue after an `Append`: apply the change if it is durable, else fail its request with `error`."""
         if ticket is not self._change or self.dead:
             return
         assert isinstance(ticket, Change)

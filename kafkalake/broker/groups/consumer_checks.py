@@ -1,4 +1,4 @@
-"""What a heartbeat of the consumer protocol must say, and what it changes of a subscription."""
+"""Checks of consumer protocol heartbeats, and their effect on a subscription."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from kafkalake.broker.groups.consumer_requests import (
 from kafkalake.errors import InvalidRequestError, UnsupportedAssignorError
 
 NAMES_MAX = 10_000
-"""Topics of one subscription, which is one record of the journal."""
+"""Maximum number of topics in one subscription, which is one journal record."""
 
 
 def check_request(request: HeartbeatRequest) -> None:
-    """What a heartbeat must say, whatever the group is.
+    """Check a heartbeat's fields independently of the group.
 
-    Raises `InvalidRequestError`, `UnsupportedAssignorError`, `InvalidRegularExpressionError`.
+    Raise `InvalidRequestError`, `UnsupportedAssignorError` or `InvalidRegularExpressionError`.
     """
     if len(request.topics or ()) > NAMES_MAX:
         raise InvalidRequestError(f"SubscribedTopicNames has more than {NAMES_MAX} names.")
@@ -55,7 +55,7 @@ def check_request(request: HeartbeatRequest) -> None:
 
 
 def updated(before: Subscription | None, request: HeartbeatRequest) -> Subscription:
-    """The subscription as the request changes it; what it does not say stays."""
+    """Return the subscription as changed by the request. Fields not sent keep their values."""
     old = before or Subscription(None, None, "", "", (), None, -1, None)
     return Subscription(
         old.group_instance_id if request.group_instance_id is None else request.group_instance_id,

@@ -119,7 +119,7 @@ class ClassicMembers(Standing):
     # Staying
 
     def classic_sync(self, request: SyncRequest) -> SyncResult:
-        """Return the assignment of a member that has joined. Raise what it must do, as `classic_heartbeat`."""
+        """Return the assignment of a member that has joined. Raise as `classic_heartbeat`."""
         classic = self._checked_classic(request.member_id, request.generation_id, request.group_instance_id)
         name, metadata = classic.protocols[0]
         if request.protocol_type not in (None, CONSUMER_PROTOCOL_TYPE) or request.protocol_name not in (None, name):

@@ -1,8 +1,8 @@
-"""The coordinator of groups of the consumer protocol (KIP-848): heartbeats, what is shown of groups, and news of topics.
+"""The coordinator of consumer protocol groups (KIP-848): heartbeats, descriptions and topic changes.
 
-Beside `groups.coordinator`, which carries out what groups decide. A group moves from the classic protocol to this one with the
-first member of this one that joins it, and its committed offsets stay. While it has members of the classic protocol, that is a
-live change (`groups.upgrade`), which `group.consumer.migration.policy` has to allow.
+`groups.coordinator` carries out the groups' decisions. A classic group becomes a consumer group when the first member of the
+consumer protocol joins, and keeps its committed offsets. While it has classic members, that is an online migration
+(`groups.upgrade`), which `group.consumer.migration.policy` has to allow.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from kafkalake.errors import (
 
 
 class ConsumerGroups:
-    """Groups of the consumer protocol among the coordinator's."""
+    """Requests to the coordinator's groups of the consumer protocol."""
 
     def __init__(self, coordinator: GroupCoordinator) -> None:
         self._coordinator = coordinator
         self._table = coordinator.table
 
     def heartbeat(self, group_id: str, request: HeartbeatRequest, reply: Callable[[HeartbeatResult], None]) -> None:
-        """ConsumerGroupHeartbeat: join, stay, leave. Answered when what it changes is durable."""
+        """Handle ConsumerGroupHeartbeat (join, stay, leave). Reply when the changes are durable."""
         try:
             if not group_id.strip():
                 raise InvalidRequestError("GroupId can't be empty.")
@@ -63,7 +63,7 @@ class ConsumerGroups:
         self._coordinator.carry_out(entry)
 
     def _entry(self, group_id: str, partition: int, *, joins: bool) -> GroupEntry:
-        """The group, which the first member makes one of this protocol. Raises `GroupIdNotFoundError`."""
+        """Return the group, converted to this protocol if a member joins. Raise `GroupIdNotFoundError` if there is none."""
         if not joins:
             return self._existing(group_id)
         self._coordinator.check_room(group_id)
@@ -84,7 +84,7 @@ class ConsumerGroups:
         return self._table.become_consumer_group(entry, is_on_its_way=is_on_its_way)
 
     def _upgrade(self, entry: GroupEntry, group: ClassicGroup) -> None:
-        """Let a classic group be one of this protocol with the members it has. Raise `GroupIdNotFoundError` where it may not."""
+        """Convert a classic group with its members to this protocol. Raise `GroupIdNotFoundError` if that is not allowed."""
         coordinator = self._coordinator
         records = upgraded(group, coordinator.config, coordinator.topics())
         if records is None:
@@ -105,7 +105,7 @@ class ConsumerGroups:
         return entry
 
     def _take_back(self, entry: GroupEntry) -> None:
-        """The group's first member was refused, or could not be written: it is what it was before."""
+        """Restore the previous group if its first member was refused or could not be written."""
         group = entry.group
         if not isinstance(group, ConsumerGroup) or group.is_written or group.is_at_work or group.dead:
             return
@@ -116,7 +116,7 @@ class ConsumerGroups:
             self._coordinator.carry_out(entry)
 
     def describe(self, group_id: str) -> ConsumerGroupDescription:
-        """ConsumerGroupDescribe, one group. Raises `GroupIdNotFoundError`."""
+        """Handle ConsumerGroupDescribe for one group. Raise `GroupIdNotFoundError`."""
         self._table.check(group_id)
         group = self._existing(group_id).group
         assert isinstance(group, ConsumerGroup)
@@ -125,7 +125,7 @@ class ConsumerGroups:
         return group.describe()
 
     def topics_changed(self, names: Iterable[str]) -> None:
-        """Topics came, went or have more partitions: groups that may read them look at their next heartbeat."""
+        """Note that topics were created, deleted or extended. Groups that may subscribe to them check at their next heartbeat."""
         changed = frozenset(names)
         for entry in self._table:
             group = entry.group
@@ -134,7 +134,7 @@ class ConsumerGroups:
 
 
 def _check_names(request: HeartbeatRequest, bytes_max: int) -> None:
-    """Names that go into the journal fit its formats, and all together the limit of a member."""
+    """Raise `InvalidRequestError` if a name does not fit the journal's formats, or the subscription exceeds `bytes_max`."""
     said = [request.regex, request.assignor, *(request.topics or ())]
     if sum(len(name or "") for name in said) > bytes_max:
         raise InvalidRequestError("The subscription is too long (group.member.metadata.max.bytes).")

@@ -1,15 +1,15 @@
-"""From what a member has to what it shall have (KIP-848), as one pure step per heartbeat.
+"""A member's convergence from its current assignment to its target (KIP-848), as one pure step per heartbeat.
 
-A member gives up first and takes afterwards, and takes a partition only when nobody else has it any more:
+A member revokes first and receives afterwards, and receives a partition only when no other member has it:
 
-    Stable ──target changed, something to give up──> UnrevokedPartitions ──member no longer owns it──┐
-      │  ^                                                                                           │
-      │  └───────────────────────nothing left to wait for────────────────────────────────────────────┤
-      └──target changed, something that another member still has──> UnreleasedPartitions <───────────┘
+    Stable ──target changed, partitions to revoke──> UnrevokedPartitions ──member no longer owns them────┐
+      │  ^                                                                                               │
+      │  └───────────────────────nothing left to wait for────────────────────────────────────────────────┤
+      └──target changed, a partition that another member still has──> UnreleasedPartitions <─────────────┘
 
-Its epoch becomes the target's as soon as it has nothing more to give up. Example: A has {0, 1}, B joins, targets are A {0} and B
-{1}. A is told {0} and stays in its epoch (unrevoked); B gets the new epoch with {} (unreleased); A says that it owns {0}: A
-has the new epoch (stable); the next heartbeat of B gets {1} (stable).
+Its epoch becomes the target's as soon as it has nothing more to revoke. Example: A has {0, 1}, B joins, targets are A {0} and B
+{1}. A gets {0} and stays in its epoch (unrevoked). B gets the new epoch with {} (unreleased). A reports that it owns {0} and gets
+the new epoch (stable). The next heartbeat of B gets {1} (stable).
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ def reconciled(
     owned: Assignment | None,
     is_free: Callable[[TopicPartition], bool],
 ) -> Current:
-    """The member's next step. `owned`: what it says it has (None: it did not say); `is_free`: nobody has the partition."""
+    """Return the member's next state. `owned`: the partitions it reports (None: not sent). `is_free`: no member has it."""
     if current.state is MemberState.STABLE and current.epoch == target_epoch:
         return current
     epoch = current.epoch
     if current.state is MemberState.UNREVOKED_PARTITIONS:
         if _still_owns(current.revoking, owned):
             return current
-        # It has given up what it had to: the next epoch, and the newest target may already ask for more.
+        # Everything was revoked: the next epoch begins, whose target may already require more revocations.
         epoch += 1
     kept = current.assigned & target
     revoking = current.assigned - target

@@ -1,9 +1,9 @@
-"""What a group of the consumer protocol (KIP-848) remembers, as records of `__consumer_offsets`, in Kafka's own formats.
+"""The state of a consumer protocol group (KIP-848) as records of `__consumer_offsets`, in Kafka's own formats.
 
-A key begins with an int16 that says the type: 3 the group's epoch, 5 a member and its subscription, 6 the epoch of the target
-assignment, 7 a member's target assignment, 8 what a member has now. Type 4 (topics that were seen) is passed over: Kafka 4.1
-writes a hash of them beside the epoch instead, and so do we; type 16 (topics a regular expression has matched) as well, because we
-match again. Every value is version 0, flexible. `value` None in these records is a tombstone.
+A key begins with an int16 type: 3 the group's epoch, 5 a member and its subscription, 6 the epoch of the target assignment, 7 a
+member's target assignment, 8 a member's current assignment. Type 4 (topic metadata) is skipped: Kafka 4.1 and this broker write a
+hash beside the epoch instead. Type 16 (topics matched by a regular expression) is skipped too, because they are matched again.
+Every value is version 0, flexible. `value` None in these records is a tombstone.
 Source: ConsumerGroup*Key/Value.json of Kafka 4.1.
 """
 
@@ -38,11 +38,11 @@ _VERSION = _INT16.pack(0)
 _NO_TAGS = tagged({})
 _HASH_TAG = 0
 _CLASSIC_TAG = 0
-_NO_CLASSIC_MEMBER = tagged({0: b"\x00"})  # Kafka writes this null out
+_NO_CLASSIC_MEMBER = tagged({0: b"\x00"})  # Kafka writes this null explicitly
 
 
 class MemberState(Enum):
-    """What a member has yet to do to have its target; values as in the journal."""
+    """A member's progress towards its target. Values as in the journal."""
 
     STABLE = 0
     UNREVOKED_PARTITIONS = 1
@@ -51,7 +51,7 @@ class MemberState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class GroupEpoch:
-    """The group's epoch: grows with every change of members, subscriptions or topics. `metadata_hash` of the topics read."""
+    """The group's epoch, which grows with every change of members, subscriptions or topics, and a hash of the subscribed topics."""
 
     epoch: int
     metadata_hash: int = 0
@@ -59,7 +59,7 @@ class GroupEpoch:
 
 @dataclass(frozen=True, slots=True)
 class ClassicMember:
-    """What makes a member one of the classic protocol: its session timeout, and (name, metadata) of each assignor it can use."""
+    """The classic protocol's part of a member: its session timeout, and (name, metadata) of each assignor it supports."""
 
     session_timeout_ms: int
     protocols: tuple[tuple[str, bytes], ...]
@@ -67,7 +67,7 @@ class ClassicMember:
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """A member and what it reads; `topics` sorted; `assignor` None: the group's default.
+    """A member and its subscription. `topics` are sorted. `assignor` None means the group's default.
 
     `classic` is set for a member that uses the classic protocol.
     """
@@ -85,7 +85,7 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class Current:
-    """What a member has (`assigned`), what it must give up before it gets more (`revoking`), and in which epoch it is."""
+    """A member's epoch, its partitions (`assigned`) and those that it must revoke before it gets more (`revoking`)."""
 
     epoch: int = 0
     previous_epoch: int = 0
@@ -131,7 +131,7 @@ ConsumerRecord: TypeAlias = EpochRecord | SubscriptionRecord | TargetEpochRecord
 
 
 def encode(record: ConsumerRecord) -> JournalRecord:
-    """The record's key and value."""
+    """Return the record's key and value."""
     value: bytes | None = None
     match record:
         case EpochRecord(_, epoch):
@@ -158,7 +158,7 @@ def encode(record: ConsumerRecord) -> JournalRecord:
 
 
 def decode(key: bytes, value: bytes | None) -> ConsumerRecord | None:
-    """The record that a key and value say; None for a type that is not of this protocol. Raises `JournalFormatError`."""
+    """Return the decoded record, or None for a type of another protocol. Raise `JournalFormatError` if it is malformed."""
     reader = FieldReader(key)
     kind = reader.int16()
     if kind not in (EPOCH_KEY, MEMBER_KEY, TARGET_EPOCH_KEY, TARGET_KEY, CURRENT_KEY):
@@ -197,7 +197,7 @@ def _subscription(one: Subscription) -> bytes:
             compact_string(one.client_host),
             unsigned_varint(len(one.topics) + 1),
             *(compact_string(topic) for topic in one.topics),
-            compact_string(one.regex or ""),  # Kafka writes no regular expression as an empty one
+            compact_string(one.regex or ""),  # Kafka writes a missing regular expression as an empty one
             _INT32.pack(one.rebalance_timeout_ms),
             compact_nullable_string(one.assignor),
             _NO_CLASSIC_MEMBER if one.classic is None else tagged({_CLASSIC_TAG: _classic(one.classic)}),
@@ -259,7 +259,7 @@ def _read_current(reader: FieldReader) -> Current:
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[uuid.UUID, list[int]]:
-    """Topic id -> partitions, both in order."""
+    """Return topic id -> partitions, both in order."""
     topics: dict[uuid.UUID, list[int]] = {}
     for topic, partition in sorted(partitions):
         topics.setdefault(topic, []).append(partition)

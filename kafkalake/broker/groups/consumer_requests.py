@@ -15,10 +15,10 @@ JOIN_EPOCH = 0
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatRequest:
-    """ConsumerGroupHeartbeat. None: not said, nothing has changed since the last time it was.
+    """ConsumerGroupHeartbeat. None means not sent: unchanged since it was last sent.
 
-    `member_epoch` 0 joins, -1 leaves, -2 leaves for a short time (static members). `owned` are the partitions the member has.
-    `classic`: it is the join of a member of the classic protocol, which `rejoins` with the id it has.
+    `member_epoch` 0 joins, -1 leaves, -2 leaves temporarily (static members). `owned` are the partitions the member has.
+    `classic`: the request is a classic member's join, which `rejoins` with the id it has.
     """
 
     member_id: str
@@ -38,7 +38,7 @@ class HeartbeatRequest:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatResult:
-    """The answer; `assignment` None: as before. With an `error` only `message` is of value."""
+    """The result. `assignment` None means unchanged. With an `error` only `message` is of value."""
 
     error: ErrorClass | None
     member_id: str = ""
@@ -67,7 +67,7 @@ class ConsumerMemberDescription:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroupDescription:
-    """A group as ConsumerGroupDescribe shows it; `state` is Kafka's name of it."""
+    """A group as ConsumerGroupDescribe shows it. `state` is Kafka's name of it."""
 
     group_id: str
     state: str

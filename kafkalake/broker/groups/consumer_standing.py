@@ -171,14 +171,14 @@ class Standing:
             raise NonEmptyGroupError
 
     def check_offset_delete(self) -> None:
-        """Allow deleting offsets of unsubscribed topics at any time (KIP-496). Raise `GroupIdNotFoundError` if dead."""
+        """Raise `GroupIdNotFoundError` if dead. Offsets of unsubscribed topics may be deleted at any time (KIP-496)."""
         if self.dead:
             raise GroupIdNotFoundError
 
     def check_commit(
         self, member_id: str, group_instance_id: str | None, member_epoch: int, *, transactional: bool = False
     ) -> None:
-        """Check whether this member may commit offsets now.
+        """Raise unless this member may commit offsets now.
 
         A commit without member and epoch (an admin client) needs an empty group, or a transaction of an old client. Raise
         `UnknownMemberIdError`, `StaleMemberEpochError` (in a transaction `IllegalGenerationError`: producers have no member
@@ -202,7 +202,7 @@ class Standing:
             raise UnsupportedVersionError
 
     def check_fetch(self, member_id: str | None, member_epoch: int) -> None:
-        """Check whether this member may fetch offsets (KIP-848: OffsetFetch from version 9 on). Raise as `check_commit`."""
+        """Raise as `check_commit` unless this member may fetch offsets (KIP-848: OffsetFetch from version 9 on)."""
         if self.dead:
             raise CoordinatorNotAvailableError
         if member_id is not None or member_epoch >= 0:

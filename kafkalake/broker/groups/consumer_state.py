@@ -1,6 +1,6 @@
-"""A group of the consumer protocol as the journal tells it: the same steps at run time and at start.
+"""The journaled state of a consumer protocol group, with the same steps at run time and while loading.
 
-`follow` takes one record. Everything here is what the journal says; who is alive is `groups.consumer`'s business.
+`follow` applies one record. Only journaled state is here. Sessions are in `groups.consumer`.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ EMPTY, ASSIGNING, RECONCILING, STABLE, DEAD = "Empty", "Assigning", "Reconciling
 
 
 class ConsumerState:
-    """Members, epochs, targets, and who has which partition.
+    """Members, epochs, targets and partition owners.
 
-    `bytes`: what is kept of members; it counts in `memory` too, with that of other groups.
+    `bytes`: memory of the members. It counts in `memory` too, with that of other groups.
     """
 
     def __init__(self, group_id: str, memory: MetadataMemory | None = None) -> None:
@@ -63,23 +63,23 @@ class ConsumerState:
         return STABLE if reconciled else RECONCILING
 
     def is_reconciled(self, current: Current) -> bool:
-        """Whether a member has its target."""
+        """Return whether a member has reached its target."""
         return current.state is MemberState.STABLE and current.epoch == self.target_epoch
 
     def current(self, member_id: str) -> Current:
-        """What the member has; one that was only just announced has nothing."""
+        """Return the member's current state, which is empty for one that has just joined."""
         return self.currents.get(member_id) or Current()
 
     def static_member_id(self, group_instance_id: str) -> str | None:
-        """The member id that an instance id has now."""
+        """Return the current member id of an instance id."""
         return self._static.get(group_instance_id)
 
     def owner(self, partition: TopicPartition) -> str | None:
-        """Who has the partition, or has not given it up yet."""
+        """Return the member that has the partition or has not revoked it yet, or None."""
         return self._owners.get(partition)
 
     def follow(self, record: ConsumerRecord) -> None:
-        """What the journal says next."""
+        """Apply the next journal record."""
         match record:
             case EpochRecord(_, epoch):
                 self.epoch, self.metadata_hash = (0, 0) if epoch is None else (epoch.epoch, epoch.metadata_hash)
@@ -111,7 +111,7 @@ class ConsumerState:
         self.memory.bytes += bytes_
 
     def release(self) -> None:
-        """The group is no more: nothing of its members is kept."""
+        """Release the memory of a group that has ended."""
         self._count(-self.bytes)
 
     def _follow_current(self, member_id: str, current: Current | None) -> None:
@@ -124,21 +124,21 @@ class ConsumerState:
             self._owners.update(dict.fromkeys(current.assigned | current.revoking, member_id))
 
     def tombstones(self) -> Iterator[ConsumerRecord]:
-        """The group is deleted, or becomes one of the classic protocol."""
+        """Return the records that end the group (deleted, or replaced by a classic one)."""
         for member_id in list(self.subscriptions):
             yield from self.tombstones_of(member_id)
         yield TargetEpochRecord(self.group_id, None)
         yield EpochRecord(self.group_id, None)
 
     def tombstones_of(self, member_id: str) -> Iterator[ConsumerRecord]:
-        """A member is gone."""
+        """Return the records that remove a member."""
         yield CurrentRecord(self.group_id, member_id, None)
         yield TargetRecord(self.group_id, member_id, None)
         yield SubscriptionRecord(self.group_id, member_id, None)
 
 
 def kept_bytes_of(subscription: Subscription) -> int:
-    """How many bytes are kept of a member, about: what it says, and its names."""
+    """Return the approximate memory of a member in bytes, from its subscription and names."""
     classic = () if subscription.classic is None else subscription.classic.protocols
     protocols = (GroupProtocol(name, metadata) for name, metadata in classic)
     names = (subscription.regex or "", subscription.rack_id or "", *subscription.topics)
@@ -146,19 +146,19 @@ def kept_bytes_of(subscription: Subscription) -> int:
 
 
 def preferred_assignor(subscriptions: Mapping[str, Subscription], default: str) -> str:
-    """The assignor that most members ask for; the default where nobody does."""
+    """Return the assignor that most members ask for, or the default if none does."""
     votes = Counter(one.assignor for one in subscriptions.values() if one.assignor is not None)
     return max(sorted(votes), key=votes.__getitem__) if votes else default
 
 
 def topics_read(subscription: Subscription, topics: Topics) -> frozenset[str]:
-    """The names a member subscribes to, and those that its regular expression matches now."""
+    """Return the topic names of a subscription, including the current matches of its regular expression."""
     names = frozenset(subscription.topics)
     return names | matching(subscription.regex, topics) if subscription.regex else names
 
 
 def names_read(subscriptions: Iterable[Subscription], topics: Topics) -> frozenset[str]:
-    """The names that any of them reads. Members of a group say the same, mostly: each different subscription is looked at once."""
+    """Return the topic names of all subscriptions. Most members have equal ones: each distinct one is evaluated once."""
     different = {(one.topics, one.regex): one for one in subscriptions}
     return frozenset[str]().union(*(topics_read(one, topics) for one in different.values()))
 
@@ -166,7 +166,7 @@ def names_read(subscriptions: Iterable[Subscription], topics: Topics) -> frozens
 def compute_targets(
     targets: Mapping[str, Assignment], subscriptions: Mapping[str, Subscription], topics: Topics, default_assignor: str
 ) -> dict[str, Assignment]:
-    """The new target of each member; `targets` are the old ones."""
+    """Return the new target of each member, given the old `targets`."""
     members = {}
     partitions: dict[uuid.UUID, int] = {}
     ids_of: dict[tuple[tuple[str, ...], str | None], frozenset[uuid.UUID]] = {}
@@ -181,5 +181,5 @@ def compute_targets(
 
 
 def is_away(current: Current) -> bool:
-    """A static member that has left for a short time: its partitions wait for it."""
+    """Return whether a static member left temporarily. Its partitions stay reserved for it."""
     return current.epoch == LEAVE_STATIC_EPOCH

@@ -1,4 +1,4 @@
-"""Topics as a group of the consumer protocol sees them: which ones a subscription means, and whether they have changed."""
+"""Topics as a group of the consumer protocol sees them, and a hash that detects their changes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TopicsNow: TypeAlias = Callable[[], Topics]
 
 
 def metadata_hash(names: Iterable[str], topics: Topics) -> int:
-    """A number (int64) that changes with the ids and partition counts of those topics that exist; 0 for none."""
+    """Return a number (int64) that changes with the ids and partition counts of the existing topics, or 0 if none exist."""
     known = sorted((name, topics[name]) for name in set(names) if name in topics)
     if not known:
         return 0

@@ -262,7 +262,7 @@ class GroupCoordinator:
         return results
 
     def _leave_consumer_group(self, entry: GroupEntry, group: ConsumerGroup, leaving: LeavingMember) -> LeaveResult:
-        """Remove a member of the consumer protocol for an administrator; such members themselves leave by heartbeat."""
+        """Remove a member of the consumer protocol for an administrator. Members themselves leave by heartbeat."""
         member_id, instance_id = leaving
         holder: str | None = member_id
         if instance_id is not None:

@@ -1,8 +1,8 @@
-"""Settings of single groups (resource type 32 of DescribeConfigs): what a group of the consumer protocol has of its own.
+"""Settings of single groups (resource type 32 of DescribeConfigs): overrides for groups of the consumer protocol.
 
-Kept in `group-settings.json` beside the logs, replaced as a whole before a change is acknowledged. What a group does not set is the
-broker's, `group.consumer.session.timeout.ms` for `consumer.session.timeout.ms`; whether a group of that name is there does not
-matter. A change counts from the next heartbeat on. Source: Apache Kafka 4.1, "Group Configs".
+Stored in `group-settings.json` beside the logs, replaced as a whole before a change is acknowledged. The broker's setting is the
+default, `group.consumer.session.timeout.ms` for `consumer.session.timeout.ms`. The group need not exist. A change takes effect with
+the next heartbeat. Source: Apache Kafka 4.1, "Group Configs".
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 SESSION_TIMEOUT, HEARTBEAT_INTERVAL = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
 GROUPS_MAX = 100_000
-"""So many groups may have settings of their own."""
+"""Maximum number of groups with settings of their own."""
 
 GROUP_SETTINGS = {
     setting.name: setting
@@ -44,21 +44,21 @@ GROUP_SETTINGS = {
 
 
 class GroupSettings:
-    """The settings of all groups. `broker` gives the broker's own settings now. On the event loop's thread."""
+    """The settings of all groups. `broker` returns the broker's current settings. Runs on the event loop's thread."""
 
     def __init__(self, path: str, files: Files, broker: Callable[[], BrokerConfig]) -> None:
-        """Raise `LakeError` where the file cannot be read."""
+        """Raise `LakeError` if the file cannot be read."""
         self._path = path
         self._files = files
         self._broker = broker
         self._groups = self._read()
 
     def session_timeout_ms(self, group_id: str) -> int:
-        """How long a member of the group may be silent."""
+        """Return the session timeout of the group's members."""
         return self._value(group_id, SESSION_TIMEOUT)
 
     def heartbeat_interval_ms(self, group_id: str) -> int:
-        """How often a member of the group sends a heartbeat."""
+        """Return the heartbeat interval of the group's members."""
         return self._value(group_id, HEARTBEAT_INTERVAL)
 
     def _value(self, group_id: str, name: str) -> int:
@@ -72,11 +72,11 @@ class GroupSettings:
         return broker.group_consumer_heartbeat_interval_ms
 
     def layer(self, group_id: str) -> dict[str, str]:
-        """What the group sets, as text."""
+        """Return the group's own settings as text."""
         return dict(self._groups.get(group_id, {}))
 
     def describe(self, group_id: str) -> list[ConfigEntry]:
-        """All settings of a group, sorted by name. Raise `InvalidRequestError` for the empty name."""
+        """Return all settings of a group, sorted by name. Raise `InvalidRequestError` for the empty name."""
         _check_group_name(group_id)
         return self._describe(self._groups.get(group_id, {}))
 
@@ -92,9 +92,9 @@ class GroupSettings:
     def change(
         self, group_id: str, settings: Mapping[str, str | None], *, changed_by: str, validate_only: bool
     ) -> None:
-        """Make `settings` all that the group sets. `changed_by` is for the log.
+        """Replace the group's own settings by `settings`. `changed_by` is for the log.
 
-        Raise `InvalidRequestError` (the empty name, a null), `InvalidConfigError`, `KafkaStorageError`.
+        Raise `InvalidRequestError` (the empty name, a null), `InvalidConfigError` or `KafkaStorageError`.
         """
         _check_group_name(group_id)
         checked = {name: str(self._checked(name, text)) for name, text in settings.items()}

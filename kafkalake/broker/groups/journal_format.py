@@ -1,4 +1,4 @@
-"""All record types of `__consumer_offsets`, whichever protocol a group has: what is written and what is read again."""
+"""All record types of `__consumer_offsets`, for groups of both protocols."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ OFFSET_KEYS = (records.LEGACY_OFFSET_KEY, records.OFFSET_KEY)
 
 
 def encode(record: Record) -> JournalRecord:
-    """The record's key and value."""
+    """Return the record's key and value."""
     if isinstance(record, OffsetRecord | GroupRecord | GroupTombstone):
         return records.encode(record)
     return consumer_records.encode(record)
 
 
 def decode(key: bytes, value: bytes | None) -> Record | None:
-    """The record that a key and value say; None for a type we do not keep. Raises `JournalFormatError`."""
+    """Return the decoded record, or None for an unused type. Raise `JournalFormatError` if it is malformed."""
     return records.decode(key, value) or consumer_records.decode(key, value)
 
 
 def is_offset(key: bytes) -> bool:
-    """Whether this is the key of a committed offset; all other records are of groups."""
+    """Return whether this is the key of a committed offset. All other records are of groups."""
     return int.from_bytes(key[:2], "big") in OFFSET_KEYS

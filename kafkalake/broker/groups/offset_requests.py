@@ -212,7 +212,7 @@ class OffsetRequests:
     def delete(
         self, group_id: str, partitions: Iterable[PartitionKey], reply: Callable[[PartitionErrors], None]
     ) -> None:
-        """Handle OffsetDelete. Partitions without an offset are no error; subscribed ones are.
+        """Handle OffsetDelete. Partitions without an offset are no error. Subscribed topics are.
 
         Raise `GroupIdNotFoundError`, `NonEmptyGroupError` and other errors of the group as a whole.
         """

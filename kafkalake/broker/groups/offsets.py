@@ -1,8 +1,8 @@
-"""The committed offsets of one group: what it says now, and what open transactions will make it say.
+"""The committed offsets of one group and those pending in open transactions.
 
-Follows the journal record by record, at run time and at start alike, so both end in the same state. Each offset knows the
-position of its record in the journal: a transaction's commit puts its offsets in place only where no later record did, and
-a record read again changes nothing. Source: KIP-98 (transactional offsets), KIP-211 (expiry), KIP-447 (`require_stable`).
+Applies the journal record by record, at run time and while loading, so both end in the same state. Each offset has the journal
+position of its record. So the end of a transaction does not replace an offset of a later record, and a record read again
+changes nothing. Source: KIP-98 (transactional offsets), KIP-211 (expiry), KIP-447 (`require_stable`).
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ PartitionKey: TypeAlias = tuple[str, int]
 
 
 class Positioned(NamedTuple):
-    """A committed offset and where in the journal it stands."""
+    """A committed offset and its position in the journal."""
 
     committed: CommittedOffset
     position: int
 
 
 class ExpiryRule(NamedTuple):
-    """When offsets of a group expire (KIP-211).
+    """Rule by which a group's offsets expire (KIP-211).
 
-    `empty_since_ms`: the group has no members since then, its offsets age from there (None: from their own commit).
-    `subscribed`: topics that are being read and do not expire (None: it is not known, nothing expires).
+    `empty_since_ms`: time since which the group has no members, where its offsets' age begins (None: at their own commit).
+    `subscribed`: subscribed topics, which do not expire (None: unknown, nothing expires).
     """
 
     empty_since_ms: int | None
@@ -59,22 +59,22 @@ class GroupOffsets:
         return self._committed.get(key)
 
     def fetch(self, key: PartitionKey, *, require_stable: bool) -> CommittedOffset | None:
-        """The committed offset. Raises `UnstableOffsetCommitError` while a transaction may still change it."""
+        """Return the committed offset. Raise `UnstableOffsetCommitError` if `require_stable` and a transaction may change it."""
         if require_stable and self._pending_of[key]:
             raise UnstableOffsetCommitError
         positioned = self._committed.get(key)
         return None if positioned is None else positioned.committed
 
     def committed_keys(self) -> list[PartitionKey]:
-        """Partitions with a committed offset."""
+        """Return the partitions with a committed offset."""
         return sorted(self._committed)
 
     def known_keys(self) -> list[PartitionKey]:
-        """Partitions with a committed offset, or with one that a transaction may commit."""
+        """Return the partitions with a committed or pending offset."""
         return sorted({*self._committed, *+self._pending_of})
 
     def all_of(self, key: PartitionKey) -> list[CommittedOffset]:
-        """What is committed of a partition, and what open transactions may commit."""
+        """Return the committed offset of a partition and those pending in open transactions."""
         found = [of_producer[key] for of_producer in self._pending.values() if key in of_producer]
         if key in self._committed:
             found.append(self._committed[key])
@@ -83,7 +83,7 @@ class GroupOffsets:
     # Following the journal
 
     def commit(self, key: PartitionKey, committed: CommittedOffset, position: int) -> bool:
-        """A commit in the journal; whether it is news."""
+        """Apply a commit in the journal and return whether it is new."""
         known = self._committed.get(key)
         if known is not None and known.position >= position:
             return False
@@ -91,7 +91,7 @@ class GroupOffsets:
         return True
 
     def remove(self, key: PartitionKey) -> bool:
-        """A tombstone in the journal, which ends what open transactions would make of it too; whether there was an offset."""
+        """Apply a tombstone, which also drops pending offsets. Return whether there was a committed offset."""
         if self._pending_of.pop(key, 0):
             for producer_id, of_producer in list(self._pending.items()):
                 of_producer.pop(key, None)
@@ -100,14 +100,14 @@ class GroupOffsets:
         return self._committed.pop(key, None) is not None
 
     def commit_pending(self, producer_id: int, key: PartitionKey, committed: CommittedOffset, position: int) -> None:
-        """A commit inside a transaction: it waits for the transaction's end."""
+        """Apply a commit inside a transaction. It is pending until the transaction ends."""
         of_producer = self._pending.setdefault(producer_id, {})
         if key not in of_producer:
             self._pending_of[key] += 1
         of_producer[key] = Positioned(committed, position)
 
     def complete(self, producer_id: int, *, committed: bool) -> list[PartitionKey]:
-        """The transaction ended; the partitions whose offset changed."""
+        """Apply the end of a transaction and return the partitions whose offset changed."""
         ended = self._pending.pop(producer_id, {})
         self._pending_of.subtract(ended.keys())
         self._pending_of += Counter()
@@ -116,7 +116,7 @@ class GroupOffsets:
         return [key for key, (value, position) in ended.items() if self.commit(key, value, position)]
 
     def expired(self, rule: ExpiryRule, now_ms: int, retention_ms: int) -> list[PartitionKey]:
-        """Partitions whose offset has outlived its use. Never one that a transaction is about to change."""
+        """Return the partitions whose offset has expired, except those that an open transaction may change."""
         if rule.subscribed is None:
             return []
         return [

@@ -1,9 +1,9 @@
-"""What the group coordinator remembers, as records of `__consumer_offsets`, in Kafka's own formats.
+"""Offsets and classic groups as records of `__consumer_offsets`, in Kafka's own formats.
 
-So Kafka's tools that read the topic (`kafka-dump-log --offsets-decoder`, the offsets formatter of the console consumer) read ours.
-A key begins with an int16 that says the type: 0 and 1 a committed offset, 2 a classic group. A value begins with its format
-version. Written: offsets in version 4, groups in version 3, as Kafka 4.1 does; read: all versions. Types of other features
-(and of later Kafkas) are passed over. Source: OffsetCommitKey/Value.json and GroupMetadataKey/Value.json of Kafka 4.1.1.
+Kafka's tools that read the topic (`kafka-dump-log --offsets-decoder`, the offsets formatter of the console consumer) work here.
+A key begins with an int16 type: 0 and 1 a committed offset, 2 a classic group. A value begins with its format version. Offsets
+are written in version 4, groups in version 3, as by Kafka 4.1. All versions are read. Types of other features (and of later
+Kafka versions) are skipped. Source: OffsetCommitKey/Value.json and GroupMetadataKey/Value.json of Kafka 4.1.1.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _TWO_INT32 = struct.Struct(">ii")
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """An offset as it was committed. `expires_at_ms` is what an old client asked for (-1: the broker's retention)."""
+    """A committed offset. `expires_at_ms` is an old client's own expiry (-1: the broker's retention applies)."""
 
     offset: int
     leader_epoch: int = NO_EPOCH
@@ -60,7 +60,7 @@ class CommittedOffset:
 
 @dataclass(frozen=True, slots=True)
 class OffsetRecord:
-    """A group's offset of a partition; None: it has none any more."""
+    """A group's offset of a partition, or None if it was deleted."""
 
     group_id: str
     topic: str
@@ -84,7 +84,7 @@ class MemberRecord:
 
 @dataclass(frozen=True, slots=True)
 class GroupRecord:
-    """A classic group as its last generation left it; no members: it is empty."""
+    """A classic group as of its last generation. It is empty if it has no members."""
 
     group_id: str
     protocol_type: str
@@ -97,7 +97,7 @@ class GroupRecord:
 
 @dataclass(frozen=True, slots=True)
 class GroupTombstone:
-    """The classic group is gone."""
+    """The deletion of a classic group."""
 
     group_id: str
 
@@ -106,7 +106,7 @@ Record: TypeAlias = OffsetRecord | GroupRecord | GroupTombstone
 
 
 def encode(record: Record) -> JournalRecord:
-    """The record's key and value."""
+    """Return the record's key and value."""
     if isinstance(record, OffsetRecord):
         return JournalRecord(
             offset_key(record.group_id, record.topic, record.partition), _offset_value(record.committed)
@@ -116,7 +116,7 @@ def encode(record: Record) -> JournalRecord:
 
 
 def decode(key: bytes, value: bytes | None) -> Record | None:
-    """The record that a key and value say; None for a type we do not keep. Raises `JournalFormatError`."""
+    """Return the decoded record, or None for an unused type. Raise `JournalFormatError` if it is malformed."""
     if value is not None and (record := _decode_plain_offset(key, value)) is not None:
         return record
     reader = FieldReader(key)
@@ -133,9 +133,9 @@ def decode(key: bytes, value: bytes | None) -> Record | None:
 
 
 def _decode_plain_offset(key: bytes, value: bytes) -> OffsetRecord | None:
-    """What nearly every record is, an offset with no topic id and short metadata, at a third of the cost; else None.
+    """Decode the common case (an offset without topic id, with short metadata) at a third of the cost, else return None.
 
-    A coordinator that starts reads very many of them. Whatever is unusual or wrong is left to the field reader.
+    Loading reads very many of them. Everything unusual or malformed is left to the field reader.
     """
     if len(key) < _OFFSET_KEY_BYTES_MIN or len(value) < _OFFSET_VALUE_BYTES_MIN or value[_METADATA_AT] > 0x7F:
         return None
@@ -166,7 +166,7 @@ def _decode_plain_offset(key: bytes, value: bytes) -> OffsetRecord | None:
 
 
 def offset_key(group_id: str, topic: str, partition: int) -> bytes:
-    """The key of a committed offset."""
+    """Return the key of a committed offset."""
     return _KEY_TYPE.pack(OFFSET_KEY) + string(group_id) + string(topic) + _INT32.pack(partition)
 
 
@@ -174,7 +174,7 @@ def _offset_value(committed: CommittedOffset | None) -> bytes | None:
     if committed is None:
         return None
     if committed.expires_at_ms != NO_TIMESTAMP:
-        # Only version 1 knows an expiry of its own; it knows no leader epoch.
+        # Only version 1 has a custom expiry. It has no leader epoch.
         return (
             _KEY_TYPE.pack(_EXPIRING_OFFSET_VALUE)
             + _INT64.pack(committed.offset)
@@ -265,7 +265,7 @@ def _read_member(reader: FieldReader, version: int) -> MemberRecord:
         group_instance_id,
         client_id,
         client_host,
-        # Version 0 had no timeout of its own for the rebalance.
+        # Version 0 had no separate rebalance timeout.
         session_timeout_ms if rebalance_timeout_ms < 0 else rebalance_timeout_ms,
         session_timeout_ms,
         subscription,

@@ -1,7 +1,7 @@
 """Requests to a group of the classic protocol and their results, free of wire versions.
 
-Where versions differ the handler says what the client can do (`member_id_required`, `can_skip_assignment`) and folds the
-result into the shape of the version. Results with an `error` (a class; None: no error) carry nothing else of value.
+The handler passes what the client supports (`member_id_required`, `can_skip_assignment`) and converts results to the version's
+shape. Results with an `error` (a class; None: no error) carry nothing else of value.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from kafkalake.broker.coordination.decisions import ErrorClass
 
 NO_GENERATION = -1
 PROTOCOLS_MAX = 100
-"""Protocols of one member, which are the assignors that it can use: no client has ten."""
+"""Maximum number of protocols of one member (the assignors it supports). No client has ten."""
 
 
 class GroupProtocol(NamedTuple):
-    """An assignor that a member can use, and what it says to the group's leader if that assignor is chosen."""
+    """An assignor that a member supports, and the metadata for the group's leader if that assignor is chosen."""
 
     name: str
     metadata: bytes
@@ -26,7 +26,7 @@ class GroupProtocol(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class JoinRequest:
-    """JoinGroup. `member_id` is "" at first; `protocols` are in the member's order of preference.
+    """JoinGroup. `member_id` is "" at first. `protocols` are in the member's order of preference.
 
     `member_id_required`: the client repeats its first join with the member id it was given (KIP-394, version 4 on).
     `can_skip_assignment`: the client understands that a leader need not assign again (KIP-814, version 9 on).
@@ -45,7 +45,7 @@ class JoinRequest:
 
 
 class JoinedMember(NamedTuple):
-    """What the leader hears of a member: its metadata for the chosen protocol."""
+    """A member as the leader receives it, with its metadata for the chosen protocol."""
 
     member_id: str
     group_instance_id: str | None
@@ -54,7 +54,7 @@ class JoinedMember(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class JoinResult:
-    """The answer to a join; `members` is filled for the leader only."""
+    """The result of a join. `members` is filled for the leader only."""
 
     error: ErrorClass | None
     member_id: str
@@ -68,7 +68,7 @@ class JoinResult:
 
 @dataclass(frozen=True, slots=True)
 class SyncRequest:
-    """SyncGroup. The leader sends the assignment of every member; the protocol's type and name are None from old clients."""
+    """SyncGroup. The leader sends the assignment of every member. Old clients send no protocol type and name (None)."""
 
     member_id: str
     generation_id: int
@@ -89,14 +89,14 @@ class SyncResult:
 
 
 class LeavingMember(NamedTuple):
-    """A member that leaves, or is sent away by its instance id alone (then `member_id` is "")."""
+    """A member that leaves, or is removed by its instance id alone (then `member_id` is "")."""
 
     member_id: str
     group_instance_id: str | None = None
 
 
 class LeaveResult(NamedTuple):
-    """What became of one leaving member."""
+    """The result of one leaving member."""
 
     member_id: str
     group_instance_id: str | None
@@ -105,7 +105,7 @@ class LeaveResult(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MemberDescription:
-    """A member as DescribeGroups shows it; metadata and assignment are empty unless the group is stable."""
+    """A member as DescribeGroups shows it. Metadata and assignment are empty unless the group is stable."""
 
     member_id: str
     group_instance_id: str | None
@@ -117,7 +117,7 @@ class MemberDescription:
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
-    """A classic group as DescribeGroups shows it; `state` is Kafka's name of it."""
+    """A classic group as DescribeGroups shows it. `state` is Kafka's name of it."""
 
     group_id: str
     state: str
@@ -128,7 +128,7 @@ class GroupDescription:
 
 @dataclass(frozen=True, slots=True)
 class GroupSummary:
-    """A group as ListGroups shows it; `group_type` is "classic" or "consumer"."""
+    """A group as ListGroups shows it. `group_type` is "classic" or "consumer"."""
 
     group_id: str
     protocol_type: str

@@ -1,7 +1,6 @@
-"""Who is in a classic group: members in the order they came, their leader, their instance ids, the protocols they share.
+"""The members of a classic group in order of arrival, their leader, instance ids and common protocols.
 
-No time and no decisions here; `groups.classic` decides, this keeps count. A member waits for the group when its join or
-sync has a waiter.
+Contains no timing and no decisions, which are in `groups.classic`. A join or sync of a member is pending while it has a waiter.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from kafkalake.broker.groups.requests import GroupProtocol, JoinedMember
 from kafkalake.errors import FencedInstanceIdError, UnknownMemberIdError
 
 MEMBER_BYTES = 1024
-"""What a member takes beside what it says, about."""
+"""Approximate memory of a member without its strings and metadata."""
 PROTOCOL_BYTES = 128
 
 
@@ -22,8 +21,8 @@ PROTOCOL_BYTES = 128
 class Member:
     """A member of a classic group.
 
-    `is_new` until the generation it joined has begun: it may not have learned its id, so it cannot send heartbeats.
-    `session_ends_at_ms` and `timer_due_at_ms` (None: no timer is set) are readings of the monotonic clock.
+    `is_new` until the generation it joined has begun: it may not have its id yet, so it cannot send heartbeats.
+    `session_ends_at_ms` and `timer_due_at_ms` (None: no timer is set) are times of the monotonic clock.
     """
 
     member_id: str
@@ -41,21 +40,21 @@ class Member:
     timer_due_at_ms: int | None = None
 
     def metadata(self, protocol_name: str) -> bytes:
-        """What the member says under `protocol_name`; empty where it does not know that protocol."""
+        """Return the member's metadata for `protocol_name`, empty if it does not support that protocol."""
         return next((protocol.metadata for protocol in self.protocols if protocol.name == protocol_name), b"")
 
 
 @dataclass(slots=True)
 class MetadataMemory:
-    """How many bytes some groups keep of their members."""
+    """Memory in bytes that some groups use for their members."""
 
     bytes: int = 0
 
 
 class Roster:
-    """The members of one group. Iterates over them in the order they came.
+    """The members of one group, iterated in order of arrival.
 
-    `bytes`: what is kept of them, see `kept_bytes`; it counts in `memory` too, with that of other groups.
+    `bytes`: their memory, see `kept_bytes`. It counts in `memory` too, with that of other groups.
     """
 
     def __init__(self, memory: MetadataMemory | None = None) -> None:
@@ -81,13 +80,13 @@ class Roster:
         return self._members.get(member_id)
 
     def static_member_id(self, group_instance_id: str) -> str | None:
-        """The member id that an instance id has now."""
+        """Return the current member id of an instance id."""
         return self._static.get(group_instance_id)
 
     def checked(self, member_id: str, group_instance_id: str | None) -> Member:
-        """The member of that id, if the instance id is not another's by now.
+        """Return the member of that id, if the instance id still belongs to it.
 
-        Raises `UnknownMemberIdError`, `FencedInstanceIdError` (KIP-345).
+        Raise `UnknownMemberIdError` or `FencedInstanceIdError` (KIP-345).
         """
         if group_instance_id is not None:
             current = self._static.get(group_instance_id)
@@ -102,16 +101,16 @@ class Roster:
 
     @property
     def joining(self) -> int:
-        """How many members wait for their join to be answered."""
+        """The number of members with a pending join."""
         return self._joining
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The longest that any member asks the group to wait for it."""
+        """The longest rebalance timeout of all members."""
         return max((member.rebalance_timeout_ms for member in self), default=0)
 
     def add(self, member: Member, protocol_type: str) -> None:
-        """A member comes. The first one says the protocol type and leads."""
+        """Add a member. The first one sets the protocol type and becomes the leader."""
         assert member.member_id not in self._members
         if not self._members:
             self.protocol_type = protocol_type
@@ -125,7 +124,7 @@ class Roster:
         self._joining += member.joining is not None
 
     def remove(self, member: Member) -> None:
-        """A member goes. Where it led, the longest-standing one leads."""
+        """Remove a member. If it was the leader, the longest-standing member becomes the leader."""
         del self._members[member.member_id]
         if member.group_instance_id is not None and self._static.get(member.group_instance_id) == member.member_id:
             del self._static[member.group_instance_id]
@@ -136,7 +135,7 @@ class Roster:
             self.leader = next(iter(self._members), None)
 
     def rename(self, member: Member, member_id: str) -> None:
-        """A static member came back under a new id: it keeps its place, its assignment and, where it led, the lead."""
+        """Give a returning static member its new id. It keeps its place, its assignment and its leadership, if any."""
         assert member.group_instance_id is not None
         if self.leader == member.member_id:
             self.leader = member_id
@@ -158,12 +157,12 @@ class Roster:
         member.assignment = assignment
 
     def set_joining(self, member: Member, waiter: object) -> None:
-        """`waiter` waits for the member's join; None: it was answered."""
+        """Set the waiter of the member's pending join, or None after the reply."""
         self._joining += (waiter is not None) - (member.joining is not None)
         member.joining = waiter
 
     def supports(self, protocol_type: str, protocols: Iterable[GroupProtocol]) -> bool:
-        """Whether a member with these protocols fits in: the same type, and one protocol that all members know."""
+        """Return whether a joining member is compatible: same protocol type, and one protocol that all members support."""
         names = _names(protocols)
         if not self._members:
             return bool(protocol_type) and bool(names)
@@ -171,9 +170,9 @@ class Roster:
         return self.protocol_type == protocol_type and any(self._supporters[name] == everyone for name in names)
 
     def select_protocol(self) -> str:
-        """The protocol with most votes: each member votes for the first in its list that all members know.
+        """Return the protocol with most votes. Each member votes for the first in its list that all members support.
 
-        Between equals, the one that the longest-standing member prefers.
+        Ties go to the protocol that the longest-standing member prefers.
         """
         everyone = len(self._members)
         common = {name for name, supporters in self._supporters.items() if supporters == everyone}
@@ -183,7 +182,7 @@ class Roster:
         return max(votes, key=votes.__getitem__)
 
     def elect_joined_leader(self) -> bool:
-        """Let someone lead who has rejoined. False where nobody has."""
+        """Make a rejoined member the leader if the current one has not rejoined. Return False if no member has."""
         leader = self._members.get(self.leader or "")
         if leader is None:
             return False
@@ -195,22 +194,22 @@ class Roster:
         return True
 
     def joined_members(self, protocol_name: str) -> tuple[JoinedMember, ...]:
-        """What the leader is told."""
+        """Return all members as the leader's join result lists them."""
         return tuple(
             JoinedMember(member.member_id, member.group_instance_id, member.metadata(protocol_name)) for member in self
         )
 
     def count(self, bytes_: int) -> None:
-        """So much more is kept, or less."""
+        """Add `bytes_` (may be negative) to the memory in use."""
         self.bytes += bytes_
         self.memory.bytes += bytes_
 
     def release(self) -> None:
-        """The group is no more: nothing of its members is kept."""
+        """Release the memory of a group that has ended."""
         self.count(-self.bytes)
 
     def _forget_protocols(self, member: Member) -> None:
-        """As long as the member's own list takes, however many protocols the others know."""
+        """Take time proportional to the member's own list, however many protocols the others support."""
         for name in _names(member.protocols):
             self._supporters[name] -= 1
             if not self._supporters[name]:
@@ -218,7 +217,7 @@ class Roster:
 
 
 def kept_bytes(client_id: str, group_instance_id: str | None, protocols: Iterable[GroupProtocol] = ()) -> int:
-    """How many bytes a group keeps of a member, about: its id begins with one of the names."""
+    """Return the approximate memory of a member in bytes. Its id begins with one of the names."""
     names = 2 * len(client_id) + 2 * len(group_instance_id or "")
     return MEMBER_BYTES + names + sum(PROTOCOL_BYTES + len(name) + len(metadata) for name, metadata in protocols)
 
@@ -228,7 +227,7 @@ def _bytes_of(member: Member) -> int:
 
 
 def metadata_bytes(protocols: Iterable[GroupProtocol]) -> int:
-    """How many bytes a member says of itself."""
+    """Return the size of a member's protocol names and metadata in bytes."""
     return sum(len(protocol.name) + len(protocol.metadata) for protocol in protocols)
 
 

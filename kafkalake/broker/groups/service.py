@@ -42,11 +42,11 @@ if TYPE_CHECKING:
 
 QUIET_WITHIN_MS = 5_000
 QUIET_POLL_S = 0.01
-"""A trim waits until no group records are being written, at most so long (ms), polling at this interval (s)."""
+"""Before a trim no group records may be on their way to the journal: longest wait for that (ms), polling interval (s)."""
 
 
 class GroupService:
-    """The group coordinator of one broker. Runs on the event loop's thread; loading at start blocks it."""
+    """The group coordinator of one broker. Runs on the event loop's thread. Loading at start blocks it."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker

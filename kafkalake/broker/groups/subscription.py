@@ -1,9 +1,9 @@
-"""What a consumer of the classic protocol says in its join, and the assignment that it gets: the embedded consumer protocol.
+"""The embedded consumer protocol: subscription and assignment of a consumer of the classic protocol.
 
-The broker needs it for three things: an offset of a topic that is being read neither expires nor may be deleted; a group with
-such members becomes one of the consumer protocol; and such members take part in one.
-Source: ConsumerProtocolSubscription.json and ConsumerProtocolAssignment.json, all versions. An int16 version, then fields of
-which a later version has more: what is not there is not said.
+The broker needs it for three things. Offsets of subscribed topics neither expire nor may be deleted. A group with such members
+can become one of the consumer protocol. Such members can take part in one.
+Source: ConsumerProtocolSubscription.json and ConsumerProtocolAssignment.json, all versions. An int16 version, then fields, of
+which later versions have more. Missing fields have defaults.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _NULL_BYTES = b"\xff\xff\xff\xff"
 
 
 class ClassicSubscription(NamedTuple):
-    """A member's subscription; `owned`: (topic, partition) it has not given up. `version`: of its embedded protocol.
+    """A member's subscription. `owned`: (topic, partition) not revoked yet. `version`: of its embedded protocol.
 
-    `user_data` is what its assignor says to itself.
+    `user_data` belongs to the member's assignor.
     """
 
     version: int
@@ -36,7 +36,7 @@ class ClassicSubscription(NamedTuple):
 
 
 def read_subscription(data: bytes) -> ClassicSubscription:
-    """The subscription in a member's metadata. Raise `JournalFormatError`."""
+    """Return the subscription in a member's metadata. Raise `JournalFormatError` if it is malformed."""
     reader = FieldReader(data)
     version = reader.int16()
     if version < 0:
@@ -55,14 +55,14 @@ def read_subscription(data: bytes) -> ClassicSubscription:
 
 
 class ClassicAssignment(NamedTuple):
-    """The (topic, partition) that a member was assigned, and what its assignor says to it."""
+    """The (topic, partition) assigned to a member, and its assignor's user data."""
 
     partitions: frozenset[tuple[str, int]] = frozenset()
     user_data: bytes = b""
 
 
 def read_assignment(data: bytes) -> ClassicAssignment:
-    """A member's assignment; of no bytes, nothing. Raise `JournalFormatError`."""
+    """Return a member's assignment, empty for no bytes. Raise `JournalFormatError` if it is malformed."""
     if not data:
         return ClassicAssignment()
     reader = FieldReader(data)
@@ -72,7 +72,7 @@ def read_assignment(data: bytes) -> ClassicAssignment:
 
 
 def encode_assignment(version: int, partitions: Mapping[str, Sequence[int]]) -> bytes:
-    """An assignment for a member whose subscription is of that version."""
+    """Return an encoded assignment for a member whose subscription has that version."""
     parts = [_INT16.pack(version), _INT32.pack(len(partitions))]
     for topic, indexes in partitions.items():
         parts += [string(topic), _INT32.pack(len(indexes)), struct.pack(f">{len(indexes)}i", *indexes)]
@@ -93,7 +93,7 @@ def _nullable_bytes(reader: FieldReader) -> bytes:
 
 
 def subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
-    """The topics in all `subscriptions`; None where one cannot be read."""
+    """Return the topics in all `subscriptions`, or None if one cannot be read."""
     topics: set[str] = set()
     try:
         for subscription in subscriptions:

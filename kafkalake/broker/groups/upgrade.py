@@ -1,4 +1,4 @@
-"""A classic group with members as one of the consumer protocol: the records it begins with (KIP-848, "Online migration")."""
+"""Conversion of a classic group with members to the consumer protocol: its first records (KIP-848, "Online migration")."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from kafkalake.broker.groups.subscription import CONSUMER_PROTOCOL_TYPE, read_as
 
 
 def upgraded(group: ClassicGroup, config: GroupConfig, topics: Topics) -> list[ConsumerRecord] | None:
-    """The group's members, with what they have, in the epoch that was its generation; None where it may not change its protocol.
+    """Return the group's members and assignments, with its generation as epoch, or None if it may not change its protocol.
 
-    Its members have to be consumers, whose subscriptions and assignments can be read. What a client's own assignor says to itself
-    would be lost, so a group with such user data (sticky assignors, Kafka Streams) does not change, as in Apache Kafka.
+    All members must be consumers with readable subscriptions and assignments. User data of a client's own assignor would be lost,
+    so a group with such data (sticky assignors, Kafka Streams) does not change, as in Apache Kafka.
     """
     if (
         config.group_consumer_migration_policy not in UPGRADES

@@ -1,12 +1,11 @@
-"""Lets a producer's writes into its transaction, each in its turn.
+"""Admits a producer's writes into its transaction, in order.
 
-Kafka answers ConcurrentTransactions while a step of the transaction is being written, and clients come again after a pause of
-20 to 100 ms. Here such a request waits for the end of the step, which takes much less: so a transaction that begins just after
-the one before, or with several partitions at once, loses no time.
-
-Writes of one transactional id go on in the order in which they came: a producer has several requests under way, and a later one
-whose partitions are all in the transaction must not overtake one that waits for another partition (its batches carry sequence
-numbers). Apache Kafka looks at a connection's next request only when the one before it is answered.
+Kafka answers ConcurrentTransactions while a step of the transaction is being written, and clients retry after 20 to 100 ms. Here
+such a request waits for the end of the step, which takes much less. So a transaction that begins just after the previous one, or
+with several partitions at once, loses no time.
+Writes of one transactional id are admitted in order of arrival: a producer has several requests in flight, and a later one whose
+partitions are all in the transaction must not overtake one that still adds a partition (its batches carry sequence numbers).
+Apache Kafka reads a connection's next request only after the previous one is answered.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class _Line:
-    """Writes of one transactional id that wait for their turn; `is_taken` while one has it."""
+    """Queued writes of one transactional id. `is_taken` while one of them is being processed."""
 
     turns: deque[Callable[[], None]] = field(default_factory=deque)
     is_taken: bool = False
@@ -38,13 +37,13 @@ class _Line:
 
 
 class Admission:
-    """In front of the coordinator. On the event loop's thread."""
+    """Queue of transactional writes in front of the coordinator. Runs on the event loop's thread."""
 
     def __init__(self, coordinator: TransactionCoordinator, timers: Timers) -> None:
         self._coordinator = coordinator
         self._timers = timers
         self._lines: dict[str, _Line] = {}
-        """By transactional id, as long as somebody waits."""
+        """Queues by transactional id, while writes are pending."""
 
     def admit(
         self,
@@ -55,10 +54,10 @@ class Admission:
         *,
         add: bool,
     ) -> None:
-        """Whether the producer may write to `partitions` in its transaction, as a leader asks before it takes a batch.
+        """Reply whether the producer may write to `partitions` in its transaction, before a leader appends a batch.
 
-        `add`: partitions that are not in it yet are added (transactions version 2); else `TransactionAbortableError` for them.
-        Where a step is under way, it is waited for, at most `wait_ms`.
+        `add`: missing partitions are added (transactions version 2), else they get `TransactionAbortableError`.
+        If a step is being written, wait for it, at most `wait_ms`.
         """
         line = self._lines.get(transactional_id)
         if line is None:
@@ -85,7 +84,7 @@ class Admission:
             answer(results)
 
         def ask_in_turn(answer: Callable[[PartitionResults], None]) -> None:
-            # What waited may have been added meanwhile by what waited before it.
+            # An earlier queued write may have added the partitions meanwhile.
             entry = self._coordinator.table.find(transactional_id)
             if entry is not None and entry.transaction.accepts(producer, partitions):
                 answer(dict.fromkeys(partitions))
@@ -106,9 +105,9 @@ class Admission:
         self._move(transactional_id, line)
 
     def _move(self, transactional_id: str, line: _Line) -> None:
-        """Let who comes next have its turn, and whoever follows where that one did not have to wait."""
+        """Process queued writes until one has to wait."""
         if line.is_moving:
-            return  # called from within: the loop below goes on
+            return  # called from within: the loop below continues
         line.is_moving = True
         try:
             while line.turns and not line.is_taken:
@@ -127,7 +126,7 @@ class Admission:
         partitions: Collection[PartitionKey],
         reply: Callable[[ErrorClass | None], None],
     ) -> None:
-        """As the coordinator's `add_partitions`; a step that is under way is waited for, at most `wait_ms`."""
+        """Call the coordinator's `add_partitions`. If a step is being written, wait for it, at most `wait_ms`."""
         self._in_turn(
             transactional_id,
             lambda answer: self._coordinator.add_partitions(transactional_id, producer, partitions, answer),
@@ -142,7 +141,7 @@ class Admission:
         is_too_early: Callable[[T], bool],
         reply: Callable[[T], None],
     ) -> None:
-        """Have `ask` answer, again each time a step has ended, while the answer is that it is too early."""
+        """Call `ask`, and again after each step while its result is too early, until `wait_ms` is over."""
         deadline: list[Any] = []
         expired: list[T] = []
 

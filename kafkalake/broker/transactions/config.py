@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class TransactionConfig:
-    """Three are no settings. `transactional_ids_max_bytes`: of all ids together, which may be 32 KB each. `retry_ms`: how long a
-    marker, a completion or an abort waits that could not be written. `wait_ms`: how long a request waits at most for the step
-    before it, instead of coming again later."""
+    """Settings, and three internal limits. `transactional_ids_max_bytes`: of all ids together, which may be 32 KB each. `retry_ms`:
+    delay before a failed marker, completion or abort is retried. `wait_ms`: longest wait of a request for the step before it,
+    instead of a retry by the client.
+    """
 
     transaction_max_timeout_ms: int = 900_000
     transactional_id_expiration_ms: int = 7 * 24 * 3_600_000

@@ -1,10 +1,9 @@
-"""The transaction coordinator: gives each request to its transactional id and carries out what that decides.
+"""The transaction coordinator: routes each request to its transactional id and carries out its decisions.
 
-Thin: the rules are in `transaction`, `starting` and `ending`. Here an `Append` is encoded and goes to the journal and a
-`WriteMarker` to the partitions' logs; what else a transaction decides is carried out by `coordination.automata`.
-
-No event loop: a request that may wait takes `reply`, a function that is called exactly once, at once or later, on the same
-thread. Requests that never wait return or raise.
+The rules are in `transaction`, `starting` and `ending`. An `Append` is encoded and journaled here, a `WriteMarker` goes to the
+partitions' logs. `coordination.automata` carries out all other decisions.
+Needs no event loop: a request that may wait takes `reply`, a function called exactly once, at once or later, on the same thread.
+All other requests return or raise.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ logger = logging.getLogger(__name__)
 
 
 class Markers(Protocol):
-    """The logs of all partitions, seen as far as the end of a transaction needs them."""
+    """Writer of transaction markers to the logs of all partitions."""
 
     def __call__(
         self,
@@ -57,9 +56,9 @@ class Markers(Protocol):
         coordinator_epoch: int,
         done: Callable[[ErrorClass | None], None],
     ) -> None:
-        """Append the control batch; `done` is called once, when it is durable or with what refused it.
+        """Append the control batch and call `done` once, when it is durable or with the error.
 
-        `UnknownTopicOrPartitionError` means that the partition is gone for good. May call `done` before it returns.
+        `UnknownTopicOrPartitionError` means that the partition was deleted. May call `done` before it returns.
         A marker in the offsets journal also ends the transaction at the group coordinator, before `done`.
         """
         ...
@@ -68,7 +67,7 @@ class Markers(Protocol):
 class TransactionCoordinator:
     """Coordinates the transactional ids of the journal partitions that were loaded.
 
-    `new_producer_id` gives an id that was never given; may raise a `KafkaError`. `reached` is told each fault point.
+    `new_producer_id` returns a never used id and may raise a `KafkaError`. `reached` is called at each fault point.
     """
 
     def __init__(
@@ -102,27 +101,27 @@ class TransactionCoordinator:
         position: int = 0,
         published: Iterable[TransactionRecord] = (),
     ) -> None:
-        """This broker leads the partition, in leader epoch `coordinator_epoch`.
+        """Begin to load a partition that this broker leads in leader epoch `coordinator_epoch`.
 
-        `published` is what Delta says at `position`, the journal follows from there.
+        `published` is Delta's state as of `position`. The journal follows from there.
         """
         self.table.begin(partition, coordinator_epoch, position)
         self.table.load_published(partition, published)
 
     def load(self, partition: int, position: int, records: Iterable[JournalRecord]) -> None:
-        """One batch of the journal, its first record at `position`. Raises `JournalFormatError`."""
+        """Apply one journal batch whose first record is at `position`. Raise `JournalFormatError` if it cannot be decoded."""
         for index, (key, value) in enumerate(records):
             record = decode(key, value)
             if record is not None:
                 self.table.load(partition, position + index, record)
 
     def finish_load(self, partition: int, end: int = 0, lost: Sequence[range] = ()) -> None:
-        """The journal has been read, up to the offset `end`: the ids are served, and what was under way goes on.
+        """Serve the partition's ids and resume their steps. The journal has been read up to the offset `end`.
 
-        Markers of a transaction that is decided are written again. `lost`: the offsets of records that could not be read.
+        Markers of a prepared transaction are written again. `lost`: the offsets of records that could not be read.
         """
         for entry in self.table.finish(partition, end):
-            # Each record gives at most one epoch.
+            # Each record gives out at most one epoch.
             epochs_lost = sum(len(offsets) for offsets in lost if offsets.start > entry.position)
             call_isolated(Place.COORDINATED, self._restore, entry, epochs_lost)
 
@@ -131,7 +130,7 @@ class TransactionCoordinator:
         self._carry_out(entry)
 
     def unload(self, partition: int) -> None:
-        """This broker does not lead the partition any more, or stops: whoever waits is sent to look for the coordinator."""
+        """Unload a partition this broker no longer leads, or on shutdown. Pending requests fail with NOT_COORDINATOR."""
         for entry in self.table.end(partition):
             call_isolated(Place.COORDINATED, self._close, entry)
 
@@ -148,7 +147,7 @@ class TransactionCoordinator:
         expected: Producer | None,
         reply: Callable[[ProducerResult], None],
     ) -> None:
-        """InitProducerId with a transactional id."""
+        """Handle InitProducerId with a transactional id."""
         try:
             self._check_name(transactional_id)
             if not 0 < timeout_ms <= self.config.transaction_max_timeout_ms:
@@ -163,7 +162,7 @@ class TransactionCoordinator:
         self._carry_out(entry)
 
     def _check_room(self, transactional_id: str) -> None:
-        """Whether an id that is not there yet may come. Raise `CoordinatorNotAvailableError`."""
+        """Raise `CoordinatorNotAvailableError` if a new id would exceed the limits of ids or their bytes."""
         if self.table.find(transactional_id) is not None:
             return
         if len(self.table) >= self.config.transactional_ids_max:
@@ -180,10 +179,10 @@ class TransactionCoordinator:
         *,
         client_version: int = 0,
     ) -> None:
-        """AddPartitionsToTxn of one transaction, AddOffsetsToTxn with the group's journal partition, and implicit adding.
+        """Handle AddPartitionsToTxn of one transaction, AddOffsetsToTxn (the group's journal partition) or implicit adding.
 
-        `client_version`: 2 where the request comes of a producer of transactions version 2, else 0. All partitions have
-        the one result; partitions that do not exist are the caller's to refuse (then none is added).
+        `client_version`: 2 for a producer of transactions version 2, else 0. All partitions have the same result. The caller
+        refuses partitions that do not exist (then none is added).
         """
         try:
             entry = self._entry(transactional_id)
@@ -196,11 +195,11 @@ class TransactionCoordinator:
     def verify_partitions(
         self, transactional_id: str, producer: Producer, partitions: Iterable[PartitionKey]
     ) -> PartitionResults:
-        """AddPartitionsToTxn, verify only. Raises what concerns all partitions."""
+        """Handle a verify-only AddPartitionsToTxn. Raise errors that concern all partitions."""
         return self._entry(transactional_id).transaction.verify_partitions(producer, partitions)
 
     def end(self, transactional_id: str, request: EndRequest, reply: Callable[[ProducerResult], None]) -> None:
-        """EndTxn; answered when the outcome is durable, before the markers are written."""
+        """Handle EndTxn. Reply when the outcome is durable, before the markers are written."""
         try:
             entry = self._entry(transactional_id)
         except KafkaError as error:
@@ -217,14 +216,14 @@ class TransactionCoordinator:
         return entry
 
     def _check_name(self, transactional_id: str) -> None:
-        """An empty id is a bad request whoever is asked, before anything else is looked at."""
+        """Raise for an empty id (a bad request at every broker) before all other checks."""
         if not transactional_id:
             self.table.check(transactional_id)
 
-    # Looking at transactions
+    # Describing transactions
 
     def describe(self, transactional_id: str) -> TransactionDescription:
-        """DescribeTransactions, one id. Raises `TransactionalIdNotFoundError` and what `check` of the table raises."""
+        """Handle DescribeTransactions for one id. Raise `TransactionalIdNotFoundError` and the errors of the table's `check`."""
         self.table.check(transactional_id)
         entry = self.table.find(transactional_id)
         current = None if entry is None else entry.transaction.current
@@ -241,13 +240,13 @@ class TransactionCoordinator:
         )
 
     def is_deciding(self, transactional_id: str) -> bool:
-        """Whether a step of the id is on its way to the journal: what `describe` says may be over. Raise as `describe` does."""
+        """Return whether a step of the id is being written, so that `describe` may be outdated. Raise as the table's `check`."""
         self.table.check(transactional_id)
         entry = self.table.find(transactional_id)
         return entry is not None and entry.transaction.has_step
 
     def list_transactions(self, wanted: TransactionFilter) -> TransactionList:
-        """ListTransactions. Raises `CoordinatorLoadInProgressError`, `InvalidRegularExpressionError`."""
+        """Handle ListTransactions. Raise `CoordinatorLoadInProgressError` or `InvalidRegularExpressionError`."""
         if self.table.is_loading:
             raise CoordinatorLoadInProgressError
         now_ms = self.clock.now_ms()
@@ -271,7 +270,7 @@ class TransactionCoordinator:
     # Expiry
 
     def start_expiry(self) -> None:
-        """Look for expired ids every `transaction.remove.expired.transaction.cleanup.interval.ms` from now on."""
+        """Check for expired ids every `transaction.remove.expired.transaction.cleanup.interval.ms` from now on."""
         interval_ms = self.config.transaction_remove_expired_transaction_cleanup_interval_ms
 
         def check() -> None:
@@ -281,7 +280,7 @@ class TransactionCoordinator:
         self._timers.schedule(interval_ms, check)
 
     def expire(self) -> None:
-        """Forget the ids that nobody has used for `transactional.id.expiration.ms`."""
+        """Remove the ids that were not used for `transactional.id.expiration.ms`."""
         for entry in self.table:
             call_isolated(Place.COORDINATED, self._expire, entry)
 
@@ -315,7 +314,7 @@ class TransactionCoordinator:
     def _append(self, entry: TransactionEntry, records: tuple[object, ...], ticket: object) -> None:
         def appended(position: int, error: KafkaError | None) -> None:
             if self.table.find(entry.transaction.transactional_id) is not entry:
-                return  # unloaded meanwhile: who loads the journal again reads it there
+                return  # unloaded meanwhile: the next load of the journal reads the record
             entry.transaction.appended(ticket, None if error is None else coordinator_error(error))
             if error is None:
                 for index, record in enumerate(records):
@@ -347,5 +346,5 @@ class TransactionCoordinator:
         try:
             epoch = self.table.coordinator_epoch(entry.partition)
         except KeyError:
-            return  # unloaded by what was carried out before
+            return  # unloaded by an earlier decision
         self._markers(partition, marker, epoch, done)

@@ -1,4 +1,4 @@
-"""What a transaction decides beyond what all automata of coordinators do: markers, and points at which tests stop the world."""
+"""Decisions of a transaction beyond those of all automata: markers, and fault points for tests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kafkalake.broker.transactions.records import PartitionKey
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """How a producer's transaction ends, as every partition of it is told."""
+    """The end of a producer's transaction, as written to each of its partitions."""
 
     producer_id: int
     epoch: int
@@ -21,14 +21,14 @@ class Marker:
 
 @dataclass(frozen=True, slots=True)
 class WriteMarker:
-    """Write `marker` to the partition, then tell the automaton `marker_written(partition, marker, error)`."""
+    """Decision: write `marker` to the partition, then call the automaton's `marker_written(partition, marker, error)`."""
 
     partition: PartitionKey
     marker: Marker
 
 
 class FaultPoint(Enum):
-    """Where a crash is worth a test, between the steps of the two-phase commit. Values are the names to ask for them by."""
+    """Points for crash tests between the steps of the two-phase commit. The values name them in `KAFKALAKE_KILL_AT`."""
 
     BEFORE_PREPARE = "transaction-before-prepare"
     PREPARED = "transaction-prepared"
@@ -40,7 +40,7 @@ class FaultPoint(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """The point has been reached; what follows it in the list of decisions has not been done yet."""
+    """Decision: report that the point is reached, before the decisions that follow it are carried out."""
 
     point: FaultPoint
 

@@ -1,6 +1,6 @@
-"""EndTxn: whether a transaction may end, and the records of its end, as pure steps from one record to the next.
+"""EndTxn: checks and the records of a transaction's end, as pure steps from one record to the next.
 
-What an end of `committed` or aborted is answered, by state (`again`: the request was already carried out):
+Results of an end, committed or aborted, by state (`again`: a retry of a completed request):
 
     state              commit                     abort
     Ongoing            prepare                    prepare
@@ -10,9 +10,9 @@ What an end of `committed` or aborted is answered, by state (`again`: the reques
     CompleteAbort      InvalidTxnState            again: done; version 2: prepare
     Empty              InvalidTxnState            version 2: prepare; else InvalidTxnState
 
-An older client says the same thing again with the same epoch, so every end that fits counts as `again`. In version 2 the epoch
-tells: the one before the current means again, the current one means the next transaction, which may be aborted with nothing
-in it (the client cannot know whether its first record arrived). Source: KIP-98, KIP-890, Apache Kafka 4.1.1.
+An older client retries with the same epoch, so every matching end counts as `again`. In version 2 the epoch decides: the previous
+epoch means again, the current one means the next transaction, which may be aborted while empty (the client cannot know whether its
+first record arrived). Source: KIP-98, KIP-890, Apache Kafka 4.1.1.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from kafkalake.errors import (
 )
 
 EPOCH_MAX = (1 << 15) - 1
-"""Used to fence a producer that has the last epoch, never given to one."""
+"""Epoch that fences a producer with the last epoch. It is never given out."""
 
 EPOCH_LAST = EPOCH_MAX - 1
-"""The last epoch that a producer is given."""
+"""The last epoch that is given out."""
 
 CLIENT_VERSION_2 = 2
 
@@ -48,7 +48,7 @@ _ENDS = {
 
 @dataclass(frozen=True, slots=True)
 class EndRequest:
-    """EndTxn. `version_2`: the client takes a new epoch from the answer (EndTxn version 5 on)."""
+    """EndTxn. `version_2`: the client takes a new epoch from the response (EndTxn version 5 on)."""
 
     producer: Producer
     committed: bool
@@ -56,9 +56,9 @@ class EndRequest:
 
 
 def check_end(current: TransactionRecord, request: EndRequest, *, step_under_way: bool) -> bool:
-    """Whether the transaction is to be ended now; False where this request has ended it before.
+    """Return True if the transaction is to be ended now, False if this request is a retry of a completed one.
 
-    Raises `InvalidProducerIdMappingError`, `ProducerFencedError`, `ConcurrentTransactionsError`, `InvalidTxnStateError`.
+    Raise `InvalidProducerIdMappingError`, `ProducerFencedError`, `ConcurrentTransactionsError` or `InvalidTxnStateError`.
     """
     if request.version_2:
         return _check_version_2(current, request, step_under_way)
@@ -75,7 +75,7 @@ def check_end(current: TransactionRecord, request: EndRequest, *, step_under_way
 
 def _check_version_2(current: TransactionRecord, request: EndRequest, step_under_way: bool) -> bool:
     if step_under_way:
-        # Asked first: the producer may already have the producer id that only the record under way says.
+        # Checked first: the producer may already have the producer id of the record being written.
         raise ConcurrentTransactionsError
     producer = request.producer
     overflowed = (
@@ -100,7 +100,7 @@ def _check_version_2(current: TransactionRecord, request: EndRequest, step_under
 
 
 def _check_ended(current: TransactionRecord, request: EndRequest) -> bool:
-    """The request says again what was said; always False."""
+    """Check a retry against the outcome. Return False if the transaction is complete."""
     if _ENDS.get(current.state) is not request.committed:
         raise InvalidTxnStateError
     if current.state.is_prepared:
@@ -111,12 +111,12 @@ def _check_ended(current: TransactionRecord, request: EndRequest) -> bool:
 def prepare(
     current: TransactionRecord, request: EndRequest, now_ms: int, new_producer_id: Callable[[], int]
 ) -> TransactionRecord:
-    """It is decided how the transaction ends. In version 2 the marker already has the next epoch."""
+    """Return the Prepare record that decides the outcome. In version 2 the marker already has the next epoch."""
     record = replace(
         current,
         state=State.PREPARE_COMMIT if request.committed else State.PREPARE_ABORT,
         updated_at_ms=now_ms,
-        # A transaction without any partition begins when it is aborted.
+        # A transaction without partitions begins when it is aborted.
         started_at_ms=current.started_at_ms if current.state is State.ONGOING else now_ms,
         client_version=CLIENT_VERSION_2 if request.version_2 else 0,
     )
@@ -132,8 +132,9 @@ def prepare(
 
 
 def fence(current: TransactionRecord, now_ms: int) -> TransactionRecord:
-    """Somebody else aborts the producer's transaction, with the next epoch. That one is given to nobody, except to the same
-    producer if it comes back with the epoch it had before anybody else has come (KIP-360)."""
+    """Return the record that aborts a producer's transaction on its behalf, with the next epoch. That epoch is given out only to
+    the same producer, if it returns with its old epoch before any other one (KIP-360).
+    """
     assert current.state is State.ONGOING and current.epoch < EPOCH_MAX
     return replace(
         current,
@@ -146,7 +147,7 @@ def fence(current: TransactionRecord, now_ms: int) -> TransactionRecord:
 
 
 def complete(prepared: TransactionRecord, now_ms: int) -> TransactionRecord:
-    """All partitions have their marker. A producer id whose epochs are used up is replaced now."""
+    """Return the Complete record after all markers are written. A producer id without epochs left is replaced now."""
     record = replace(
         prepared,
         state=State.COMPLETE_COMMIT if prepared.state is State.PREPARE_COMMIT else State.COMPLETE_ABORT,

@@ -1,7 +1,7 @@
-"""Has the broker kill itself at a named point, so that tests need no luck to crash it between two steps.
+"""Kills the broker at a named point, so that tests can crash it reliably between two steps.
 
-`KAFKALAKE_KILL_AT` names a file, whose content is asked for at each point: `NAME` or `NAME:COUNT` (the how-many-th time since
-the content changed) of a `FaultPoint`, here or in `staged`. Without the variable a point costs a call of an empty function.
+`KAFKALAKE_KILL_AT` names a file that is read at each point: `NAME` or `NAME:COUNT` (the COUNT-th time since the content changed) of
+a `FaultPoint`, here or in `staged`. Without the variable a point costs a call of an empty function.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ KILL_AT = "KAFKALAKE_KILL_AT"
 
 
 def kill_as_asked(environment: Mapping[str, str]) -> Callable[[Enum], None]:
-    """What is to be told of each point that is reached."""
+    """Return the function to call at each point."""
     path = environment.get(KILL_AT)
     return _KillAt(Path(path)) if path else lambda point: None
 

@@ -1,11 +1,11 @@
-"""Writes the markers that end transactions, and holds back what Delta is told of them until all are written.
+"""Writes the markers that end transactions, and hides them from Delta until all are written.
 
-A marker goes through the queue of its partition, behind the batches that came before it. One in `__consumer_offsets` also ends
-the transaction for the groups whose offsets it committed.
+A marker goes through the append queue of its partition, behind earlier batches. One in `__consumer_offsets` also ends the
+transaction for the groups whose offsets it committed.
 
-**Not torn.** The markers of one transaction are appended one after the other, and a publish may come between (after a write that
-failed, or while the disk is asked to keep a partition). Until the last one is there, `stable_offset` of each of its partitions
-stays where it was before the first: so one version of `partitions` shows a transaction in all partitions or in none.
+**Atomic.** The markers of one transaction are appended one after the other, and a publish may come between (after a failed write,
+or during the fsync of a partition). Until the last one is written, `stable_offset` of each of its partitions stays where it was
+before the first. So one version of `partitions` shows a transaction in all partitions or in none.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from kafkalake.broker.broker import Broker
 
 NEVER_WRITTEN = (InvalidProducerEpochError, TransactionCoordinatorFencedError)
-"""Errors after which the coordinator does not try again: another one has taken over."""
+"""Errors that are not retried, because another coordinator has taken over."""
 
 Done = Callable[[ErrorClass | None], None]
 
 
 class MarkerWriter:
-    """The `Markers` of the transaction coordinator. On the event loop's thread."""
+    """The `Markers` of the transaction coordinator. Runs on the event loop's thread."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -47,7 +47,7 @@ class MarkerWriter:
         self._published: Mapping[PartitionKey, int] = {}
 
     def __call__(self, partition: PartitionKey, marker: Marker, coordinator_epoch: int, done: Done) -> None:
-        """Write the coordinator's marker; see `Markers`."""
+        """Write the coordinator's marker as `Markers` defines it."""
         try:
             found = self._broker.topics.partition(*partition)
         except UnknownTopicOrPartitionError as error:
@@ -66,7 +66,7 @@ class MarkerWriter:
         self.write(found, marker, coordinator_epoch, settled)
 
     def write(self, partition: Partition, marker: Marker, coordinator_epoch: int, done: Done) -> None:
-        """Append a marker; `done` is called once, later, with what refused it or None."""
+        """Append a marker and call `done` once, later, with the error or None."""
         end = EndMarker(
             marker.producer_id, marker.epoch, COMMIT if marker.committed else ABORT, coordinator_epoch=coordinator_epoch
         )
@@ -89,19 +89,19 @@ class MarkerWriter:
     # For Delta
 
     def resume(self, published: Mapping[PartitionKey, int]) -> None:
-        """Markers that the process before left are written again from now on, up to `resumed`.
+        """Begin to write the markers again that the previous process left, up to `resumed`.
 
-        published: the last stable offsets that Delta has. Some partitions may have their marker already; Delta has that of none,
-        and hears of none before the last one is written.
+        published: Delta's last stable offsets. Some partitions may have their marker already. Delta has none of them, and gets none
+        before the last one is written.
         """
         self._published = published
 
     def resumed(self) -> None:
-        """All transactions that the process before had decided are on their way: others are held where they stand."""
+        """End the resumption: later transactions are held at their current last stable offset."""
         self._published = {}
 
     def stable_offset(self, partition: Partition) -> int:
-        """The last stable offset that Delta may be told."""
+        """Return the last stable offset that may be published to Delta."""
         held = self._held.get(partition)
         log = partition.log
         stable = log.last_stable_offset
@@ -124,7 +124,7 @@ class MarkerWriter:
             self._give_up(producer_id)
 
     def _give_up(self, producer_id: int) -> None:
-        """No marker of the producer's transaction is missing, or none will be written any more: nothing is held back for it."""
+        """Release the partitions of a producer's transaction whose markers are all written, or will never be."""
         if self._unwritten.pop(producer_id, None) is None:
             return
         for partition in self._holders.pop(producer_id):

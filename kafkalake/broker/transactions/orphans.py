@@ -1,9 +1,8 @@
-"""Transactions that stand open in partitions while no transactional id knows of them: what a damaged journal leaves behind.
+"""Ends orphaned transactions: open in partitions, but unknown to every transactional id because a journal was damaged.
 
-A record that adds a partition, or the marker of a transaction in `__consumer_offsets`, may be in what was lost. Nobody would ever
-end such a transaction: consumers that read committed records only would stand still before it for ever. So once the journals have
-been read, and one of them lacked records, these transactions are ended as the coordinator knows, which is: aborted, unless the
-newest that is known of the producer is a commit.
+The lost records may include one that adds a partition, or a transaction's marker in `__consumer_offsets`. Such a transaction would
+never end, and read_committed consumers would be stuck before it for ever. So once the journals have been read, and one of them
+lacked records, these transactions are aborted, except in `__consumer_offsets` if the producer's newest known outcome is a commit.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 def end_orphans(broker: Broker, table: TransactionTable, markers: MarkerWriter) -> None:
-    """Write the markers of transactions that no id knows of."""
+    """Write the markers of transactions unknown to every id."""
     owned = set()
     committed = set()
     for entry in table:
@@ -52,7 +51,7 @@ def end_orphans(broker: Broker, table: TransactionTable, markers: MarkerWriter) 
 
 
 def _open(broker: Broker) -> Iterator[tuple[int, Partition]]:
-    """(producer id, partition) of each transaction that has records, or offsets of a group, and no end yet."""
+    """Yield (producer id, partition) of each open transaction with records or committed offsets of a group."""
     for topic in broker.topics:
         for partition in topic.partitions:
             found = {

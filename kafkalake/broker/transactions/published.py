@@ -1,4 +1,4 @@
-"""A transactional id as a row of Delta's `transactions`, and back."""
+"""Conversion of transactional ids to rows of Delta's `transactions`, and back."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kafkalake.metadata.tables.schemas import TopicPartition, TransactionRow
 
 
 def published_row(changed: ChangedTransaction, now_ms: int) -> TransactionRow:
-    """A change as a row; an id that is gone is Dead since `now_ms`."""
+    """Return a change as a row. A removed id is Dead since `now_ms`."""
     record = changed.record
     if record is None:
         record = TransactionRecord(changed.transactional_id, NO_PRODUCER_ID, -1, 0, State.DEAD, updated_at_ms=now_ms)
@@ -31,7 +31,7 @@ def published_row(changed: ChangedTransaction, now_ms: int) -> TransactionRow:
 
 
 def record_of(row: TransactionRow) -> TransactionRecord:
-    """The state that a row says."""
+    """Return the state in a row."""
     return TransactionRecord(
         row.transactional_id,
         row.producer_id,

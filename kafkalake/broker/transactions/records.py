@@ -1,8 +1,8 @@
-"""What the transaction coordinator remembers, as records of `__transaction_state`, in Kafka's own format.
+"""The state of transactional ids as records of `__transaction_state`, in Kafka's own format.
 
-So `kafka-dump-log --transaction-log-decoder` and the console consumer's formatter read ours. A key is an int16 version (0) and the
-transactional id; a value an int16 version, then its fields. Written: version 1 (flexible; tags 0 and 1 the producer ids before
-and after a rotation, tag 2 the client's transaction version), as Kafka 4.1 does; read: 0 and 1.
+`kafka-dump-log --transaction-log-decoder` and the console consumer's formatter work here. A key is an int16 version (0) and the
+transactional id. A value is an int16 version and its fields. Version 1 is written (flexible; tags 0 and 1 are the producer ids
+before and after a rotation, tag 2 is the client's transaction version), as by Kafka 4.1. Versions 0 and 1 are read.
 Source: TransactionLogKey.json and TransactionLogValue.json of Kafka.
 """
 
@@ -24,7 +24,7 @@ from kafkalake.broker.coordination.journal import JournalRecord
 from kafkalake.broker.transactions.states import BY_NUMBER, State
 
 PartitionKey: TypeAlias = tuple[str, int]
-"""(topic, partition)."""
+"""Topic and partition."""
 
 NO_PRODUCER_ID = -1
 NO_EPOCH = -1
@@ -41,11 +41,11 @@ _PREVIOUS_TAG, _NEXT_TAG, _CLIENT_VERSION_TAG = 0, 1, 2
 
 @dataclass(frozen=True, slots=True)
 class TransactionRecord:
-    """A transactional id as it stands. Times are wall clock, ms; `started_at_ms` -1: no transaction yet.
+    """The state of a transactional id. Times are wall clock, ms. `started_at_ms` -1: no transaction yet.
 
-    `previous_producer_id` had its epochs used up and was replaced by `producer_id`; `next_producer_id` will replace it when the
+    `previous_producer_id` had its epochs used up and was replaced by `producer_id`. `next_producer_id` will replace it when the
     transaction is complete. `client_version` 2: the client gets a new epoch at each end of a transaction (KIP-890).
-    `last_epoch`, the one before `epoch`, tells a repeated InitProducerId; it is not in the journal (and not compared).
+    `last_epoch`, the one before `epoch`, identifies a retried InitProducerId. It is not in the journal (and not compared).
     """
 
     transactional_id: str
@@ -64,7 +64,7 @@ class TransactionRecord:
 
 @dataclass(frozen=True, slots=True)
 class TransactionTombstone:
-    """The transactional id has expired."""
+    """The expiry of a transactional id."""
 
     transactional_id: str
 
@@ -73,13 +73,13 @@ Record: TypeAlias = TransactionRecord | TransactionTombstone
 
 
 def encode(record: Record) -> JournalRecord:
-    """The record's key and value."""
+    """Return the record's key and value."""
     key = _KEY_VERSION + string(record.transactional_id)
     return JournalRecord(key, None if isinstance(record, TransactionTombstone) else _value(record))
 
 
 def decode(key: bytes, value: bytes | None) -> Record | None:
-    """The record that a key and value say; None for a key of a later Kafka. Raises `JournalFormatError`."""
+    """Return the decoded record, or None for a key version of a later Kafka. Raise `JournalFormatError` if it is malformed."""
     reader = FieldReader(key)
     if reader.int16() != 0:
         return None

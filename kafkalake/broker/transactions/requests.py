@@ -1,8 +1,8 @@
 """Requests to the transaction coordinator and their results, free of wire versions.
 
-Results with an `error` (a class; None: no error) carry nothing else of value. What old versions call differently is the handlers'
-business: `ProducerFencedError` is INVALID_PRODUCER_EPOCH before version 2 of AddPartitionsToTxn, AddOffsetsToTxn and EndTxn, and
-before version 4 of InitProducerId.
+Results with an `error` (a class; None: no error) carry nothing else of value. Handlers map errors to those of old versions:
+`ProducerFencedError` is INVALID_PRODUCER_EPOCH before version 2 of AddPartitionsToTxn, AddOffsetsToTxn and EndTxn, and before
+version 4 of InitProducerId.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PartitionResults: TypeAlias = Mapping[PartitionKey, ErrorClass | None]
 
 @dataclass(frozen=True, slots=True)
 class ProducerResult:
-    """The answer to InitProducerId and EndTxn: who the producer is from now on."""
+    """The result of InitProducerId and EndTxn: the producer's id and epoch from now on."""
 
     error: ErrorClass | None
     producer_id: int = NO_PRODUCER_ID
@@ -28,7 +28,7 @@ class ProducerResult:
 
 @dataclass(frozen=True, slots=True)
 class TransactionDescription:
-    """A transactional id as DescribeTransactions shows it; `state` is Kafka's name of it, partitions are sorted."""
+    """A transactional id as DescribeTransactions shows it. `state` is Kafka's name of it, partitions are sorted."""
 
     transactional_id: str
     state: str
@@ -50,7 +50,7 @@ class TransactionSummary:
 
 @dataclass(frozen=True, slots=True)
 class TransactionFilter:
-    """What ListTransactions asks for; empty means all, `duration_ms` -1 any. The pattern is a whole match (KIP-1152)."""
+    """The filter of ListTransactions. Empty means all, `duration_ms` -1 any. The pattern is a whole match (KIP-1152)."""
 
     states: frozenset[str] = frozenset()
     producer_ids: frozenset[int] = frozenset()
@@ -60,7 +60,7 @@ class TransactionFilter:
 
 @dataclass(frozen=True, slots=True)
 class TransactionList:
-    """`unknown_states` are state names of the filter that do not exist."""
+    """The result of ListTransactions. `unknown_states` are state names of the filter that do not exist."""
 
     transactions: tuple[TransactionSummary, ...]
     unknown_states: tuple[str, ...] = ()

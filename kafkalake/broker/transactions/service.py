@@ -1,9 +1,8 @@
-"""Transactions as a running broker serves them: the coordinator on `__transaction_state`, from the broker's start to its stop.
+"""The transaction coordinator on `__transaction_state` in a running broker, from the broker's start to its stop.
 
-The topic is created when the first client looks for a transaction's coordinator, as in Kafka; its partitions are all led here.
-At a start Delta's `transactions` is taken first, then what the journal has beyond it; a transaction whose end was decided then
-gets its markers (again) before the first request is served. The journal is trimmed behind what Delta has: the newest state of
-each id is all that is ever needed of it.
+The topic is created when the first client looks for a transaction's coordinator, as in Kafka. This broker leads all its partitions.
+At start Delta's `transactions` is loaded first, then the journal beyond it. A prepared transaction then gets its markers (again)
+before the first request is served. The journal is trimmed up to Delta's position: only the newest state of each id is ever needed.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _FLUSHES_MAX = 10
 
 
 class TransactionService:
-    """The transaction coordinator of one broker. On the event loop's thread; reading at the start blocks it."""
+    """The transaction coordinator of one broker. Runs on the event loop's thread. Loading at start blocks it."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -66,11 +65,11 @@ class TransactionService:
 
     @property
     def is_ready(self) -> bool:
-        """Whether the journal is there."""
+        """Whether the journal's topic exists."""
         return self.topic.is_ready
 
     async def make_ready(self) -> None:
-        """Create the journal's topic if it is not there. Raises `CoordinatorNotAvailableError`."""
+        """Create the journal's topic if it does not exist. Raise `CoordinatorNotAvailableError` if that fails."""
         await self.topic.make_ready(lambda: self._serve((), {}))
 
     def start(
@@ -79,24 +78,24 @@ class TransactionService:
         positions: Mapping[int, int],
         stable_offsets: Mapping[PartitionKey, int] | None = None,
     ) -> None:
-        """At the broker's start, after the groups': load what there is, and go on where the last broker stopped.
+        """Load the journal at the broker's start, after the groups', and resume unfinished transactions.
 
-        `published`, `positions` and `stable_offsets` (of partitions) are what Delta has. Damage in the journal is logged. Raises
-        `KafkaStorageError`.
+        `published`, `positions` and `stable_offsets` (of partitions) come from Delta. Damage in the journal is logged. Raise
+        `KafkaStorageError` on I/O errors.
         """
         if self.topic.attach():
             self.markers.resume(stable_offsets or {})
             self._serve(published, positions)
             self._flush()
             self.markers.resumed()
-            # Where a partition of the journal is offline, whose ids own what is not known: none is an orphan.
+            # With an offline journal partition the owners are not all known: no transaction counts as an orphan.
             if self._is_whole and (self._damaged or self._broker.groups.damaged):
                 end_orphans(self._broker, self.coordinator.table, self.markers)
                 self._flush()
         self.coordinator.start_expiry()
 
     def stop(self) -> None:
-        """The broker stops: who waits is sent to look for the coordinator; what Delta lacks is kept for `take_changes`."""
+        """Stop serving. Pending requests fail with NOT_COORDINATOR. Unpublished changes are kept for the last `take_changes`."""
         if self._unpublished.is_stopped:
             return
         self._flush()
@@ -107,7 +106,7 @@ class TransactionService:
             self.coordinator.unload(partition)
 
     def _flush(self) -> None:
-        """Write what waits, and what that leads to: a decision is followed by markers, these by the completion."""
+        """Write pending batches and their consequences: a Prepare state leads to markers, these to the completion."""
         for _ in range(_FLUSHES_MAX):
             if not self._broker.append_queue.flush():
                 return
@@ -115,15 +114,15 @@ class TransactionService:
     # For Delta
 
     def take_changes(self) -> Changes:
-        """What `transactions` lacks; after `stop`, the last of it, once."""
+        """Return the changes that `transactions` lacks. After `stop`, return the last of them once."""
         return self._unpublished.take()
 
     def put_back(self, changes: Changes) -> None:
-        """`changes` were not published."""
+        """Restore `changes` after a failed publish."""
         self._unpublished.put_back(changes)
 
     async def trim(self, resume_at: Mapping[int, int]) -> None:
-        """Take out of the journal what Delta has up to `resume_at`, where it is worth it; what fails is tried again."""
+        """Trim the journal up to `resume_at`, where Delta has the states and it is worth it. Failures are retried."""
         await self.topic.trim(resume_at)
 
     # Loading
@@ -143,14 +142,14 @@ class TransactionService:
             begin = max(position, partition.log.log_start_offset)
             self.coordinator.begin_load(index, partition.leader_epoch, begin, rows[index])
             lost[index] = self.topic.replay(index, partial(self._follow, index, begin))
-        # All are loaded before any goes on: markers are written beside each other, and a publish comes only after them.
+        # All partitions are loaded before any resumes: their markers are written together, before the next publish.
         for index in served:
             self.coordinator.finish_load(index, journal.partition(index).log.high_watermark, lost[index])
         self._damaged = any(lost.values())
         self._is_whole = len(served) == journal.partitions
 
     def _follow(self, index: int, begin: int, batch: ReadBatch) -> None:
-        """One batch of the journal, as far as Delta does not have it."""
+        """Apply the records of one journal batch that Delta does not have."""
         records = [JournalRecord(key or b"", value) for key, value in batch.pairs]
         known = max(begin - batch.base_offset, 0)
         if known < len(records):
@@ -158,7 +157,7 @@ class TransactionService:
 
 
 def transaction_config(config: BrokerConfig) -> TransactionConfig:
-    """The coordinator's settings among the broker's."""
+    """Return the coordinator's settings from the broker's."""
     return TransactionConfig(
         transaction_max_timeout_ms=config.transaction_max_timeout_ms,
         transactional_id_expiration_ms=config.transactional_id_expiration_ms,

@@ -1,4 +1,4 @@
-"""InitProducerId: who a producer is from now on, as pure steps from one record to the next."""
+"""InitProducerId: a producer's id and epoch, as pure steps from one record to the next."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kafkalake.errors import ConcurrentTransactionsError, ProducerFencedError
 
 
 def first(transactional_id: str, producer_id: int, timeout_ms: int, now_ms: int) -> TransactionRecord:
-    """The first producer of a transactional id. Whoever it believes to be, nobody knows better."""
+    """Return the first record of a transactional id. Without an earlier record the expected producer cannot be checked."""
     return TransactionRecord(transactional_id, producer_id, 0, timeout_ms, State.EMPTY, updated_at_ms=now_ms)
 
 
@@ -24,9 +24,9 @@ def restarted(
     now_ms: int,
     new_producer_id: Callable[[], int],
 ) -> TransactionRecord:
-    """The next record when a producer comes: with an open transaction its abort (PrepareAbort), else the producer's new epoch.
+    """Return the record of a starting producer: PrepareAbort if a transaction is open, else its new epoch.
 
-    Raises `ConcurrentTransactionsError` while markers are missing, `ProducerFencedError` where it expects to be somebody else.
+    Raise `ConcurrentTransactionsError` while markers are missing, `ProducerFencedError` if `expected` does not match.
     """
     if expected is not None and not _is_known(current, expected):
         raise ProducerFencedError
@@ -45,7 +45,7 @@ def restarted(
     if expected is not None and expected.epoch != current.epoch:
         if expected.epoch != current.last_epoch:
             raise ProducerFencedError
-        return fresh  # it did not hear the answer
+        return fresh  # a retry after a lost response
     last_epoch = NO_EPOCH if expected is None else current.epoch
     if current.epoch >= EPOCH_LAST:
         return replace(
@@ -62,9 +62,9 @@ def restarted(
 def pass_over(
     current: TransactionRecord, epochs: int, now_ms: int, new_producer_id: Callable[[], int]
 ) -> TransactionRecord:
-    """The next record where the next `epochs` epochs may have been given.
+    """Return the next record if the next `epochs` epochs may have been given out.
 
-    An open transaction is aborted; else the producer gets a later epoch, which nobody was told.
+    An open transaction is aborted. Otherwise the producer id gets a later epoch, which no producer has.
     """
     if current.state is State.ONGOING:
         fenced = fence(current, now_ms)
@@ -82,7 +82,7 @@ def pass_over(
 
 
 def _is_known(current: TransactionRecord, expected: Producer) -> bool:
-    """The same producer id, or the one before it if its epochs were used up."""
+    """Return whether it is the current producer id, or the previous one if its epochs were used up."""
     return expected.producer_id == current.producer_id or (
         expected.producer_id == current.previous_producer_id and expected.epoch >= EPOCH_LAST
     )

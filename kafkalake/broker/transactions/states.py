@@ -1,4 +1,4 @@
-"""States of a transactional id, with Kafka's names and the numbers they have in the journal."""
+"""States of a transactional id, with Kafka's names and their numbers in the journal."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import Enum
 
 
 class State(Enum):
-    """(number in the journal, Kafka's name)."""
+    """A state as (number in the journal, Kafka's name)."""
 
     EMPTY = (0, "Empty")
     ONGOING = (1, "Ongoing")
@@ -27,20 +27,20 @@ class State(Enum):
 
     @property
     def is_prepared(self) -> bool:
-        """Whether it is decided how the transaction ends, and markers may be missing."""
+        """Whether the outcome is decided and markers may be missing."""
         return self in PREPARED
 
     @property
     def is_settled(self) -> bool:
-        """Whether no transaction is open: a new one may begin, and the id may expire."""
+        """Whether no transaction is open, so that a new one may begin and the id may expire."""
         return self in SETTLED
 
 
 PREPARED = frozenset({State.PREPARE_COMMIT, State.PREPARE_ABORT})
 SETTLED = frozenset({State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT})
 
-# State -> the states that may come after it. PrepareEpochFence never is a state here, because an abort that fences is prepared in
-# one step; Kafka does not write it either. It is here for its name and number.
+# State -> its successors. PrepareEpochFence, which Kafka does not write either, exists for its name and number only: here a fencing
+# abort is prepared in one step.
 NEXT: dict[State, frozenset[State]] = {
     State.EMPTY: frozenset({State.EMPTY, State.ONGOING, State.PREPARE_ABORT, State.DEAD}),
     State.ONGOING: frozenset({State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT}),

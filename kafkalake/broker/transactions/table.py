@@ -1,7 +1,7 @@
-"""All transactional ids of this broker, as the journal tells them, and what Delta's `transactions` does not say yet.
+"""All transactional ids of this broker as the journal defines them, and the changes that Delta's `transactions` lacks.
 
-`follow` takes one record in its order, at run time and at start. A journal partition is loading while its past is read, then
-active; requests for its ids are refused before that. The records of a partition may be trimmed below `resume_at` once the
+`follow` applies one record in order, at run time and while loading. A journal partition is loading while its history is read, then
+active. Requests for ids of a loading partition are refused. The records of a partition may be trimmed below `resume_at` once the
 changes are published.
 """
 
@@ -25,9 +25,9 @@ class TransactionEntry(Seat):
     partition: int
     transaction: Transaction
     position: int = field(default=-1, init=False)
-    """Where in the journal the newest record of the id stands."""
+    """Position of the id's newest record in the journal."""
     waiting: list[Callable[[], None]] = field(default_factory=list, init=False)
-    """What is to be tried again when no step is under way."""
+    """Requests to retry when no step is being written."""
 
     @property
     def automaton(self) -> Automaton:
@@ -43,7 +43,7 @@ class Shard(shards.Shard):
 
 @dataclass(frozen=True, slots=True)
 class ChangedTransaction:
-    """A row for `transactions`: what the id is now (None: gone), and the end of the journal when it was so."""
+    """A row for `transactions`: the id's current state (None: removed), and the last journal offset when it was taken."""
 
     transactional_id: str
     record: TransactionRecord | None
@@ -53,25 +53,25 @@ class ChangedTransaction:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What changed since the last `take_changes`; `resume_at`: journal partition -> where to read on, once published."""
+    """Changes since the last `take_changes`. `resume_at`: journal partition -> the offset to read on from, once published."""
 
     rows: list[ChangedTransaction]
     resume_at: dict[int, int]
 
 
 class TransactionTable:
-    """Transactional ids. `new_transaction` makes one of which nothing is known."""
+    """Transactional ids. `new_transaction` makes one without state."""
 
     def __init__(self, partitions: Callable[[], int], new_transaction: Callable[[str], Transaction]) -> None:
         self._new_transaction = new_transaction
         self.name_bytes = 0
-        """How long the ids are together."""
+        """Total length of the ids."""
         self._entries: dict[str, TransactionEntry] = {}
         self._shards: Shards[Shard] = Shards(partitions)
         self._changed: dict[str, None] = {}
 
     def __iter__(self) -> Iterator[TransactionEntry]:
-        """The ids that are served now."""
+        """Iterate over the ids of active partitions."""
         return iter([entry for entry in self._entries.values() if not self._shards[entry.partition].loading])
 
     def __len__(self) -> int:
@@ -79,13 +79,13 @@ class TransactionTable:
 
     @property
     def is_loading(self) -> bool:
-        """Whether some ids are not served yet."""
+        """Whether a partition is still loading."""
         return self._shards.is_loading
 
     def check(self, transactional_id: str) -> int:
-        """The journal partition of an id that we serve.
+        """Return the journal partition of an id that this broker serves.
 
-        Raises `InvalidRequestError` (empty or too long), `NotCoordinatorError`, `CoordinatorLoadInProgressError`.
+        Raise `InvalidRequestError` (empty or too long), `NotCoordinatorError` or `CoordinatorLoadInProgressError`.
         """
         if not transactional_id or len(transactional_id.encode()) > NAME_BYTES_MAX:
             raise InvalidRequestError
@@ -103,7 +103,7 @@ class TransactionTable:
         return entry
 
     def forget(self, entry: TransactionEntry) -> None:
-        """Nothing is known of the id (any more)."""
+        """Remove an id that has no state."""
         assert entry.transaction.is_vacant
         self._drop(entry.transaction.transactional_id)
 
@@ -114,18 +114,18 @@ class TransactionTable:
     # Partitions of the journal
 
     def begin(self, partition: int, coordinator_epoch: int, position: int) -> None:
-        """This broker coordinates the partition's ids; its past follows, from `position`."""
+        """Begin to load a partition that this broker coordinates. Its history follows, from `position`."""
         self._shards.begin(partition, Shard(position, coordinator_epoch))
 
     def load_published(self, partition: int, rows: Iterable[TransactionRecord]) -> None:
-        """What Delta says of the partition's ids."""
+        """Load Delta's rows of the partition's ids."""
         for record in rows:
             entry = self.find_or_create(record.transactional_id, partition)
             entry.transaction.restore(record)
             entry.position = self._shards[partition].next_position - 1
 
     def load(self, partition: int, position: int, record: Record) -> None:
-        """One record of the past."""
+        """Apply one record of the history."""
         assert self._shards[partition].loading
         entry = self.find_or_create(record.transactional_id, partition)
         entry.transaction.restore(record if isinstance(record, TransactionRecord) else None)
@@ -134,7 +134,7 @@ class TransactionTable:
             self.forget(entry)
 
     def follow(self, partition: int, position: int, record: Record) -> None:
-        """The journal has the record at `position`."""
+        """Note that the journal has the record at `position`."""
         shard = self._shards.get(partition)
         if shard is not None:
             shard.passed(position)
@@ -144,12 +144,12 @@ class TransactionTable:
                 entry.position = position
 
     def finish(self, partition: int, end: int = 0) -> list[TransactionEntry]:
-        """The past has been read, up to the offset `end`; the partition's ids."""
+        """End loading at the offset `end` and return the partition's ids."""
         self._shards.finish(partition, end)
         return [entry for entry in self._entries.values() if entry.partition == partition]
 
     def end(self, partition: int) -> list[TransactionEntry]:
-        """This broker does not coordinate the partition's ids any more; what they were."""
+        """Remove and return the ids of a partition that this broker no longer coordinates."""
         self._shards.end(partition)
         entries = [entry for entry in self._entries.values() if entry.partition == partition]
         for entry in entries:
@@ -161,13 +161,13 @@ class TransactionTable:
 
     @property
     def partitions(self) -> list[int]:
-        """The journal partitions that we follow."""
+        """The journal partitions that are loaded or loading."""
         return list(self._shards)
 
     # For Delta
 
     def take_changes(self) -> Changes:
-        """The rows that `transactions` lacks. After a failed publish they are given back with `put_back`."""
+        """Return the changes that `transactions` lacks. After a failed publish, pass them to `put_back`."""
         changed, self._changed = self._changed, {}
         rows = []
         for transactional_id in changed:
@@ -181,5 +181,5 @@ class TransactionTable:
         return Changes(rows, {partition: self._shards[partition].next_position for partition in self._shards})
 
     def put_back(self, changes: Changes) -> None:
-        """`changes` were not published."""
+        """Restore `changes` after a failed publish."""
         self._changed.update((row.transactional_id, None) for row in changes.rows)

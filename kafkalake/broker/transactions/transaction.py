@@ -3,18 +3,18 @@
     Empty ──partition added──> Ongoing ──end──> PrepareCommit ──all markers written──> CompleteCommit ─┐
       ^                          │  ^                                                                  │
       │                          │  └──partition added─────────────────────────────────────────────────┤
-      │                          └──end, time is up, another producer──> PrepareAbort ──> CompleteAbort┤
+      │                          └──end, timeout, another producer─────> PrepareAbort ──> CompleteAbort┤
       └──────────────────────────────producer (re)starts: next epoch────────────────────────────────────┘
-    Dead: nobody used the id for `transactional.id.expiration.ms`.
+    Dead: the id was not used for `transactional.id.expiration.ms`.
 
-A step is true once the journal has it: until then `current` is the state before it and every other request is told
-ConcurrentTransactions. Once a Prepare state is durable the transaction is decided: the client is answered, every partition gets its
-marker, and a coordinator that starts and finds it in the journal writes the markers again (a partition takes a marker twice).
+A step takes effect when the journal has it. Until then `current` is the state before it, and every other request fails with
+ConcurrentTransactions. A durable Prepare state decides the transaction: the client is answered, every partition gets its marker,
+and a coordinator that finds the state while loading writes the markers again (partitions accept duplicate markers).
 
-Epochs. Older clients keep theirs until InitProducerId; clients of transactions version 2 get the next one with each end of a
-transaction, so that a request that is late never touches the next transaction. Whoever ends a producer's transaction for it (a
-second producer, a timeout) takes the next epoch too, so the producer is fenced. Epochs end at
-2^15 - 2 (the one after it is for fencing); then the id gets another producer id.
+Epochs. Older clients keep theirs until InitProducerId. Clients of transactions version 2 get the next one with each end of a
+transaction, so that a late request never touches the next transaction. Ending a producer's transaction on its behalf (a second
+producer, a timeout) takes the next epoch too, so the producer is fenced. The last usable epoch is 2^15 - 2 (the one after it is
+for fencing). Then the id gets another producer id.
 
 Source: KIP-98, KIP-360 (expected epoch), KIP-890 (version 2), and answers of Apache Kafka 4.1.1.
 """
@@ -57,7 +57,7 @@ COMPLETE_TIMER = "complete"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Step:
-    """Ticket: the state that is being written (None: the id goes), and who waits for it with which answer."""
+    """Ticket: the state that is being written (None: the id is removed), the waiter and its result."""
 
     record: TransactionRecord | None
     waiter: object = None
@@ -65,10 +65,10 @@ class Step:
 
 
 class Transaction:
-    """One transactional id. Each event leaves its decisions in `decisions`, for the coordinator to take and carry out in order.
+    """One transactional id. Each event adds its decisions to `decisions`, for the coordinator to take and carry out in order.
 
-    `current` is what the journal says, None before the first record. `new_producer_id` gives an id that was never given.
-    `fenced`: a partition refused our marker because another coordinator has taken over; nothing is done any more.
+    `current` is the journaled state, None before the first record. `new_producer_id` returns a never used id.
+    `fenced`: a partition refused the marker because another coordinator has taken over. No further decisions are made.
     """
 
     def __init__(
@@ -88,28 +88,28 @@ class Transaction:
 
     @property
     def is_vacant(self) -> bool:
-        """Whether nothing is known of it, nor on its way to be."""
+        """Whether the id has no state, journaled or being written."""
         return self.current is None and self._step is None
 
     @property
     def unfinished_partitions(self) -> frozenset[PartitionKey]:
-        """The partitions of the open transaction; once it is decided, those that lack the marker."""
+        """The partitions of the open transaction, or after its Prepare state those that lack the marker."""
         if self.current is None:
             return frozenset()
         return frozenset(self._unmarked) if self.current.state.is_prepared else self.current.partitions
 
     @property
     def has_step(self) -> bool:
-        """Whether a state is being written: whether the journal takes it is not known yet."""
+        """Whether a state is being written, so that its outcome is not known yet."""
         return self._step is not None
 
     @property
     def is_between_steps(self) -> bool:
-        """Whether nothing is being written and no marker is missing: what was told ConcurrentTransactions may come again."""
+        """Whether nothing is being written and no marker is missing: requests after ConcurrentTransactions may be retried."""
         return self._step is None and (self.current is None or not self.current.state.is_prepared)
 
     def accepts(self, producer: Producer, partitions: Iterable[PartitionKey]) -> bool:
-        """Whether the producer may write to the partitions now: it has added them, and nobody is ending its transaction."""
+        """Return whether the producer may write to the partitions: they are added, and the transaction is not being ended."""
         current, step = self.current, self._step
         return (
             current is not None
@@ -119,10 +119,10 @@ class Transaction:
             and current.partitions.issuperset(partitions)
         )
 
-    # A producer starts
+    # Starting a producer
 
     def init(self, timeout_ms: int, expected: Producer | None, waiter: object) -> None:
-        """InitProducerId. `expected`: who the producer believes to be (KIP-360). Answered with a `ProducerResult`."""
+        """Handle InitProducerId. `expected`: the client's producer id and epoch (KIP-360). Reply with a `ProducerResult`."""
         try:
             if self._step is not None:
                 raise ConcurrentTransactionsError
@@ -135,21 +135,21 @@ class Transaction:
             self._reply(waiter, ProducerResult(type(error)))
             return
         if record.state is State.PREPARE_ABORT:
-            # The open transaction is aborted first; the producer comes again and gets the epoch after the one that fences.
+            # The open transaction is aborted first. On retry the producer gets the epoch after the fencing one.
             self._prepare(record, waiter, ProducerResult(ConcurrentTransactionsError))
         else:
             self._write(Step(record, waiter, ProducerResult(None, record.producer_id, record.epoch)))
 
-    # What it writes to
+    # Adding partitions
 
     def add_partitions(
         self, producer: Producer, partitions: Iterable[PartitionKey], client_version: int, waiter: object
     ) -> None:
-        """AddPartitionsToTxn, AddOffsetsToTxn; answered with an error class or None, the same for all partitions."""
+        """Handle AddPartitionsToTxn or AddOffsetsToTxn. Reply with an error class or None for all partitions."""
         try:
             current = self._open_for(producer)
             if producer.epoch == EPOCH_MAX:
-                raise ProducerFencedError  # nobody was ever given it
+                raise ProducerFencedError  # this epoch is never given out
         except KafkaError as error:
             self._reply(waiter, type(error))
             return
@@ -170,15 +170,15 @@ class Transaction:
         self._write(Step(record, waiter))
 
     def verify_partitions(self, producer: Producer, partitions: Iterable[PartitionKey]) -> PartitionResults:
-        """Whether partitions are in the transaction (a broker asks before it takes a batch of an older client).
+        """Return whether each partition is in the transaction (a broker verifies before it appends a batch of an older client).
 
-        Raises as `add_partitions` answers; a partition that is not in it: `TransactionAbortableError`.
+        Raise the errors that `add_partitions` replies with. A partition not in the transaction gets `TransactionAbortableError`.
         """
         known = self._open_for(producer).partitions
         return {one: None if one in known else TransactionAbortableError for one in partitions}
 
     def _open_for(self, producer: Producer) -> TransactionRecord:
-        """The state, if this producer may work on its transaction."""
+        """Return the state if this producer may use its transaction."""
         if self._step is not None:
             raise ConcurrentTransactionsError
         current = self._known()
@@ -198,12 +198,12 @@ class Transaction:
     # Ending
 
     def end(self, request: EndRequest, waiter: object) -> None:
-        """EndTxn. Answered with a `ProducerResult` as soon as it is durable how the transaction ends."""
+        """Handle EndTxn. Reply with a `ProducerResult` as soon as the outcome is durable."""
         try:
             current = self._known()
             step_under_way = self._step is not None
             if not check_end(current, request, step_under_way=step_under_way):
-                self._reply(waiter, ProducerResult(None, current.producer_id, current.epoch))  # it was done before
+                self._reply(waiter, ProducerResult(None, current.producer_id, current.epoch))  # a retry
                 return
             record = prepare(current, request, self._clock.now_ms(), self._new_producer_id)
         except KafkaError as error:
@@ -222,7 +222,7 @@ class Transaction:
             return
         remaining_ms = current.started_at_ms + current.timeout_ms - self._clock.now_ms()
         if self._step is not None or remaining_ms > 0:
-            # A step is being written, or the wall clock went back: at most the timeout again.
+            # A step is being written, or the wall clock went back: wait at most the timeout again.
             delay_ms = min(max(remaining_ms, self._config.retry_ms), current.timeout_ms)
             self.decisions.append(SetTimer(TIMEOUT_TIMER, delay_ms))
             return
@@ -231,7 +231,7 @@ class Transaction:
     # Markers
 
     def _write_markers(self) -> None:
-        """Tell the partitions that have not taken the marker yet."""
+        """Write markers to the partitions that lack them, and complete if there are none."""
         current = self.current
         if current is None or not current.state.is_prepared or self.fenced:
             return
@@ -242,9 +242,9 @@ class Transaction:
             self._complete()
 
     def marker_written(self, partition: PartitionKey, marker: Marker, error: ErrorClass | None) -> None:
-        """A `WriteMarker` is durable, or was refused. `UnknownTopicOrPartitionError`: the topic was deleted, nothing to tell.
+        """Handle a durable or refused `WriteMarker`. `UnknownTopicOrPartitionError`: the topic was deleted, no marker is needed.
 
-        Every other error is tried again, except that this coordinator was replaced.
+        Every other error is retried, unless another coordinator has taken over.
         """
         current = self.current
         if current is None or self._closed or not current.state.is_prepared or marker != _marker(current):
@@ -276,7 +276,7 @@ class Transaction:
     # Expiry
 
     def expire(self) -> bool:
-        """Go, if nobody has used the id for long enough; whether it does."""
+        """Write the tombstone if the id has expired. Return whether it does."""
         current = self.current
         if current is None or self._step is not None or not current.state.is_settled:
             return False
@@ -285,10 +285,10 @@ class Transaction:
         self._write(Step(None))
         return True
 
-    # What the coordinator tells it
+    # Callbacks from the coordinator
 
     def timer_fired(self, name: Hashable) -> None:
-        """The timer `name` ran out."""
+        """Handle the expiry of the timer `name`."""
         if name == TIMEOUT_TIMER:
             self._time_is_up()
         elif name == MARKERS_TIMER:
@@ -297,7 +297,7 @@ class Transaction:
             self._complete()
 
     def appended(self, ticket: object, error: ErrorClass | None) -> None:
-        """The batch of an `Append` is durable, or could not be written: then all is as before."""
+        """Continue after an `Append`: enter the state if it is durable, else keep the current one and fail the request."""
         if self._closed or ticket is not self._step:
             return
         assert isinstance(ticket, Step)
@@ -338,15 +338,15 @@ class Transaction:
             self.decisions.append(SetTimer(TIMEOUT_TIMER, record.timeout_ms))
 
     def restore(self, record: TransactionRecord | None) -> None:
-        """Become what a record of the journal says, while it is read at start; None: a tombstone."""
+        """Apply a journal record while loading. None is a tombstone."""
         assert self._step is None
         self.current = record
 
     def restored(self, epochs_lost: int = 0) -> None:
-        """The journal has been read: go on where it stops. A prepared transaction gets all its markers (again).
+        """Continue after the journal has been read. A prepared transaction gets all its markers (again).
 
-        epochs_lost: how many epochs records that are lost may have given. They are given to nobody again: whoever has an older one
-        is fenced, and an open transaction, which may have ended, is aborted.
+        epochs_lost: how many epochs lost records may have given out. They are not given out again: producers with an older one are
+        fenced, and an open transaction, which may have ended, is aborted.
         """
         current = self.current
         if current is None:
@@ -362,7 +362,7 @@ class Transaction:
             self.decisions.append(SetTimer(TIMEOUT_TIMER, min(max(remaining_ms, 0), current.timeout_ms)))
 
     def close(self, error: ErrorClass) -> None:
-        """This broker does not coordinate the id any more: whoever waits is told `error`, nothing further happens."""
+        """Stop coordinating the id. A pending request fails with `error`, and nothing further happens."""
         step, self._step = self._step, None
         self._closed = True
         if step is not None and step.waiter is not None:
