@@ -108,7 +108,7 @@ class ClassicGroup(Generation):
             raise CoordinatorNotAvailableError
 
     def _has_room(self, member: Member | None) -> bool:
-        """During a rebalance the first members to rejoin get the places. Later the group is as large as its generation."""
+        """Return whether there is room: during a rebalance for the first to rejoin, later up to the size of the generation."""
         if self.state is State.PREPARING_REBALANCE:
             return (
                 member is not None and member.joining is not None
@@ -425,7 +425,7 @@ class ClassicGroup(Generation):
             return
         member.timer_due_at_ms = None
         if not member.is_new and (member.joining is not None or member.syncing is not None):
-            return  # its request is pending; the response restarts its session
+            return  # its request is pending, the response restarts its session
         remaining_ms = member.session_ends_at_ms - self._clock.monotonic_ms()
         if remaining_ms > 0:
             self._expect_heartbeat(member, remaining_ms)

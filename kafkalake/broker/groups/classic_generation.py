@@ -1,7 +1,7 @@
 """State, members and generation of a classic group, with its pending requests and session timers.
 
 `ClassicGroup` adds the transitions. A member has one session timer, set again only if it has to fire earlier. A heartbeat just
-moves the deadline, which the timer checks when it fires. A member with a pending join or sync need not send any.
+moves the deadline, which the timer checks when it fires. None is required while a join or sync is pending.
 """
 
 from __future__ import annotations

@@ -52,12 +52,12 @@ def revocation_timer(member_id: str) -> tuple[str, str]:
 
 
 def join_timer(member_id: str) -> tuple[str, str]:
-    """Name the timer that limits a classic member's rejoin after it was asked to."""
+    """Return the name of the timer that limits a classic member's rejoin after it was asked to."""
     return ("join", member_id)
 
 
 def sync_timer(member_id: str) -> tuple[str, str]:
-    """Name the timer that limits the SyncGroup request after that join."""
+    """Return the name of the timer that limits the SyncGroup request after that join."""
     return ("sync", member_id)
 
 

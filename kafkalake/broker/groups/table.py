@@ -145,7 +145,7 @@ class GroupTable:
             self.memory.bytes -= len(entry.group.group_id)
 
     def become_consumer_group(self, entry: GroupEntry, *, is_on_its_way: bool = False) -> ConsumerGroup:
-        """Replace a group by one of the consumer protocol. Its first journal records end the classic one.
+        """Replace a group by one of the consumer protocol. Its first records establish that in the journal.
 
         is_on_its_way: a record of the classic group may still be on its way to the journal.
         """

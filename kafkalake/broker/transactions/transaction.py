@@ -170,9 +170,9 @@ class Transaction:
         self._write(Step(record, waiter))
 
     def verify_partitions(self, producer: Producer, partitions: Iterable[PartitionKey]) -> PartitionResults:
-        """Return whether each partition is in the transaction (a broker verifies before it appends a batch of an older client).
+        """Return None for each partition in the transaction, else `TransactionAbortableError`.
 
-        Raise the errors that `add_partitions` replies with. A partition not in the transaction gets `TransactionAbortableError`.
+        A broker verifies before it appends a batch of an older client. Raise the errors that `add_partitions` replies with.
         """
         known = self._open_for(producer).partitions
         return {one: None if one in known else TransactionAbortableError for one in partitions}
