@@ -1,4 +1,4 @@
-"""Any Arrow table of records as one `record.RecordBatch`: what a producer of our own sends."""
+"""Turns any Arrow table of records into one `record.RecordBatch`, for our own producers."""
 
 from __future__ import annotations
 
@@ -24,12 +24,11 @@ def batch_from_arrow(
     base_sequence: int = _NO_SEQUENCE,
     transactional: bool = False,
 ) -> RecordBatch:
-    """One producer batch of the columns `value`, and where they are there `key`, `timestamp` and `headers`; others are
-    not looked at.
+    """Return one producer batch of the columns `value` and, if present, `key`, `timestamp` and `headers`. Others are ignored.
 
-    Text is taken as its UTF-8 bytes. A missing or null timestamp becomes `timestamp_ms` (ms since 1970), missing
-    headers none. Offsets count from 0. Raises pyarrow.ArrowInvalid where a column cannot be cast to its type in
-    `SCHEMA` without loss, and ValueError for a table without `value` or without rows.
+    Text becomes its UTF-8 bytes. A missing or null timestamp becomes `timestamp_ms` (ms since 1970), missing headers none.
+    Offsets count from 0. Raise `pyarrow.ArrowInvalid` if a column cannot be cast to its type in `SCHEMA` without loss,
+    `ValueError` if the table has no `value` column or no rows.
     """
     if "value" not in records.column_names or not records.num_rows:
         raise ValueError("records need a column `value` and at least one row")
@@ -49,7 +48,7 @@ def batch_from_arrow(
 
 
 def _columns(records: pa.RecordBatch | pa.Table, timestamp_ms: int) -> pa.RecordBatch:
-    """The same records with schema `SCHEMA`, as one batch whose buffers start at their first row."""
+    """Return the records with schema `SCHEMA`, as one batch whose buffers start at their first row."""
     rows = records.num_rows
     arrays = []
     for field in SCHEMA:

@@ -1,4 +1,4 @@
-"""The header of a record batch v2: where its fields stand, and what a batch is refused for.
+"""The header of a record batch v2: field positions and limits.
 
       0  base offset int64           21  attributes int16             43  producer id int64
       8  batch length int32          23  last offset delta int32      51  producer epoch int16
@@ -25,23 +25,23 @@ PRODUCER_EPOCH = 51
 BASE_SEQUENCE = 53
 RECORD_COUNT = 57
 RECORDS = 61
-"""The first byte of the records: also the size of the header."""
+"""Position of the first record, which is also the size of the header."""
 
 BEFORE_BATCH_LENGTH = 12
-"""Bytes that the field `batch length` does not count."""
+"""Bytes not counted by the field `batch length`."""
 
 MAGIC_2 = 2
 NO_TIMESTAMP = -1
 NO_PRODUCER_ID = -1
 
 SMALLEST_RECORD = 7
-"""Bytes of a record with null key, null value and no headers: length, attributes, two deltas, two lengths, header
-count."""
+"""Bytes of a record with null key, null value and no headers: length, attributes, two deltas, two lengths, header count."""
 CONTROL_KEY_BYTES = 4
 CONTROL_VALUE_BYTES = 6
 ABORT, COMMIT = 0, 1
 
 EARLIEST_TIMESTAMP_MS = -(2**63) // 1000
 LATEST_TIMESTAMP_MS = (2**63 - 1) // 1000
-"""Timestamps that also fit in microseconds, which is what Spark and Delta count in. Kafka has no such bound below; the
-years are -290308 to 294247."""
+"""Bounds of timestamps that also fit in microseconds, the unit of Spark and Delta. Kafka has no such lower bound. The years
+are -290308 to 294247.
+"""

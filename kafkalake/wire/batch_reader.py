@@ -1,9 +1,9 @@
 """Kernels that turn a record batch v2 into the Arrow body of a `record.RecordBatch`.
 
-`check_batch` looks at the header and the checksum. `read_records` walks the records twice: once to validate every
-length and to add up what the columns need, once to copy. Between the two it lays out the body; where `out` is too small
-it says how much it wants and has written nothing. One call does both for an uncompressed batch (`read_batch`). Nothing
-is allocated for what a header claims: the caller bounds the number of records by the bytes that carry them.
+`check_batch` validates the header and the checksum. `read_records` walks the records twice: first to validate every length
+and add up the column sizes, then to copy. In between it lays out the body. If `out` is too small, it returns the size
+needed and writes nothing. `read_batch` does both in one call for an uncompressed batch. Memory is never allocated from a
+count in a header: the caller bounds the number of records by the bytes received.
 
 Measured: see `record_batch.py`.
 """
@@ -22,7 +22,7 @@ from kafkalake.wire import batch_header as wire
 from kafkalake.wire.header_key import store_key, stored_bytes
 from kafkalake.wire.varint import big_i16, big_i32, big_i64, big_u32, read_varint, read_varlong
 
-# What a kernel returns. Messages and error classes: `record_batch.FAULTS`.
+# Status returned by a kernel. Messages and error classes: `record_batch.FAULTS`.
 OK = 0
 NEEDS_ROOM = 1
 CORRUPT_LENGTH, BAD_CHECKSUM, BAD_MAGIC = 2, 3, 4
@@ -38,21 +38,21 @@ BAD_RECORD_LENGTH, BAD_RECORD, BAD_OFFSET_DELTA, BAD_HEADER_COUNT, BAD_HEADER_KE
 )
 TIMESTAMP_OUT_OF_RANGE, BODY_TOO_LARGE, BAD_CONTROL_RECORD = 18, 19, 20
 
-# `numbers`: int64[NUMBERS], what a kernel fills: a layout, a header, and a few results.
+# `numbers`: int64[NUMBERS], filled by a kernel: a layout, a header, and a few results.
 FIRST_HEADER_FIELD = at.LAYOUT_SIZE
 ROOM = FIRST_HEADER_FIELD + at.HEADER_FIELDS
-"""Bytes of the body: used, or needed where `out` was too small."""
+"""Bytes of the body: used, or needed if `out` was too small."""
 RECORD_INDEX = ROOM + 1
-"""The record at fault."""
+"""Index of the invalid record."""
 MIN_TIMESTAMP = ROOM + 2
-"""Smallest timestamp of the records that have one; -1 where none has."""
+"""Smallest timestamp of the records that have one, -1 if none has."""
 CLAIMED = ROOM + 3
-"""Number of records that the batch header claims."""
+"""Number of records stated in the batch header."""
 KEY_BYTES, VALUE_BYTES, HEADER_KEY_BYTES, HEADER_VALUE_BYTES = ROOM + 4, ROOM + 5, ROOM + 6, ROOM + 7
 NUMBERS = ROOM + 8
 
 LARGEST_BODY = 0x7FFF0000
-"""Bytes: what an Arrow message of ours may hold, with room for padding."""
+"""Largest body in bytes of an Arrow message, with room for padding."""
 KNOWN_ATTRIBUTES = (
     at.ATTRIBUTE_COMPRESSION_MASK | at.ATTRIBUTE_LOG_APPEND_TIME | at.ATTRIBUTE_TRANSACTIONAL | at.ATTRIBUTE_CONTROL
 )
@@ -60,7 +60,7 @@ KNOWN_ATTRIBUTES = (
 
 @compiled()
 def _check_produced(data: Any, position: Any) -> Any:
-    """What Kafka asks of a batch that comes from a client (LogValidator, UnifiedLog.analyzeAndValidateRecords)."""
+    """Apply Kafka's checks of a client's batch (LogValidator, UnifiedLog.analyzeAndValidateRecords)."""
     attributes = big_i16(data, position + wire.ATTRIBUTES)
     count = big_i32(data, position + wire.RECORD_COUNT)
     if attributes & at.ATTRIBUTE_CONTROL:
@@ -121,7 +121,7 @@ def _read_header(data: Any, position: Any, numbers: Any) -> None:
 
 @compiled()
 def _measure_headers(data: Any, position: Any, end: Any, count: Any, numbers: Any) -> Any:
-    """Validate the headers of one record and count them; returns (status, position behind them)."""
+    """Validate and count the headers of one record. Return (status, position after them)."""
     for _ in range(count):
         length, position = read_varint(data, position, end)
         if position < 0:
@@ -146,7 +146,7 @@ def _measure_headers(data: Any, position: Any, end: Any, count: Any, numbers: An
 
 @compiled()
 def _measure(data: Any, position: Any, end: Any, produced: Any, numbers: Any) -> Any:
-    """First walk: validate every record of `data[position:end]` and add up its columns in `numbers`."""
+    """Validate every record of `data[position:end]` and add up its columns in `numbers` (first pass)."""
     count = numbers[CLAIMED]
     base_timestamp = numbers[FIRST_HEADER_FIELD + at.BASE_TIMESTAMP]
     last_delta = numbers[FIRST_HEADER_FIELD + at.LAST_OFFSET_DELTA]
@@ -162,7 +162,7 @@ def _measure(data: Any, position: Any, end: Any, produced: Any, numbers: Any) ->
         if position < 0 or length < 0 or length > end - position:
             return BAD_RECORD_LENGTH
         record_end = position + length
-        delta, position = read_varlong(data, position + 1, record_end)  # behind the attributes, which mean nothing yet
+        delta, position = read_varlong(data, position + 1, record_end)  # after the attributes, which are unused
         if position < 0:
             return BAD_RECORD
         timestamp = base_timestamp + delta
@@ -209,7 +209,7 @@ def _measure(data: Any, position: Any, end: Any, produced: Any, numbers: Any) ->
     numbers[KEY_BYTES], numbers[VALUE_BYTES] = key_bytes, value_bytes
     if count:
         numbers[MIN_TIMESTAMP] = min(smallest, max(largest, wire.NO_TIMESTAMP))
-        if produced:  # the caller looks at the two timestamps, and names the records that are out of range
+        if produced:  # the caller checks both timestamps and lists the records out of range
             numbers[FIRST_HEADER_FIELD + at.MAX_TIMESTAMP] = largest
         elif smallest < wire.EARLIEST_TIMESTAMP_MS or largest > wire.LATEST_TIMESTAMP_MS:
             return TIMESTAMP_OUT_OF_RANGE
@@ -230,7 +230,7 @@ def _bitmap(rows: Any, nulls: Any) -> Any:
 
 @compiled()
 def _lay_out(numbers: Any) -> Any:
-    """Where each buffer of the body stands; returns the body's length."""
+    """Set the position of each buffer of the body and return the body's length."""
     rows = numbers[at.ROWS]
     inner = numbers[at.HEADER_ROWS]
     p = _place(numbers, at.OFFSET_DATA - 1, 0, 0)
@@ -273,7 +273,7 @@ def _set_bit(out: Any, start: Any, row: Any) -> None:
 
 @compiled()
 def _pad(numbers: Any, out: Any, end: Any) -> None:
-    """Zero what lies between the buffers."""
+    """Zero the padding between the buffers."""
     for buffer in range(at.BUFFERS):
         position = _start(numbers, buffer) + numbers[at.FIRST_BUFFER + 2 * buffer + 1]
         stop = _start(numbers, buffer + 1) if buffer + 1 < at.BUFFERS else end
@@ -286,8 +286,7 @@ def _pad(numbers: Any, out: Any, end: Any) -> None:
 def _fill_headers(
     data: Any, position: Any, end: Any, first: Any, count: Any, numbers: Any, out: Any, k: Any, v: Any
 ) -> Any:
-    """Copy the headers of one record: rows `first` and on; k, v: where keys and values stand. Returns (position, k,
-    v)."""
+    """Copy the headers of one record to rows from `first` on. k, v: positions of keys and values. Return (position, k, v)."""
     key_offsets, key_data = _start(numbers, at.HEADER_KEY_OFFSETS), _start(numbers, at.HEADER_KEY_DATA)
     value_offsets, value_data = _start(numbers, at.HEADER_VALUE_OFFSETS), _start(numbers, at.HEADER_VALUE_DATA)
     bits, nulls = _start(numbers, at.HEADER_VALUE_VALIDITY), numbers[at.HEADER_VALUE_NULLS]
@@ -309,7 +308,7 @@ def _fill_headers(
 
 @compiled()
 def _fill(data: Any, position: Any, end: Any, numbers: Any, out: Any) -> None:
-    """Second walk: copy what `_measure` has validated to where `_lay_out` wants it."""
+    """Copy the records validated by `_measure` to the positions set by `_lay_out` (second pass)."""
     header = FIRST_HEADER_FIELD
     base_offset = numbers[header + at.BASE_OFFSET]
     base_timestamp = numbers[header + at.BASE_TIMESTAMP]
@@ -371,7 +370,7 @@ def _fill(data: Any, position: Any, end: Any, numbers: Any, out: Any) -> None:
 
 @compiled()
 def _read_control(data: Any, position: Any, end: Any, numbers: Any) -> Any:
-    """A control batch holds one record, whose key is (version, type) and whose value (version, coordinator epoch)."""
+    """Read a control batch: one record with key (version, type) and value (version, coordinator epoch)."""
     if numbers[CLAIMED] != 1 or numbers[KEY_BYTES] < wire.CONTROL_KEY_BYTES:
         return BAD_CONTROL_RECORD
     _, position = read_varint(data, position, end)
@@ -412,7 +411,7 @@ def _read_records(records: Any, begin: Any, end: Any, produced: Any, numbers: An
 
 @compiled("int64(view, int64, int64, boolean, int64[::1])")
 def check_batch(data: Any, position: Any, end: Any, produced: Any, numbers: Any) -> Any:
-    """Check the header and the checksum of the batch `data[position:end]` (uint8) and unpack the header into `numbers`.
+    """Check header and checksum of the batch `data[position:end]` (uint8) and unpack the header into `numbers`.
 
     `produced`: the batch comes from a client, which may not set offsets, write control batches or use log append time.
     """
@@ -424,14 +423,13 @@ def check_batch(data: Any, position: Any, end: Any, produced: Any, numbers: Any)
 
 @compiled("int64(view, int64, int64, boolean, int64[::1], uint8[::1])")
 def read_records(records: Any, begin: Any, end: Any, produced: Any, numbers: Any, out: Any) -> Any:
-    """Turn plain records `records[begin:end]` into a body in `out`; `numbers` as `check_batch` left it."""
+    """Decode uncompressed records `records[begin:end]` into a body in `out`. `numbers` must be as `check_batch` left it."""
     return _read_records(records, begin, end, produced, numbers, out)
 
 
 @compiled("int64(view, int64, int64, boolean, int64[::1], uint8[::1])")
 def read_batch(data: Any, position: Any, end: Any, produced: Any, numbers: Any, out: Any) -> Any:
-    """`check_batch` and `read_records` of an uncompressed batch in one call; fills layout, header and `ROOM` of
-    `numbers`."""
+    """Run `check_batch` and `read_records` on an uncompressed batch. Fills layout, header and `ROOM` of `numbers`."""
     status = _check_batch(data, position, end, produced)
     if status != OK:
         return status

@@ -1,10 +1,10 @@
 """Kernels that rebuild record batches v2 from Arrow bodies: any number of messages and producer batches in one call.
 
-`select` walks the batch headers (not the rows), finds the batches of an offset range and bounds what they take on the
-wire; `write_batches` writes them one after the other with their checksums, and takes back the one that would exceed
-`max_bytes`. The rows of a batch are found by running through the message with the headers' `records`. After compaction
-a batch may have fewer rows than offsets, or none; it keeps its offset range. A control batch has no row: its one record
-is rebuilt from control type and coordinator epoch.
+`select` walks the batch headers (not the rows), finds the batches of an offset range and bounds their encoded size.
+`write_batches` writes them one after the other with their checksums, and drops the one that would exceed `max_bytes`. The
+rows of a batch are located by adding up the headers' `records`. After compaction a batch may have fewer rows than offsets,
+or none, and keeps its offset range. A control batch has no row: its one record is rebuilt from control type and
+coordinator epoch.
 """
 
 from __future__ import annotations
@@ -21,17 +21,16 @@ from kafkalake.wire import batch_header as wire
 from kafkalake.wire.header_key import restore_key, wire_bytes
 from kafkalake.wire.varint import store_big_i16, store_big_i32, store_big_i64, varint_bytes, write_varint
 
-# `plan`: int64[PLAN], what `select` finds and `write_batches` uses.
+# `plan`: int64[PLAN], set by `select` and used by `write_batches`.
 FIRST_MESSAGE, FIRST_BATCH, FIRST_ROW, END_BATCH, ROOM, COMPRESSED, WRITTEN = 0, 1, 2, 3, 4, 5, 6
 PLAN = 7
 
 OK = 0
 UNSOUND = 1
-"""Rows, buffers and batch headers of a message do not fit together: not a body that kafkalake wrote, or a projection of
-one."""
+"""Rows, buffers and batch headers of a message are inconsistent: not a body written by kafkalake, or a projection of one."""
 
 _RECORD_OVERHEAD = 5 + 1 + 10 + 5 + 5 + 5 + 5
-"""Most bytes that a record has beside its key, value and headers."""
+"""Largest size of a record without its key, value and headers."""
 _HEADER_OVERHEAD = 5 + 5
 _CONTROL_BATCH_BYTES = wire.RECORDS + 40
 
@@ -57,7 +56,7 @@ def _sound_binary(data: Any, body: Any, layouts: Any, m: Any, rows: Any, nulls: 
 
 @compiled()
 def _sound(data: Any, body: Any, layouts: Any, m: Any) -> Any:
-    """The buffers of message `m` hold what its rows ask for, and lie in `data`."""
+    """Return whether the buffers of message `m` are large enough for its rows and lie in `data`."""
     rows, inner = layouts[m, at.ROWS], layouts[m, at.HEADER_ROWS]
     if rows < 0 or inner < 0 or body < 0:
         return False
@@ -81,8 +80,7 @@ def _sound(data: Any, body: Any, layouts: Any, m: Any) -> Any:
 
 @compiled()
 def _span(data: Any, body: Any, layouts: Any, m: Any, buffer: Any, first: Any, rows: Any) -> Any:
-    """Bytes of the data buffer behind an offsets buffer that rows [first, first + rows) take; -1 where they leave
-    it."""
+    """Return the data bytes that rows [first, first + rows) of an offsets buffer cover, -1 if they run out of bounds."""
     start = body + _start(layouts, m, buffer) + 4 * first
     begin, end = load_i32(data, start), load_i32(data, start + 4 * rows)
     if begin < 0 or begin > end or end > _length(layouts, m, buffer + 1):
@@ -92,8 +90,7 @@ def _span(data: Any, body: Any, layouts: Any, m: Any, buffer: Any, first: Any, r
 
 @compiled()
 def _bounds(data: Any, body: Any, layouts: Any, m: Any, row: Any, rows: Any) -> Any:
-    """(fewest, most) bytes that a batch of rows [row, row + rows) of message `m` takes; (-1, -1) where the offsets are
-    unsound."""
+    """Return (min, max) encoded bytes of a batch of rows [row, row + rows) of message `m`, (-1, -1) if the offsets are invalid."""
     if rows == 0:
         return wire.RECORDS, _CONTROL_BATCH_BYTES
     offsets = body + _start(layouts, m, at.HEADERS_OFFSETS) + 4 * row
@@ -123,12 +120,10 @@ def select(
     max_bytes: Any,
     plan: Any,
 ) -> Any:
-    """Find the batches that hold offsets of [start_offset, end_offset), no more than may fit in `max_bytes`; fills
-    `plan`.
+    """Find the batches that overlap offsets [start_offset, end_offset), at most as many as may fit in `max_bytes`. Fills `plan`.
 
-    The arrays are those of a `record.message_set.MessageSet`. Batches [plan[FIRST_BATCH], plan[END_BATCH]) are the ones
-    to try, the first one starts at row plan[FIRST_ROW] of message plan[FIRST_MESSAGE], and plan[ROOM] bytes are enough
-    for them.
+    The arrays are those of a `record.message_set.MessageSet`. The candidates are batches [plan[FIRST_BATCH], plan[END_BATCH]).
+    The first one starts at row plan[FIRST_ROW] of message plan[FIRST_MESSAGE]. plan[ROOM] bytes are enough for all of them.
     """
     plan[:] = 0
     fewest = 0
@@ -161,7 +156,7 @@ def select(
 
 @compiled()
 def _present(data: Any, bits: Any, row: Any) -> Any:
-    """Is the value of a row not null; `bits` is -1 where the column has no null."""
+    """Return whether a row is not null. `bits` is -1 if the column has no null."""
     return bits < 0 or (load_u8(data, bits + (row >> 3)) >> (row & 7)) & 1 != 0
 
 
@@ -193,7 +188,7 @@ def _write_binary(data: Any, start: Any, length: Any, present: Any, out: Any, p:
 
 @compiled()
 def _header_bytes(data: Any, body: Any, layouts: Any, m: Any, first: Any, end: Any, last: Any) -> Any:
-    """Wire bytes of header rows [first, end); -1 where their offsets run backwards or past those of row `last`."""
+    """Return the encoded bytes of header rows [first, end), -1 if their offsets decrease or exceed those of row `last`."""
     key_offsets, key_data = (
         body + _start(layouts, m, at.HEADER_KEY_OFFSETS),
         body + _start(layouts, m, at.HEADER_KEY_DATA),
@@ -249,8 +244,7 @@ def _write_rows(
     out: Any,
     p: Any,
 ) -> Any:
-    """Write rows [row, row + rows) of message `m` as records; returns the position behind them, -1 where offsets run
-    backwards."""
+    """Write rows [row, row + rows) of message `m` as records. Return the position after them, -1 if offsets decrease."""
     offsets, timestamps = body + _start(layouts, m, at.OFFSET_DATA), body + _start(layouts, m, at.TIMESTAMP_DATA)
     key_offsets, key_data = body + _start(layouts, m, at.KEY_OFFSETS), body + _start(layouts, m, at.KEY_DATA)
     value_offsets, value_data = body + _start(layouts, m, at.VALUE_OFFSETS), body + _start(layouts, m, at.VALUE_DATA)
@@ -298,8 +292,7 @@ def _write_rows(
 
 @compiled()
 def _write_control(headers: Any, b: Any, out: Any, p: Any) -> Any:
-    """The one record of a control batch: key (version 0, type), value (version 0, coordinator epoch). Source:
-    KIP-98."""
+    """Write the record of a control batch: key (version 0, type), value (version 0, coordinator epoch). Source: KIP-98."""
     timestamp_delta = headers[b, at.MAX_TIMESTAMP] - headers[b, at.BASE_TIMESTAMP]
     content = 1 + wire.CONTROL_KEY_BYTES + 1 + wire.CONTROL_VALUE_BYTES + 1
     p = write_varint(out, p, 1 + varint_bytes(timestamp_delta) + 1 + content)
@@ -317,7 +310,7 @@ def _write_control(headers: Any, b: Any, out: Any, p: Any) -> Any:
 
 @compiled()
 def _write_header(headers: Any, b: Any, records: Any, out: Any, position: Any, end: Any) -> None:
-    """The 61 bytes before records that already stand at `out[position + 61:end]`."""
+    """Write the 61-byte header before the records at `out[position + 61:end]`."""
     store_big_i64(out, position, headers[b, at.BASE_OFFSET])
     store_big_i32(out, position + wire.BATCH_LENGTH, end - position - wire.BEFORE_BATCH_LENGTH)
     store_big_i32(out, position + wire.PARTITION_LEADER_EPOCH, headers[b, at.LEADER_EPOCH])
@@ -348,11 +341,10 @@ def write_batches(
     out: Any,
     ends: Any,
 ) -> Any:
-    """Write the batches of `plan` to `out` (uint8[plan[ROOM]]) until one would exceed `max_bytes`; the first is always
-    written.
+    """Write the batches of `plan` to `out` (uint8[plan[ROOM]]) until one would exceed `max_bytes`. The first is always written.
 
-    Sets plan[WRITTEN] to the number of batches written and `ends` (int64, one per batch of the plan) to where each
-    ends. Records are written uncompressed whatever the attributes say: the caller compresses. Returns OK or UNSOUND.
+    Sets plan[WRITTEN] to the number of batches written and `ends` (int64, one per batch of the plan) to their end positions.
+    Records are written uncompressed whatever the attributes say: the caller compresses. Return OK or UNSOUND.
     """
     m = plan[FIRST_MESSAGE]
     row = plan[FIRST_ROW]

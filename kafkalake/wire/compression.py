@@ -1,15 +1,13 @@
-"""The codecs of record batches: gzip, snappy (raw and snappy-java's frames), lz4 (frame), zstd; all bounded when
-reading.
+"""The codecs of record batches: gzip, snappy (raw and snappy-java's frames), lz4 (frame), zstd, all bounded when reading.
 
-What arrives was compressed by somebody else, so it is decompressed into a limit: never are more than `limit` bytes
-produced, whatever the input claims. Input that exceeds it gets a `DecompressedTooLargeError`, and has cost no more than that
-memory.
+Compressed input is untrusted: decompression produces at most `limit` bytes, whatever the input claims. Input that exceeds
+the limit raises `DecompressedTooLargeError` and uses no more memory than the limit.
 
-Two forms differ between clients. Snappy: Java and those that follow it write snappy-java ("xerial") frames (the magic
-`82 SNAPPY 00`, two int32 versions, then blocks: int32 length, raw snappy), others one raw block; we read both and write
-the first, which all read. lz4: Java's client reads only frames whose blocks are independent, which neither cramjam's
-nor pyarrow's one-call functions write; so we put the frame around raw blocks ourselves. Source: KIP-57, KIP-110;
-snappy-java; LZ4 frame format 1.6.
+Two formats differ between clients. Snappy: Java and compatible clients write snappy-java ("xerial") frames (the magic
+`82 SNAPPY 00`, two int32 versions, then blocks: int32 length, raw snappy), others one raw block. Both are read, and the
+first is written, which all clients read. lz4: Java's client reads only frames with independent blocks, which neither
+cramjam's nor pyarrow's one-call functions write, so raw blocks are framed here. Source: KIP-57, KIP-110; snappy-java; LZ4
+frame format 1.6.
 
 Measured, 160,000 bytes that compress well: compress 98 (gzip level 1) and 330 (level 6), 15 (snappy), 17 (lz4), 40 µs
 (zstd level 3); decompress 52, 34, 73, 24 µs.
@@ -32,7 +30,7 @@ Bytes = npt.NDArray[np.uint8]
 NONE, GZIP, SNAPPY, LZ4, ZSTD = 0, 1, 2, 3, 4
 CODEC_NAMES = {NONE: "none", GZIP: "gzip", SNAPPY: "snappy", LZ4: "lz4", ZSTD: "zstd"}
 CODECS = {name: codec for codec, name in CODEC_NAMES.items()} | {"uncompressed": NONE}
-"""Kafka's names of codecs (`compression.type`) to their numbers in a batch's attributes."""
+"""Codec numbers in a batch's attributes by Kafka's codec name (`compression.type`)."""
 
 GZIP_LEVEL = 6
 ZSTD_LEVEL = 3
@@ -40,15 +38,15 @@ ZSTD_LEVEL = 3
 
 _STREAMS = {GZIP: cramjam.gzip, LZ4: cramjam.lz4, ZSTD: cramjam.zstd}
 _FULL = "failed to write whole buffer"
-"""What cramjam says where the output has no more room."""
+"""cramjam's error text for a full output buffer."""
 
 _SNAPPY_JAVA_MAGIC = b"\x82SNAPPY\x00"
 _SNAPPY_JAVA_HEADER = _SNAPPY_JAVA_MAGIC + struct.pack(">ii", 1, 1)
 _SNAPPY_JAVA_BLOCK_BYTES = 32 * 1024
 _SNAPPY_JAVA_BLOCKS_MAX = 16 * 1024
-"""Each costs a call, however small it is. Writers fill blocks of 32 KiB, or of 1 KiB at least."""
+"""Most blocks, since each costs a call, however small. Writers fill blocks of 32 KiB, or of 1 KiB at least."""
 _SNAPPY_LARGEST_RATIO = 64
-"""A copy of 64 bytes takes three in raw snappy: nothing honest claims more than this times its own size."""
+"""Bound on the claimed expansion: in raw snappy a copy of 64 bytes takes three."""
 
 _LZ4_HEADER = bytes.fromhex("04224d18 60 40 82")
 """Magic; version 1, independent blocks, no checksums; blocks of at most 64 KiB; checksum of these two bytes."""
@@ -58,7 +56,10 @@ _LZ4_END = b"\x00\x00\x00\x00"
 
 
 def compress(codec: int, data: Any) -> bytes:
-    """`data` (bytes-like) with the codec of a batch's attributes (1 to 4; 0 is returned as it is)."""
+    """Compress `data` (bytes-like) with the codec of a batch's attributes (1 to 4; 0 returns it unchanged).
+
+    Raise `UnsupportedCompressionTypeError` for an unknown codec.
+    """
     if codec == NONE:
         return bytes(data)
     if codec == GZIP:
@@ -73,10 +74,10 @@ def compress(codec: int, data: Any) -> bytes:
 
 
 def decompress(codec: int, data: Any, limit: int) -> Bytes:
-    """The plain bytes (uint8) of `data` (bytes-like), at most `limit` of them.
+    """Decompress `data` (bytes-like) to at most `limit` bytes (uint8).
 
-    Raises InvalidRecordError where the data is damaged, DecompressedTooLargeError where it exceeds the limit,
-    UnsupportedCompressionTypeError for an unknown codec.
+    Raise `InvalidRecordError` if the data is damaged, `DecompressedTooLargeError` if it exceeds the limit,
+    `UnsupportedCompressionTypeError` for an unknown codec.
     """
     if codec == SNAPPY:
         return _decompress_snappy(memoryview(data), limit)
@@ -94,7 +95,7 @@ def _damaged(codec: int, reason: object) -> InvalidRecordError:
 
 
 def _decompress_stream(codec: int, data: Any, limit: int) -> Bytes:
-    """Decompress into a buffer that grows up to the limit: formats that need not say how much they hold."""
+    """Decompress into a buffer that grows up to the limit, for formats that need not state their size."""
     room = min(limit, max(16 * 1024, 8 * len(data)))
     while True:
         out = np.empty(room, dtype=np.uint8)
@@ -135,7 +136,7 @@ def _decompress_snappy(data: memoryview, limit: int) -> Bytes:
     left = limit
     position = len(_SNAPPY_JAVA_HEADER)
     while position < len(data):
-        if data[position : position + len(_SNAPPY_JAVA_MAGIC)] == _SNAPPY_JAVA_MAGIC:  # streams put one after the other
+        if data[position : position + len(_SNAPPY_JAVA_MAGIC)] == _SNAPPY_JAVA_MAGIC:  # concatenated streams
             position += len(_SNAPPY_JAVA_HEADER)
             continue
         if len(data) - position < 4:

@@ -1,8 +1,8 @@
-"""The embedded protocol "consumer": what members of a classic group say to each other in JoinGroup and SyncGroup.
+"""The embedded protocol "consumer": bytes that members of a classic group exchange in JoinGroup and SyncGroup.
 
-The client's side. The broker passes these bytes on, and reads more of them than a member has to (`broker/groups/subscription.py`).
-Source: ConsumerProtocolSubscription.json and ConsumerProtocolAssignment.json. An int16 version, then fields of which a later
-version has more.
+The client's side. The broker passes these bytes on, and decodes more of their fields (`broker/groups/subscription.py`).
+Source: ConsumerProtocolSubscription.json and ConsumerProtocolAssignment.json. An int16 version, then fields; later versions
+append fields.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ Assignment = dict[str, list[int]]
 
 
 def encode_subscription(topics: Sequence[str]) -> bytes:
-    """A subscription of version 0, without user data."""
+    """Encode a subscription of version 0, without user data."""
     return struct.pack(">hi", 0, len(topics)) + b"".join(map(_string, topics)) + struct.pack(">i", -1)
 
 
 def decode_subscription(data: bytes) -> list[str]:
-    """The topics of a subscription of any version; none where the bytes are something else."""
+    """Return the topics of a subscription of any version, none if the bytes are malformed."""
     try:
         (count,) = struct.unpack_from(">i", data, 2)
         position, topics = 6, []
@@ -33,7 +33,7 @@ def decode_subscription(data: bytes) -> list[str]:
 
 
 def encode_assignment(assignment: Assignment) -> bytes:
-    """An assignment of version 0, without user data."""
+    """Encode an assignment of version 0, without user data."""
     parts = [struct.pack(">hi", 0, len(assignment))]
     for topic, numbers in assignment.items():
         parts += [_string(topic), struct.pack(f">i{len(numbers)}i", len(numbers), *numbers)]
@@ -41,7 +41,7 @@ def encode_assignment(assignment: Assignment) -> bytes:
 
 
 def decode_assignment(data: bytes) -> tuple[tuple[str, int], ...]:
-    """The partitions of an assignment of any version, by topic and number; none where the bytes are something else."""
+    """Return the partitions of an assignment of any version, by topic and number, none if the bytes are malformed."""
     try:
         (count,) = struct.unpack_from(">i", data, 2)
         position = 6
@@ -62,7 +62,7 @@ def _string(text: str) -> bytes:
 
 
 def _read_string(data: bytes, position: int) -> tuple[str, int]:
-    """A string, and where it ends."""
+    """Return a string and its end position."""
     (length,) = struct.unpack_from(">h", data, position)
     (text,) = struct.unpack_from(f">{max(length, 0)}s", data, position + 2)
     return text.decode(), position + 2 + max(length, 0)

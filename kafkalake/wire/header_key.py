@@ -1,13 +1,13 @@
 """Keys of record headers as valid UTF-8, without losing a byte.
 
-To Kafka a header key is bytes: a broker passes on what it gets, and clients decode it as UTF-8, mostly leniently. In
-Arrow it is a `utf8` column, and readers (arrow-rs: Polars, DataFusion, delta-rs) refuse or misbehave on anything that
-is not UTF-8. To reject such a record would not be Kafka; to replace bytes would change what a consumer gets back. So a
-byte b that is no part of valid UTF-8 is stored as the code point U+10FF00 + b, from the end of the private use area.
-Code points U+10FF80 to U+10FFFF in a key are escaped byte by byte as well, so that the mapping has exactly one way
-back. Every other key, that is every key seen in practice, is stored as it is.
+To Kafka a header key is bytes: a broker passes it through, and clients decode it as UTF-8, mostly leniently. In Arrow it
+is a `utf8` column, and readers (arrow-rs: Polars, DataFusion, delta-rs) refuse or misbehave on invalid UTF-8. Rejecting
+such a record would break Kafka's contract, and replacing bytes would change the consumer's data. So a byte b outside of
+valid UTF-8 is stored as the code point U+10FF00 + b, from the end of the private use area. Code points U+10FF80 to
+U+10FFFF in a key are escaped byte by byte as well, so that the mapping is reversible. Every other key, that is every key
+seen in practice, is stored as it is.
 
-Example: `61 FF` ("a", then no UTF-8) is stored as `61 F4 8F BF BF` ("a", U+10FFFF), and comes back as `61 FF`.
+Example: `61 FF` ("a", then invalid UTF-8) is stored as `61 F4 8F BF BF` ("a", U+10FFFF), and is restored as `61 FF`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def _continues(data: Any, position: Any) -> Any:
 
 @compiled()
 def _sequence(data: Any, position: Any, end: Any) -> Any:
-    """Bytes (1 to 4) of the UTF-8 sequence at `position`; 0 if there is none, or one that needs escaping.
+    """Return the length (1 to 4) of the UTF-8 sequence at `position`, 0 if it is invalid or needs escaping.
 
     Overlong forms, surrogates and values above U+10FFFF are not UTF-8 (RFC 3629).
     """
@@ -62,7 +62,7 @@ def _sequence(data: Any, position: Any, end: Any) -> Any:
 
 @compiled()
 def stored_bytes(data: Any, position: Any, length: Any) -> Any:
-    """Bytes that the key `data[position:position + length]` takes as UTF-8."""
+    """Return the size of the key `data[position:position + length]` stored as UTF-8."""
     end = position + length
     total = 0
     while position < end:
@@ -74,7 +74,7 @@ def stored_bytes(data: Any, position: Any, length: Any) -> Any:
 
 @compiled()
 def store_key(data: Any, position: Any, length: Any, out: Any, target: Any) -> Any:
-    """Write the key as UTF-8 to `out[target:]`; returns the position behind it."""
+    """Write the key as UTF-8 to `out[target:]` and return the position after it."""
     end = position + length
     while position < end:
         step = _sequence(data, position, end)
@@ -105,7 +105,7 @@ def _escaped(data: Any, position: Any, end: Any) -> Any:
 
 @compiled()
 def wire_bytes(data: Any, position: Any, length: Any) -> Any:
-    """Bytes that the stored key `data[position:position + length]` has on the wire."""
+    """Return the size on the wire of the stored key `data[position:position + length]`."""
     end = position + length
     total = length
     while position < end:
@@ -119,7 +119,7 @@ def wire_bytes(data: Any, position: Any, length: Any) -> Any:
 
 @compiled()
 def restore_key(data: Any, position: Any, length: Any, out: Any, target: Any) -> Any:
-    """Write the stored key's original bytes to `out[target:]`; returns the position behind them."""
+    """Write the stored key's original bytes to `out[target:]` and return the position after them."""
     end = position + length
     while position < end:
         if _escaped(data, position, end):

@@ -1,13 +1,13 @@
-"""Kafka's record batches v2 to `record.RecordBatch` and back: what crosses the edge of the broker, in both directions.
+"""Converts Kafka record batches (v2) to `record.RecordBatch` and back, at the broker's network edge and in the client.
 
-Produce: `decode_produced` takes exactly one batch, checks all that Kafka checks of a client's batch, and returns Arrow
-columns; `is_as_stored` says whether consumers may get its bytes as they came. Fetch: `encode_fetched` rebuilds the producers'
-batches from stored messages. Client: `batch_from_arrow` and `encode_batch` to produce, `decode_fetched` to consume.
+Produce: `decode_produced` takes exactly one batch, applies all of Kafka's checks for produced batches and returns Arrow
+columns. `is_as_stored` tells whether its bytes may be served to consumers unchanged. Fetch: `encode_fetched` rebuilds the
+producers' batches from stored messages. Client: `batch_from_arrow` and `encode_batch` produce, `decode_fetched` consumes.
 
-Where we are stricter than Kafka, since the log is Arrow and Spark reads it: timestamps must fit in microseconds; a
-negative length other than -1 is no null; the LogAppendTime bit is refused for CreateTime topics too; inner offsets must
-count up without gaps in uncompressed batches too; a transactional batch needs a producer id. Header keys that are not
-UTF-8 keep their bytes: see `header_key.py`.
+Stricter than Kafka, because the log is Arrow and Spark reads it: timestamps must fit in microseconds. A negative length
+other than -1 is not null. The LogAppendTime bit is refused for CreateTime topics too. Offset deltas must increase without
+gaps in uncompressed batches too. A transactional batch needs a producer id. Header keys that are not UTF-8 keep their
+bytes: see `header_key.py`.
 
 Measured, one core of a 2-core machine, medians: `decode_produced` of an uncompressed batch with 100-byte values takes
 4 µs for 1 record, 10-12 µs for 150 (16 KiB), 48 µs for 1,000 (21 M records/s); with a key and two headers each 20 µs
@@ -63,11 +63,11 @@ Int64s = npt.NDArray[np.int64]
 _COUNT = struct.Struct(">i")
 _CRC = struct.Struct(">I")
 _STATED = struct.Struct(">h12xq")
-"""From the attributes on: attributes, last offset delta and base timestamp (passed over), largest timestamp."""
+"""Fields from the attributes on: attributes, last offset delta and base timestamp (skipped), max timestamp."""
 _COLUMN_BYTES_PER_RECORD = 45
-"""Offset, timestamp, three int32 offsets and two bits: 29; the rest is room for the offsets of a few headers."""
+"""29 for offset, timestamp, three int32 offsets and two validity bits. The rest is room for the offsets of a few headers."""
 _BODY_RATIO_MAX = 4
-"""Columns of the smallest records, or of many headers, may be so many times what the records may be when decompressed."""
+"""Largest ratio of Arrow columns to the limit on decompressed records. Tiny records or many headers need the most."""
 _UNBOUNDED = 1 << 62
 _BODY_PADDING = 8 * at.BUFFERS + 64
 
@@ -95,17 +95,16 @@ FAULTS: dict[int, tuple[type[KafkaError], str]] = {
     batch_reader.BODY_TOO_LARGE: (MessageTooLargeError, "the records take more than 2 GiB as Arrow columns"),
     batch_reader.BAD_CONTROL_RECORD: (InvalidRecordError, "a control batch must hold one control record"),
 }
-"""Status of a kernel: error class and what it says. Statuses from BAD_RECORD_LENGTH on concern the record at
-RECORD_INDEX."""
+"""Error class and message by kernel status. Statuses from BAD_RECORD_LENGTH on concern the record at RECORD_INDEX."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
-    """What a produced batch may be.
+    """Limits on a produced batch.
 
-    max_message_bytes: `max.message.bytes`, size of the batch as it arrives. max_decompressed_bytes: of its records in
-    plain form. timestamp_before_max_ms, timestamp_after_max_ms: how far a timestamp may lie before and after `now_ms`
-    (KIP-937); None: no bound. key_required: the topic is compacted, so that records without a key are refused.
+    max_message_bytes: `max.message.bytes`, size of the batch as received. max_decompressed_bytes: size of its uncompressed
+    records. timestamp_before_max_ms, timestamp_after_max_ms: allowed distance of a timestamp before and after `now_ms`
+    (KIP-937). None: no bound. key_required: refuse records without a key (compacted topic).
     """
 
     max_message_bytes: int = 1_048_588
@@ -119,7 +118,7 @@ DEFAULT_LIMITS = BatchLimits()
 
 
 def codec_of(data: Buffer) -> int:
-    """The codec (0 to 7, `compression.CODEC_NAMES`) in the attributes of a batch; 0 where there is no header."""
+    """Return the codec (0 to 7, `compression.CODEC_NAMES`) in a batch's attributes, 0 if the bytes are shorter than a header."""
     return data[wire.ATTRIBUTES + 1] & at.ATTRIBUTE_COMPRESSION_MASK if len(data) >= wire.RECORDS else compression.NONE
 
 
@@ -129,16 +128,16 @@ def decode_produced(
     now_ms: int | None = None,
     decompressed_bytes_max: int | None = None,
 ) -> RecordBatch:
-    """The one record batch that a Produce request (>= 3) carries for a partition; offsets count from 0.
+    """Decode the one record batch of a partition in a Produce request (>= 3). Offsets count from 0.
 
-    `header` has the producer's fields; its `max_timestamp` is computed from the records, leader epoch and base offset
-    are for the log to set. `now_ms` (ms since 1970) is what the limits on timestamps refer to; without it they are not
-    checked. `decompressed_bytes_max`: a lower bound than that of `limits`, for one that wants to know whether there is more.
+    `header` has the producer's fields. Its `max_timestamp` is computed from the records; the log sets leader epoch and base
+    offset. `now_ms` (ms since 1970) is the reference for timestamp limits, which are not checked without it.
+    `decompressed_bytes_max` is a bound below that of `limits`, so that a caller can defer larger batches.
 
-    Raises, as Kafka does: CorruptMessageError (lengths of the batch, checksum), InvalidRecordError (anything else that
-    is not exactly one valid batch), MessageTooLargeError, DecompressedTooLargeError, InvalidTimestampError,
-    UnsupportedCompressionTypeError. Where single records are at fault, because of their keys or timestamps, the error's
-    `record_errors` names them.
+    Raise, as Kafka does, `CorruptMessageError` (batch length, checksum), `InvalidRecordError` (anything else that is not
+    exactly one valid batch), `MessageTooLargeError`, `DecompressedTooLargeError`, `InvalidTimestampError`,
+    `UnsupportedCompressionTypeError`. If single records fail because of keys or timestamps, the error's `record_errors` lists
+    them.
     """
     length = len(data)
     if length < wire.RECORDS or data[wire.MAGIC] != wire.MAGIC_2:
@@ -189,7 +188,7 @@ def _fault(status: int, numbers: Int64s) -> KafkaError:
 def _decode(
     source: Any, position: int, end: int, produced: bool, numbers: Int64s, limit: int, room_max: int
 ) -> RecordBatch:
-    """The batch at `source[position:end]`; `numbers` (uninitialised) is filled and kept by the result.
+    """Decode the batch at `source[position:end]`. `numbers` (uninitialised) is filled and kept by the result.
 
     Compressed records may take `limit` bytes when decompressed, and about `room_max` as Arrow columns.
     """
@@ -226,8 +225,7 @@ def _check_room(needed: int, room_max: int) -> None:
 
 
 def _room(records: Bytes, length: int, claimed: int) -> Bytes:
-    """A body that is large enough unless there are many headers; however many records are claimed, no more than the
-    bytes allow."""
+    """Allocate a body large enough unless there are many headers. The claimed record count is capped by the byte length."""
     count = max(0, min(claimed, length // wire.SMALLEST_RECORD))
     return np.empty(length + _COLUMN_BYTES_PER_RECORD * count + _BODY_PADDING, dtype=np.uint8)
 
@@ -250,21 +248,21 @@ def _check_limits(batch: RecordBatch, numbers: Int64s, limits: BatchLimits, now_
 
 
 def is_as_stored(data: Buffer, batch: RecordBatch) -> bool:
-    """Whether the produced bytes say of their records what the log will: `decode_produced` computes the largest timestamp and drops
-    attributes that nobody knows. Only such bytes may be given to consumers as they came."""
+    """Return whether the produced bytes match what the log stores, so that consumers may get them unchanged: `decode_produced`
+    recomputes the max timestamp and drops unknown attributes.
+    """
     header = batch.header
     attributes, largest = _STATED.unpack_from(data, wire.ATTRIBUTES)
     return bool(attributes == header[at.ATTRIBUTES] and largest == header[at.MAX_TIMESTAMP])
 
 
 def encode_fetched(messages: MessageSet, start_offset: int, end_offset: int, max_bytes: int) -> memoryview:
-    """The producers' batches that hold offsets of [start_offset, end_offset), as bytes that a Fetch response carries.
+    """Encode the producers' batches that overlap offsets [start_offset, end_offset), as bytes of a Fetch response.
 
-    Batches come whole, so the first may start before `start_offset`; the first one is returned however large it is,
-    others only while they fit in `max_bytes`. A batch is compressed with the codec in its attributes. Empty if there is
-    no such batch.
+    Batches are whole, so the first may start before `start_offset`. The first is returned whatever its size, others only
+    while they fit in `max_bytes`. Each batch is compressed with the codec in its attributes. Empty if no batch overlaps.
 
-    Raises LakeError where the messages are no bodies that kafkalake wrote, or lack columns.
+    Raise `LakeError` if the messages are not bodies written by kafkalake, or lack columns.
     """
     arrays = messages.data, messages.starts, messages.layouts, messages.headers, messages.first_batch
     plan = np.empty(batch_writer.PLAN, dtype=np.int64)
@@ -285,10 +283,9 @@ def _sound(status: int) -> None:
 
 
 def _encode_compressed(messages: MessageSet, start_offset: int, end_offset: int, max_bytes: int) -> memoryview:
-    """`encode_fetched` where batches are compressed: rounds of at most `max_bytes` in plain form until the limit is
-    reached.
+    """Encode compressed batches like `encode_fetched`, in rounds of at most `max_bytes` uncompressed, until the limit is reached.
 
-    What is written plain shrinks when compressed, so that a round leaves room for the next.
+    A round is smaller once compressed, which leaves room for the next.
     """
     arrays = messages.data, messages.starts, messages.layouts, messages.headers, messages.first_batch
     plan = np.empty(batch_writer.PLAN, dtype=np.int64)
@@ -317,7 +314,7 @@ def _encode_compressed(messages: MessageSet, start_offset: int, end_offset: int,
 
 
 def _compressed_batch(plain: Bytes) -> bytes:
-    """An encoded batch whose records are still plain, compressed as its attributes say."""
+    """Compress the records of an encoded batch with the codec in its attributes."""
     codec = int(plain[wire.ATTRIBUTES + 1]) & at.ATTRIBUTE_COMPRESSION_MASK
     if not codec:
         return plain.tobytes()
@@ -330,9 +327,9 @@ def _compressed_batch(plain: Bytes) -> bytes:
 
 
 def encode_batch(batch: RecordBatch, codec: int = compression.NONE) -> bytes:
-    """One batch as a producer sends it, compressed with `codec`; takes its header as it is but for the codec.
+    """Encode one batch as a producer sends it, compressed with `codec`. The rest of its header is kept.
 
-    Raises UnsupportedCompressionTypeError.
+    Raise `UnsupportedCompressionTypeError` for an unknown codec.
     """
     if codec not in compression.CODEC_NAMES:
         raise UnsupportedCompressionTypeError(f"unknown compression type {codec}")
@@ -351,14 +348,13 @@ def encode_batch(batch: RecordBatch, codec: int = compression.NONE) -> bytes:
 
 
 def decode_fetched(data: Buffer, limit: int = DEFAULT_LIMITS.max_decompressed_bytes) -> Iterator[RecordBatch]:
-    """The batches of a Fetch response, offsets absolute, each decompressed to at most `limit` bytes of records.
+    """Yield the batches of a Fetch response with absolute offsets, each decompressed to at most `limit` bytes of records.
 
-    A control batch comes with no rows and its `control_type` set. A batch that the response cuts off at its end is left
-    out, as the protocol allows. Batches start where the broker keeps them, so the first may hold offsets before the one
-    asked for.
+    A control batch has no rows and its `control_type` set. A batch truncated by the end of the response is dropped, as the
+    protocol allows. Batches are whole, so the first may hold offsets before the requested one.
 
-    Raises CorruptMessageError, InvalidRecordError, UnsupportedForMessageFormatError (magic 0 or 1),
-    UnsupportedCompressionTypeError.
+    Raise `CorruptMessageError`, `InvalidRecordError`, `UnsupportedForMessageFormatError` (magic 0 or 1) or
+    `UnsupportedCompressionTypeError`.
     """
     if not len(data):
         return

@@ -1,7 +1,7 @@
-"""The records of a produced batch that its topic does not take: which ones, and what is wrong with each (KIP-467).
+"""Invalid records of a produced batch: which ones, and the error of each (KIP-467).
 
-Clients report the records that an answer names as invalid, and the others of the batch as part of one that was refused. Looked
-for only once the batch is known to hold such a record.
+Clients report the records listed in a response as invalid, and the others of the batch as part of a refused batch. Computed only
+once the batch is known to hold an invalid record.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from kafkalake.record.batch import RecordBatch
 from kafkalake.wire import batch_header as wire
 
 NAMED_MAX = 10_000
-"""Records that an answer names: an answer stays small whatever the batch holds."""
+"""Most records listed in a response: bounds its size whatever the batch holds."""
 _EXPLAINED_MAX = 100
-"""Records that have a sentence of their own; the code says what is wrong with the others."""
+"""Most records with a message of their own. The others have only the error code."""
 
 
 def refuse_records(batch: RecordBatch, earliest: int, latest: int, *, key_required: bool) -> KafkaError:
     """Return the error for a batch that holds records without a key, or timestamps outside `[earliest, latest]`.
 
-    Timestamps are ms since 1970. As in Apache Kafka one record with a wrong timestamp makes it INVALID_TIMESTAMP.
+    Timestamps are ms since 1970. As in Apache Kafka, one invalid timestamp makes the batch's error INVALID_TIMESTAMP.
     """
     timestamps = _timestamps(batch)
     keyless = _keyless(batch) if key_required else np.zeros(len(timestamps), dtype=np.bool_)

@@ -1,14 +1,14 @@
-"""Requests: header and body from the bytes of one frame.
+"""Decodes the header and body of a request from the bytes of one frame.
 
-kio's schemas tell each version's fields; the reading is ours, because kio's native reader allocates what a count claims before it
-looks whether the bytes are there, and one hostile frame would end the process. Here no count is believed beyond the bytes
-that are left, and a request may hold at most `ELEMENTS_MAX` array elements, which bounds its memory.
+kio's schemas define each version's fields. The decoder is our own: kio's native reader allocates a claimed count before it checks
+the bytes, so that one hostile frame would end the process. Here counts are bounded by the bytes left in the frame, and a
+request may hold at most `ELEMENTS_MAX` array elements, which bounds its memory.
 
-A body is a `Message`: one attribute for each field of that version, named as kio names it; times in milliseconds, errors as
-codes, the null uuid as None. A field that came with a later version is absent: handlers read it by `getattr` with a default.
+A body is a `Message`: one attribute for each field of that version, named as in kio. Times are milliseconds, errors are codes,
+the null uuid is None. A field added by a later version is absent: handlers read it by `getattr` with a default.
 
-Whatever is wrong with the bytes, the error is `InvalidRequestError`: who sent them is disconnected. Source: Kafka protocol
-guide, "Headers", "Messages"; KIP-482 (flexible versions).
+All malformed input raises `InvalidRequestError`, upon which the server closes the connection. Source: Kafka protocol guide,
+"Headers", "Messages"; KIP-482 (flexible versions).
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from kio.index import load_request_schema
 from kafkalake.errors import InvalidRequestError
 
 ELEMENTS_MAX = 50_000
-"""Array elements in one request, over all its arrays."""
+"""Most array elements in one request, over all its arrays."""
 
 TAGGED_FIELDS_MAX = 64
-"""Tagged fields in one section; over all sections they count as array elements. No version of Kafka's messages has ten."""
+"""Most tagged fields in one section. Over all sections they count as array elements. No version of Kafka's messages has ten."""
 
 
 class Message:
-    """A struct of a request; its subclasses have one slot for each field of an entity and version."""
+    """A struct of a request. Subclasses have one slot for each field of an entity and version."""
 
     __slots__: tuple[str, ...] = ()
 
@@ -50,7 +50,7 @@ class Message:
 
 
 Reader = Callable[[Any, int, list[int]], tuple[Any, int]]
-"""(frame, position, [elements that may still come]) -> (value, position after it)."""
+"""(frame, position, [array elements left]) -> (value, position after it)"""
 
 _FIXED = struct.Struct(">hhi")
 _CLIENT_ID_LENGTH = struct.Struct(">h")
@@ -70,7 +70,7 @@ _NUMBERS = {
 
 
 class RequestHeader(NamedTuple):
-    """What stands before every request; `body` is where the body begins in the frame."""
+    """A request header. `body` is the body's position in the frame."""
 
     api_key: int
     version: int
@@ -80,16 +80,16 @@ class RequestHeader(NamedTuple):
 
 
 def read_fixed_header(frame: Any) -> tuple[int, int, int]:
-    """(api key, version, correlation id): the part that is the same in every version. Raises `InvalidRequestError`."""
+    """Return (api key, version, correlation id), the part common to all versions. Raise `InvalidRequestError` if too short."""
     if len(frame) < _FIXED.size:
         raise InvalidRequestError("the request is shorter than its header")
     return _FIXED.unpack_from(frame, 0)
 
 
 def read_header(frame: Any) -> RequestHeader:
-    """The header of a request whose version is known to be supported. Raises `InvalidRequestError`.
+    """Decode the header of a request in a supported version. Raise `InvalidRequestError` if it is malformed.
 
-    The client id is a string with a 16-bit length in all versions; flexible versions have tagged fields after it.
+    The client id is a string with a 16-bit length in all versions. Flexible versions have tagged fields after it.
     """
     try:
         api_key, version, correlation_id = _FIXED.unpack_from(frame, 0)
@@ -108,9 +108,9 @@ def read_header(frame: Any) -> RequestHeader:
 
 
 def decode_request(header: RequestHeader, frame: Any) -> Any:
-    """The body, a `Message`. `bytes` fields are views of `frame`. Raises `InvalidRequestError`.
+    """Decode the body, a `Message`. `bytes` fields are views of `frame`. Raise `InvalidRequestError` if it is malformed.
 
-    Bytes after its end are passed over, as Kafka does: librdkafka sends three when it asks for all topics.
+    Bytes after its end are ignored, as in Kafka: librdkafka appends three when it requests all topics.
     """
     read = _schema(header.api_key, header.version)[0]
     try:
@@ -132,7 +132,7 @@ def _check_room(frame: Any, position: int, length: int) -> None:
 
 
 def read_varint(frame: Any, position: int) -> tuple[int, int]:
-    """(value, position after it) of an unsigned varint of at most 5 bytes. Raises `InvalidRequestError`, `IndexError`."""
+    """Return (value, position after it) of an unsigned varint of at most 5 bytes. Raise `InvalidRequestError` or `IndexError`."""
     byte = frame[position]
     if byte < 0x80:
         return byte, position + 1
@@ -147,7 +147,7 @@ def read_varint(frame: Any, position: int) -> tuple[int, int]:
 
 
 def _length_reader(*, flexible: bool, wide: bool) -> Callable[[Any, int], tuple[int, int]]:
-    """Reads the length before a string (`wide` False), bytes or an array; -1 stands for null."""
+    """Return a reader of the length before a string (`wide` False), bytes or an array. -1 means null."""
     if flexible:
 
         def read_compact(frame: Any, position: int) -> tuple[int, int]:
@@ -258,7 +258,7 @@ def _is_number(field: Field[Any]) -> bool:
 
 
 def _steps(plain: list[Field[Any]], *, flexible: bool) -> list[tuple[tuple[str, ...], Any]]:
-    """How to read the fields in order: neighbouring numbers in one go (a `Struct`), others by their reader."""
+    """Return the steps that read the fields in order: neighbouring numbers at once (a `Struct`), others by their reader."""
     steps: list[tuple[tuple[str, ...], Any]] = []
     numbers: list[Field[Any]] = []
     for field in [*plain, None]:
@@ -308,14 +308,14 @@ def _struct_reader(entity: Any) -> Reader:
 
 
 def skip_unknown_tagged_fields(frame: Any, position: int) -> int:
-    """The position after a section of tagged fields, none of which is known. Raises `InvalidRequestError`, `IndexError`."""
+    """Return the position after a section of unknown tagged fields. Raise `InvalidRequestError` or `IndexError`."""
     return _skip_tagged_fields(frame, position, {}, None, [TAGGED_FIELDS_MAX])
 
 
 def _skip_tagged_fields(
     frame: Any, position: int, known: dict[int, tuple[str, Reader]], message: Message | None, budget: list[int]
 ) -> int:
-    """Read the tagged fields that are known into `message` and pass over the others."""
+    """Read known tagged fields into `message` and skip the others. Return the position after the section."""
     count, position = read_varint(frame, position)
     budget[0] -= count
     if count > TAGGED_FIELDS_MAX or budget[0] < 0:

@@ -1,8 +1,8 @@
-"""Responses from plain values: one dictionary, whatever the version of the API.
+"""Encodes responses from plain values: one dictionary for all versions of an API.
 
-A handler describes its answer with the field names of Kafka's message definitions in snake case, as kio has them (times in
-milliseconds, errors as codes). Encoding takes the fields that the asked version knows and leaves out the rest, so no handler builds
-one answer per version. kio's dataclasses tell each version's fields; writers for them are put together once per version and kept.
+A handler fills a dictionary with the field names of Kafka's message definitions in snake case, as in kio (times in milliseconds,
+errors as codes). Encoding writes the fields of the requested version and ignores the rest, so no handler builds one response per
+version. kio's dataclasses define each version's fields. Their writers are built once per version and cached.
 
 Source: Kafka protocol guide, "Messages"; tagged fields: KIP-482.
 """
@@ -22,11 +22,11 @@ from kio.index import load_response_schema
 from kafkalake.errors import InvalidRequestError
 
 BYTES_MAX = 2**31 - 1
-"""The size in front of a response is an int32."""
+"""Largest response: the size prefix is an int32."""
 
 
 class _Answer(bytearray):
-    """A response that is being written; of more than `bytes_max` it is given up."""
+    """A response under construction. Encoding fails once it exceeds `bytes_max`."""
 
     bytes_max = BYTES_MAX
 
@@ -49,7 +49,7 @@ _NUMBERS = {
 
 
 def append_varint(out: bytearray, value: int) -> None:
-    """An unsigned varint (KIP-482)."""
+    """Append an unsigned varint (KIP-482)."""
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
         value >>= 7
@@ -70,7 +70,7 @@ def _write_uuid(out: _Answer, value: UUID | None) -> None:
 
 
 def _bytes_like(*, flexible: bool, text: bool) -> Writer:
-    """Strings and bytes, nullable: null is length -1, or 0 where the length is a varint of length + 1."""
+    """Return the writer of nullable strings or bytes: null is length -1, or 0 if the length is a varint of length + 1."""
     pack = struct.Struct(">h" if text else ">i").pack
 
     def write(out: _Answer, value: Any) -> None:
@@ -105,7 +105,7 @@ def _array(item: Writer, *, flexible: bool) -> Writer:
 
 
 def _nullable_struct(item: Writer) -> Writer:
-    """A struct that may be null: a signed byte in front says which (KIP-893)."""
+    """Return the writer of a nullable struct: a signed byte before it is 1, or -1 for null (KIP-893)."""
 
     def write(out: _Answer, value: Any) -> None:
         if value is None:
@@ -124,7 +124,7 @@ def _without_none(kind: Any) -> tuple[Any, bool]:
 
 
 def _default(field: Field[Any], *, is_array: bool, optional: bool, is_struct: bool) -> Any:
-    """What stands in a field that the answer does not mention."""
+    """Return the value of a field missing from the response."""
     kafka_type = field.metadata.get("kafka_type")
     if is_array:
         return None if optional and field.default is None else ()
@@ -142,7 +142,7 @@ def _default(field: Field[Any], *, is_array: bool, optional: bool, is_struct: bo
 
 
 def _differs(value: Any, default: Any) -> bool:
-    """Must a tagged field be written? No sequence that is empty, whatever its type, differs from the empty one."""
+    """Return whether a tagged field must be written. Any empty sequence equals the empty default, whatever its type."""
     return len(value) > 0 if default == () else bool(value != default)
 
 
@@ -171,7 +171,7 @@ def _field(field: Field[Any], *, flexible: bool) -> tuple[str, Writer, Any]:
 
 @cache
 def _struct(entity: Any) -> Writer:
-    """The writer of one kio dataclass; tagged fields are written where they differ from their default."""
+    """Return the writer of one kio dataclass. Tagged fields are written only if they differ from their default."""
     flexible = entity.__flexible__
     plain = [_field(each, flexible=flexible) for each in fields(entity) if "tag" not in each.metadata]
     tagged = sorted(
@@ -204,7 +204,7 @@ def _response(api_key: int, version: int) -> tuple[Writer, bool]:
 def encode_response(
     api_key: int, version: int, correlation_id: int, values: Mapping[str, Any], bytes_max: int = BYTES_MAX
 ) -> bytearray:
-    """A whole response with its size in front. `values`: see the module. Raise `InvalidRequestError` beyond `bytes_max`."""
+    """Encode a response with its size prefix. `values`: see the module. Raise `InvalidRequestError` beyond `bytes_max`."""
     write, flexible_header = _response(api_key, version)
     out = _Answer(b"\0\0\0\0")
     out.bytes_max = bytes_max

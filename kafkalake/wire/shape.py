@@ -1,19 +1,18 @@
 """Checks that bytes have the shape of a Kafka message before kio decodes them.
 
-kio 0.6.5 believes what a message claims: it reserves memory for the claimed length of a compact array at once and
-**aborts the process** where that fails, ignores the length of tagged fields, and raises on tags that it does not know,
-which the protocol tells us to skip (KIP-482). The broker reads requests itself (`requests.py`); the client has kio read
-the responses, after this walk: every length stays in its frame, no null stands where the schema has none, tagged fields
-are as long as they say, and there are not more elements than anyone needs. One compiled call, about 1.3 µs for a
-message of one topic and partition.
+kio 0.6.5 trusts the lengths in a message: it allocates the claimed length of a compact array at once and **aborts the
+process** if that fails, ignores the length of tagged fields, and raises on unknown tags, which the protocol says to skip
+(KIP-482). The broker decodes requests itself (`requests.py`). The client decodes responses with kio, after this walk:
+every length stays in its frame, null occurs only where the schema allows it, tagged fields have their stated length, and
+the number of elements is bounded. One compiled call, about 1.3 µs for a message of one topic and partition.
 
-The walk follows a program that is made once per message type from kio's dataclasses, five int64 an instruction:
+The walk follows a program compiled once per message type from kio's dataclasses, five int64 per instruction:
 
     SKIP bytes                            a number, a uuid
-    STRING, BYTES or COMPACT nullable     a length (int16, int32, varint of length + 1) and so many bytes
-    ARRAY nullable compact smallest at    a count and so many elements of at least `smallest` bytes, whose program is `at`
-    MARKER target                         a struct that may be null (KIP-893); null goes on at `target`
-    TAGS first known                      tagged fields; `known` pairs (tag, program) stand at `first`
+    STRING, BYTES or COMPACT nullable     a length (int16, int32, varint of length + 1) and that many bytes
+    ARRAY nullable compact smallest at    a count and that many elements of at least `smallest` bytes, with program `at`
+    MARKER target                         a nullable struct (KIP-893); null continues at `target`
+    TAGS first known                      tagged fields; `known` pairs (tag, program) at `first`
     END                                   the end of an element, of a tagged field, or of the message
 
 Example: a Metadata request of version 0, an array of strings: `ARRAY 0 0 2 10 | END | STRING 0 | END`.
@@ -36,11 +35,10 @@ from kafkalake.wire.varint import big_i16, big_i32
 
 _END, _SKIP, _STRING, _BYTES, _COMPACT, _ARRAY, _MARKER, _TAGS = range(8)
 _WIDTH = 5
-"""Numbers of an instruction: operation and up to four operands."""
+"""Numbers per instruction: operation and up to four operands."""
 
 MAXIMUM_ELEMENTS = 1_000_000
-"""Elements of all arrays of a message: bounds what kio allocates for a frame of nothing but empty strings (about 60
-MB)."""
+"""Most elements of all arrays of a message: bounds kio's memory for a frame of only empty strings (about 60 MB)."""
 _DEPTH = 16
 _EDITS = 64
 
@@ -48,7 +46,7 @@ _SIZES = {"bool": 1, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "error_code
 _SIZES |= dict.fromkeys(("int32", "uint32", "timedelta_i32"), 4)
 _SIZES |= dict.fromkeys(("int64", "uint64", "float64", "timedelta_i64", "datetime_i64"), 8)
 
-# What `_walk` returns instead of a position.
+# Error codes that `_walk` returns instead of a position.
 _OUT_OF_BOUNDS, _NULL, _BAD_LENGTH, _TOO_MANY, _BAD_TAG, _BAD_VARINT, _TOO_MANY_UNKNOWN, _UNKNOWN_TAGS = range(
     -1, -9, -1
 )
@@ -68,7 +66,7 @@ _NO_EDITS = np.empty((1, 3), dtype=np.int64)
 
 @compiled()
 def _unsigned_varint(data: Any, position: Any, end: Any) -> Any:
-    """(value below 2**31, next position); the position is an error where it is negative."""
+    """Return (value below 2**31, next position). A negative position is an error."""
     value = 0
     for k in range(5):
         if position >= end:
@@ -83,7 +81,7 @@ def _unsigned_varint(data: Any, position: Any, end: Any) -> Any:
 
 @compiled()
 def _length(data: Any, position: Any, end: Any, operation: Any, nullable: Any) -> Any:
-    """(length or -1 for null, next position or error) of a string, bytes or an array."""
+    """Return (length or -1 for null, next position or error) of a string, bytes or an array."""
     if operation == _COMPACT:
         length, position = _unsigned_varint(data, position, end)
         if position < 0:
@@ -112,13 +110,13 @@ def _tag_program(program: Any, first: Any, known: Any, tag: Any) -> Any:
 
 @compiled("int64(view, int64, int64, int64[::1], int64[:,::1])")
 def _walk(data: Any, position: Any, end: Any, program: Any, edits: Any) -> Any:
-    """Follow `program` over `data[position:end]`; returns the position behind the message, or what is wrong (negative).
+    """Follow `program` over `data[position:end]`. Return the position after the message, or an error code (negative).
 
-    edits: int64[_EDITS, 3]; edits[0, 0] is set to the number of unknown tagged fields, each then a row (where its
-    section's count stands, where it starts, where it ends).
+    edits: int64[_EDITS, 3]. edits[0, 0] is set to the number of unknown tagged fields. A row for each follows (position of
+    its section's count, its start, its end).
     """
-    # Stack of what is open. Arrays: elements left, where the element's instructions begin, where to go on. Tagged fields:
-    # -1 - (fields left), where the field must end, the TAGS instruction, where the section's count stands.
+    # Stack of open arrays and tagged sections. Arrays: elements left, the element's first instruction, where to continue. Tagged
+    # fields: -1 - (fields left), where the field must end, the TAGS instruction, position of the section's count.
     stack = np.empty((_DEPTH, 4), dtype=np.int64)
     depth = 0
     elements = 0
@@ -215,7 +213,7 @@ def _walk(data: Any, position: Any, end: Any, program: Any, edits: Any) -> Any:
 
 
 class _Program:
-    """Instructions under construction: elements and tagged fields are put behind what refers to them."""
+    """Instructions under construction. Programs of elements and tagged fields follow the instructions that refer to them."""
 
     def __init__(self, entity: Any) -> None:
         self._numbers: list[int] = []
@@ -237,13 +235,13 @@ class _Program:
         self.instructions = np.array(self._numbers, dtype=np.int64)
 
     def _emit(self, operation: int, *operands: int) -> int:
-        """Append an instruction; returns where it stands."""
+        """Append an instruction and return its position."""
         at = len(self._numbers)
         self._numbers += [operation, *operands, *[0] * (_WIDTH - 1 - len(operands))]
         return at
 
     def _struct(self, entity: Any) -> None:
-        """The fields of a struct, one after the other, and its tagged fields."""
+        """Emit the fields of a struct in order, then its tagged fields."""
         flexible = bool(entity.__flexible__)
         tagged = [field for field in fields(entity) if "tag" in field.metadata]
         for field in fields(entity):
@@ -291,7 +289,7 @@ def _without_none(kind: Any) -> tuple[Any, bool]:
 
 
 def _smallest(kind: Any, kafka_type: str | None, flexible: bool) -> int:
-    """Fewest bytes of a value that is not null."""
+    """Return the smallest size in bytes of a value that is not null."""
     if _is_struct(kind):
         total = int(flexible)
         for field in fields(kind):
@@ -316,11 +314,10 @@ def _instructions(entity: Any) -> Int64s:
 
 
 def checked_message(entity: Any, frame: Any, position: int) -> tuple[Any, int]:
-    """The frame and position from which kio may decode a message of dataclass `entity` that fills `frame[position:]`.
+    """Return the frame and position from which kio may decode a message of dataclass `entity` that fills `frame[position:]`.
 
-    That is the same frame (read-only bytes-like) unless it has tagged fields that the schema does not know: then it is
-    a copy without them. Raises InvalidRequestError where the bytes are not such a message, and where bytes are left
-    over.
+    The same frame (read-only bytes-like), or a copy without its unknown tagged fields. Raise `InvalidRequestError` if the bytes
+    are not such a message or bytes are left over.
     """
     data = np.frombuffer(frame, dtype=np.uint8)
     end = _walk(data, position, len(frame), _instructions(entity), _NO_EDITS)
@@ -336,7 +333,7 @@ def checked_message(entity: Any, frame: Any, position: int) -> tuple[Any, int]:
 
 
 def _without_tags(frame: bytes, unknown: list[list[int]]) -> bytes:
-    """The frame without the tagged fields `unknown` (where its section's count stands, its start, its end)."""
+    """Return the frame without the tagged fields `unknown` (position of their section's count, start, end)."""
     removed: dict[int, int] = {}
     for section, _, _ in unknown:
         removed[section] = removed.get(section, 0) + 1

@@ -1,8 +1,8 @@
-"""AppendStaged, the one message that Kafka's protocol does not have: "append these staged files, all of them or none".
+"""AppendStaged, the one message outside of Kafka's protocol: "append these staged files, all of them or none".
 
-It comes on the Kafka port, in a frame like any other (size, API key, version, correlation id, client id; KIP-482's tagged fields
-are not there), so that it goes through the same limits, the same authentication and the same event loop, and needs no second
-port. The key is far from Kafka's, and ApiVersions does not name it. The body is one JSON object, and so is the answer.
+It uses the Kafka port and Kafka's framing (size, API key, version, correlation id, client id; no tagged fields of KIP-482), so
+that the same limits, authentication and event loop apply, and no second port is needed. Its API key is far from Kafka's and
+not listed by ApiVersions. Request and response bodies are one JSON object each.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from kafkalake.errors import InvalidRequestError
 API_KEY = 10_001
 VERSION = 0
 BODY_BYTES_MAX = 32 << 20
-"""The most that a request or an answer may take: about 300,000 staged files."""
+"""Most bytes of a request or response: about 300,000 staged files."""
 
 _HEADER = struct.Struct(">hhih")
 
 
 def encode_request(correlation_id: int, client_id: str, body: Mapping[str, Any]) -> bytes:
-    """A whole frame, its size in front. Raises `InvalidRequestError` for a body that no broker takes."""
+    """Encode a frame with its size prefix. Raise `InvalidRequestError` if the body exceeds `BODY_BYTES_MAX`."""
     client, text = client_id.encode(), json.dumps(body).encode()
     if len(text) > BODY_BYTES_MAX:
         raise InvalidRequestError(f"too many staged files: naming them takes {len(text)} bytes; use fewer tasks")
@@ -32,7 +32,7 @@ def encode_request(correlation_id: int, client_id: str, body: Mapping[str, Any])
 
 
 def body_of_request(frame: Any) -> bytes:
-    """The JSON text of a request's frame (without its size). Raises `InvalidRequestError`."""
+    """Return the JSON text of a request's frame (without its size). Raise `InvalidRequestError` if it is malformed or too large."""
     try:
         length = _HEADER.unpack_from(frame, 0)[3]
     except struct.error as error:
@@ -44,13 +44,13 @@ def body_of_request(frame: Any) -> bytes:
 
 
 def encode_response(correlation_id: int, body: Mapping[str, Any]) -> bytes:
-    """A whole frame, its size in front."""
+    """Encode a frame with its size prefix."""
     frame = struct.pack(">i", correlation_id) + json.dumps(body).encode()
     return len(frame).to_bytes(4, "big") + frame
 
 
 def decode_response(correlation_id: int, frame: bytes) -> dict[str, Any]:
-    """The answer in a frame (without its size). Raises ValueError."""
+    """Decode the response in a frame (without its size). Raise `ValueError` if it is malformed or has another correlation id."""
     if len(frame) < 4 or int.from_bytes(frame[:4], "big", signed=True) != correlation_id:
         raise ValueError("not the answer to this request")
     found = json.loads(frame[4:])

@@ -1,9 +1,9 @@
 """Zigzag varints of Kafka's records, and big-endian numbers of its batch header, for the kernels.
 
-A varint is the value v, folded so that small negatives stay short (`v >= 0 -> 2 v`, `v < 0 -> -2 v - 1`), in groups of
-seven bits, the lowest first, with the top bit of each byte set but the last's. Example: 300 -> 600 = 0b100_1011000 ->
-D8 04. Source: Kafka's message format, "Varints"; Protocol Buffers encoding. Readers return the position behind the
-number, or -1 where it runs past `end` or is too long.
+A varint is the value v, zigzag-encoded so that small negatives stay short (`v >= 0 -> 2 v`, `v < 0 -> -2 v - 1`), in groups
+of seven bits, the lowest first, with the top bit set in each byte but the last. Example: 300 -> 600 = 0b100_1011000 ->
+D8 04. Source: Kafka's message format, "Varints"; Protocol Buffers encoding. Readers return the position after the
+number, or -1 if it runs past `end` or is too long.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _read_long_form(data: Any, position: Any, end: Any, most: Any) -> Any:
 
 @compiled()
 def read_varint(data: Any, position: Any, end: Any) -> Any:
-    """An int32 in 1 to 5 bytes at `data[position:end]`: (value, next position or -1)."""
+    """Read an int32 in 1 to 5 bytes at `data[position:end]`. Return (value, next position or -1)."""
     if position < end:
         byte = load_u8(data, position)
         if byte < 128:
@@ -46,7 +46,7 @@ def read_varint(data: Any, position: Any, end: Any) -> Any:
 
 @compiled()
 def read_varlong(data: Any, position: Any, end: Any) -> Any:
-    """An int64 in 1 to 10 bytes at `data[position:end]`: (value, next position or -1)."""
+    """Read an int64 in 1 to 10 bytes at `data[position:end]`. Return (value, next position or -1)."""
     if position < end:
         byte = load_u8(data, position)
         if byte < 128:
@@ -56,7 +56,7 @@ def read_varlong(data: Any, position: Any, end: Any) -> Any:
 
 @compiled()
 def varint_bytes(value: Any) -> Any:
-    """Bytes that `write_varint` takes for an int64."""
+    """Return the number of bytes `write_varint` writes for an int64."""
     raw = (value << 1) ^ (value >> 63)
     size = 1
     while raw < 0 or raw > 127:
@@ -67,7 +67,7 @@ def varint_bytes(value: Any) -> Any:
 
 @compiled()
 def write_varint(out: Any, position: Any, value: Any) -> Any:
-    """Write an int64 (an int32 comes out as a varint of 32 bits would); returns the next position."""
+    """Write an int64 and return the next position. An int32 is encoded as a 32-bit varint would be."""
     raw = (value << 1) ^ (value >> 63)
     while raw < 0 or raw > 127:
         store_u8(out, position, (raw & 127) | 128)
@@ -94,26 +94,26 @@ def _swap64(value: Any) -> Any:
 
 @compiled()
 def big_i16(data: Any, position: Any) -> Any:
-    """A big-endian int16."""
+    """Read a big-endian int16."""
     return (load_u8(data, position) << 8 | load_u8(data, position + 1)) - ((load_u8(data, position) >> 7) << 16)
 
 
 @compiled()
 def big_i32(data: Any, position: Any) -> Any:
-    """A big-endian int32."""
+    """Read a big-endian int32."""
     value = _swap32(load_i32(data, position))
     return value - ((value >> 31) << 32)
 
 
 @compiled()
 def big_u32(data: Any, position: Any) -> Any:
-    """A big-endian uint32."""
+    """Read a big-endian uint32."""
     return _swap32(load_u32(data, position))
 
 
 @compiled()
 def big_i64(data: Any, position: Any) -> Any:
-    """A big-endian int64."""
+    """Read a big-endian int64."""
     return _swap64(load_i64(data, position))
 
 
