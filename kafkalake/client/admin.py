@@ -1,6 +1,6 @@
-"""Administration: topics, partitions, settings, offsets, the cluster. Each function is one request to the broker that answers it.
+"""Administration: topics, partitions, settings, offsets, the cluster. Each function sends its request to the responsible broker.
 
-Errors of the broker are raised as the classes of `kafkalake.errors`, with the broker's own words where it sends some.
+Broker errors are raised as the classes of `kafkalake.errors`, with the broker's message if it sends one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from kafkalake.errors import KafkaError, NotControllerError, error_for_code
 OPERATION_TIMEOUT_MS = 30_000
 
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
-"""Timestamps that ListOffsets understands as places (KIP-79, KIP-734)."""
+"""Special timestamps of ListOffsets (KIP-79, KIP-734)."""
 
 TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
 SET_CONFIG, DELETE_CONFIG = 0, 1
@@ -44,14 +44,14 @@ CONFIG_SOURCES = {
     7: "DYNAMIC_CLIENT_METRICS_CONFIG",
     8: "DYNAMIC_GROUP_CONFIG",
 }
-"""Where a setting's value comes from, as `kafka-configs` names it."""
+"""Sources of a setting's value, as named by `kafka-configs`."""
 
 Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
 class CreatedTopic:
-    """What the broker says of a topic that it has created; -1 and None where its version does not say."""
+    """The broker's response for a created topic. -1 and None if its version lacks the field."""
 
     name: str
     topic_id: UUID | None
@@ -72,13 +72,13 @@ class ConfigEntry:
 
     @property
     def is_default(self) -> bool:
-        """Whether nobody set it: the value is the built-in default."""
+        """Whether the value is the built-in default."""
         return self.source in ("DEFAULT_CONFIG", "UNKNOWN")
 
 
 @dataclass(frozen=True)
 class ListedOffset:
-    """An offset found by time, and the timestamp of its record in ms since 1970; both -1 where there is none."""
+    """An offset found by time, and the timestamp of its record in ms since 1970. Both are -1 if there is none."""
 
     offset: int
     timestamp_ms: int
@@ -87,7 +87,7 @@ class ListedOffset:
 
 @dataclass(frozen=True)
 class ClusterDescription:
-    """The cluster: its id, its brokers, and the id of the one that acts as controller (-1: unknown)."""
+    """The cluster: its id, its brokers, and the controller's broker id (-1: unknown)."""
 
     cluster_id: str | None
     controller_id: int
@@ -103,9 +103,9 @@ def create_topic(
     config: Mapping[str, str] | None = None,
     validate_only: bool = False,
 ) -> CreatedTopic:
-    """Create a topic; -1 takes the broker's default.
+    """Create a topic. -1 takes the broker's default.
 
-    Raises `TopicAlreadyExistsError`, `InvalidTopicError`, `InvalidConfigError`, `InvalidPartitionsError`.
+    Raise `TopicAlreadyExistsError`, `InvalidTopicError`, `InvalidConfigError` or `InvalidPartitionsError`.
     """
     topic = {
         "name": name,
@@ -130,7 +130,7 @@ def create_topic(
 
 
 def delete_topics(cluster: Cluster, names: Sequence[str]) -> dict[str, KafkaError]:
-    """Delete topics; returns the error of each that could not be deleted."""
+    """Delete topics. Return the errors by topic."""
     answer = _ask_controller(cluster, DELETE_TOPICS, {"topic_names": tuple(names), "timeout": OPERATION_TIMEOUT_MS})
     errors = {}
     for result in answer.responses:
@@ -142,7 +142,7 @@ def delete_topics(cluster: Cluster, names: Sequence[str]) -> dict[str, KafkaErro
 
 
 def create_partitions(cluster: Cluster, topic: str, count: int, *, validate_only: bool = False) -> None:
-    """Raise the number of a topic's partitions to `count`. Raises `InvalidPartitionsError` where it has as many or more."""
+    """Increase a topic's number of partitions to `count`. Raise `InvalidPartitionsError` if it has as many or more."""
     answer = _ask_controller(
         cluster,
         CREATE_PARTITIONS,
@@ -160,7 +160,7 @@ def create_partitions(cluster: Cluster, topic: str, count: int, *, validate_only
 def describe_configs(
     cluster: Cluster, resource_type: int, names: Sequence[str], *, documentation: bool = False
 ) -> dict[str, list[ConfigEntry]]:
-    """Settings of topics (`TOPIC_RESOURCE`) or brokers (`BROKER_RESOURCE`, names are ids), by resource, in order of their names."""
+    """Return settings of topics (`TOPIC_RESOURCE`) or brokers (`BROKER_RESOURCE`, names are ids), by resource, ordered by name."""
     resources = [{"resource_type": resource_type, "resource_name": name, "configuration_keys": None} for name in names]
     connection = _broker_for(cluster, resource_type, names)
     values = {"resources": resources, "include_documentation": documentation}
@@ -192,7 +192,7 @@ def alter_configs(
     delete: Sequence[str] = (),
     validate_only: bool = False,
 ) -> None:
-    """Set some settings of a topic or broker and return others to their default (KIP-339). Raises `InvalidConfigError`, ..."""
+    """Set some settings of a topic or broker and reset others to their default (KIP-339). Raise `InvalidConfigError` and others."""
     configs: list[dict[str, Any]] = [
         {"name": key, "config_operation": SET_CONFIG, "value": value} for key, value in (set_values or {}).items()
     ]
@@ -212,9 +212,9 @@ def list_offsets(
     *,
     read_committed: bool = False,
 ) -> dict[int, ListedOffset]:
-    """For each partition in `times` the first offset whose timestamp is at or after the given one (ms since 1970).
+    """Return for each partition in `times` the first offset with a timestamp at or after the given one (ms since 1970).
 
-    `EARLIEST`, `LATEST` and `MAX_TIMESTAMP` name places. Offset -1 where no record is that new.
+    `EARLIEST`, `LATEST` and `MAX_TIMESTAMP` are special timestamps. The offset is -1 if no record is that new.
     """
 
     def ask() -> dict[int, ListedOffset]:
@@ -245,7 +245,7 @@ def list_offsets(
 
 
 def delete_records(cluster: Cluster, topic: str, before: Mapping[int, int]) -> dict[int, int]:
-    """Delete the records before an offset (-1: all up to the high watermark) per partition; returns the new log start offsets."""
+    """Delete the records before an offset (-1: the high watermark) per partition. Return the new log start offsets."""
 
     def ask() -> dict[int, int]:
         found = {}
@@ -266,7 +266,7 @@ def delete_records(cluster: Cluster, topic: str, before: Mapping[int, int]) -> d
 
 
 def describe_cluster(cluster: Cluster) -> ClusterDescription:
-    """The brokers of the cluster in order of their ids. Raises `KafkaError` where the broker refuses."""
+    """Return the cluster with its brokers ordered by id. Raise `KafkaError` if the broker refuses."""
     answer = cluster.retrying(lambda: _request(cluster.any_broker(), DESCRIBE_CLUSTER, {}))
     _raise(answer, "the cluster")
     brokers = [BrokerNode(int(node.broker_id), node.host, int(node.port), node.rack) for node in answer.brokers]
@@ -275,7 +275,7 @@ def describe_cluster(cluster: Cluster) -> ClusterDescription:
 
 
 def _ask_controller(cluster: Cluster, api: Api, values: Mapping[str, Any]) -> Any:
-    """One request to the controller. Only an answer of NOT_CONTROLLER or the like for everything asked is retried."""
+    """Send one request to the controller. Retry if all results are NOT_CONTROLLER."""
 
     def ask() -> Any:
         answer = _request(cluster.controller(), api, values)
@@ -290,7 +290,7 @@ def _ask_controller(cluster: Cluster, api: Api, values: Mapping[str, Any]) -> An
 
 
 def _broker_for(cluster: Cluster, resource_type: int, names: Sequence[str]) -> Callable[[], Connection]:
-    """A broker's own settings are asked of itself, all else of any broker."""
+    """Return a function that connects to the broker itself for its own settings, to any broker otherwise."""
     if resource_type == BROKER_RESOURCE and names and names[0]:
         return lambda: cluster.broker(int(names[0]))
     return cluster.any_broker
@@ -301,7 +301,7 @@ def _request(connection: Connection, api: Api, values: Mapping[str, Any]) -> Any
 
 
 def _error(result: Any, subject: str) -> KafkaError | None:
-    """The error in a response's part, in the broker's words; where it has none, what its code says of `subject`."""
+    """Return a result's error with the broker's message, or else with the name of its error code and `subject`."""
     code = int(result.error_code.value)
     if not code:
         return None

@@ -1,7 +1,7 @@
-"""The brokers behind a bootstrap address: who they are, who leads which partition, and one connection to each.
+"""The brokers behind a bootstrap address: addresses, partition leaders, and one connection to each.
 
-Owns the connections and the newest metadata; retries what Kafka calls retriable, with growing pauses, within a bound. Metadata is
-fetched again after every error that says that it is old.
+Owns the connections and the newest metadata. Retries what Kafka calls retriable, with exponential backoff, within a timeout.
+Metadata is refreshed after every error that indicates stale metadata.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class BrokerNode:
 
 @dataclass(frozen=True)
 class PartitionInfo:
-    """A partition: `leader` is -1 where it has none."""
+    """A partition. `leader` is -1 if it has none."""
 
     partition: int
     leader: int
@@ -61,7 +61,7 @@ class PartitionInfo:
 
 @dataclass(frozen=True)
 class TopicInfo:
-    """A topic and its partitions in order of their number."""
+    """A topic and its partitions, ordered by number."""
 
     name: str
     topic_id: UUID | None
@@ -72,8 +72,8 @@ class TopicInfo:
 class Cluster:
     """Connections and metadata of one cluster. Use it in a `with` block, from one thread.
 
-    `bootstrap_servers` is `host:port[,host:port...]`. Raises `ConfigurationError` for an address that is none;
-    `BrokerUnavailableError` comes with the first request where no broker answers.
+    `bootstrap_servers` is `host:port[,host:port...]`. Raise `ConfigurationError` for an invalid address. The first request raises
+    `BrokerUnavailableError` if no broker answers.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class Cluster:
     # Connections
 
     def any_broker(self) -> Connection:
-        """A connection to some broker: an open one, else the first bootstrap address or known broker that answers."""
+        """Return an open connection, else one to the first bootstrap address or known broker. Raise `BrokerUnavailableError`."""
         for connection in self._connections.values():
             if connection.is_open:
                 return connection
@@ -134,7 +134,7 @@ class Cluster:
         raise BrokerUnavailableError("; ".join(str(error) for error in failures.values()))
 
     def broker(self, broker_id: int) -> Connection:
-        """A connection to the broker with this id. Raises `BrokerUnavailableError`."""
+        """Return a connection to the broker with this id. Raise `BrokerUnavailableError` if it is unknown or does not answer."""
         node = self._nodes.get(broker_id)
         if node is None:
             self.refresh(())
@@ -144,12 +144,12 @@ class Cluster:
         return self._connection(Address(node.host, node.port))
 
     def controller(self) -> Connection:
-        """A connection to the broker that answers for topics and settings."""
+        """Return a connection to the controller, which handles topics and settings."""
         self.refresh(())
         return self.broker(self._controller_id) if self._controller_id >= 0 else self.any_broker()
 
     def leader(self, topic: str, partition: int) -> int:
-        """The broker id of a partition's leader. Raises `UnknownTopicOrPartitionError`, `LeaderNotAvailableError`."""
+        """Return the broker id of a partition's leader. Raise `UnknownTopicOrPartitionError` or `LeaderNotAvailableError`."""
         info = self._topics.get(topic)
         if info is None or partition >= len(info.partitions):
             info = self.topic(topic)
@@ -165,20 +165,19 @@ class Cluster:
     # Metadata
 
     def brokers(self) -> list[BrokerNode]:
-        """The brokers of the cluster, in order of their id."""
+        """Return the brokers of the cluster, ordered by id."""
         self.refresh(())
         return sorted(self._nodes.values(), key=lambda node: node.broker_id)
 
     def topics(self) -> list[TopicInfo]:
-        """All topics in order of their name, internal ones too."""
+        """Return all topics, ordered by name, including internal ones."""
         self.retrying(lambda: self.refresh(None))
         return [self._topics[name] for name in sorted(self._topics)]
 
     def topic(self, name: str, *, create: bool = False, wait_ms: int = 0) -> TopicInfo:
-        """One topic, newest metadata. Raises `UnknownTopicOrPartitionError` with close names where there is none.
+        """Return one topic from fresh metadata. Raise `UnknownTopicOrPartitionError` with similar names if it does not exist.
 
-        `create`: let the broker create it where its setting allows that; `wait_ms`: how long to ask again for a topic that is
-        not there (yet).
+        `create`: let the broker create the topic if its settings allow auto-creation. `wait_ms`: how long to retry a missing topic.
         """
         deadline = self._clock.monotonic_ms() + wait_ms
         pause_ms = FIRST_PAUSE_MS
@@ -199,7 +198,7 @@ class Cluster:
         raise _missing(f"topic '{name}' does not exist{self._close_names(name)}")
 
     def refresh(self, topics: Iterable[str] | None, *, create: bool = False) -> dict[str, KafkaError]:
-        """Fetch metadata of the brokers and of the named topics (None: all). Returns the error of each topic that has one."""
+        """Fetch metadata of the brokers and of the named topics (None: all). Return the errors by topic."""
         connection = self.any_broker()
         version = connection.version(METADATA)
         wanted = None if topics is None else [{"name": topic} for topic in topics]
@@ -225,15 +224,15 @@ class Cluster:
         return errors
 
     def forget(self, topic: str) -> None:
-        """What is known of a topic is old: the next question about it asks the broker."""
+        """Drop the cached metadata of a topic, so that the next use fetches it again."""
         self._topics.pop(topic, None)
 
     # Retries
 
     def retrying(self, operation: Callable[[], Result], *, timeout_ms: int | None = None) -> Result:
-        """Run `operation` until it succeeds, raises what is not retriable, or the bound is reached.
+        """Run `operation` until it succeeds, raises an error that is not retriable, or the timeout is reached.
 
-        A broker that cannot be reached at all is an error at once; a connection that broke is made again.
+        An unreachable broker fails at once. A lost connection is opened again.
         """
         bound = self._retry_timeout_ms if timeout_ms is None else timeout_ms
         deadline = self._clock.monotonic_ms() + bound
@@ -251,7 +250,7 @@ class Cluster:
             attempt += 1
 
     def pause(self, attempt: int) -> None:
-        """Wait before attempt number `attempt + 1`: doubling from 50 ms to 1 s, with jitter."""
+        """Sleep before attempt number `attempt + 1`: doubling from 50 ms to 1 s, with jitter."""
         pause_ms = min(FIRST_PAUSE_MS * 2 ** min(attempt, 10), LONGEST_PAUSE_MS)
         self._pause(pause_ms * random.uniform(0.8, 1.2) / 1000)
 
@@ -263,11 +262,11 @@ class Cluster:
         return connection
 
     def _refresh_topic(self, name: str, create: bool) -> KafkaError | None:
-        """The error of one topic as a value: that it is missing is no reason to retry."""
+        """Return the error of one topic as a value, so that a missing topic is not retried."""
         return self.refresh([name], create=create).get(name)
 
     def _close_names(self, name: str) -> str:
-        """`; did you mean 'x'?`, or nothing."""
+        """Return `; did you mean 'x'?`, or an empty string."""
         import difflib
 
         self.refresh(None)
@@ -276,7 +275,7 @@ class Cluster:
 
 
 def _missing(message: str) -> UnknownTopicOrPartitionError:
-    """A topic or partition that the newest metadata does not have; `retrying` does not ask for it again and again."""
+    """Return the non-retriable error for a topic or partition missing from the newest metadata."""
     return with_retriable(UnknownTopicOrPartitionError(message), False)
 
 

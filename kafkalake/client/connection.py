@@ -1,8 +1,8 @@
 """One TCP connection to one broker: size-prefixed requests out, responses in, in order, each with a timeout.
 
-Plain blocking sockets: a command line waits for its answer anyway, and two connections that work at the same time do so by
-sending on both before receiving on either. A connection that failed or timed out is closed for good: what would come next on it
-belongs to a request that nobody waits for.
+Uses blocking sockets: the command line is synchronous anyway, and two connections work in parallel by sending on both before
+receiving on either. A connection that failed or timed out is closed for good, since the next response on it would belong to an
+abandoned request.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ UNSUPPORTED_VERSION = 35
 
 @dataclass(frozen=True)
 class Address:
-    """Where a broker listens."""
+    """Host and port of a broker."""
 
     host: str
     port: int
@@ -36,7 +36,7 @@ class Address:
 
 
 class ConnectionLostError(BrokerUnavailableError):
-    """The connection broke, or no answer came in time: whether the broker has seen the request is not known."""
+    """The connection broke, or the response timed out. The broker may or may not have processed the request."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class _Pending:
 
 
 class Connection:
-    """A connection whose versions have been agreed on. Raises `BrokerUnavailableError` where no broker answers."""
+    """A connection with negotiated API versions. Raise `BrokerUnavailableError` if no broker answers."""
 
     def __init__(self, address: Address, *, client_id: str = "kafkalake", request_timeout_ms: int = 30_000) -> None:
         self.address = address
@@ -63,14 +63,14 @@ class Connection:
         self._agree_on_versions()
 
     def request(self, api: Api, values: Mapping[str, Any], *, timeout_ms: int | None = None) -> Any:
-        """Send one request and wait for its response (kio's dataclass); responses due before it are kept for `receive`."""
+        """Send one request and return its response (kio's dataclass). Earlier pending responses are kept for `receive`."""
         self.send(api, values)
         while len(self._pending) > 1:
             self._answers.append(self._receive(timeout_ms))
         return self._receive(timeout_ms)
 
     def send(self, api: Api, values: Mapping[str, Any], *, answered: bool = True) -> None:
-        """Send one request; its response is read by a later `receive`, except where there is none (`acks=0`)."""
+        """Send one request. A later `receive` returns its response, if it has one (none with `acks=0`: `answered` False)."""
         version = self.version(api)
         correlation_id = self._next_correlation_id = (self._next_correlation_id + 1) & 0x7FFFFFFF
         frame = encode_request(api, version, correlation_id, self._client_id, values)
@@ -85,7 +85,7 @@ class Connection:
             self._pending.append(_Pending(api, version, correlation_id))
 
     def receive(self, timeout_ms: int | None = None) -> Any:
-        """The response to the oldest request sent by `send` that was not received yet. Raises `ConnectionLostError`."""
+        """Return the response to the oldest request of `send` that is still pending. Raise `ConnectionLostError`."""
         if self._answers:
             return self._answers.popleft()
         if not self.is_open:
@@ -119,7 +119,7 @@ class Connection:
             raise
 
     def version(self, api: Api) -> int:
-        """The highest version of `api` that both sides speak. Raises `UnsupportedVersionError` where there is none."""
+        """Return the highest version of `api` that both sides support. Raise `UnsupportedVersionError` if there is none."""
         lowest, highest = self._versions.get(api.key, (0, -1))
         version = min(highest, api.highest)
         if version < max(lowest, api.lowest):
@@ -130,7 +130,7 @@ class Connection:
         return version
 
     def close(self) -> None:
-        """Close the socket; what is pending gets no answer."""
+        """Close the socket and drop pending requests."""
         self.is_open = False
         self._pending.clear()
         with contextlib.suppress(OSError):
@@ -149,7 +149,7 @@ class Connection:
         return connected
 
     def _agree_on_versions(self) -> None:
-        """KIP-511: ask with the newest version; a broker that does not know it answers in version 0 with what it knows."""
+        """Negotiate versions (KIP-511): send the newest request. A broker that lacks it responds in version 0 with its versions."""
         about = {"client_software_name": "kafkalake", "client_software_version": __version__}
         self._versions[API_VERSIONS.key] = (API_VERSIONS.lowest, API_VERSIONS.highest)
         self.send(API_VERSIONS, about)
@@ -164,7 +164,7 @@ class Connection:
         self._versions = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
 
     def _receive_versions(self) -> Any:
-        """As `receive`, but an answer in version 0 (an error) is understood whatever was asked."""
+        """Receive a response to ApiVersions, also one in version 0 (an error) to a newer request."""
         pending = self._pending[0]
         data = b""
         try:
@@ -215,7 +215,7 @@ def _reason(error: Exception) -> str:
 
 
 def parse_addresses(bootstrap_servers: str) -> list[Address]:
-    """`host:port[,host:port...]` as addresses; `[::1]:9092` for IPv6. Raises `ValueError` with one sentence."""
+    """Parse `host:port[,host:port...]`, with `[::1]:9092` for IPv6. Raise `ValueError` with one sentence if it is malformed."""
     addresses = []
     for part in bootstrap_servers.split(","):
         text = part.strip()

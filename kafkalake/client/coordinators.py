@@ -1,4 +1,4 @@
-"""Who coordinates a group or a transactional id (Kafka protocol guide, FindCoordinator), and errors in answers of coordinators."""
+"""Finds coordinators of groups and transactional ids (Kafka protocol guide, FindCoordinator), and raises their errors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NAMES = {GROUP: "group", TRANSACTION: "transactional id"}
 
 
 def coordinator(cluster: Cluster, key_type: int, key: str) -> tuple[BrokerNode, Connection]:
-    """The coordinator of `key` and a connection to it. Raises what the broker answers, `CoordinatorNotAvailableError` above all."""
+    """Return the coordinator of `key` and a connection to it. Raise the broker's error, mostly `CoordinatorNotAvailableError`."""
     answer = cluster.any_broker().request(FIND_COORDINATOR, {"key": key, "key_type": key_type})
     raise_error(answer.error_code, f"the coordinator of {_NAMES[key_type]} '{key}'")
     node = BrokerNode(int(answer.node_id), answer.host, int(answer.port))
@@ -32,9 +32,9 @@ def ask_coordinator(
     values: Mapping[str, Any],
     check: Callable[[Any], None] | None = None,
 ) -> Any:
-    """Return the answer of the coordinator of `key` to one request, which is sent again while an error says so.
+    """Send one request to the coordinator of `key`, retrying on retriable errors, and return its response.
 
-    check: raises what an answer says; None: its error code counts.
+    check: raises the errors in a response. None: raise its top-level error code.
     """
 
     def ask() -> Any:
@@ -49,7 +49,7 @@ def ask_coordinator(
 
 
 def raise_error(error_code: Any, subject: str) -> None:
-    """Raise the class of `kafkalake.errors` for an answer's error code (None or 0: none), with `subject` in its text."""
+    """Raise the class of `kafkalake.errors` for a response's error code, with `subject` in its text. None or 0 is no error."""
     code = 0 if error_code is None else int(error_code.value)
     if code:
         raise error_for_code(code, f"{subject}: {error_code.name.replace('_', ' ')}")

@@ -1,8 +1,8 @@
 """A plain consumer of one topic, without a group: positions in, Arrow batches out.
 
-Each `poll` sends one Fetch to every leader that has partitions to read, then takes the answers; brokers hold a request until there
-is something to return or `max_wait_ms` is over. Positions are moved as batches are returned, so that a loop of polls sees
-each record once. With `read_committed`, records of aborted transactions are left out (KIP-98), as control batches always are.
+Each `poll` sends one Fetch to every leader of wanted partitions, then receives the responses. Brokers delay a response until
+there are records or `max_wait_ms` is over. Positions advance as batches are returned, so that a loop of polls returns each
+record once. With `read_committed`, records of aborted transactions are dropped (KIP-98). Control batches always are.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ ABORT = 0
 
 
 OutOfRange = Literal["earliest", "latest", "error"]
-"""Where a partition goes on whose offset the log no longer has, or not yet."""
+"""Where to continue a partition whose position is outside of the log."""
 
 
 @dataclass(frozen=True)
 class Fetched:
-    """Records of one partition in the order of their offsets; `records` has the columns of `record.schema.SCHEMA`."""
+    """Records of one partition, ordered by offset. `records` has the columns of `record.schema.SCHEMA`."""
 
     partition: int
     records: pa.RecordBatch
@@ -41,9 +41,9 @@ class Fetched:
 
 
 class Fetcher:
-    """Reads one topic from the given positions (partition -> offset) on.
+    """Reads one topic from the given positions (partition -> offset).
 
-    `out_of_range`: where reading goes on when a position is not (or no longer) in the log, else `OffsetOutOfRangeError`.
+    `out_of_range`: where to continue if a position is not (or no longer) in the log. "error" raises `OffsetOutOfRangeError`.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Fetcher:
         self.topic = topic
         self.positions = dict(positions)
         self.end_offsets: dict[int, int] = {}
-        """By partition, one past the last offset that may be read, as the newest answer said."""
+        """By partition, the offset after the last readable record, as of the newest response."""
         self._cluster = cluster
         self._read_committed = read_committed
         self._max_wait_ms = max_wait_ms
@@ -75,7 +75,7 @@ class Fetcher:
         self._failures = 0
 
     def poll(self, partitions: Sequence[int] | None = None, *, max_wait_ms: int | None = None) -> list[Fetched]:
-        """What is there, or nothing after `max_wait_ms`. Raises `KafkaError`, `BrokerUnavailableError` after 30 s of failures."""
+        """Return records, or [] after `max_wait_ms`. Raise `KafkaError` or `BrokerUnavailableError`, retriable ones after 30 s."""
         wait_ms = self._max_wait_ms if max_wait_ms is None else min(self._max_wait_ms, max_wait_ms)
         wanted = self.positions if partitions is None else partitions
         if self._error is not None:
@@ -86,20 +86,20 @@ class Fetcher:
             for answer in self._ask(wanted, wait_ms):
                 self._read(answer, fetched, errors)
         except (KafkaError, BrokerUnavailableError) as error:
-            self._cluster.close()  # some connections may still owe an answer that nobody waits for
+            self._cluster.close()  # connections with pending responses cannot be reused
             self._failed(as_value(error))
             return []
         if not errors:
             self._failing_since_ms, self._failures = None, 0
         elif not fetched:
             self._failed(errors[0])
-        else:  # what was read is delivered first; a partition that keeps failing keeps saying so
+        else:  # deliver records first, raise on the next poll; retriable errors recur
             self._error = next((error for error in errors if not error.retriable), None)
             self._cluster.forget(self.topic)
         return fetched
 
     def _ask(self, partitions: Iterable[int], wait_ms: int) -> list[Any]:
-        """One request to every leader, then the answers of all."""
+        """Send one request to every leader, then receive all responses."""
         by_leader: dict[int, list[int]] = {}
         for partition in partitions:
             by_leader.setdefault(self._cluster.leader(self.topic, partition), []).append(partition)
@@ -163,7 +163,7 @@ class Fetcher:
             self.positions[partition] = max(self.positions[partition], last + 1)
 
     def _decoded(self, partition: int, data: bytes) -> Iterator[RecordBatch]:
-        """The batches in `data`; an error says where in the topic they stand."""
+        """Yield the batches in `data`. Errors name partition and offset."""
         try:
             yield from decode_fetched(data)
         except KafkaError as error:
@@ -171,7 +171,7 @@ class Fetcher:
             raise error_for_code(error.code, f"{place}: {error}") from error
 
     def _visible(self, batch: RecordBatch, aborting: set[int]) -> pa.RecordBatch | None:
-        """The records of a batch; None for a control batch and, if read_committed, for an aborted one."""
+        """Return the records of a batch, None for a control batch and, if read_committed, for an aborted one."""
         attributes = int(batch.header[at.ATTRIBUTES])
         producer_id = int(batch.header[at.PRODUCER_ID])
         if attributes & at.ATTRIBUTE_CONTROL:
@@ -196,7 +196,7 @@ class Fetcher:
         self.positions[partition] = found[partition].offset
 
     def _failed(self, error: KafkaError | BrokerUnavailableError) -> None:
-        """Raise what is not retriable, and what is after `FAILURE_TIMEOUT_MS`; else wait a moment."""
+        """Raise an error that is not retriable, or any after `FAILURE_TIMEOUT_MS` of failures. Otherwise back off."""
         now_ms = time.monotonic_ns() // 1_000_000
         self._failing_since_ms = self._failing_since_ms or now_ms
         if isinstance(error, KafkaError) and not type(error).retriable:
@@ -209,7 +209,7 @@ class Fetcher:
 
 
 def _from_offset(records: pa.RecordBatch, offset: int) -> pa.RecordBatch:
-    """The records from `offset` on: a broker returns whole batches."""
+    """Return the records from `offset` on, since a broker returns whole batches."""
     offsets = records.column("offset").to_numpy()
     first = int(np.searchsorted(offsets, offset))
     return records.slice(first) if first else records

@@ -1,6 +1,6 @@
 """Administration of groups: list, describe, delete, and their committed offsets.
 
-What concerns one group is asked of its coordinator. Errors of the broker are raised as the classes of `kafkalake.errors`.
+Requests for one group go to its coordinator. Broker errors are raised as the classes of `kafkalake.errors`.
 Source: Kafka protocol guide.
 """
 
@@ -33,7 +33,7 @@ _NO_GENERATION = -1
 
 @dataclass(frozen=True)
 class ListedGroup:
-    """A group of the cluster; `group_type` is "" where the broker does not say."""
+    """A group of the cluster. `group_type` is "" if the broker's version lacks it."""
 
     group_id: str
     protocol_type: str
@@ -43,9 +43,9 @@ class ListedGroup:
 
 @dataclass(frozen=True)
 class GroupMember:
-    """A member; `partitions` is what it reads, as far as the group's protocol is the consumers'.
+    """A member of a group. `partitions` is its assignment, if the group's protocol type is "consumer".
 
-    Of groups of the consumer protocol (KIP-848) also its `epoch` and `target`, the partitions that it is to have.
+    In groups of the consumer protocol (KIP-848) also its `epoch` and `target`, its target assignment.
     """
 
     member_id: str
@@ -59,7 +59,7 @@ class GroupMember:
 
 @dataclass(frozen=True)
 class Group:
-    """A group as its coordinator describes it; the epochs are those of a group of the consumer protocol (KIP-848)."""
+    """A group as described by its coordinator. The epochs are those of a group of the consumer protocol (KIP-848)."""
 
     group_id: str
     state: str
@@ -82,7 +82,7 @@ class CommittedOffset:
 
 
 def list_groups(cluster: Cluster) -> list[ListedGroup]:
-    """All groups of all brokers, by name."""
+    """Return all groups of all brokers, by name."""
 
     def ask() -> list[ListedGroup]:
         found = []
@@ -104,7 +104,7 @@ def list_groups(cluster: Cluster) -> list[ListedGroup]:
 
 
 def describe_group(cluster: Cluster, group_id: str) -> Group:
-    """A group's state and members, whichever protocol it has. Raises `GroupIdNotFoundError`."""
+    """Return a group's state and members, whatever its protocol. Raise `GroupIdNotFoundError` if it does not exist."""
 
     def ask() -> Group:
         node, connection = coordinator(cluster, GROUP, group_id)
@@ -132,7 +132,7 @@ def describe_group(cluster: Cluster, group_id: str) -> Group:
 
 
 def _describe_consumer_group(node: BrokerNode, connection: Connection, group_id: str) -> Group | None:
-    """A group of the consumer protocol; None for one of the classic protocol, or none at all, or where the broker is too old."""
+    """Return a group of the consumer protocol, None if it is classic, does not exist, or the broker is too old."""
     try:
         answer = connection.request(CONSUMER_GROUP_DESCRIBE, {"group_ids": (group_id,)})
         (group,) = answer.groups
@@ -171,7 +171,7 @@ def _partitions_of(assignment: Any) -> tuple[Partition, ...]:
 
 
 def delete_group(cluster: Cluster, group_id: str) -> None:
-    """Delete a group without members, with its offsets. Raises `NonEmptyGroupError`, `GroupIdNotFoundError`."""
+    """Delete a group without members, with its offsets. Raise `NonEmptyGroupError` or `GroupIdNotFoundError`."""
     try:
         ask_coordinator(
             cluster,
@@ -188,7 +188,7 @@ def delete_group(cluster: Cluster, group_id: str) -> None:
 
 
 def committed_offsets(cluster: Cluster, group_id: str) -> dict[Partition, CommittedOffset]:
-    """All committed offsets of a group; none for a group that does not exist."""
+    """Return all committed offsets of a group, none if the group does not exist."""
     answer = ask_coordinator(cluster, GROUP, group_id, OFFSET_FETCH, {"group_id": group_id, "topics": None})
     found = {}
     for topic in answer.topics:
@@ -212,7 +212,7 @@ def commit_offsets(
 ) -> None:
     """Commit offsets as a member of a generation, or for a group without members.
 
-    Raises `UnknownMemberIdError` where the group has others, `IllegalGenerationError` where the generation is over.
+    Raise `UnknownMemberIdError` if the group has other members, `IllegalGenerationError` if the generation is over.
     """
     topics = [
         {
@@ -237,7 +237,7 @@ def commit_offsets(
     }
 
     def check(answer: Any) -> None:
-        """What concerns the member is the error of every partition."""
+        """Raise a member's error, which every partition of the response repeats."""
         raise_error(answer.topics[0].partitions[0].error_code, f"group '{group_id}'")
 
     if topics:
@@ -245,7 +245,7 @@ def commit_offsets(
 
 
 def delete_offsets(cluster: Cluster, group_id: str, partitions: Iterable[Partition]) -> None:
-    """Forget committed offsets. Raises `GroupSubscribedToTopicError` for topics that the group reads now."""
+    """Delete committed offsets. Raise `GroupSubscribedToTopicError` for topics the group is subscribed to."""
     topics = [
         {"name": topic, "partitions": [{"partition_index": index} for index in indices]}
         for topic, indices in _by_topic(partitions).items()

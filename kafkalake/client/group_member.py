@@ -1,10 +1,10 @@
 """A member of a consumer group that reads one topic, by the classic protocol (JoinGroup, SyncGroup, Heartbeat, LeaveGroup).
 
-The assignor is `range`, as in Kafka's clients: of each topic the members get ranges of partitions in the order of their ids. A
-member that leads its group assigns what all members subscribe to, also topics that it does not read itself.
+The assignor is `range`, as in Kafka's clients: members get ranges of each topic's partitions in the order of their ids. A
+group leader assigns the topics of all members' subscriptions, also topics that it does not read itself.
 
-Sans threads: `is_due` and `heartbeat` belong into the loop that reads; a loop that stands still for longer than the session loses
-its partitions to the others, as in Kafka. Source: Kafka protocol guide; the embedded protocol "consumer".
+Uses no threads: call `is_due` and `heartbeat` in the loop that reads. A loop that stalls for longer than the session timeout
+loses its partitions, as in Kafka. Source: Kafka protocol guide; the embedded protocol "consumer".
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from kafkalake.wire.consumer_protocol import (
 
 SESSION_TIMEOUT_MS = 45_000
 REBALANCE_TIMEOUT_MS = 20_000
-"""Less than a request may take: the answer to JoinGroup comes when all members have joined, or after this time."""
+"""Less than the request timeout: JoinGroup is answered when all members have joined, or after this time."""
 HEARTBEAT_INTERVAL_MS = 3_000
 _JOIN_TIMEOUT_MS = 120_000
 _PROTOCOL_TYPE, _ASSIGNOR = "consumer", "range"
 
 
 class GroupMember:
-    """This process as a member of `group_id`. `join` first; `leave` at the end. Raises what the coordinator answers."""
+    """This process as a member of `group_id`. `join` first and `leave` at the end. Methods raise the coordinator's errors."""
 
     def __init__(self, cluster: Cluster, group_id: str, topic: str) -> None:
         self.group_id = group_id
@@ -52,7 +52,7 @@ class GroupMember:
         self._heartbeat_at = 0.0
 
     def join(self) -> list[int]:
-        """Join, or join again; return the partitions of the topic that are this member's until `heartbeat` says otherwise."""
+        """Join or rejoin. Return the partitions of the topic assigned to this member until `heartbeat` returns False."""
         deadline = time.monotonic() + _JOIN_TIMEOUT_MS / 1000
         while True:
             try:
@@ -71,11 +71,11 @@ class GroupMember:
                 return assigned
 
     def is_due(self) -> bool:
-        """Whether it is time for a heartbeat."""
+        """Return whether a heartbeat is due."""
         return time.monotonic() - self._heartbeat_at >= HEARTBEAT_INTERVAL_MS / 1000
 
     def heartbeat(self) -> bool:
-        """Return whether the partitions are still this member's; otherwise commit, and `join` again."""
+        """Return whether the partitions are still this member's. If not, commit and `join` again."""
         values = {"group_id": self.group_id, "generation_id": self._generation, "member_id": self._member_id}
         try:
             self._ask(HEARTBEAT, values)
@@ -88,7 +88,7 @@ class GroupMember:
         return True
 
     def commit(self, offsets: Mapping[int, int]) -> bool:
-        """Commit the next offset of partitions; return False where the group rebalances: they may be another member's now."""
+        """Commit the next offset of partitions. Return False if the group rebalances, since others may own the partitions now."""
         places = {(self.topic, partition): offset for partition, offset in offsets.items()}
         try:
             commit_offsets(self._cluster, self.group_id, places, generation=self._generation, member_id=self._member_id)
@@ -97,7 +97,7 @@ class GroupMember:
         return True
 
     def leave(self) -> None:
-        """Give the partitions to the other members at once."""
+        """Leave the group, which frees the partitions at once."""
         if self._member_id:
             self._ask(LEAVE_GROUP, {"group_id": self.group_id, "member_id": self._member_id})
             self._member_id = ""
@@ -113,7 +113,7 @@ class GroupMember:
         }
 
         def check(answer: Any) -> None:
-            # Also where the broker wants to be asked again, with the id that it gives.
+            # Set also on MEMBER_ID_REQUIRED: the retry must carry the id assigned by the broker.
             self._member_id = answer.member_id or self._member_id
             raise_error(answer.error_code, f"group '{self.group_id}'")
 
@@ -152,9 +152,9 @@ class GroupMember:
 
 
 def assign_ranges(subscriptions: Mapping[str, Sequence[str]], partitions: Mapping[str, int]) -> dict[str, Assignment]:
-    """Return each member's partitions: of every topic a range, the first members one more where it does not come out even.
+    """Return each member's partitions: a range of every topic. The first members get one more if the count does not divide evenly.
 
-    `partitions`: how many each topic has. Three partitions for a and b: a gets 0 and 1, b gets 2.
+    `partitions`: number of partitions by topic. Three partitions for a and b: a gets 0 and 1, b gets 2.
     """
     assigned: dict[str, Assignment] = {member: {} for member in subscriptions}
     for topic, count in partitions.items():

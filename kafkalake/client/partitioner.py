@@ -1,4 +1,4 @@
-"""Which partition a record goes to: Kafka's default partitioner, so that a key is where every other client puts and seeks it.
+"""Assigns records to partitions like Kafka's default partitioner, so that a key maps to the same partition in all clients.
 
 A key's partition is `(murmur2(key) & 0x7fffffff) % partitions`, murmur2 with the seed of Kafka's Java client. Records without a
 key fill one partition after another (KIP-480, sticky): a batch each, which compresses better and costs fewer requests than
@@ -22,7 +22,7 @@ _MASK = np.uint64(0xFFFFFFFF)
 
 @compiled("uint64(view, int64, int64)")
 def murmur2(data: Any, start: Any, end: Any) -> Any:
-    """Kafka's murmur2 of `data[start:end]`, unsigned 32 bits."""
+    """Return Kafka's murmur2 of `data[start:end]`, unsigned 32 bits."""
     length = end - start
     h = (_SEED ^ np.uint64(length)) & _MASK
     position = start
@@ -60,7 +60,7 @@ def _partitions_of_keys(data: Any, offsets: Any, partitions: Any, out: Any) -> N
 
 
 def partitions_of_keys(keys: pa.BinaryArray, partitions: int) -> npt.NDArray[np.int32]:
-    """int32[N]: the partition of each key; what it says of a null key means nothing."""
+    """Return the partition of each key, int32[N]. The value for a null key is arbitrary."""
     out = np.empty(len(keys), dtype=np.int32)
     _, offsets, data = keys.buffers()
     first = np.frombuffer(offsets, dtype=np.int32)[keys.offset : keys.offset + len(keys) + 1]
@@ -72,9 +72,9 @@ def partitions_of_keys(keys: pa.BinaryArray, partitions: int) -> npt.NDArray[np.
 def sticky_partitions(
     sizes: npt.NDArray[np.int64], bytes_before: int, batch_bytes: int, partitions: int
 ) -> npt.NDArray[np.int32]:
-    """int32[N]: the partition of each record without a key, changing after every `batch_bytes`.
+    """Return the partition of each record without a key, int32[N], changing after every `batch_bytes`.
 
-    sizes int64[N]: bytes of each record; `bytes_before`: bytes of all records without a key before these.
+    sizes int64[N]: bytes of each record. `bytes_before`: bytes of all earlier records without a key.
     """
     starts = bytes_before + np.concatenate(([0], np.cumsum(sizes)[:-1])) if len(sizes) else np.empty(0, dtype=np.int64)
     return np.asarray((starts // batch_bytes) % partitions, dtype=np.int32)

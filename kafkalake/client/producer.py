@@ -1,9 +1,9 @@
 """A plain producer: Arrow batches of records in, acknowledged Kafka batches out.
 
-Records are spread over partitions (`partitioner`), cut into batches, encoded and sent to the partitions' leaders. One request is
-in flight per leader, while the next is encoded; so order within a partition survives every retry. A batch that fails with
-what Kafka calls retriable is sent again, in its place, until `delivery_timeout_ms`; with `acks=all` each batch carries a
-producer id and sequence numbers (KIP-98), so that a batch sent twice is written once.
+Records are assigned to partitions (`partitioner`), cut into batches, encoded and sent to the partitions' leaders. One request
+per leader is in flight while the next is encoded, so retries keep the order within a partition. A batch that fails with a
+retriable error is resent, in its place, until `delivery_timeout_ms`. With `acks=all` each batch carries a producer id and
+sequence numbers (KIP-98), so that a batch sent twice is written once.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ from kafkalake.wire.record_batch import encode_batch
 
 REQUEST_BYTES = 8 * 1024 * 1024
 TOPIC_WAIT_MS = 5_000
-"""How long a topic that is not there may take to be created by the broker."""
+"""How long to wait for the broker to create a missing topic."""
 
 METADATA_WAIT_MS = 300
-"""How long a topic that was just created may take until the broker that is asked knows it."""
+"""How long to wait until a newly created topic is in the metadata of the broker."""
 
 ALL, LEADER, NONE = -1, 1, 0
 
 
 @dataclass(eq=False)
 class _Batch:
-    """An encoded batch on its way to a partition."""
+    """An encoded batch to be sent to a partition."""
 
     partition: int
     data: bytes
@@ -65,22 +65,22 @@ class _Batch:
 
 @dataclass
 class Sent:
-    """What has been sent and acknowledged so far (with `acks=0`: sent)."""
+    """Counts of what has been sent and acknowledged so far (with `acks=0`: sent)."""
 
     records: int = 0
     batches: int = 0
     bytes: int = 0
     next_offsets: dict[int, int] = field(default_factory=dict)
-    """By partition, one past the offset of the last record acknowledged."""
+    """By partition, the offset after the last acknowledged record."""
 
 
 class Producer:
-    """Writes to one topic. Use it in a `with` block, from one thread; leaving the block flushes.
+    """Writes to one topic. Use it in a `with` block, from one thread. Leaving the block flushes.
 
-    acks: `ALL`, `LEADER` or `NONE`. compression: none, gzip, snappy, lz4 or zstd. `partition`: all records go there.
-    `create_topic`: have the broker create a topic that does not exist, where its setting allows that. With a
-    `transactional_id` all that is sent is one transaction, committed by leaving the block and aborted where that is by an error.
-    Raises `UnknownTopicOrPartitionError` where the topic does not exist.
+    acks: `ALL`, `LEADER` or `NONE`. compression: none, gzip, snappy, lz4 or zstd. `partition`: send all records there.
+    `create_topic`: let the broker create a missing topic if its settings allow auto-creation. With a `transactional_id` everything
+    sent is one transaction, committed by leaving the block and aborted if an error leaves it. Raise
+    `UnknownTopicOrPartitionError` if the topic does not exist.
     """
 
     def __init__(
@@ -132,31 +132,30 @@ class Producer:
             self.flush()
         elif self._transaction is not None:
             with contextlib.suppress(KafkaError, BrokerUnavailableError):
-                self.flush()  # nothing of it comes behind the abort
+                self.flush()  # no batch may arrive after the abort
         if self._transaction is not None:
             self._transaction.end(commit=error is None)
 
     @property
     def is_transactional(self) -> bool:
-        """Whether all that is sent is one transaction."""
+        """Whether everything sent is one transaction."""
         return self._transaction is not None
 
     @property
     def is_committing(self) -> bool:
-        """Whether the commit of the transaction was asked for and not answered: its outcome is not known."""
+        """Whether the commit of the transaction was requested and not acknowledged, so that its outcome is unknown."""
         return self._transaction is not None and self._transaction.is_committing
 
     @property
     def pending_records(self) -> int:
-        """Records that were sent or wait to be, and are not acknowledged."""
+        """The number of records queued or sent and not acknowledged."""
         queues = [*self._waiting.values(), *(batches for _, batches in self._in_flight.values())]
         return sum(batch.records for queue in queues for batch in queue)
 
     def send(self, records: pa.RecordBatch) -> None:
-        """Encode and send `records`: columns `key` and `value` (binary), and if present `headers` and `timestamp` as in `SCHEMA`.
+        """Encode and send `records`: columns `key` and `value` (binary), optionally `headers` and `timestamp` as in `SCHEMA`.
 
-        Returns when all of it is on its way; what was sent before has been acknowledged then. Raises `KafkaError`,
-        `BrokerUnavailableError`.
+        Return when all records are in flight and earlier ones are acknowledged. Raise `KafkaError` or `BrokerUnavailableError`.
         """
         for partition, part in self._spread(_complete(records)):
             self._enqueue(partition, part)
@@ -164,14 +163,14 @@ class Producer:
             self._turn()
 
     def flush(self) -> None:
-        """Return when all that was sent has been acknowledged. Raises as `send`."""
+        """Return when all records sent have been acknowledged. Raise the same errors as `send`."""
         while self._waiting or self._in_flight:
             self._turn()
 
     # From records to batches
 
     def _spread(self, records: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """The records in pieces: one partition, at most `batch_bytes` (or one record) each."""
+        """Yield pieces of the records, each for one partition and at most `batch_bytes` (or one record)."""
         sizes = record_bytes(records)
         if self._partition is not None or self._partitions == 1:
             yield from ((self._partition or 0, part) for part in cut(records, sizes, self._batch_bytes))
@@ -218,7 +217,7 @@ class Producer:
     # From batches to acknowledgements
 
     def _turn(self) -> None:
-        """One step: for each leader, take the answer that is due, then send it what waits."""
+        """Receive the pending response of each leader, then send the queued batches."""
         for leader in list(self._in_flight):
             self._collect(leader)
         self._dispatch()
@@ -276,7 +275,7 @@ class Producer:
             self._cluster.pause(again[0][0].attempts)
 
     def _result(self, batch: _Batch, result: Any) -> KafkaError | None:
-        """Count a batch as acknowledged, or return a retriable error. Raises one that is not."""
+        """Count a batch as acknowledged, or return a retriable error. Raise any other error."""
         code = int(result.error_code.value) if result is not None else UnknownTopicOrPartitionError.code
         if code in (0, DuplicateSequenceError.code):
             self._count(batch)
@@ -293,7 +292,7 @@ class Producer:
         return error
 
     def _put_back(self, batches: list[_Batch], error: KafkaError | BrokerUnavailableError) -> None:
-        """Batches that were not acknowledged are the first to be sent again."""
+        """Requeue unacknowledged batches at the front of their queues."""
         self._cluster.forget(self.topic)
         for batch in batches:
             self._check_deadline(batch, error)
@@ -317,7 +316,7 @@ class Producer:
         self.sent.bytes += len(batch.data)
 
     def _become_idempotent(self) -> None:
-        """Get a producer id; a broker that has none to give gets batches without one."""
+        """Get a producer id. Batches carry none if the broker does not support it."""
         values = {"transactional_id": None, "transaction_timeout": 60_000, "producer_id": -1, "producer_epoch": -1}
 
         def ask() -> Any:
@@ -338,7 +337,7 @@ def _now_ms() -> int:
 
 
 def _complete(records: pa.RecordBatch) -> pa.RecordBatch:
-    """`records` with the columns timestamp, key, value, headers of `SCHEMA`; absent timestamps are now, absent headers none."""
+    """Return `records` with columns timestamp, key, value, headers of `SCHEMA`. Absent timestamps are now, absent headers none."""
     rows = records.num_rows
     columns = {}
     for name in ("timestamp", "key", "value", "headers"):

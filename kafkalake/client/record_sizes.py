@@ -1,4 +1,4 @@
-"""How big records are: what batches are cut by."""
+"""Estimates record sizes and cuts record batches by them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 RECORD_OVERHEAD_BYTES = 24
-"""More than a record's lengths, offset and timestamp take on the wire."""
+"""Upper bound on a record's lengths, offset and timestamp on the wire."""
 _HEADER_OVERHEAD_BYTES = 4
 
 
 def record_bytes(records: pa.RecordBatch) -> npt.NDArray[np.int64]:
-    """int64[N]: roughly the bytes of each record on the wire. Of `key`, `value` and `headers` those that are there count."""
+    """Return the approximate bytes of each record on the wire, int64[N]. `key`, `value` and `headers` count if present."""
     total = np.full(records.num_rows, RECORD_OVERHEAD_BYTES, dtype=np.int64)
     names = records.schema.names
     for name in ("key", "value"):
@@ -43,7 +43,7 @@ def _lengths(values: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def cut(records: pa.RecordBatch, sizes: npt.NDArray[np.int64], batch_bytes: int) -> Iterator[pa.RecordBatch]:
-    """Slices of at most `batch_bytes`; a record larger than that stands alone."""
+    """Yield slices of at most `batch_bytes`. A larger record is a slice of its own."""
     ends = np.cumsum(sizes)
     start = 0
     while start < records.num_rows:

@@ -1,11 +1,11 @@
-"""The client's side of Kafka's messages: encode a request, decode its response. `kio` at arm's length.
+"""The client's side of Kafka's messages: encodes requests and decodes responses, wrapping `kio`.
 
-Requests are given as plain dictionaries with Kafka's field names in snake case (times in milliseconds, as `timeout`), so that one
-piece of code serves all versions of an API: fields that a version does not have are left out where they say nothing (None, 0,
--1, empty), and refused where they do. Responses are kio's frozen dataclasses; fields that came with a later version are read with
-`getattr` and a default by whoever needs them.
+Requests are plain dictionaries with Kafka's field names in snake case (times in milliseconds, as `timeout`), so that one
+piece of code serves all versions of an API. Fields missing from a version are dropped if they hold no information (None, 0, -1,
+empty), and refused otherwise. Responses are kio's frozen dataclasses. Callers read fields added by a later version with
+`getattr` and a default.
 
-`Api.versions` is what this client knows how to use, not all that exists. Source: Kafka protocol guide, "Messages".
+An `Api` holds the versions this client can use, not all that exist. Source: Kafka protocol guide, "Messages".
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from kafkalake.wire.shape import checked_message
 
 @dataclass(frozen=True)
 class Api:
-    """One API of Kafka's: its key, its name, the lowest and the highest version that this client speaks."""
+    """One Kafka API: its key, its name, the lowest and the highest version that this client supports."""
 
     key: int
     name: str
@@ -37,7 +37,7 @@ class Api:
 
 
 PRODUCE = Api(0, "Produce", 7, 12)
-FETCH = Api(1, "Fetch", 4, 12)  # later versions name topics by their id
+FETCH = Api(1, "Fetch", 4, 12)  # later versions use topic ids
 LIST_OFFSETS = Api(2, "ListOffsets", 2, 8)
 METADATA = Api(3, "Metadata", 5, 12)
 OFFSET_COMMIT = Api(8, "OffsetCommit", 6, 9)
@@ -55,7 +55,7 @@ DELETE_TOPICS = Api(20, "DeleteTopics", 1, 5)
 DELETE_RECORDS = Api(21, "DeleteRecords", 0, 2)
 INIT_PRODUCER_ID = Api(22, "InitProducerId", 0, 4)
 ADD_PARTITIONS_TO_TXN = Api(24, "AddPartitionsToTxn", 0, 3)  # later versions are for brokers
-END_TXN = Api(26, "EndTxn", 0, 3)  # later versions bump the epoch: a transaction here is its producer's only one
+END_TXN = Api(26, "EndTxn", 0, 3)  # later versions bump the epoch, useless for a producer with one transaction
 WRITE_TXN_MARKERS = Api(27, "WriteTxnMarkers", 1, 1)
 DESCRIBE_CONFIGS = Api(32, "DescribeConfigs", 1, 4)
 CREATE_PARTITIONS = Api(37, "CreatePartitions", 0, 3)
@@ -70,11 +70,11 @@ LIST_TRANSACTIONS = Api(66, "ListTransactions", 0, 1)
 
 
 class MalformedResponseError(Exception):
-    """Bytes that are not the response that was asked for: whoever answers does not speak Kafka's protocol."""
+    """Bytes that are not the expected response: the peer does not speak Kafka's protocol."""
 
 
 def encode_request(api: Api, version: int, correlation_id: int, client_id: str, values: Mapping[str, Any]) -> bytes:
-    """A whole request with its size in front. Raises `UnsupportedVersionError` for a field that `version` cannot carry."""
+    """Encode a request with its size prefix. Raise `UnsupportedVersionError` for a field that `version` cannot carry."""
     schema: Any = load_request_schema(api.key, version)
     header_schema = schema.__header_schema__
     header = _build(
@@ -97,7 +97,7 @@ def encode_request(api: Api, version: int, correlation_id: int, client_id: str, 
 
 
 def decode_response(api: Api, version: int, correlation_id: int, data: bytes) -> Any:
-    """The response (kio's dataclass) in `data`, a frame without its size. Raises `MalformedResponseError`."""
+    """Decode the response (kio's dataclass) in `data`, a frame without its size. Raise `MalformedResponseError` if malformed."""
     try:
         schema: Any = _response_schema(api, version)
         header, size = entity_reader(schema.__header_schema__)(data, 0)
@@ -106,13 +106,13 @@ def decode_response(api: Api, version: int, correlation_id: int, data: bytes) ->
         body, _ = entity_reader(schema)(*checked_message(schema, data, size))
     except MalformedResponseError:
         raise
-    except Exception as error:  # kio raises ValueError, IndexError, struct.error, ... on bytes that it cannot read
+    except Exception as error:  # kio raises ValueError, IndexError, struct.error, ... on invalid bytes
         raise MalformedResponseError(f"no {api.name} response (version {version}): {error}") from error
     return body
 
 
 def _response_schema(api: Api, version: int) -> Any:
-    """kio's schema, except where it cannot read what brokers send."""
+    """Return kio's schema, or ours where kio cannot decode brokers' responses."""
     if api.key == DESCRIBE_TRANSACTIONS.key:
         from kafkalake.client.transaction_responses import DescribeTransactionsResponse
 
@@ -131,7 +131,7 @@ class _Field:
 
 @lru_cache(maxsize=512)
 def _fields(entity: type) -> tuple[_Field, ...]:
-    """What `_build` must know about the fields of a kio dataclass."""
+    """Return the properties of a kio dataclass's fields that `_build` needs."""
     hints = typing.get_type_hints(entity)
     found = []
     for field in fields(entity):

@@ -1,7 +1,7 @@
-"""The client's side of AppendStaged: what topics take, and "append what I have staged", asked until there is an answer.
+"""The client's side of AppendStaged: describes topics and appends staged files, retrying until there is an answer.
 
-Standard library only, because a driver of Spark starts a fresh interpreter to ask this. Where the broker is comes from the lake:
-a broker that was restarted at another port is found again.
+Standard library only, because a Spark driver starts a fresh interpreter to run this. The broker's address comes from the lake, so
+a broker restarted on another port is found again.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ DESCRIBE_TIMEOUT_S = 30.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 1.0
 
 Addresses = Callable[[], Sequence[tuple[str, int]]]
-"""Where a broker may be, (host, port), asked anew before each attempt."""
+"""Returns the candidate addresses of a broker, (host, port). Called before each attempt."""
 
 
 class OutcomeUnknownError(KafkaLakeError):
-    """The broker may have appended everything, or will have, or nothing: to ask again tells."""
+    """The append may have succeeded, may still succeed, or may have failed. Repeating the request tells which."""
 
 
 class _NoAnswerError(Exception):
-    """Nobody there, or the connection broke; asking again is right."""
+    """No broker answers, or the connection broke. The request may be repeated."""
 
 
 def ask_once(addresses: Sequence[tuple[str, int]], body: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
-    """The answer of the first broker that gives one. Raises `BrokerUnavailableError`, `KafkaError`, `KafkaLakeError`."""
+    """Return the answer of the first broker that gives one. Raise `BrokerUnavailableError`, `KafkaError` or `KafkaLakeError`."""
     failures = []
     for host, port in addresses:
         try:
@@ -42,9 +42,9 @@ def ask_once(addresses: Sequence[tuple[str, int]], body: Mapping[str, Any], time
 
 
 def ask_until(addresses: Addresses, body: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
-    """The answer, asked for again after every failure that may pass, until `timeout_s`.
+    """Return the answer, retrying transient failures until `timeout_s`.
 
-    Raises what the broker refused the request with; `OutcomeUnknownError` where the time is up without an answer.
+    Raise the error with which the broker refused the request, or `OutcomeUnknownError` on timeout.
     """
     deadline = time.monotonic() + timeout_s
     pause = FIRST_PAUSE_S

@@ -10,11 +10,11 @@ from kafkalake.client.coordinators import TRANSACTION, ask_coordinator, raise_er
 from kafkalake.client.requests import ADD_PARTITIONS_TO_TXN, END_TXN, INIT_PRODUCER_ID, Api
 
 TIMEOUT_MS = 900_000
-"""Kafka's largest transaction timeout by default (`transaction.max.timeout.ms`)."""
+"""Kafka's default largest transaction timeout (`transaction.max.timeout.ms`)."""
 
 
 class Transaction:
-    """The only transaction of a producer with this transactional id. Each call raises what the coordinator answers."""
+    """The only transaction of a producer with this transactional id. Methods raise the coordinator's errors."""
 
     def __init__(self, cluster: Cluster, transactional_id: str) -> None:
         self.transactional_id = transactional_id
@@ -22,10 +22,10 @@ class Transaction:
         self._producer = (-1, -1)
         self._partitions: set[tuple[str, int]] = set()
         self.is_committing = False
-        """Whether the commit was asked for and not answered: its outcome is not known."""
+        """Whether the commit was requested and not acknowledged, so that its outcome is unknown."""
 
     def begin(self) -> tuple[int, int]:
-        """Return the producer id and epoch to write with; ends what an earlier producer with this id left open."""
+        """Return the producer id and epoch to write with. Ends an earlier producer's open transaction with this id."""
         values = {
             "transactional_id": self.transactional_id,
             "transaction_timeout": TIMEOUT_MS,
@@ -37,7 +37,7 @@ class Transaction:
         return self._producer
 
     def add(self, topic: str, partition: int) -> None:
-        """Make a partition part of the transaction, before the first batch to it is sent."""
+        """Add a partition to the transaction, before the first batch to it is sent."""
         if (topic, partition) in self._partitions:
             return
         producer_id, producer_epoch = self._producer
@@ -57,7 +57,7 @@ class Transaction:
         self._partitions.add((topic, partition))
 
     def end(self, *, commit: bool) -> None:
-        """Commit or abort; nothing happens where no partition was written to."""
+        """Commit or abort. Does nothing if no partition was added."""
         if not self._partitions:
             return
 

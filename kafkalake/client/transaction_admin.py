@@ -1,7 +1,7 @@
-"""Administration of transactions: list, describe, the producers of a partition, and the end of what hangs.
+"""Administration of transactions: list, describe, the producers of a partition, and aborting hanging transactions.
 
-What concerns a transactional id is asked of its coordinator, what concerns a partition of its leader. Errors of the broker are
-raised as the classes of `kafkalake.errors`. Source: KIP-664 (tooling to detect and abort hanging transactions).
+Requests for a transactional id go to its coordinator, requests for a partition to its leader. Broker errors are raised as the
+classes of `kafkalake.errors`. Source: KIP-664 (tooling to detect and abort hanging transactions).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class ListedTransaction:
 
 @dataclass(frozen=True)
 class Transaction:
-    """A transactional id as its coordinator describes it; `started_at_ms` (since 1970) is None where none is open."""
+    """A transactional id as described by its coordinator. `started_at_ms` (since 1970) is None without an open transaction."""
 
     transactional_id: str
     coordinator_id: int
@@ -52,13 +52,13 @@ class Transaction:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is something to abort, or to wait for."""
+        """Whether a transaction is open or still ending."""
         return self.state in OPEN_STATES
 
 
 @dataclass(frozen=True)
 class ActiveProducer:
-    """A producer that a partition knows; `transaction_start_offset` is None where it has no open transaction there."""
+    """A producer in a partition's state. `transaction_start_offset` is None without an open transaction there."""
 
     producer_id: int
     producer_epoch: int
@@ -75,7 +75,7 @@ def list_transactions(
     producer_ids: Collection[int] = (),
     duration_ms: int = ANY_DURATION,
 ) -> list[ListedTransaction]:
-    """The transactional ids of all brokers, by name. `duration_ms`: only those whose transaction has been open for longer."""
+    """Return the transactional ids of all brokers, by name. `duration_ms`: only those with a transaction open for longer."""
     wanted = {
         "state_filters": tuple(states),
         "producer_id_filters": tuple(producer_ids),
@@ -97,7 +97,7 @@ def list_transactions(
 
 
 def describe_transaction(cluster: Cluster, transactional_id: str) -> Transaction:
-    """A transactional id as it is now. Raises `TransactionalIdNotFoundError`."""
+    """Return the current state of a transactional id. Raise `TransactionalIdNotFoundError` if it does not exist."""
 
     def ask() -> Transaction:
         node, connection = coordinator(cluster, TRANSACTION, transactional_id)
@@ -124,7 +124,7 @@ def describe_transaction(cluster: Cluster, transactional_id: str) -> Transaction
 
 
 def describe_producers(cluster: Cluster, topic: str, partition: int) -> list[ActiveProducer]:
-    """The producers that a partition's leader knows, by id. Raises `UnknownTopicOrPartitionError`."""
+    """Return the active producers of a partition, from its leader, by id. Raise `UnknownTopicOrPartitionError`."""
 
     def ask() -> list[ActiveProducer]:
         connection = cluster.broker(cluster.leader(topic, partition))
@@ -141,9 +141,9 @@ def describe_producers(cluster: Cluster, topic: str, partition: int) -> list[Act
 def write_abort_marker(
     cluster: Cluster, topic: str, partition: int, *, producer_id: int, producer_epoch: int, coordinator_epoch: int
 ) -> None:
-    """Abort in one partition what a producer has open there, whatever its coordinator says (`WriteTxnMarkers`).
+    """Abort a producer's open transaction in one partition, regardless of its coordinator (`WriteTxnMarkers`).
 
-    For transactions that hang: their coordinator does not know them any more. Raises `InvalidProducerEpochError`,
+    For hanging transactions, which no coordinator tracks any more. Raise `InvalidProducerEpochError` or
     `TransactionCoordinatorFencedError`.
     """
     marker = {
@@ -164,10 +164,10 @@ def write_abort_marker(
 
 
 def fence_producer(cluster: Cluster, transactional_id: str, *, timeout_ms: int) -> None:
-    """Abort the open transaction of a transactional id and refuse its producer from now on (`InitProducerId`).
+    """Abort the open transaction of a transactional id and fence its producer (`InitProducerId`).
 
-    Returns when the abort is complete, as far as the broker waits for it: what is still ending is asked for again.
-    `timeout_ms` becomes the transaction timeout of the id, until its next producer says its own.
+    Return when the abort is complete. While the broker reports that a transaction is still ending, the request is retried.
+    `timeout_ms` becomes the transaction timeout of the id, until its next producer sets its own.
     """
 
     def ask() -> None:
