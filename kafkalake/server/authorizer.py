@@ -1,6 +1,6 @@
-"""Who may do what. Today everybody may do everything; the question is asked on every request from the first day.
+"""Authorization. Today every principal may do everything, but handlers check every request.
 
-A principal travels with each connection; handlers ask before they touch a resource, once per resource, under Kafka's names.
+Each connection has a principal. Handlers check before they access a resource, once per resource, under Kafka's names.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who a connection speaks for, as Kafka writes it: `User:ANONYMOUS`."""
+    """The principal of a connection, as Kafka writes it: `User:ANONYMOUS`."""
 
     kind: str
     name: str
@@ -25,7 +25,7 @@ ANONYMOUS = Principal("User", "ANONYMOUS")
 
 
 class Operation(Enum):
-    """Kafka's operations on resources; the numbers are those of its access control lists."""
+    """Kafka's operations on resources, numbered as in its access control lists."""
 
     READ = 3
     WRITE = 4
@@ -58,14 +58,14 @@ OPERATIONS: dict[Resource, tuple[Operation, ...]] = {
     Resource.CLUSTER: (Operation.CREATE, Operation.ALTER, Operation.DESCRIBE, Operation.CLUSTER_ACTION,
                        Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS, Operation.IDEMPOTENT_WRITE),
 }  # fmt: skip
-"""The operations that there are on a resource, of those that answers tell the allowed ones of (KIP-430)."""
+"""The operations on a resource, for responses that list the authorized ones (KIP-430)."""
 
 
 class Authorizer(Protocol):
-    """Decides. Cheap: asked on the hot path."""
+    """Authorizes operations. Must be cheap: called on the hot path."""
 
     def allows(self, principal: Principal, operation: Operation, resource: Resource, name: str) -> bool:
-        """Whether `principal` may do `operation` on the resource of that name."""
+        """Return whether `principal` may do `operation` on the resource of that name."""
         ...
 
 

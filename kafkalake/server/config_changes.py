@@ -1,4 +1,4 @@
-"""Changing the settings of a resource: what AlterConfigs and IncrementalAlterConfigs share."""
+"""Changes of a resource's settings, shared by AlterConfigs and IncrementalAlterConfigs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kafkalake.server.request import Request
 from kafkalake.server.topic_lookup import find_topic
 
 Change = Callable[[dict[str, str]], Mapping[str, str | None]]
-"""From the settings that are set now to those that shall be."""
+"""Maps the current settings to the new ones."""
 
 
 async def change_resource(
@@ -20,7 +20,7 @@ async def change_resource(
 ) -> None:
     """Apply `change` to the settings of a topic, of the broker or of a group.
 
-    Raises `InvalidConfigError`, `InvalidRequestError` and the errors of the lookup.
+    Raise `InvalidConfigError`, `InvalidRequestError` or the errors of the lookup.
     """
     broker = request.context.broker
     if resource_type == TOPIC:

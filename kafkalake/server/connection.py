@@ -1,19 +1,19 @@
-"""One client connection: bytes into frames, frames to handlers, answers back in the order of the requests.
+"""One client connection: splits bytes into frames, dispatches them to handlers, and sends responses in the order of the requests.
 
-**Reading.** All connections of a server read into one shared buffer: whole frames are handled from it in place before the next
-read. A frame that is not whole yet moves to a buffer of its own. Its size is checked first, and then not believed: the buffer
-begins small and grows with what has arrived, within a bound over all connections (`request_memory.py`). A frame that does not
-arrive for `connection.max.unfinished.ms` ends its connection (`check_unfinished`).
+**Reading.** All connections of a server read into one shared buffer, from which whole frames are handled in place before the next
+read. An incomplete frame moves to a buffer of its own. Its size is checked first, but not allocated at once: the buffer
+starts small and grows with the received bytes, within a bound over all connections (`request_memory.py`). A frame that makes too
+little progress for `connection.max.unfinished.ms` closes its connection (`check_unfinished`).
 
-**Order.** As in Apache Kafka, requests of a connection take effect in their order: the next one is looked at when the one before
-is answered. Produce requests are the exception that pays: they queue one after the other, and one group commit answers all.
+**Order.** As in Apache Kafka, requests of a connection are handled in order: the next one is dispatched after the previous one is
+answered. Produce requests are pipelined for throughput: they queue, and one group commit answers all.
 
-**Back-pressure.** What cannot be handled yet (a fetch waits, the client does not read its answers, a creation is being
-committed) stays unread: reading pauses, and TCP slows the client down. So a connection holds at most one frame, the rest
-of one read and one answer, and costs nobody else anything.
+**Back-pressure.** A request that cannot be handled yet (a delayed fetch, a client that does not read its responses, a topic
+creation being committed) stays unread: reading pauses, and TCP slows the client down. So a connection holds at most one frame, the
+rest of one read and one response, and does not affect other connections.
 
-**Errors.** Bytes that are no request close this connection, with a line in the log. So does a handler that fails in a way that
-nobody foresaw: the client sees a closed connection and tries again.
+**Errors.** A malformed request closes the connection, with a line in the log. So does an unexpected exception in a handler: the
+client sees a closed connection and retries.
 """
 
 from __future__ import annotations
@@ -57,15 +57,16 @@ _SIZE = struct.Struct(">i")
 PRODUCES_IN_FLIGHT_MAX = 256
 PRODUCE_BYTES_IN_FLIGHT_MAX = 16 * 1024 * 1024
 WRITE_BUFFER_HIGH_BYTES = 4 * 1024
-"""A connection with more to send than this is not read from, and counts in `unread_answers`. One with less costs about as much
-as a connection does anyway, so `max.connections` bounds those."""
+"""Above this write buffer size a connection is not read from, and counts in `unread_answers`. Smaller buffers cost about as much
+as a connection does anyway, so `max.connections` bounds them.
+"""
 _JOINED_BYTES = 16 * 1024
 _FIRST_BYTES = 64 * 1024
-"""A frame's buffer begins with as much, or with what is there of it."""
+"""Smallest first buffer of a frame, if the frame is not smaller."""
 _GROWTH = 16
-"""Its next one is so many times what has arrived: memory that nothing was written to costs nothing, and each step costs a copy."""
+"""Ratio of the next buffer to the bytes received. Memory not yet written to costs nothing, but each step costs a copy."""
 _PROGRESS_BYTES = 64 * 1024
-"""By so much an unfinished frame must grow in `connection.max.unfinished.ms`, however slow its client."""
+"""Least progress of an unfinished frame per `connection.max.unfinished.ms`, however slow its client."""
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -76,18 +77,18 @@ class Connection(asyncio.BufferedProtocol):
         self._listener = listener
         self._shared = shared
         self._own: memoryview | None = None
-        """The frame, or its 4-byte size, that is being completed; `_filled` bytes of it are there."""
+        """The buffer of an incomplete frame, or of its 4-byte size. Its first `_filled` bytes are set."""
         self._filled = 0
         self._frame_size = 0
-        """Bytes of the frame in `_own`; 0 while its size is being read."""
+        """Bytes of the frame in `_own`, 0 while its size is being read."""
         self._own_since_ms = 0
         self._own_before = 0
-        """When `_own` was last looked at for progress, and how many bytes were there then."""
+        """Time and value of `_filled` at the last progress check of `_own`."""
         self._waits_for_memory = False
         self._backlog: memoryview | None = None
         self._requests: deque[Request] = deque()
         self._bytes_owed = 0
-        """Bytes of the requests that have no answer yet."""
+        """Bytes of the unanswered requests."""
         self._answers: list[Buffer] = []
         self._send_scheduled = False
         self._writing_paused = False
@@ -103,7 +104,7 @@ class Connection(asyncio.BufferedProtocol):
         self.last_active_ms = context.clock.monotonic_ms()
         self._logs_requests = logger.isEnabledFor(logging.DEBUG)
 
-    # What the transport calls.
+    # Callbacks of the transport.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's transports do not inherit asyncio's
@@ -175,7 +176,7 @@ class Connection(asyncio.BufferedProtocol):
     # Frames.
 
     def _take(self, data: memoryview, *, kept: bool) -> None:
-        """Handle the whole frames in `data`; the rest begins a frame of its own, or waits while this connection is blocked."""
+        """Handle the whole frames in `data`. The rest starts a new frame, or is set aside while this connection is blocked."""
         position, end = 0, len(data)
         while end - position >= 4 and not self._closing:
             (size,) = _SIZE.unpack_from(data, position)
@@ -199,8 +200,8 @@ class Connection(asyncio.BufferedProtocol):
             self._begin_own(size, min(size, max(_FIRST_BYTES, _GROWTH * len(start))), start)
 
     def _begin_own(self, frame_size: int, length: int, start: bytes | memoryview) -> None:
-        """Go on reading into a buffer of `length` bytes of its own, which begins with `start`."""
-        self._own = np.empty(length, dtype=np.uint8).data  # a bytearray would be written to at once
+        """Continue reading into a separate buffer of `length` bytes, which begins with `start`."""
+        self._own = np.empty(length, dtype=np.uint8).data  # a bytearray would be zeroed at once
         self._filled, self._frame_size = len(start), frame_size
         self._own[: self._filled] = start
         self._own_since_ms, self._own_before = self._context.clock.monotonic_ms(), self._filled
@@ -211,7 +212,7 @@ class Connection(asyncio.BufferedProtocol):
         self._context.request_memory.arrived(self, self._filled)
 
     def _go_on(self) -> None:
-        """Read more of the frame, into a larger buffer where this one is full; or nothing until there is memory."""
+        """Continue reading the frame, with a larger buffer if this one is full. Pause reading until memory is available."""
         memory, own = self._context.request_memory, self._own
         assert own is not None
         if not memory.may_grow(self):
@@ -233,7 +234,7 @@ class Connection(asyncio.BufferedProtocol):
             self._resume_soon()
 
     def check_unfinished(self, now_ms: int, unfinished_ms: int) -> None:
-        """Close where a frame has begun `unfinished_ms` ago and does not arrive."""
+        """Close the connection if its frame began `unfinished_ms` ago and makes too little progress."""
         if self._own is None or self._waits_for_memory or now_ms - self._own_since_ms < unfinished_ms:
             return
         if self._filled - self._own_before < _PROGRESS_BYTES:
@@ -252,7 +253,7 @@ class Connection(asyncio.BufferedProtocol):
         return False
 
     def _is_blocked(self, frame: memoryview) -> bool:
-        """Whether `frame` has to wait for what came before it."""
+        """Return whether `frame` must wait for earlier requests."""
         if self._writing_paused:
             return True
         produces = frame[0] == 0 and frame[1] == PRODUCE_KEY
@@ -268,7 +269,7 @@ class Connection(asyncio.BufferedProtocol):
         return self._bytes_owed + len(frame) > PRODUCE_BYTES_IN_FLIGHT_MAX
 
     def _keep(self, data: memoryview, *, with_size: bool) -> None:
-        """Put bytes aside until the connection is no longer blocked, and read no more."""
+        """Set bytes aside until the connection is no longer blocked, and pause reading."""
         assert self._backlog is None
         self._backlog = memoryview(bytes(data) if with_size else _SIZE.pack(len(data)) + bytes(data))
         self._context.request_memory.arriving += len(self._backlog)
@@ -315,7 +316,7 @@ class Connection(asyncio.BufferedProtocol):
             self._close_after_answers("an unexpected error")
 
     def _close_after_answers(self, reason: str) -> None:
-        """What came before the request that failed is answered all the same."""
+        """Close the connection after answering the requests before the failed one."""
         self._context.broker.append_queue.flush()
         self.close(reason)
 
@@ -341,7 +342,7 @@ class Connection(asyncio.BufferedProtocol):
                 is_large = True
         request = Request(self, context, api_key, version, correlation_id, client_id, body, body_is_kept=kept)
         if api_key != PRODUCE_KEY:
-            context.broker.append_queue.flush_a_turn()  # what others produced before is there for what it asks now
+            context.broker.append_queue.flush_a_turn()  # make earlier produces of other connections visible to this request
         request.size = len(frame)
         if self._logs_requests:
             request.began_s = time.monotonic()
@@ -354,7 +355,7 @@ class Connection(asyncio.BufferedProtocol):
             self._answer(request)
 
     async def _decode_and_answer(self, request: Request, frame: memoryview) -> None:
-        """As `_answer`, for a request whose decoding would hold the event loop."""
+        """Decode in a thread, then run `_answer`, for a request whose decoding would block the event loop."""
         try:
             request.client_id, request.body = await self._context.run_in_thread(
                 lambda: _read(frame, request.api_key, request.version)
@@ -389,7 +390,7 @@ class Connection(asyncio.BufferedProtocol):
             self.fail(request)
 
     def fail(self, request: Request) -> None:
-        """`request` cannot be answered, because of the exception that is being handled: close, so that the client tries again."""
+        """Close the connection because of the exception being handled, which leaves `request` unanswered. The client retries."""
         error = sys.exception()
         if isinstance(error, InvalidRequestError):
             self.close(str(error))
@@ -398,16 +399,16 @@ class Connection(asyncio.BufferedProtocol):
         self.close(f"an unexpected error (api {request.api_key})")
 
     def owes(self, count: int) -> None:
-        """A request that has no answer yet takes `count` bytes more than it came with."""
+        """Add `count` bytes, which an unanswered request takes beyond its received size."""
         self._bytes_owed += count
 
     @property
     def is_closing(self) -> bool:
-        """Whether no answer can be sent any more."""
+        """Whether no response can be sent any more."""
         return self._closing
 
     def answered(self) -> None:
-        """A request has its answer: send what is complete, from the oldest on."""
+        """Send the complete responses, from the oldest request on. Called when a request is answered."""
         requests = self._requests
         answers = self._answers
         while requests and requests[0].done:
@@ -454,40 +455,40 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def has_requests(self) -> bool:
-        """Whether an answer is owed."""
+        """Whether there are unanswered requests."""
         return bool(self._requests)
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it is silent because the broker owes it an answer (and not because it does not read one)."""
+        """Whether the connection is idle because the broker has not answered, not because the client does not read."""
         return bool(self._requests) and not self._writing_paused
 
     def close_idle(self) -> None:
-        """Nothing came, or nothing was taken, for `connections.max.idle.ms`."""
+        """Close after `connections.max.idle.ms` without received or sent bytes."""
         logger.info("connection closed peer=%s reason=idle", self.peer)
         self.abort()
 
     def stop_reading(self) -> None:
-        """The server stops: take no further request."""
+        """Take no further request, because the server stops."""
         self._stopping = True
         if not self._closing:
             self._pause_reading()
         self._take_backlog()
 
     def close(self, reason: str) -> None:
-        """Close after what is written is sent; `reason` goes to the log."""
+        """Close after sending written responses. `reason` is logged."""
         if not self._closing:
             logger.warning("connection closed peer=%s reason=%r", self.peer, reason)
         self.close_quietly()
 
     def close_quietly(self) -> None:
-        """Close after what is written is sent."""
+        """Close after sending written responses."""
         self._closing = True
         if self._transport is not None:
             self._transport.close()
 
     def abort(self) -> None:
-        """Close now, whatever is still to be sent."""
+        """Close now and drop unsent responses."""
         self._closing = True
         if self._transport is not None:
             self._transport.abort()
@@ -498,7 +499,7 @@ _TLS_HANDSHAKE = b"\x16\x03"
 
 
 def _other_protocol(size: int) -> str | None:
-    """What a client speaks whose first four bytes were read as this size, where it is not Kafka's protocol."""
+    """Return an error text if a request's first four bytes, read as this size, belong to another protocol, else None."""
     beginning = _SIZE.pack(size)
     if beginning in _HTTP_BEGINNINGS:
         return "this looks like HTTP: the port speaks Kafka's protocol"
@@ -508,7 +509,7 @@ def _other_protocol(size: int) -> str | None:
 
 
 def _read(frame: memoryview, api_key: int, version: int, produced_max: int = PARTITIONS_MAX) -> tuple[str | None, Any]:
-    """Client id and body of a request. Raises `InvalidRequestError`, and `ManyPartitionsError` as `read_produce`."""
+    """Return client id and body of a request. Raise `InvalidRequestError`, or `ManyPartitionsError` as `read_produce` does."""
     if api_key == APPEND_STAGED_KEY:
         return None, body_of_request(frame)
     header = read_header(frame)

@@ -1,4 +1,4 @@
-"""What all connections and handlers of a server share."""
+"""State shared by all connections and handlers of a server."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from kafkalake.server.unread_answers import UnreadAnswers
 T = TypeVar("T")
 
 _THREADS = 2
-"""That decode and encode what is too large for the event loop. More would take more memory, and the loop's processor."""
+"""Threads that decode and encode large messages. More would take more memory, and the event loop's CPU."""
 
 
 class ServerContext:
-    """The broker, the clock, who decides what is allowed, and the event loop's two ways to do something later."""
+    """The broker, the clock, the authorizer, and the event loop's ways to defer work."""
 
     def __init__(
         self,
@@ -34,11 +34,11 @@ class ServerContext:
         *,
         memory_bytes: int,
     ) -> None:
-        """`advertised_apis`: what ApiVersions answers, see `registry.advertised`. memory_bytes: what this machine has."""
+        """`advertised_apis`: response of ApiVersions, see `registry.advertised`. memory_bytes: memory of this machine."""
         self.broker = broker
         self.clock = clock
         self.may_answer: Callable[[], bool] = broker.ownership.is_certain
-        """Whether anything may go out: a broker that may not be the owner of its logs any more answers nobody."""
+        """Returns whether responses may be sent. A broker that may have lost ownership of its logs sends none."""
         self.authorizer: Authorizer = authorizer or AllowEverything()
         self.call_soon: Callable[[Callable[[], None]], object] = loop.call_soon
         self.advertised_apis = advertised_apis
@@ -55,11 +55,11 @@ class ServerContext:
 
     @property
     def is_collecting(self) -> bool:
-        """Whether more answers are about to come, so that it pays to send them in one go: see `send_later`."""
+        """Whether more responses are about to follow, so that sending them together is cheaper. See `send_later`."""
         return self.broker.append_queue.is_answering
 
     def send_later(self, send: Callable[[], None]) -> None:
-        """Call `send` when the answers of this group commit are all there."""
+        """Call `send` once all responses of this group commit are ready."""
         self._outbox.append(send)
 
     def _send_outbox(self) -> None:
@@ -68,16 +68,16 @@ class ServerContext:
             call_isolated(Place.SENDING, send)
 
     async def run_in_thread(self, work: Callable[[], T]) -> T:
-        """Run `work`, which computes and does not wait, beside the event loop."""
+        """Run `work` in a thread beside the event loop. It must compute only, never block."""
         return await self._loop.run_in_executor(self._threads, work)
 
     def start_task(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run `work` beside everything else."""
+        """Run `work` concurrently as a task."""
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     @property
     def tasks(self) -> int:
-        """Requests under way that have a task of their own."""
+        """The number of requests in progress that have a task of their own."""
         return len(self._tasks)

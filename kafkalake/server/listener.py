@@ -1,4 +1,4 @@
-"""The listening socket and the connections that came through it."""
+"""The listening socket and its accepted connections."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _IDLE_CHECK_S_MAX = 10.0
 
 
 class Listener:
-    """Accepts connections up to the limits, closes idle ones, stops in order."""
+    """Accepts connections up to the limits, closes idle ones, and stops gracefully."""
 
     def __init__(self, context: ServerContext, connections_max: int = INT_MAX) -> None:
-        """`connections_max`: for so many connections there are descriptors, whatever `max.connections` says."""
+        """`connections_max`: connections for which there are file descriptors, a bound beside `max.connections`."""
         self._context = context
         self._connections_max = connections_max
         self._connections: set[Connection] = set()
@@ -35,11 +35,11 @@ class Listener:
 
     @property
     def connections(self) -> int:
-        """Connections that are open."""
+        """The number of open connections."""
         return len(self._connections)
 
     async def start(self, host: str, port: int) -> int:
-        """Bind; returns the port (the one the system chose where `port` is 0). Raises `OSError`. Serves from `serve` on."""
+        """Bind and return the port (chosen by the system if `port` is 0). Raise `OSError`. Connections are accepted by `serve`."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
             lambda: Connection(self._context, self, self._shared),
@@ -57,7 +57,7 @@ class Listener:
         self._check_idle()
 
     async def stop(self, timeout_s: float) -> None:
-        """Accept no more, read no more; close each connection when it has its answers, at the latest after `timeout_s`."""
+        """Stop accepting and reading. Close each connection when its requests are answered, at the latest after `timeout_s`."""
         loop = asyncio.get_running_loop()
         if self._idle_check is not None:
             self._idle_check.cancel()
@@ -76,7 +76,7 @@ class Listener:
         self._context.turns.stop()
 
     def abort(self) -> None:
-        """Close everything now, answer nobody."""
+        """Close all connections now, without responses."""
         self._context.turns.stop()
         if self._server is not None:
             self._server.close()
@@ -84,10 +84,10 @@ class Listener:
             call_isolated(Place.CONNECTION, connection.abort)
 
     def admit(self, connection: Connection) -> bool:
-        """Whether a new connection may stay: `max.connections`, `max.connections.per.ip`, descriptors."""
+        """Return whether a new connection is admitted: `max.connections`, `max.connections.per.ip`, descriptors."""
         config = self._context.broker.config
         if connection.address in _LOOPBACK and not self._per_address[connection.address]:
-            self._remember(connection)  # whoever has set a limit too low can still change it, on this machine
+            self._remember(connection)  # one local connection, to fix a limit set too low
             return True
         if len(self._connections) >= min(config.max_connections, self._connections_max):
             logger.warning(
@@ -112,7 +112,7 @@ class Listener:
         self._per_address[connection.address] += 1
 
     def forget(self, connection: Connection) -> None:
-        """A connection is closed."""
+        """Remove a closed connection."""
         if connection in self._connections:
             self._connections.remove(connection)
             self._per_address[connection.address] -= 1
@@ -120,12 +120,12 @@ class Listener:
                 del self._per_address[connection.address]
 
     def _check_idle(self) -> None:
-        """Close connections on which nothing came for too long, and those whose request does not arrive."""
+        """Close connections that are idle for too long, and those with an unfinished request."""
         config = self._context.broker.config
         unfinished_ms = config.connection_max_unfinished_ms
         idle_ms = config.connections_max_idle_ms if config.connections_max_idle_ms >= 0 else INT_MAX
         now_ms = self._context.clock.monotonic_ms()
-        # After a pause of the process, what has come meanwhile is not read yet.
+        # After a pause of the process, bytes received meanwhile are still unread.
         was_paused = now_ms - self._check_due_ms > unfinished_ms // 2
         for connection in list(self._connections):
             if connection.last_active_ms < now_ms - idle_ms and not connection.is_waiting:

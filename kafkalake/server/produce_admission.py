@@ -1,6 +1,6 @@
-"""Transactional batches of a Produce request: written once the transaction coordinator has let them in.
+"""Transactional batches of a Produce request, appended after the transaction coordinator has admitted them.
 
-Nothing of the request is appended before; batches that are refused get their error, in the words of the request's version.
+Nothing of the request is appended before. Refused batches get the error that matches the request's version.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _UNAVAILABLE = (CoordinatorLoadInProgressError, CoordinatorNotAvailableError, No
 
 
 def admit(request: Request, transactional_id: str, produce: ProduceRequest) -> None:
-    """Start `produce` when it is known which of its batches may be written."""
+    """Start `produce` once each of its transactional batches is admitted or refused."""
     waiting: dict[PartitionKey, list[PendingAppend]] = {}
     producers: set[Producer] = set()
     for each in produce.batches:
@@ -69,7 +69,7 @@ def admit(request: Request, transactional_id: str, produce: ProduceRequest) -> N
 
 
 def _refusal(version: int, error: ErrorClass) -> KafkaError:
-    """What the client is told. Older ones know fewer errors, and are given one after which they do the right thing."""
+    """Return the error for the client. Older versions lack some errors and get one with the right client behaviour."""
     if error is ProducerFencedError:
         return InvalidProducerEpochError()
     if error in _UNAVAILABLE or (error is ConcurrentTransactionsError and version < _ADDS_SINCE):

@@ -1,10 +1,10 @@
-"""The batches of a Produce request, decoded: small ones on the event loop, at once; large ones in a thread, a few at a time.
+"""Decodes the batches of a Produce request: small ones on the event loop, at once; large ones in a thread, a few at a time.
 
-What arrives may be compressed a thousandfold, so the size of a request says little about what it costs. Up to `INLINE_BYTES` of
-a request are decoded where it is handled. From the first batch that does not fit in there on, the rest is put off: a thread
-decodes up to `TURN_BYTES` of Arrow columns, those are appended, and only then come the next. So a request takes a bounded part of
-the memory and never holds the loop for long, and its batches still reach each partition in their order. The connection takes no
-further request meanwhile. All requests together are bounded by `RequestMemory`.
+Batches may be compressed a thousandfold, so the size of a request does not bound its cost. Up to `INLINE_BYTES` of a request
+are decoded where it is handled. From the first batch beyond that on, the rest is deferred: a thread decodes up to `TURN_BYTES`
+of Arrow columns, those are appended, and then the next follow. So a request takes bounded memory and never blocks the loop for
+long, and its batches reach each partition in order. The connection takes no further request meanwhile. `RequestMemory` bounds
+all requests together.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from kafkalake.wire.produce_request import ProduceBody
 from kafkalake.wire.record_batch import BatchLimits, decode_produced, is_as_stored
 
 INLINE_BYTES = 17 * 64 * 1024
-"""1 MiB, and a little: a batch of `max.message.bytes`, as it is by default, is one."""
+"""A little more than 1 MiB, so that a batch of the default `max.message.bytes` fits."""
 TURN_BATCHES = 1_000
-"""So many batches of one request are decoded and appended at once, however small they are."""
+"""Most batches of one request decoded and appended at once, however small."""
 TURN_BYTES = 16 * 1024 * 1024
 _UNCOMPRESSED_BYTES_MIN = 16 * 1024 * 1024
 _UNCOMPRESSED_RATIO = 10
@@ -47,7 +47,7 @@ _ZSTD_SINCE = 7
 
 
 class TopicRules:
-    """What the topic's settings mean for a batch; made once per `TopicConfig`, see `rules_of`."""
+    """Limits and codec derived from a topic's settings. Built once per `TopicConfig`, see `rules_of`."""
 
     __slots__ = ("codec", "config", "limits")
 
@@ -65,7 +65,7 @@ class TopicRules:
 
 
 def uncompressed_bytes_max(config: TopicConfig, broker: BrokerConfig) -> int:
-    """Return how large the records of a batch may be once decompressed: never less than the topic takes uncompressed."""
+    """Return the largest decompressed size of a batch's records, never below `max.message.bytes` of the topic."""
     bytes_max = broker.max_message_uncompressed_bytes
     if bytes_max < 0:
         bytes_max = max(_UNCOMPRESSED_BYTES_MIN, _UNCOMPRESSED_RATIO * config.max_message_bytes)
@@ -77,7 +77,7 @@ _rules: WeakKeyDictionary[Topic, TopicRules] = WeakKeyDictionary()
 
 
 def rules_of(topic: Topic, broker: BrokerConfig) -> TopicRules:
-    """Return the rules of the topic as it is set now."""
+    """Return the rules of the topic's current settings."""
     rules = _rules.get(topic)
     if rules is None or rules.config is not topic.config:
         rules = _rules[topic] = TopicRules(topic.config, broker)
@@ -85,7 +85,7 @@ def rules_of(topic: Topic, broker: BrokerConfig) -> TopicRules:
 
 
 class _PutOff(NamedTuple):
-    """A batch that is decoded later: `pending` gets it, or its error."""
+    """A batch to be decoded later. `pending` receives it, or its error."""
 
     pending: PendingAppend
     rules: TopicRules
@@ -93,7 +93,7 @@ class _PutOff(NamedTuple):
 
 
 class BatchReader:
-    """Reads the batches of one request. `batches` has one entry for each, in their order; `bytes` is what those decoded take."""
+    """Decodes the batches of one request. `batches` has one entry each, in order. `bytes` is the size of those decoded."""
 
     __slots__ = ("_body", "_now_ms", "_put_off", "_request", "batches", "bytes")
 
@@ -111,11 +111,11 @@ class BatchReader:
         return bool(self._put_off)
 
     def refuse(self, count: int, error: KafkaError) -> None:
-        """The next `count` batches are refused."""
+        """Refuse the next `count` batches."""
         self.batches += [PendingAppend(None, None, None, error) for _ in range(count)]
 
     def read(self, topic: Topic, rules: TopicRules, index: int, records: memoryview | None) -> None:
-        """Decode the batch for partition `index`, or put it off."""
+        """Decode the batch for partition `index`, or defer it."""
         try:
             self.batches.append(self._read(topic, rules, index, b"" if records is None else records))
         except KafkaError as error:
@@ -158,7 +158,7 @@ class BatchReader:
             pending.original = self._kept(records)
 
     async def append_in_turns(self, append: Callable[[ProduceRequest], None], reply: Callable[..., None]) -> None:
-        """Have `append` start the batches, first those that are decoded, then the others as they are; then `reply`."""
+        """Start appending the decoded batches, then the deferred ones as they are decoded, with `append`. Finally call `reply`."""
         context = self._request.context
         memory = context.request_memory
         put_off = self._put_off
@@ -181,7 +181,7 @@ class BatchReader:
         ProduceRequest(self.batches, reply).start(context.broker.append_queue)
 
     def _decode_turn(self, put_off: deque[_PutOff]) -> list[tuple[_PutOff, RecordBatch | KafkaError]]:
-        """In a thread: decode batches from the left until they are enough."""
+        """Decode batches from the left up to the limits of a turn. Runs in a thread."""
         turn: list[tuple[_PutOff, RecordBatch | KafkaError]] = []
         left = TURN_BYTES
         while put_off and left > 0 and len(turn) < TURN_BATCHES:
@@ -205,7 +205,7 @@ class BatchReader:
 
 
 async def _appended(append: Callable[[ProduceRequest], None], batches: list[PendingAppend]) -> None:
-    """Start these batches, and wait until each has its result."""
+    """Start these batches and wait until all have a result."""
     done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     append(ProduceRequest(batches, lambda _: None if done.done() else done.set_result(None)))
     await done

@@ -1,7 +1,6 @@
-"""The APIs that this broker serves: key, name, versions, handler. What is listed here is what ApiVersions advertises.
+"""The APIs of this broker: key, name, versions, handler. ApiVersions advertises this list.
 
-An API belongs in this list when it works in all the versions that it names. One line each; the handler's docstring says what
-the versions and the behaviour are.
+An API is listed once it works in all listed versions. One line each. The handler's docstring describes versions and behaviour.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ from kafkalake.wire.staged_append import API_KEY as APPEND_STAGED_KEY
 
 Values = Mapping[str, Any]
 Answer = Values | Coroutine[Any, Any, Values | None] | Generator[None, None, Values | None] | None
-"""The answer, a coroutine or generator (`server.turns`) that will give it, or None: the handler replies by itself."""
+"""The response's values, a coroutine or generator (`server.turns`) that returns them, or None if the handler replies itself."""
 
 
 class Api(NamedTuple):
@@ -121,12 +120,12 @@ _ALL = (
 )
 
 _OWN = (_api(APPEND_STAGED_KEY, "AppendStaged", 0, 0, append_staged.handle),)
-"""Not Kafka's, so ApiVersions does not name it."""
+"""Not part of Kafka's protocol, so ApiVersions does not list it."""
 
 APIS: dict[int, Api] = {api.key: api for api in _ALL + _OWN}
-"""The APIs by their key."""
+"""The APIs by key."""
 
 
 def advertised() -> list[dict[str, int]]:
-    """The APIs as ApiVersions answers them."""
+    """Return the APIs as listed in the ApiVersions response."""
     return [{"api_key": api.key, "min_version": api.advertised_lowest, "max_version": api.highest} for api in _ALL]

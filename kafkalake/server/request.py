@@ -1,4 +1,4 @@
-"""One request on its way through the server, and its place in the line of answers of its connection."""
+"""One request in progress, and its place in the response order of its connection."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ Buffer = bytes | bytearray | memoryview
 
 
 class Request:
-    """What a handler gets. It returns the answer's values, or None and calls one of the `reply` methods later, once.
+    """A request as passed to a handler, which returns the response's values, or None and calls a `reply` method later, once.
 
-    body: the message of `wire.requests`. Its `bytes` fields are views of a receive buffer that is used again after the handler
+    body: the message of `wire.requests`. Its `bytes` fields are views of a receive buffer that is reused after the handler
     has returned, unless `body_is_kept`.
     """
 
@@ -65,35 +65,35 @@ class Request:
         self.body_is_kept = body_is_kept
         self.done = False
         self.has_task = False
-        """Whether a task works on it: it has not yet taken effect, so nothing may follow it."""
+        """Whether a task works on it. It has not yet taken effect, so no later request may start."""
         self.size = 0
         self.began_s = 0.0
-        """When it was taken, where requests are logged."""
+        """Start time, set only if requests are logged."""
         self.turn_ends_s = 0.0
-        """When a turn of its work ends: see `turn`. 0 while it has not asked."""
+        """End of the current turn (see `turn`), 0 before the first one."""
         self.answer: Sequence[Buffer] = ()
         self.on_abandoned: Any = None
 
     def error_text(self, error: BaseException) -> str:
-        """Return what a client is told of an error: paths in it are relative to the lake, wherever that lies."""
+        """Return an error's text for the client, with paths relative to the lake."""
         lake = self.context.broker.logs.root.parent.parent
         return str(error).replace(f"{lake.absolute()}/", "").replace(f"{lake}/", "")
 
     def grow(self, count: int) -> None:
-        """The request has become `count` bytes larger: what it holds was decompressed. So much less may wait behind it."""
+        """Add `count` bytes of decompressed data to the request's size. That leaves less room for requests queued behind it."""
         self.size += count
         self.connection.owes(count)
 
     def abandon(self) -> None:
-        """The connection is lost: have what waits for this request let go of it, and let go of what waits."""
+        """Cancel the pending work of this request, whose connection is lost."""
         abandoned, self.on_abandoned = self.on_abandoned, None
         if abandoned is not None and not self.done:
             abandoned()
 
     def guarded(self, answer: Callable[..., None]) -> Callable[..., None]:
-        """Return `answer`, to be called later, such that the client's connection is closed where it fails.
+        """Return `answer`, to be called later, wrapped to close the client's connection if it raises.
 
-        A client that gets neither an answer nor a closed connection would wait for ever.
+        A client that gets neither a response nor a closed connection would wait forever.
         """
 
         def guarded(*arguments: Any) -> None:
@@ -107,11 +107,11 @@ class Request:
 
     @property
     def caller(self) -> str:
-        """Who asks, for the log: principal, address and client id."""
+        """The caller for the log: principal, address and client id."""
         return f"{self.connection.principal}@{self.connection.peer}/{self.client_id or ''}"
 
     async def turn(self) -> None:
-        """Let others have the event loop where this request's turn is over; see `server.turns`."""
+        """Yield the event loop if this request's turn is over. See `server.turns`."""
         now_s = time.perf_counter()
         if not self.turn_ends_s:
             self.turn_ends_s = now_s + TURN_S
@@ -120,7 +120,7 @@ class Request:
             self.turn_ends_s = time.perf_counter() + TURN_S
 
     async def in_turns(self, steps: Generator[None, None, T]) -> T:
-        """Run `steps` to their end from a coroutine, in turns; return what they return."""
+        """Run `steps` to their end from a coroutine, in turns. Return their result."""
         while True:
             try:
                 next(steps)
@@ -129,7 +129,7 @@ class Request:
             await self.turn()
 
     def work(self, steps: Generator[None, None, Mapping[str, Any] | Sequence[Buffer] | None]) -> None:
-        """Run `steps` in turns, and answer with what they return: values, or a whole response in pieces."""
+        """Run `steps` in turns and reply with their result: values, or an encoded response in pieces."""
         began_s = time.perf_counter()
 
         def finished(answer: Mapping[str, Any] | Sequence[Buffer] | None) -> None:
@@ -150,11 +150,11 @@ class Request:
         )
 
     async def reply_large(self, values: Mapping[str, Any]) -> None:
-        """As `reply`, encoded in a thread."""
+        """Reply like `reply`, encoding in a thread."""
         await self.encode_large(lambda: self._encode(values))
 
     async def encode_large(self, encode: Callable[[], bytearray]) -> None:
-        """Answer with the whole response that `encode` gives in a thread."""
+        """Reply with the encoded response that `encode` returns, called in a thread."""
         try:
             encoded = await self.context.run_in_thread(encode)
             if not self.connection.is_closing:
@@ -167,11 +167,11 @@ class Request:
         return encode_response(self.api_key, self.version, self.correlation_id, values, bytes_max)
 
     def reply(self, values: Mapping[str, Any]) -> None:
-        """Answer with the fields of `values`, encoded for the request's version."""
+        """Reply with the fields of `values`, encoded for the request's version."""
         self.reply_buffers((self._encode(values),))
 
     def reply_buffers(self, buffers: Sequence[Buffer]) -> None:
-        """Answer with a whole response, its size in front, in pieces."""
+        """Reply with an encoded response including its size prefix, in pieces."""
         assert not self.done, "a request is answered once"
         self.done = True
         self.answer = buffers
@@ -179,5 +179,5 @@ class Request:
         self.connection.answered()
 
     def reply_nothing(self) -> None:
-        """There is no answer to this request (acks=0)."""
+        """Complete a request without a response (acks=0)."""
         self.reply_buffers(())

@@ -1,10 +1,10 @@
-"""One bound on the bytes of requests that a server holds at one time, over all its connections (`queued.max.request.bytes`).
+"""A bound on the bytes of requests that a server holds at one time, over all its connections (`queued.max.request.bytes`).
 
-Two kinds are counted: `arriving`, of frames that are not whole yet, and `queued`, of batches on their way into the logs, as Arrow
-columns. Who finds the bound reached stops reading, or decoding, and is called when there is room.
+Two kinds are counted: `arriving`, bytes of incomplete frames, and `queued`, bytes of batches on their way into the logs, as
+Arrow columns. At the bound, a connection stops reading or decoding, and is called back when there is room.
 
-A frame that is under way can only end by growing. So that many of them do not wait for each other when the bound is reached, one
-connection at a time may go beyond it, until its frame is whole or too late (`connection.max.unfinished.ms`).
+An incomplete frame frees its memory only after growing to its end. To avoid deadlock at the bound, one connection at a time may
+exceed it, until its frame is complete or times out (`connection.max.unfinished.ms`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 
 class RequestMemory:
-    """Counts, and calls who waits. Used by the event loop's thread only."""
+    """Counts bytes and calls back waiting connections. Used by the event loop's thread only."""
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
@@ -29,7 +29,7 @@ class RequestMemory:
         return self.queued >= self.bytes_max
 
     def may_grow(self, frame: object) -> bool:
-        """Whether the frame of connection `frame` may take more; the first that asks beyond the bound may, until `arrived`."""
+        """Return whether the frame of connection `frame` may grow. Beyond the bound the first caller may, until `arrived`."""
         if self.arriving + self.queued < self.bytes_max or self._beyond is frame:
             return True
         if self._beyond is None:
@@ -38,7 +38,7 @@ class RequestMemory:
         return False
 
     def arrived(self, frame: object, count: int) -> None:
-        """A frame of which `count` bytes were `arriving` is whole, or will never be."""
+        """Release `count` bytes that were `arriving`: their frame is complete or abandoned."""
         self.arriving -= count
         if self._beyond is frame:
             self._beyond = None
@@ -46,13 +46,13 @@ class RequestMemory:
             self._wake()
 
     def release(self, count: int) -> None:
-        """`count` bytes that were `queued` are in the log, or refused."""
+        """Release `count` bytes that were `queued`: they are in the log, or refused."""
         self.queued -= count
         if self._waiting:
             self._wake()
 
     def call_when_free(self, action: Callable[[], None]) -> None:
-        """Call `action` once, when something was given back: it looks again whether there is room."""
+        """Call `action` once, after the next release. It must check again whether there is room."""
         self._waiting.append(action)
 
     async def room(self) -> None:

@@ -1,4 +1,4 @@
-"""Topics as requests name them: by name, or by id in later versions."""
+"""Finds topics for requests: by name, or by id in later versions."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from kafkalake.server.request import Request
 
 
 def allows_topic(request: Request, operation: Operation, name: str) -> bool:
-    """Whether the request's principal may do this to the topic."""
+    """Return whether the request's principal may do this operation on the topic."""
     return request.context.authorizer.allows(request.connection.principal, operation, Resource.TOPIC, name)
 
 
 def find_topic(request: Request, operation: Operation, name: str) -> Topic:
-    """The topic of that name, for `operation`. Raises `TopicAuthorizationError`, `UnknownTopicOrPartitionError`."""
+    """Return the topic of that name, for `operation`. Raise `TopicAuthorizationError` or `UnknownTopicOrPartitionError`."""
     if not allows_topic(request, operation, name):
         raise TopicAuthorizationError()
     return request.context.broker.topics.topic(name)
 
 
 def find_topic_by_id(request: Request, operation: Operation, topic_id: UUID | None) -> Topic:
-    """The topic with that id, for `operation`. Raises `UnknownTopicIdError`, `TopicAuthorizationError`."""
+    """Return the topic with that id, for `operation`. Raise `UnknownTopicIdError` or `TopicAuthorizationError`."""
     topics: Topics = request.context.broker.topics
     if topic_id is None:
         raise UnknownTopicIdError()
@@ -35,7 +35,7 @@ def find_topic_by_id(request: Request, operation: Operation, topic_id: UUID | No
 
 
 def find_described_topic(request: Request, operation: Operation, name: str) -> Topic:
-    """As `find_topic`, but a name that no topic may have raises `InvalidTopicError`: Kafka says so where topics are described."""
+    """Return the topic like `find_topic`, but raise `InvalidTopicError` for an invalid name, as Kafka does in descriptions."""
     try:
         return find_topic(request, operation, name)
     except UnknownTopicOrPartitionError:

@@ -1,4 +1,4 @@
-"""Transactional ids as requests name them, and errors of transactions as versions of an API show them."""
+"""Authorization of transactional ids in requests, and error codes of transactions by API version."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from kafkalake.server.request import Request
 
 
 def allows_transactional_id(request: Request, operation: Operation, transactional_id: str) -> bool:
-    """Whether the request's principal may do this with the transactional id."""
+    """Return whether the request's principal may do this operation on the transactional id."""
     return request.context.authorizer.allows(
         request.connection.principal, operation, Resource.TRANSACTIONAL_ID, transactional_id
     )
 
 
 def check_transactional_id(request: Request, operation: Operation, transactional_id: str) -> None:
-    """Raise `TransactionalIdAuthorizationError` where the principal may not."""
+    """Raise `TransactionalIdAuthorizationError` if the principal may not."""
     if not allows_transactional_id(request, operation, transactional_id):
         raise TransactionalIdAuthorizationError()
 
 
 def transaction_code(request: Request, error: ErrorClass | None, fenced_since: int) -> int:
-    """The error's code, 0 for none. PRODUCER_FENCED is known from version `fenced_since` on (KIP-588)."""
+    """Return the error's code, 0 for none. PRODUCER_FENCED exists from version `fenced_since` on (KIP-588)."""
     if error is None:
         return 0
     if error is ProducerFencedError and request.version < fenced_since:

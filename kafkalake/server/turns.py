@@ -1,12 +1,12 @@
-"""Long work of a request in short turns, so that no request holds the event loop, whatever it asks.
+"""Runs long work of a request in short turns, so that no request blocks the event loop.
 
-A handler whose work grows with its request is a generator: it yields between two elements, and returns the answer's values. A small
-request runs to its end at once, for the price of the yields. One that takes longer than `TURN_S` goes on in turns: one turn of
-one request for each turn of the event loop, in the order in which they asked, so that many long requests hold it no longer than
-one. Handlers that are coroutines wait for their next turn with `await request.turn()`.
+A handler whose work grows with its request is a generator: it yields between elements, and returns the response's values. A small
+request runs to its end at once, at the cost of the yields. One that takes longer than `TURN_S` continues in turns: one turn of
+one request per iteration of the event loop, in request order, so that many long requests block it no longer than one.
+Coroutine handlers wait for their next turn with `await request.turn()`.
 
-Decoding a large request and encoding the answer to one have no place to yield. They run in a thread
-(`ServerContext.run_in_thread`), which shares the interpreter with the event loop: that gets it back within 5 ms.
+Decoding a large request and encoding a large response cannot yield. They run in a thread (`ServerContext.run_in_thread`), from
+which the event loop regains the interpreter within 5 ms.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from kafkalake.broker.callbacks import Place, call_isolated
 
 TURN_S = 0.005
 LARGE_FRAME_BYTES = 32 * 1024
-"""A request of so many bytes is decoded in a thread, but for Produce, which has its own decoding."""
+"""Requests from this size on are decoded in a thread, except Produce, which has its own decoding."""
 
 Steps = Generator[None, None, Any]
 
 
 class Turns:
-    """The work that is under way, of all requests. Used by the event loop's thread only."""
+    """The long work in progress, of all requests. Used by the event loop's thread only."""
 
     def __init__(self, call_soon: Callable[[Callable[[], None]], object]) -> None:
         self._call_soon = call_soon
@@ -42,7 +42,7 @@ class Turns:
     ) -> None:
         """Run `steps` to their end, while `is_wanted`.
 
-        What fails in the first turn is raised; later `failed` is called while it is handled.
+        Errors in the first turn are raised. For later ones `failed` is called in the exception handler.
         """
         end_s = time.perf_counter() + TURN_S
         try:
@@ -64,13 +64,13 @@ class Turns:
         self._later(go_on)
 
     def wait(self) -> Awaitable[None]:
-        """Wait for the next turn."""
+        """Return a future that completes in the next turn."""
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._later(lambda: None if turn.done() else turn.set_result(None))
         return turn
 
     def stop(self) -> None:
-        """Do nothing more."""
+        """Drop all remaining work."""
         self._waiting.clear()
 
     def _later(self, turn: Callable[[], None]) -> None:

@@ -1,7 +1,7 @@
-"""One bound on the bytes of answers that clients do not read (`queued.max.response.bytes`), over all connections.
+"""A bound on the bytes of responses that clients have not read (`queued.max.response.bytes`), over all connections.
 
-A connection counts while its write buffer is full, with what was in there when it became so. The less room is left, the smaller are
-the answers that are read from the files. Where that is not enough, the connection that has waited the longest is closed: a client
+A connection counts while its write buffer is full, with the buffer's size when it became full. The less room is left, the smaller
+are the responses read from the files. If that is not enough, the connection that has been full the longest is closed. A client
 that reads, however slowly, empties its buffer and is counted anew.
 """
 
@@ -11,24 +11,24 @@ from collections.abc import Callable
 
 ANSWER_BYTES_MIN = 1024 * 1024
 _SHARE = 64
-"""An answer takes at most such a part of the room that is left."""
+"""A response takes at most the remaining room divided by this."""
 SMALLER_BEFORE_BYTES = 128 * 1024 * 1024
 _SHARE_BEFORE = 8
-"""And at most such a part of what is left of this: many slow clients do without large answers long before the room runs out."""
+"""And at most the rest of `SMALLER_BEFORE_BYTES` divided by this, so that many slow clients shrink responses early."""
 
 
 class UnreadAnswers:
-    """Counts per connection. Used by the event loop's thread only."""
+    """Unread bytes per connection. Used by the event loop's thread only."""
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
         self.bytes = 0
         self.preparing = 0
-        """Bytes of answers that a thread works on: whoever starts it counts them, and counts them off."""
+        """Bytes of responses being encoded in a thread. The code that starts the thread adds and subtracts them."""
         self._by_age: dict[object, tuple[int, Callable[[], None]]] = {}
 
     def add(self, connection: object, count: int, close: Callable[[], None]) -> None:
-        """`connection` has `count` bytes to send that its client does not take; `close` ends it."""
+        """Count `count` unread bytes of `connection`. `close` closes it if the bound is exceeded."""
         self.remove(connection)
         self._by_age[connection] = (count, close)
         self.bytes += count
@@ -39,12 +39,12 @@ class UnreadAnswers:
             close_oldest()
 
     def remove(self, connection: object) -> None:
-        """`connection` is closed, or its client has read. Nothing happens where it was not counted."""
+        """Stop counting `connection`: it is closed, or its client has read. Does nothing if it was not counted."""
         count, _ = self._by_age.pop(connection, (0, None))
         self.bytes -= count
 
     def answer_bytes_max(self, most: int) -> int:
-        """Return how large a large answer may be now, `most` where there is room enough."""
+        """Return the current size limit of a large response, `most` if there is enough room."""
         used = self.bytes + self.preparing
         room = min((self.bytes_max - used) // _SHARE, (SMALLER_BEFORE_BYTES - used) // _SHARE_BEFORE)
         return max(min(most, room), min(most, ANSWER_BYTES_MIN))

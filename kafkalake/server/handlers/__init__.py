@@ -1,5 +1,5 @@
-"""One module per API: decode (done when it is called), authorise, one broker call, encode.
+"""One module per API: decode (done before the call), authorize, one broker call, encode.
 
-`handle(request)` returns the answer's values (field names of Kafka's message definitions, see `wire.responses`), a coroutine
-that gives them, or None when it replies by itself.
+`handle(request)` returns the response's values (field names of Kafka's message definitions, see `wire.responses`), a coroutine
+or generator that returns them, or None if it replies itself.
 """

@@ -1,7 +1,7 @@
-"""AddOffsetsToTxn (25), versions 0-4: a producer is about to commit a group's offsets in its transaction.
+"""AddOffsetsToTxn (25), versions 0-4: add a group's offsets to a producer's transaction before it commits them.
 
-2: PRODUCER_FENCED, INVALID_PRODUCER_EPOCH before. 3: flexible. 4: as 3; clients of transactions version 2 leave this request out.
-What is added is the group's partition of `__consumer_offsets`, so that it gets the transaction's marker.
+2: PRODUCER_FENCED, INVALID_PRODUCER_EPOCH before. 3: flexible. 4: as 3; clients of transactions version 2 omit this request.
+It adds the group's partition of `__consumer_offsets`, so that it gets the transaction's marker.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def handle(request: Request) -> Coroutine[Any, Any, dict[str, Any]] | None:
 
 
 async def _when_ready(request: Request) -> dict[str, Any]:
-    """A client may ask before it has looked for the group's coordinator, which is what creates the journal otherwise."""
+    """Create the journal first: a client may send this before FindCoordinator, which creates it otherwise."""
     added: asyncio.Future[ErrorClass | None] = asyncio.get_running_loop().create_future()
     try:
         await request.context.broker.groups.make_ready()

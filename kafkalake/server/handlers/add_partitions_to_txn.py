@@ -1,8 +1,8 @@
-"""AddPartitionsToTxn (24), versions 0-5: partitions that a producer is about to write to in its transaction.
+"""AddPartitionsToTxn (24), versions 0-5: add partitions to a producer's transaction before it writes to them.
 
 - 2: PRODUCER_FENCED, INVALID_PRODUCER_EPOCH before. 3: flexible. 4: several transactions in one request, and `verify_only`: between
-  brokers (KIP-890). 5: TRANSACTION_ABORTABLE where a partition is not in the transaction that is asked about.
-- All or nothing: where a partition does not exist, the others get OPERATION_NOT_ATTEMPTED.
+  brokers (KIP-890). 5: TRANSACTION_ABORTABLE if a partition to verify is not in the transaction.
+- All or nothing: if a partition does not exist, the others get OPERATION_NOT_ATTEMPTED.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def handle(request: Request) -> Generator[None, None, None]:
 
 
 class _Batch:
-    """Answers when all transactions of the request have their results."""
+    """Replies when all transactions of the request have their results."""
 
     def __init__(self, request: Request) -> None:
         self._request = request
@@ -130,7 +130,7 @@ def _keys(topics: Iterable[Any]) -> Generator[None, None, list[PartitionKey]]:
 
 
 def _writable_partitions(request: Request, name: str) -> int | ErrorClass:
-    """How many partitions the topic has, or why it cannot be written to."""
+    """Return the topic's number of partitions, or the error that prevents writing to it."""
     try:
         if name in INTERNAL:
             raise TopicAuthorizationError()

@@ -1,6 +1,6 @@
 """AlterConfigs (33), versions 0-2: replace all settings of a topic (resource type 2), this broker (4) or a group (32).
 
-A setting that is not named goes back to its default. IncrementalAlterConfigs has replaced this API in new clients.
+Settings not in the request are reset to their default. IncrementalAlterConfigs has replaced this API in new clients.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from kafkalake.server.request import Request
 
 
 def _replacing(resource: Any) -> Change:
-    """Raise `InvalidRequestError` for a setting without a value."""
+    """Return the change to the resource's settings. Raise `InvalidRequestError` for a setting without a value."""
     for config in resource.configs:
         if config.value is None:
             raise InvalidRequestError(f"Null value not supported for : {config.name}")

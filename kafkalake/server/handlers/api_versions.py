@@ -1,10 +1,10 @@
-"""ApiVersions (18), versions 0-4: which APIs this broker serves, in which versions.
+"""ApiVersions (18), versions 0-4: the APIs of this broker and their versions.
 
-- 3: the client says which software it is (KIP-511); a malformed name gets INVALID_REQUEST.
-- 3: features (KIP-584): `transaction.version` 2 has clients use KIP-890, `group.version` 1 says that groups of the consumer
-  protocol are there (KIP-848). 4: supported features with a lowest version of 0 too.
-- A version that is not supported gets a version-0 answer with UNSUPPORTED_VERSION and the list, so that the client can ask
-  again (KIP-511).
+- 3: name and version of the client software (KIP-511). A malformed name gets INVALID_REQUEST.
+- 3: features (KIP-584): `transaction.version` 2 makes clients use KIP-890, `group.version` 1 announces groups of the consumer
+  protocol (KIP-848). 4: supported features with a lowest version of 0 too.
+- An unsupported version gets a version-0 response with UNSUPPORTED_VERSION and the list, so that the client can retry
+  (KIP-511).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kafkalake.errors import InvalidRequestError, UnsupportedVersionError
 from kafkalake.server.request import Request
 
 FEATURES = {"group.version": 1, "transaction.version": 2}
-"""Features of the cluster and their level; each is supported from 0 on."""
+"""Features of the cluster and their level. Each is supported from 0 on."""
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
@@ -43,5 +43,5 @@ def handle(request: Request) -> dict[str, Any]:
 
 
 def unsupported_version(request: Request) -> dict[str, Any]:
-    """The answer, in version 0, to a version that we do not know."""
+    """Return the response, in version 0, to an unsupported version."""
     return {"error_code": UnsupportedVersionError.code, "api_keys": request.context.advertised_apis}

@@ -1,9 +1,9 @@
-"""AppendStaged (10001, kafkalake's own), version 0: describe topics to a job that will write, then append what it staged.
+"""AppendStaged (10001, kafkalake's own), version 0: describe topics for a job that will write, then append its staged files.
 
-One JSON object each way (`wire/staged_append.py`). `{"ask": "describe", "topics": ["clicks"]}` (null: all that there are) says of
-each topic its id, its partitions and what it takes; `{"ask": "append", ...}` is `broker.staged.AppendRequest`, answered when all
-of it can be read, or with an error: then nothing of it will be. Asking again is always right. `again` in the answer: the version
-was committed before; `version` is the newest that was.
+One JSON object each way (`wire/staged_append.py`). `{"ask": "describe", "topics": ["clicks"]}` (null: all topics) returns for
+each topic its id, its partitions and its limits. `{"ask": "append", ...}` is `broker.staged.AppendRequest`, answered when all
+of it is readable, or with an error: then none of it ever will be. A request may always be repeated. `again` in the response: the
+version was committed before. `version` is the newest committed one.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from kafkalake.wire.staged_append import encode_response
 logger = logging.getLogger(__name__)
 
 _COMPARED_MAX = 500
-"""So many names are compared with one that is not there, 30 us each."""
+"""Most names compared with a missing one, 30 us each."""
 
 
 def handle(request: Request) -> None:
@@ -41,7 +41,7 @@ def handle(request: Request) -> None:
 
 
 async def _answer(request: Request, text: bytes) -> None:
-    """Answer in any case: a connection waits for the answers that it owes, in their order."""
+    """Reply in any case: later responses of the connection are sent only after this one."""
     try:
         body, asked = await request.context.broker.run_blocking(lambda: decode(text))
         answer = _describe(request, body["topics"]) if asked is None else await _append(request, asked)
@@ -64,7 +64,7 @@ def _describe(request: Request, names: list[str] | None) -> dict[str, Any]:
 
 
 def _writable(request: Request) -> dict[str, Topic]:
-    """The topics that the client may write to, by name."""
+    """Return the topics that the client may write to, by name."""
     return {
         topic.name: topic
         for topic in request.context.broker.topics

@@ -1,7 +1,7 @@
 """ConsumerGroupDescribe (69), versions 0-1: state, epochs and members of groups of the consumer protocol (KIP-848).
 
-GROUP_ID_NOT_FOUND for a group that is not there or is of the classic protocol: DescribeGroups shows that one. 1: whether a
-member is one of the classic protocol (KIP-1099), which none is here.
+GROUP_ID_NOT_FOUND for a missing group, or one of the classic protocol, which DescribeGroups describes. 1: whether a
+member uses the classic protocol (KIP-1099), which none does here.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _describe(request: Request, group_id: str) -> dict[str, Any]:
 
 
 def _check_topics(request: Request, group: ConsumerGroupDescription) -> None:
-    """A group is shown to those who may see all that its members subscribe to."""
+    """Raise `TopicAuthorizationError` unless the client may describe all topics that the group's members subscribe to."""
     for name in {name for member in group.members for name in member.topics}:
         if not allows_topic(request, Operation.DESCRIBE, name):
             raise TopicAuthorizationError(
@@ -77,7 +77,7 @@ def _member(request: Request, member: ConsumerMemberDescription) -> dict[str, An
 
 
 def _assignment(request: Request, assignment: Assignment) -> dict[str, Any]:
-    """Partitions of topics that are there: a topic that was deleted has no name any more."""
+    """Return the partitions of existing topics. A deleted topic has no name any more."""
     topics = request.context.broker.topics
     return {
         "topic_partitions": [

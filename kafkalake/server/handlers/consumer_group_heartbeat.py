@@ -1,8 +1,8 @@
 """ConsumerGroupHeartbeat (68), versions 0-1: join, stay in and leave a group of the consumer protocol (KIP-848).
 
-- 0: a member that joins may leave it to the broker to choose its id. 1: the client chooses it, always (KIP-1082); regular
+- 0: the broker assigns an id to a joining member without one. 1: the client always chooses it (KIP-1082); regular
   expressions of topics, matched here.
-- Answered when what it changes is durable. Null fields have not changed since the last heartbeat.
+- Answered when its changes are durable. Null fields have not changed since the last heartbeat.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""CreatePartitions (37), versions 0-3: let topics have more partitions. 2: flexible.
+"""CreatePartitions (37), versions 0-3: add partitions to topics. 2: flexible.
 
-A topic that is named twice gets INVALID_REQUEST. `validate_only` checks and changes nothing.
+A topic named twice gets INVALID_REQUEST. `validate_only` checks and changes nothing.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """CreateTopics (19), versions 2-7: create topics, or only check them (`validate_only`).
 
-- 4: -1 for the broker's default of partitions and replication factor. 5: flexible; the answer shows partitions, replication
+- 4: -1 for the broker's default of partitions and replication factor. 5: flexible; the response has partitions, replication
   factor and settings. 7: topic ids.
-- A name twice in one request gets INVALID_REQUEST, each topic its own result. The topic is in Delta when it is acknowledged.
+- A name used twice in one request gets INVALID_REQUEST. Each topic has its own result. The topic is in Delta when acknowledged.
 """
 
 from __future__ import annotations

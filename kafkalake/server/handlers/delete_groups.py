@@ -1,4 +1,4 @@
-"""DeleteGroups (42), versions 0-2: groups without members go, with their committed offsets. 2: flexible."""
+"""DeleteGroups (42), versions 0-2: delete groups without members, with their committed offsets. 2: flexible."""
 
 from __future__ import annotations
 

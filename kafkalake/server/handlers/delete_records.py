@@ -1,7 +1,7 @@
-"""DeleteRecords (21), versions 0-2: move the log start of partitions forward. 2: flexible.
+"""DeleteRecords (21), versions 0-2: advance the log start offset of partitions. 2: flexible.
 
-Offset -1 stands for the high watermark. The records are gone for every reader when the answer is there; whole segments below
-the new start are deleted later. The new start has to be on the disk first, so this is done in a thread, partition by partition.
+Offset -1 stands for the high watermark. When the response is sent, no reader sees the records. Whole segments below the new
+start are deleted later. The new start must be durable first, so this is done in a thread, partition by partition.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """DeleteTopics (20), versions 1-6: delete topics by name, from 6 on also by id.
 
-- 3: TOPIC_DELETION_DISABLED where `delete.topic.enable` is off (INVALID_REQUEST before). 4: flexible. 5: error messages.
-  6: topic ids. A topic that is named twice, or by name and by id at once, gets INVALID_REQUEST.
-- Acknowledged when the topic is out of Delta and no longer served; its files go after `file.delete.delay.ms`.
+- 3: TOPIC_DELETION_DISABLED if `delete.topic.enable` is off (INVALID_REQUEST before). 4: flexible. 5: error messages.
+  6: topic ids. A topic named twice, or by name and by id at once, gets INVALID_REQUEST.
+- Acknowledged when the topic is removed from Delta and no longer served. Its files are deleted after `file.delete.delay.ms`.
 """
 
 from __future__ import annotations

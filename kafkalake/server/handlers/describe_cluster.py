@@ -1,6 +1,6 @@
 """DescribeCluster (60), versions 0-2: the brokers of the cluster. 1: endpoint type. 2: fenced brokers.
 
-Only brokers are described (endpoint type 1); controllers (2) have no endpoint of their own here: MISMATCHED_ENDPOINT_TYPE.
+Only brokers are described (endpoint type 1). Controllers (2) have no endpoint of their own here: MISMATCHED_ENDPOINT_TYPE.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """DescribeConfigs (32), versions 1-4: the settings of topics (resource type 2), of this broker (4) and of single groups (32).
 
 - 1: sources and synonyms. 3: types and documentation. 4: flexible.
-- No keys means all settings; a key that is no setting is left out, as in Kafka.
-- A broker is named by its id; the empty name stands for the cluster's default.
+- No keys means all settings. Unknown keys are ignored, as in Kafka.
+- A broker is named by its id. The empty name stands for the cluster's default.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _entries(request: Request, resource_type: int, name: str) -> list[ConfigEntr
 
 
 def check_broker_name(request: Request, name: str) -> None:
-    """Raise `InvalidRequestError` where `name` is not this broker's id."""
+    """Raise `InvalidRequestError` if `name` is not this broker's id."""
     broker_id = request.context.broker.identity.broker_id
     try:
         named = int(name)

@@ -1,7 +1,7 @@
 """DescribeGroups (15), versions 0-6: state, protocol and members of groups of the classic protocol.
 
-3: what the client may do to the group (KIP-430). 4: `group_instance_id`. 5: flexible. 6: GROUP_ID_NOT_FOUND with a message for
-a group that is not there; before, it is shown as a group in state Dead (KIP-1043).
+3: authorized operations (KIP-430). 4: `group_instance_id`. 5: flexible. 6: GROUP_ID_NOT_FOUND with a message for a missing
+group, described as a group in state Dead before (KIP-1043).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """DescribeLogDirs (35), versions 1-4: the log directory and the size of each partition in it. 2: flexible. 4: disk space.
 
-There is one log directory. Null topics means all; a partition that is not here is left out.
+There is one log directory. Null topics means all. Unknown partitions are omitted.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""DescribeProducers (61), version 0: the producers that a partition remembers, and where open transactions begin (KIP-664)."""
+"""DescribeProducers (61), version 0: the producers in a partition's state, and where open transactions begin (KIP-664)."""
 
 from __future__ import annotations
 

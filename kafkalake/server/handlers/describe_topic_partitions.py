@@ -1,7 +1,7 @@
 """DescribeTopicPartitions (75), version 0: topics and partitions in pages (KIP-966).
 
-No topics means all. Topics come by name; `response_partition_limit` (at most `max.request.partition.size.limit`) bounds a page, and
-the cursor in the answer names the first partition of the next one.
+No topics means all. Topics are ordered by name. `response_partition_limit` (at most `max.request.partition.size.limit`) bounds a
+page, and the cursor in the response is the first partition of the next one.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def handle(request: Request) -> Generator[None, None, dict[str, Any]]:
 
 
 def _describe(request: Request, name: str, first: int, limit: int) -> tuple[dict[str, Any], int | None]:
-    """A topic's partitions from `first` on, at most `limit`; the index after them where there are more."""
+    """Return at most `limit` of a topic's partitions from `first` on, and the index after them if there are more, else None."""
     try:
         topic = find_described_topic(request, Operation.DESCRIBE, name)
     except KafkaError as error:

@@ -1,6 +1,6 @@
-"""EndTxn (26), versions 0-5: commit or abort a transaction; answered when that is durable, before the markers are.
+"""EndTxn (26), versions 0-5: commit or abort a transaction, answered when the decision is durable, before the markers are written.
 
-2: PRODUCER_FENCED, INVALID_PRODUCER_EPOCH before. 3: flexible. 4: as 3. 5: transactions version 2 (KIP-890): the answer has the
+2: PRODUCER_FENCED, INVALID_PRODUCER_EPOCH before. 3: flexible. 4: as 3. 5: transactions version 2 (KIP-890): the response has the
 producer's id and epoch for its next transaction.
 """
 

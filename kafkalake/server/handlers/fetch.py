@@ -1,14 +1,13 @@
 """Fetch (1), versions 4-18: records from an offset on, with long poll and incremental sessions.
 
 - 5: log start offset. 7: sessions (KIP-227). 9: current leader epoch (KIP-320). 10: zstd. 11: rack. 12: flexible, last
-  fetched epoch and diverging epoch (KIP-595). 13: topics by id (KIP-516). 15-18: only replicas see a difference;
-  18 tells the leader a follower's high watermark (KIP-1166).
+  fetched epoch and diverging epoch (KIP-595). 13: topics by id (KIP-516). 15-18: differ for replicas only;
+  18 sends the leader a follower's high watermark (KIP-1166).
 - Records come from the cache of producers' bytes, or are encoded here from the stored Arrow messages.
-- A consumer that cannot read zstd (below version 10) gets UNSUPPORTED_COMPRESSION_TYPE for a topic whose
-  `compression.type` it is.
+- A consumer without zstd (below version 10) gets UNSUPPORTED_COMPRESSION_TYPE for a topic with `compression.type` zstd.
 
-Answers are put together from pieces, so that cached records are not copied. Records that have to be compressed again, for a
-consumer that catches up, are compressed in a thread.
+Responses are assembled from pieces, so that cached records are not copied. Records that must be compressed again, for a lagging
+consumer, are compressed in a thread.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ _PARTITION_5 = struct.Struct(">ihqqq")
 _NO_TOPIC_ID = bytes(16)
 _ZSTD_SINCE = 10
 INLINE_BYTES = 128 * 1024
-"""What is compressed on the event loop: 4 ms of gzip. More is left to a thread."""
+"""Most bytes compressed on the event loop: 4 ms of gzip. More are compressed in a thread."""
 INLINE_PARTITIONS = 1_000
 
 
@@ -103,7 +102,7 @@ def _reply(request: Request, asked_for: FetchRequest, fetched: Fetched) -> None:
 
 
 def _compressed_bytes(fetched: Fetched) -> int:
-    """About how many bytes have to be compressed for the answer."""
+    """Return roughly how many bytes must be compressed for the response."""
     return sum(
         min(partition.records.max_bytes, partition.records.messages.size_bytes)
         for partition in fetched.partitions
@@ -125,7 +124,7 @@ async def _reply_from_thread(request: Request, encode: Callable[[], list[Buffer]
 
 
 def _encode(version: int, correlation_id: int, fetched: Fetched, bytes_max: int) -> list[Buffer]:
-    """The whole response, in pieces; its records take `bytes_max`, or are one batch. Also called in a thread."""
+    """Encode the response in pieces. Its records take `bytes_max`, or are one batch. Also called in a thread."""
     flexible = version >= 12
     out = _Pieces()
     head = out.current
@@ -163,7 +162,7 @@ def _encode(version: int, correlation_id: int, fetched: Fetched, bytes_max: int)
 
 
 class _Pieces:
-    """A response under way: `current` is written to, `add` puts a piece behind it that is not copied."""
+    """A response under construction. Writes go to `current`. `add` appends a piece without copying it."""
 
     def __init__(self) -> None:
         self.current = bytearray()
@@ -175,12 +174,12 @@ class _Pieces:
         self._bytes += len(piece)
 
     def go_on(self) -> None:
-        """After the last `add`: what is written next goes into a new piece."""
+        """Start a new `current` piece after the last `add`."""
         self.current = bytearray()
         self._pieces.append(self.current)
 
     def finish(self) -> list[Buffer]:
-        """The pieces, with the size in front."""
+        """Return the pieces, including the size prefix."""
         head = self._pieces[0]
         size = sum(len(piece) for piece in self._pieces) - 4
         _INT32.pack_into(head, 0, size)
@@ -188,7 +187,7 @@ class _Pieces:
 
 
 class _Budget:
-    """Bytes that the answer may still hold; `empty` until it has records."""
+    """Bytes left for records in the response. `empty` until it has records."""
 
     def __init__(self, left: int) -> None:
         self.left = left
@@ -252,7 +251,7 @@ def _tagged_fields(out: bytearray, partition: FetchedPartition) -> None:
 
 
 def _records(records: CachedRecords | StoredRecords | None, budget: _Budget) -> list[Any]:
-    """The record batches as pieces. Raises `LakeError`."""
+    """Return the record batches as pieces. Raise `LakeError` if the stored messages are invalid."""
     if records is None:
         return []
     if isinstance(records, CachedRecords):

@@ -1,9 +1,9 @@
-"""FindCoordinator (10), versions 0-6: which broker coordinates a group (key type 0) or a transactional id (1).
+"""FindCoordinator (10), versions 0-6: the coordinator of a group (key type 0) or a transactional id (1).
 
-- One broker leads everything, so the answer is always this one. 1: key type. 3: flexible. 4: several keys in one request
-  (KIP-699). 6: share groups (key type 2), which are not there: INVALID_REQUEST, as for every unknown type.
-- The first question for a group creates `__consumer_offsets`, the first for a transactional id `__transaction_state`, before the
-  answer; Kafka answers COORDINATOR_NOT_AVAILABLE first and lets the client ask again.
+- One broker leads everything, so the response is always this one. 1: key type. 3: flexible. 4: several keys in one request
+  (KIP-699). 6: share groups (key type 2), not supported here: INVALID_REQUEST, as for every unknown type.
+- The first request for a group creates `__consumer_offsets`, the first for a transactional id `__transaction_state`, before the
+  response. Kafka responds with COORDINATOR_NOT_AVAILABLE first and lets the client retry.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Heartbeat (12), versions 0-4: a member lives, and hears of a rebalance. 3: `group_instance_id`. 4: flexible."""
+"""Heartbeat (12), versions 0-4: renew a member's session, and signal a rebalance. 3: `group_instance_id`. 4: flexible."""
 
 from __future__ import annotations
 

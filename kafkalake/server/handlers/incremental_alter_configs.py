@@ -1,8 +1,8 @@
 """IncrementalAlterConfigs (44), versions 0-1: set, delete, append to or subtract from single settings (KIP-339). 1: flexible.
 
-- Append and subtract are for lists (`cleanup.policy`) only, INVALID_CONFIG for others. To delete a setting that is not set, or
-  is none at all, changes nothing.
-- A setting that is named twice for one resource, or an unknown operation, gets INVALID_REQUEST.
+- Append and subtract are for lists (`cleanup.policy`) only, INVALID_CONFIG for others. Deleting an unset or unknown setting
+  changes nothing.
+- A setting named twice for one resource, or an unknown operation, gets INVALID_REQUEST.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _check(resource: Any) -> None:
 
 
 def _apply(resource: Any, present: dict[str, str]) -> Mapping[str, str | None]:
-    """The settings after the changes; `present` are those that are set now."""
+    """Return the settings after the changes. `present` are the current ones."""
     settings = {TOPIC: TOPIC_SETTINGS, GROUP: GROUP_SETTINGS}.get(resource.resource_type, BROKER_SETTINGS)
     changed: dict[str, str | None] = dict(present)
     for config in resource.configs:

@@ -1,9 +1,8 @@
 """InitProducerId (22), versions 0-5: a producer id for an idempotent producer, or the next epoch of a transactional one.
 
-- 2: flexible. 3: a producer may name the id and epoch that it has (KIP-360); without a transactional id it gets a new one.
-  4: PRODUCER_FENCED, which is INVALID_PRODUCER_EPOCH before. 5: as 4 (KIP-890). An id is never given twice, also not after a
-  crash.
-- With a transactional id the producer that had it before is fenced; its open transaction is aborted first, and the answer is
+- 2: flexible. 3: a producer may send its current id and epoch (KIP-360); without a transactional id it gets a new one.
+  4: PRODUCER_FENCED, INVALID_PRODUCER_EPOCH before. 5: as 4 (KIP-890). An id is never reused, not even after a crash.
+- With a transactional id the previous producer is fenced. Its open transaction is aborted first, and the response is
   CONCURRENT_TRANSACTIONS until that is done.
 """
 

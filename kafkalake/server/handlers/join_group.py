@@ -1,9 +1,9 @@
-"""JoinGroup (11), versions 0-9: enter a group, or its next generation; answered when the group's members are together.
+"""JoinGroup (11), versions 0-9: join a group, or its next generation, answered when the group's members have joined.
 
 - 0: the session timeout is the rebalance timeout too. 4: a first join without a member id gets MEMBER_ID_REQUIRED and one
-  (KIP-394). 5: `group_instance_id` (KIP-345). 6: flexible. 7: the protocol's type in the answer. 8: why the member joins.
+  (KIP-394). 5: `group_instance_id` (KIP-345). 6: flexible. 7: the protocol's type in the response. 8: the reason for joining.
   9: a static member that leads again need not assign again (KIP-814).
-- The leader, and only it, hears who the members are.
+- Only the leader gets the list of members.
 - INVALID_REQUEST for a member with more than `PROTOCOLS_MAX` protocols.
 """
 

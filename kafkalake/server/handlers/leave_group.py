@@ -1,7 +1,7 @@
-"""LeaveGroup (13), versions 0-5: members leave, or are sent away by an administrator.
+"""LeaveGroup (13), versions 0-5: members leave, or an administrator removes them.
 
-3: several members, by member id or by `group_instance_id` alone (KIP-345); before, one member, whose error is the answer's.
-4: flexible. 5: why they leave.
+3: several members, by member id or by `group_instance_id` alone (KIP-345); before, one member, with its error at the top level.
+4: flexible. 5: the reason for leaving.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""ListOffsets (2), versions 1-10: an offset for a timestamp, or for one of Kafka's special ones.
+"""ListOffsets (2), versions 1-10: an offset for a timestamp, or for one of Kafka's special timestamps.
 
 - -1 latest (the last stable offset under read_committed), -2 earliest, -3 the record with the largest timestamp (version 7),
   -4 earliest local (8), -5 latest tiered (9); a time in milliseconds: the first record at or after it.
-- Nothing is tiered here, so -4 is the log start and -5 is not there, as in Kafka without tiering.
+- Nothing is tiered here, so -4 is the log start and -5 is unknown, as in Kafka without tiering.
 - 4: leader epochs. 6: flexible. 10: a timeout, which only matters with tiering.
 - -3 may have to read a segment, so it is answered in a thread.
-- The same partition twice gets INVALID_REQUEST.
+- A partition requested twice gets INVALID_REQUEST.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """ListTransactions (66), versions 0-2: transactional ids of this broker with their producer and state.
 
-Filters by state and producer id; 1: by how long the transaction has been open, ms (KIP-994); 2: by a regular expression that
-the whole id matches (KIP-1152), INVALID_REGULAR_EXPRESSION where it is none.
+Filters: state and producer id; 1: duration of the open transaction, ms (KIP-994); 2: a regular expression that must match the
+whole id (KIP-1152), INVALID_REGULAR_EXPRESSION if it is invalid.
 """
 
 from __future__ import annotations

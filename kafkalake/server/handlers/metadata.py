@@ -1,10 +1,10 @@
-"""Metadata (3), versions 0-13: brokers, topics, partitions and who leads them.
+"""Metadata (3), versions 0-13: brokers, topics, partitions and their leaders.
 
 - 0: an empty list means all topics. 1: null means all, empty none; controller, rack, internal topics. 2: cluster id.
-  4: the client may forbid auto creation. 5: offline replicas. 7: leader epoch. 8: authorised operations. 10: topic ids in
-  the answer. 12: topics may be asked for by id. 13: an error for the whole answer.
-- Auto creation, where `auto.create.topics.enable` and the client allow it: the topic is created (num.partitions) before the
-  answer, so the client finds it at once; Kafka answers first and lets the client ask again. Here that is so for those beyond
+  4: the client may forbid auto creation. 5: offline replicas. 7: leader epoch. 8: authorized operations. 10: topic ids in
+  the response. 12: topics may be requested by id. 13: an error for the whole response.
+- Auto creation, if `auto.create.topics.enable` and the client allow it: the topic is created (num.partitions) before the
+  response, so the client finds it at once. Kafka responds first and lets the client retry. Here that applies to topics beyond
   `auto.create.topics.partitions.per.second`: LEADER_NOT_AVAILABLE.
 """
 
@@ -63,7 +63,7 @@ def _cluster(request: Request) -> dict[str, Any]:
 
 
 def operation_bits(request: Request, resource: Resource, name: str) -> int:
-    """The operations that are allowed, as Kafka's bit set: bit n stands for operation number n (KIP-430)."""
+    """Return the allowed operations as Kafka's bit set: bit n is operation number n (KIP-430)."""
     allows = request.context.authorizer.allows
     principal = request.connection.principal
     return sum(1 << each.value for each in OPERATIONS[resource] if allows(principal, each, resource, name))

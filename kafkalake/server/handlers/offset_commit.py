@@ -1,8 +1,8 @@
-"""OffsetCommit (8), versions 2-9: commit offsets of a group; answered when they are durable in the journal.
+"""OffsetCommit (8), versions 2-9: commit offsets of a group, answered when they are durable in the journal.
 
-- 2-4: how long they are to be kept (-1: the broker's setting). 6: leader epochs. 7: `group_instance_id`. 8: flexible.
-- 9: GROUP_ID_NOT_FOUND where a member's group is not there; before, ILLEGAL_GENERATION. Members of the consumer protocol
-  say their epoch as generation; before, they get UNSUPPORTED_VERSION (KIP-848).
+- 2-4: retention time (-1: the broker's setting). 6: leader epochs. 7: `group_instance_id`. 8: flexible.
+- 9: GROUP_ID_NOT_FOUND if a member's group does not exist, ILLEGAL_GENERATION before. Members of the consumer protocol
+  send their epoch as generation; before, they get UNSUPPORTED_VERSION (KIP-848).
 - A partition that does not exist gets UNKNOWN_TOPIC_OR_PARTITION, and the others are committed.
 """
 
@@ -73,7 +73,7 @@ def _name_of(request: Request, topic: Any) -> str:
     try:
         return find_topic(request, Operation.READ, topic.name).name
     except UnknownTopicOrPartitionError:
-        return str(topic.name)  # the commit itself says so for each partition
+        return str(topic.name)  # the commit returns this error for each partition
 
 
 def _answer(

@@ -1,6 +1,6 @@
-"""OffsetDelete (47), version 0: forget a group's offsets of some partitions (KIP-496).
+"""OffsetDelete (47), version 0: delete a group's offsets of some partitions (KIP-496).
 
-Topics that a member of the group reads get GROUP_SUBSCRIBED_TO_TOPIC. A group whose members are not consumers must be empty.
+Topics that a member is subscribed to get GROUP_SUBSCRIBED_TO_TOPIC. A group whose members are not consumers must be empty.
 """
 
 from __future__ import annotations

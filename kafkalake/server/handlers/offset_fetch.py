@@ -1,10 +1,10 @@
 """OffsetFetch (9), versions 1-9: committed offsets of groups.
 
-- 2: null topics mean all that have an offset; an error of the whole group stands at the top. 5: leader epochs. 6: flexible.
+- 2: null topics mean all with an offset; an error of the whole group is at the top level. 5: leader epochs. 6: flexible.
 - 7: `require_stable`, UNSTABLE_OFFSET_COMMIT while a transaction may still change an offset (KIP-447). 8: several groups
-  (KIP-709). 9: member id and epoch of the consumer protocol: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH (KIP-848); classic groups do
-  not look at them.
-- Where there is no offset: -1, leader epoch -1, no error.
+  (KIP-709). 9: member id and epoch of the consumer protocol: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH (KIP-848). Classic groups
+  ignore them.
+- Without a committed offset: offset -1, leader epoch -1, no error.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _group(request: Request, group: Any, topics: Any) -> Generator[None, None, d
 
 
 def _refused(request: Request, topics: Any, error: KafkaError) -> list[dict[str, Any]]:
-    """Version 1 has no place for an error of the group but its partitions."""
+    """Return the partitions with the group's error in version 1, which has no other place for it."""
     if request.version >= 2:
         return []
     return [
@@ -81,7 +81,7 @@ def _some(request: Request, group: Any, topics: Iterable[Any]) -> Generator[None
         answers.append(answer)
         yield
     if not answers:
-        _fetch(request, group, [])  # whether the group is ours
+        _fetch(request, group, [])  # raises the group's error
     return answers
 
 

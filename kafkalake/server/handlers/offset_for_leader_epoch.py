@@ -1,6 +1,6 @@
-"""OffsetForLeaderEpoch (23), versions 2-4: where a leader epoch ended, by which a consumer finds truncation (KIP-320).
+"""OffsetForLeaderEpoch (23), versions 2-4: the end offset of a leader epoch, with which a consumer detects truncation (KIP-320).
 
-- 3: replica id. 4: flexible. The answer is the largest epoch not above the asked one, and the offset after its last record.
+- 3: replica id. 4: flexible. Returns the largest epoch not above the requested one, and the offset after its last record.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
 """Produce (0), versions 3-13: append one record batch per partition.
 
-- 5: log start offset in the answer. 7: zstd. 8: error messages and, per record, which ones were wrong. 9: flexible. 10: the current
-  leader, where the client has the wrong one (never here: one broker leads everything). 13: topics by id.
-- acks: 0 has no answer (an error closes the connection, as in Kafka, so that the client finds out), 1 and all are answered
-  when the log has the batch. `min.insync.replicas` asks for no more replicas than there are, which is one.
-- Compression: what the producer chose, or the topic's `compression.type`.
+- 5: log start offset in the response. 7: zstd. 8: error messages, and errors of single records. 9: flexible. 10: the current
+  leader, for a client with the wrong one (never here: one broker leads everything). 13: topics by id.
+- acks: 0 has no response (an error closes the connection, as in Kafka, so that the client notices), 1 and all are answered
+  when the log has the batch. `min.insync.replicas` cannot require more replicas than the one that exists.
+- Compression: the producer's, or the topic's `compression.type`.
 - Internal topics are written by the broker alone: INVALID_TOPIC_EXCEPTION.
-- Transactional batches are taken for partitions that are in the producer's transaction; version 12 adds those that are not
-  (KIP-890). Else: TRANSACTION_ABORTABLE, before version 11 INVALID_TXN_STATE; INVALID_PRODUCER_EPOCH for a fenced producer.
+- Transactional batches are accepted for partitions in the producer's transaction. Version 12 adds missing ones (KIP-890).
+  Otherwise: TRANSACTION_ABORTABLE, before version 11 INVALID_TXN_STATE. INVALID_PRODUCER_EPOCH for a fenced producer.
 
-Hot path: one pass, no task, answers written by hand rather than through the generic encoder. What is large is decoded in a thread
+Hot path: one pass, no task, hand-written responses instead of the generic encoder. Large batches are decoded in a thread
 (`server/produce_batches.py`).
 """
 
@@ -55,7 +55,7 @@ def handle(request: Request) -> Coroutine[Any, Any, None] | None:
 
 
 async def _append_many(request: Request, body: ProduceBody, reader: BatchReader) -> None:
-    """As `handle`, for a request of so many batches that it was decoded in a thread."""
+    """Append the batches of a request so large that it was decoded in a thread."""
     for name, topic_id, partitions in body.topics:
         for start in range(0, len(partitions), TURN_BATCHES):
             _read_topic(request, ProducedTopic(name, topic_id, partitions[start : start + TURN_BATCHES]), reader)
@@ -75,7 +75,7 @@ def _start(request: Request, body: ProduceBody, produce: ProduceRequest) -> None
 
 
 class _Reply:
-    """Answers when all batches have their result, and gives back the memory that they `held`."""
+    """Replies when all batches have their result, and releases the memory they `held`."""
 
     __slots__ = ("_body", "_held", "_request")
 
@@ -117,7 +117,7 @@ def _read_topic(request: Request, produced: ProducedTopic, reader: BatchReader) 
 
 
 def _encode(request: Request, topics: Sequence[ProducedTopic], batches: Sequence[PendingAppend]) -> bytearray:
-    """The whole response, its size in front."""
+    """Encode the response with its size prefix."""
     version = request.version
     flexible = version >= 9
     out = bytearray(4)
@@ -189,7 +189,7 @@ def _encode_partition(out: bytearray, request: Request, index: int, batch: Pendi
 
 
 def _append_record_errors(out: bytearray, error: KafkaError) -> None:
-    """Write the records at fault as flexible versions have them."""
+    """Append the errors of single records in flexible encoding."""
     append_varint(out, len(error.record_errors) + 1)
     for record, sentence in error.record_errors:
         out += _INT32.pack(record)

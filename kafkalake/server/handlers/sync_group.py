@@ -1,6 +1,6 @@
-"""SyncGroup (14), versions 0-5: the leader brings everybody's assignment, each member gets its own; answered when it is there.
+"""SyncGroup (14), versions 0-5: the leader sends all assignments, and each member gets its own, answered when it is available.
 
-3: `group_instance_id`. 4: flexible. 5: the protocol's type and name, checked where they are given (KIP-559).
+3: `group_instance_id`. 4: flexible. 5: the protocol's type and name, checked if given (KIP-559).
 """
 
 from __future__ import annotations

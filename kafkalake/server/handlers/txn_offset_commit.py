@@ -1,7 +1,7 @@
-"""TxnOffsetCommit (28), versions 0-5: commit a group's offsets as part of a transaction; they count from its commit marker on.
+"""TxnOffsetCommit (28), versions 0-5: commit a group's offsets in a transaction. They take effect with its commit marker.
 
-- 2: leader epochs. 3: flexible; who the consumer is (generation, member, `group_instance_id`: KIP-447). 4: TRANSACTION_ABORTABLE,
-  INVALID_TXN_STATE before. 5: adds the group to the transaction, so that no AddOffsetsToTxn is needed (KIP-890).
+- 2: leader epochs. 3: flexible; the consumer's identity (generation, member, `group_instance_id`: KIP-447). 4:
+  TRANSACTION_ABORTABLE, INVALID_TXN_STATE before. 5: adds the group to the transaction, without AddOffsetsToTxn (KIP-890).
 - A partition that does not exist gets UNKNOWN_TOPIC_OR_PARTITION, and the others are committed.
 """
 
@@ -90,7 +90,7 @@ def _refusal(request: Request, name: str) -> ErrorClass | None:
     try:
         find_topic(request, Operation.READ, name)
     except UnknownTopicOrPartitionError:
-        return None  # the commit itself says so for each partition
+        return None  # the commit returns this error for each partition
     except KafkaError as error:
         return type(error)
     return None
@@ -120,7 +120,7 @@ def _answer(
 
 
 def _code(request: Request, error: ErrorClass | None) -> int:
-    """What the client is told. Older ones know fewer errors, and are given one after which they do the right thing."""
+    """Return the error code for the client. Older versions lack some errors and get one with the right client behaviour."""
     if error is None:
         return 0
     if error is ProducerFencedError:

@@ -1,4 +1,4 @@
-"""WriteTxnMarkers (27), version 1: end transactions in partitions. Between brokers, and for administrators.
+"""WriteTxnMarkers (27), version 1: end transactions in partitions. For brokers and administrators.
 
 Answered when the markers are in the logs. A marker in `__consumer_offsets` also ends the transaction for groups' offsets.
 """
@@ -27,7 +27,7 @@ def handle(request: Request) -> Generator[None, None, None]:
 
 
 class _Markers:
-    """Answers when each marker is written or refused."""
+    """Replies when each marker is written or refused."""
 
     def __init__(self, request: Request) -> None:
         self._request = request
@@ -58,7 +58,7 @@ class _Markers:
             )
 
     def _keys(self) -> Generator[None, None, dict[tuple[int, str, int], None]]:
-        """Number of the marker, topic and partition, each once."""
+        """Return the distinct (number of the marker, topic, partition)."""
         keys: dict[tuple[int, str, int], None] = {}
         for number, asked in enumerate(self._asked):
             for topic in asked.topics:
