@@ -1,1 +1,1 @@
-"""The process of a broker: `node` composes it; `logs`, `log_limits`, `watchdog`, `supervision`, `allocator`, `warm`, `jobs`."""
+"""The broker process: `node` (composition root), `logs`, `log_limits`, `watchdog`, `supervision`, `allocator`, `warm`, `jobs`."""

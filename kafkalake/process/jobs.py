@@ -1,7 +1,7 @@
-"""`broker start --jobs`: the jobs that a broker does not do itself, run by their schedule in a process of their own.
+"""`broker start --jobs`: runs the jobs that a broker does not include, by their schedule, in a separate process.
 
-It is `kafkalake jobs schedule`, started by the broker, started again after a pause when it ends, and ended with the broker: by a
-signal when that stops, by the kernel when that dies (`PR_SET_PDEATHSIG`). A job that is cut off is taken up by its next run.
+It is `kafkalake jobs schedule`, started by the broker, restarted after a pause when it ends, and ended with the broker: by a
+signal when the broker stops, by the kernel when it dies (`PR_SET_PDEATHSIG`). An interrupted job is resumed by its next run.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from pathlib import Path
 from kafkalake.errors import KafkaLakeError
 
 RULES = ("*/5 * * * * lag", "*/30 * * * * compaction", "17 3 * * * maintenance")
-"""Without retention, which a broker does by itself."""
+"""Without retention, which a broker runs itself."""
 
 PARENT_VARIABLE = "KAFKALAKE_PARENT_PID"
-"""In the environment of a process that is to end with the one that has this id."""
+"""Environment variable with the id of the process with which this one shall end."""
 
 _STOP_TIMEOUT_S = 10.0
 _PR_SET_PDEATHSIG = 1
 
 
 class JobsEndedError(KafkaLakeError):
-    """The process that runs jobs has ended though nobody asked it to."""
+    """The process that runs jobs has ended unexpectedly."""
 
 
 async def run_jobs(lake: Path) -> None:
-    """Run the schedule until cancelled. Raise `JobsEndedError` when the process ends before."""
+    """Run the schedule until cancelled. Raise `JobsEndedError` if the process ends before."""
     rules = [word for rule in RULES for word in ("--rule", rule)]
     process = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -48,12 +48,12 @@ async def run_jobs(lake: Path) -> None:
 
 
 def end_with_parent() -> None:
-    """Have the kernel end this process with its parent, where that asked for it. To be called when the process starts."""
+    """Have the kernel end this process with its parent, if the parent requested it. Call it when the process starts."""
     parent = os.environ.get(PARENT_VARIABLE, "")
     if not parent.isdecimal() or not sys.platform.startswith("linux"):
         return
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != int(parent):  # it died before the call
+    if os.getppid() != int(parent):  # the parent died before the call
         os.kill(os.getpid(), signal.SIGTERM)
 
 

@@ -1,9 +1,9 @@
-"""How often lines that repeat are written: what a client can cause must not fill the disk with log.
+"""Limits repeated log lines, so that no client can fill the disk with logs.
 
-Of the lines with one template and one subject, five a minute are written, and then one that says how many were left out. The
-subject is the client's address where the template names a `peer`, whatever its port; else the texts in the line, so that two
-damaged partitions are both named, but for reasons and errors. Of one template a hundred lines a minute are written, whatever
-they are about. What is kept for counting is bounded too.
+Of the lines with one template and one subject, five a minute are written, then one with the number of suppressed lines. The
+subject is the client's address, without its port, if the template has a `peer`. Otherwise it is the text values of the line
+without reasons and errors, so that two damaged partitions are both logged. Of one template a hundred lines a minute are
+written, whatever their subject. The memory for counting is bounded too.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NO_SUBJECTS = frozenset({"error", "reason"})
 
 @dataclass(slots=True)
 class LeftOut:
-    """So many lines were not written, the first of them this one. It holds text only: arguments may hold a whole request."""
+    """The number of suppressed lines and the first of them. It holds text only, since arguments may hold a whole request."""
 
     logger: str
     level: int
@@ -37,7 +37,7 @@ class LeftOut:
 
 @dataclass(slots=True)
 class _Window:
-    """The lines of one minute: how many were written, and those that were not."""
+    """The lines of one minute: how many were written, and the suppressed ones."""
 
     begin_s: float
     written: int = 0
@@ -48,7 +48,7 @@ _Windows = OrderedDict[Hashable, _Window]
 
 
 class Repeats:
-    """Counts lines. Times are seconds of any clock that does not go back."""
+    """Counts lines. Times are seconds of any monotonic clock."""
 
     def __init__(self, message_of: Callable[[logging.LogRecord], str], window_s: float = WINDOW_S) -> None:
         self._message_of = message_of
@@ -57,7 +57,7 @@ class Repeats:
         self._templates: _Windows = OrderedDict()
 
     def admits(self, record: logging.LogRecord, now_s: float) -> bool:
-        """Count a line and return whether it is to be written. Call `take_ended` first."""
+        """Count a line and return whether to write it. Call `take_ended` first."""
         template = str(record.msg)
         of_template = self._window(self._templates, template, now_s, TEMPLATES_MAX)
         of_subject = self._window(self._subjects, (template, *_subject(record)), now_s, SUBJECTS_MAX)
@@ -72,7 +72,7 @@ class Repeats:
         return True
 
     def take_ended(self, now_s: float) -> list[LeftOut]:
-        """Forget the windows that have ended by `now_s`, and return what was left out in them."""
+        """Remove the windows that have ended by `now_s` and return their suppressed lines."""
         found = []
         for windows in (self._subjects, self._templates):
             while windows:
@@ -86,7 +86,7 @@ class Repeats:
 
     @property
     def subjects(self) -> int:
-        """Subjects that are counted just now."""
+        """The number of subjects being counted."""
         return len(self._subjects)
 
     def _window(self, windows: _Windows, key: Hashable, now_s: float, most: int) -> _Window:
@@ -98,7 +98,7 @@ class Repeats:
         return window
 
     def _forget_oldest(self, windows: _Windows) -> None:
-        """Make room. What was left out of a subject counts for its template from here on."""
+        """Evict the oldest window. Suppressed lines of a subject count for its template from then on."""
         key, oldest = windows.popitem(last=False)
         of_template = self._templates.get(key[0]) if isinstance(key, tuple) else None
         if oldest.left_out is not None and of_template is not None:
@@ -124,5 +124,5 @@ def _subject(record: logging.LogRecord) -> tuple[str, ...]:
 
 @lru_cache(TEMPLATES_MAX)
 def _names(template: str) -> tuple[str | None, ...]:
-    """For each argument of a template the name before it, as in `name=%s`."""
+    """Return for each argument of a template the name before it, as in `name=%s`."""
     return tuple(found[1] for found in _PLACES.finditer(template) if found[0] != "%%")

@@ -1,10 +1,10 @@
-"""What the broker writes to stderr: one line for what an operator wants to know.
+"""Formats the broker's log lines for operators, on stderr.
 
     2026-01-31T12:00:00.123Z INFO broker.topic_admin topic created topic=clicks partitions=4
 
-Messages are a few words, then `key=value`. Here, in one place for all of them: a value that is not one plain word is quoted and
-escaped, so that nothing that a client sends makes a line of its own or reaches the terminal as a control sequence; a long one is
-cut; and lines that repeat are limited (`process/log_limits.py`). A traceback follows its line, indented.
+Messages are a few words, then `key=value`. For all lines alike: a value other than one plain word is quoted and escaped, so that
+client input can neither forge a line nor reach the terminal as a control sequence. Long values are cut, and repeated lines are
+limited (`process/log_limits.py`). A traceback follows its line, indented.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ VALUE_CHARACTERS_MAX = 500
 
 
 class _Value:
-    """An argument of a line, as the line shows it."""
+    """An argument formatted for a log line."""
 
     __slots__ = ("_value",)
 
@@ -66,18 +66,18 @@ class Lines(logging.Formatter):
         super().__init__("%(asctime)s %(levelname)s %(shortname)s %(shown)s")
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line, and the traceback below it where there is one."""
+        """Return the line, followed by its traceback if there is one."""
         record.shortname = record.name.removeprefix("kafkalake.")
         record.shown = message_of(record)
         return super().format(record)
 
     def formatException(self, ei: Any) -> str:
-        """Return the traceback, no line of which looks like one of the log."""
+        """Return the traceback, indented so that none of its lines looks like a log line."""
         return "\n".join(f"    {_escaped(line)}" for line in super().formatException(ei).split("\n"))
 
 
 def message_of(record: logging.LogRecord) -> str:
-    """Return a record's message with its values quoted where that is needed."""
+    """Return a record's message, with its values quoted if necessary."""
     arguments = record.args
     if isinstance(arguments, tuple) and arguments:
         return _escaped(str(record.msg) % tuple(map(_shown, arguments)))
@@ -85,7 +85,7 @@ def message_of(record: logging.LogRecord) -> str:
 
 
 class LimitedHandler(logging.StreamHandler[TextIO]):
-    """Writes lines to a stream, limited as `log_limits` says; those of level DEBUG, which somebody asked for, are not."""
+    """Writes lines to a stream, limited by `log_limits`. Lines of level DEBUG are explicitly enabled, so never limited."""
 
     def __init__(
         self, stream: TextIO, clock: Callable[[], float] = time.monotonic, *, window_s: float = WINDOW_S
@@ -98,7 +98,7 @@ class LimitedHandler(logging.StreamHandler[TextIO]):
         self._timer: threading.Timer | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a line, or count it."""
+        """Write a line, or count it as suppressed."""
         now_s = self._clock()
         self._write_summaries(self._repeats.take_ended(now_s))
         if record.levelno > logging.DEBUG and not self._repeats.admits(record, now_s):
@@ -107,7 +107,7 @@ class LimitedHandler(logging.StreamHandler[TextIO]):
         super().emit(record)
 
     def close(self) -> None:
-        """Say what was left out until now, and close."""
+        """Write the summaries of suppressed lines and close."""
         with self.lock or threading.RLock():
             if self._timer is not None:
                 self._timer.cancel()
@@ -115,7 +115,7 @@ class LimitedHandler(logging.StreamHandler[TextIO]):
         super().close()
 
     def _look_again(self) -> None:
-        """See to it that what is left out is said in time, also if no other line comes."""
+        """Schedule the summary of suppressed lines, in case no other line follows."""
         if self._timer is None:
             self._timer = threading.Timer(self._window_s, self._on_time)
             self._timer.daemon = True
@@ -135,7 +135,7 @@ class LimitedHandler(logging.StreamHandler[TextIO]):
 
 
 def write_to_stderr(level: str) -> None:
-    """Send kafkalake's log lines of `level` (debug, info, warning, error) and above to stderr, warnings of libraries too."""
+    """Send kafkalake's log lines of `level` (debug, info, warning, error) and above to stderr, and libraries' warnings."""
     handler = LimitedHandler(sys.stderr)
     root = logging.getLogger()
     root.handlers[:] = [handler]
@@ -144,5 +144,5 @@ def write_to_stderr(level: str) -> None:
 
 
 def set_level(level: str) -> None:
-    """Write kafkalake's log lines of `level` (debug, info, warning, error) and above from now on."""
+    """Set the lowest level (debug, info, warning, error) of kafkalake's log lines from now on."""
     logging.getLogger("kafkalake").setLevel(level.upper())

@@ -2,14 +2,14 @@
 
     start                                   stop (SIGTERM, SIGINT, SIGHUP, a lost lease)
     settings                                listener: no new connections, no more requests
-    metadata store, lease                   answers that are owed are sent
-    logs opened and recovered               changes of topics under way end
-    what Delta lacks is found (reconcile)   segments sealed
-    groups loaded, transactions go on       members sent away; offsets, transactions published
+    metadata store, lease                   pending responses sent
+    logs opened and recovered               pending topic changes completed
+    gaps in Delta found (reconcile)         segments sealed
+    groups loaded, transactions resumed     pending group requests answered; offsets, transactions published
     listener bound, address published       state published
     serving                                 lease released
 
-`run_broker` is what the command line calls; `Node` is the same for tests in one process.
+The command line calls `run_broker`. `Node` is the same for tests in one process.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ _UPKEEP_INTERVAL_S = 0.2
 _SLOW_UPKEEP_INTERVAL_MS = 10_000
 _NEVER = 2**63 - 1
 _LAST_WORK_TIMEOUT_MS = 2_000
-"""At the end of a stop, how long threads may still be at work: the interpreter would wait for them without an end."""
+"""Longest wait for busy threads at the end of a stop. The interpreter would wait for them forever."""
 _RELEASE_TIMEOUT_S = 5.0
 _PROGRESS_INTERVAL_S = 3.0
 _END_TIMEOUT_S = 10.0
@@ -84,11 +84,10 @@ _END_TIMEOUT_S = 10.0
 def run_broker(
     lake: Path, host: str, port: int, broker_id: int, overrides: Mapping[str, str], *, with_jobs: bool = False
 ) -> int:
-    """Run a broker in the foreground until SIGTERM or SIGINT; returns the exit code.
+    """Run a broker in the foreground until SIGTERM or SIGINT. Return the exit code.
 
-    Prints one line `listening on HOST:PORT` to stdout when it is ready. `overrides` are settings under Kafka's names; `with_jobs`:
-    jobs run by their schedule in a process beside it. What keeps it from starting is said in one line on stderr, and the exit
-    code is 1.
+    Prints one line `listening on HOST:PORT` to stdout when it is ready. `overrides` are settings under Kafka's names. `with_jobs`:
+    run jobs by their schedule in a process beside it. If the start fails, print one line to stderr and return 1.
     """
     settings = resolvable(overrides)
     logs.write_to_stderr(settings.get("log.level", "info") if settings.get("log.level") in logs.LEVELS else "info")
@@ -100,7 +99,7 @@ def run_broker(
         code = uvloop.run(_run(node))
         if node.is_stuck:
             logging.shutdown()
-            os._exit(1)  # a thread that waits for the disk would keep the process alive
+            os._exit(1)  # a thread blocked on the disk would keep the process alive
         return code
     except KafkaLakeError as error:
         print(f"kafkalake: {error}", file=sys.stderr)
@@ -133,7 +132,7 @@ async def _run(node: Node) -> int:
 
 
 def _follow_log_level(node: Node) -> None:
-    """Write lines of the level that the settings say now, and then."""
+    """Set the log level from the settings, now and on every change."""
     assert node.broker is not None
     settings = node.broker.settings
 
@@ -145,7 +144,7 @@ def _follow_log_level(node: Node) -> None:
 
 
 async def report_recovery(recovered: Callable[[], int], partitions: int, interval_s: float) -> None:
-    """Log how many of the partitions are recovered, every few seconds until this is cancelled."""
+    """Log the number of recovered partitions every `interval_s` until cancelled."""
     while True:
         await asyncio.sleep(interval_s)
         logger.info("recovering recovered=%d partitions=%d", recovered(), partitions)
@@ -166,7 +165,7 @@ class Node:
         ends_process: bool = False,
         with_jobs: bool = False,
     ) -> None:
-        """`ends_process`: where the lease is lost and the event loop hangs, the process is ended without it."""
+        """`ends_process`: end the process if the lease is lost and the event loop hangs."""
         self.lake = lake
         self.host = host
         self.port = port
@@ -174,7 +173,7 @@ class Node:
         self.failed = False
         self._lease_lost = False
         self.is_stuck = False
-        """Whether something that blocks did not end in time at the stop."""
+        """Whether a blocking call did not end in time at the stop."""
         self.on_fatal: Callable[[], None] = lambda: None
         self._overrides = overrides
         self._with_jobs = with_jobs
@@ -183,7 +182,7 @@ class Node:
         self._ownership = Ownership(self._clock)
         self._ends_process = ends_process
         self._waits_no_more = threading.Event()
-        # Two, so that threads that hang in the disk's fsync do not keep the metadata from being published.
+        # Two executors, so that threads blocked in fsync do not delay publishing of metadata.
         self._executor = ThreadPoolExecutor(OPENING_THREADS, thread_name_prefix="blocking")
         self._metadata_executor = ThreadPoolExecutor(METADATA_THREADS, thread_name_prefix="metadata")
         self._background: list[asyncio.Task[None]] = []
@@ -192,7 +191,7 @@ class Node:
         self.listener: Listener | None = None
 
     async def start(self) -> None:
-        """Start everything. Raises `ConfigurationError`, `LakeError`, `LeaseHeldError`, `OSError`; then call `stop`."""
+        """Start everything. Raise `ConfigurationError`, `LakeError`, `LeaseHeldError` or `OSError`: call `stop` then too."""
         loop = asyncio.get_running_loop()
         logger.info("broker starting version=%s broker=%d lake=%s", __version__, self.broker_id, self.lake)
         root = paths.broker_log_path(self.lake, self.broker_id)
@@ -304,7 +303,7 @@ class Node:
         )
 
     def say_what_is_left_to_others(self) -> None:
-        """Log what a broker does not do by itself, and how to have it."""
+        """Log which jobs the broker does not run itself, and how to run them."""
         if self._with_jobs:
             logger.info("lag, compaction and maintenance run by their schedule in a process of their own")
         else:
@@ -315,7 +314,7 @@ class Node:
             )
 
     async def stop(self) -> None:
-        """Stop what was started, in the opposite order. What fails is logged, and the rest is stopped all the same."""
+        """Stop all started parts in reverse order. Errors are logged and do not prevent the rest from stopping."""
         logger.info("broker stopping broker=%d", self.broker_id)
         try:
             await self._stack.aclose()
@@ -331,14 +330,14 @@ class Node:
         logger.info("broker stopped broker=%d in_time=%s", self.broker_id, not self.is_stuck)
 
     def _given_settings(self, root: Path) -> dict[str, str]:
-        """What options of the command line say, under the names that Kafka's tools look for."""
+        """Return the command line's options under the names that Kafka's tools look for."""
         broker_id = str(self.broker_id)
         host = f"[{self.host}]" if ":" in self.host else self.host
         listener = f"PLAINTEXT://{host}:{self.port}"
         return {"broker.id": broker_id, "node.id": broker_id, "listeners": listener, "log.dirs": str(root.absolute())}
 
     def _at_stop(self, what: str, work: Callable[[], Awaitable[Any]], timeout_s: float) -> None:
-        """Have `work` done at the stop, unless the lease is lost by then."""
+        """Register `work` to run at the stop, unless the lease is lost by then."""
 
         async def part() -> None:
             if not self._lease_lost:
@@ -347,7 +346,7 @@ class Node:
         self._stack.push_async_callback(part)
 
     async def _in_time(self, what: str, work: Awaitable[Any], timeout_s: float) -> None:
-        """Wait for one part of the stop, but not for ever: what is left undone is repaired by the next start."""
+        """Await one part of the stop, with a timeout. The next start repairs unfinished work."""
         try:
             await asyncio.wait_for(work, timeout_s)
         except TimeoutError:
@@ -370,10 +369,10 @@ class Node:
         try:
             return await asyncio.wrap_future(future)
         finally:
-            del future  # an error of `work` is in there, and this frame in its traceback
+            del future  # break the reference cycle of an error in `future` and this frame in its traceback
 
     def give_up_waiting(self) -> None:
-        """Have a `start` that waits for a lease fail at once."""
+        """Make a `start` that is waiting for a lease fail at once."""
         self._waits_no_more.set()
 
     # Starting.
@@ -418,7 +417,7 @@ class Node:
                 failed += [log for log in opened if isinstance(log, KafkaError)]
                 broker.topic_admin.serve_existing(row, opened)
             if failed and len(failed) == partitions:
-                raise failed[0]  # it is not one partition that is bad, but the disk: to start again is all that helps
+                raise failed[0]  # all partitions failed, so the disk is at fault and only a restart helps
         finally:
             reporting.cancel()
         leftovers += broker.logs.take_predecessors()
@@ -430,7 +429,7 @@ class Node:
     # Running.
 
     def _lost_lease(self, loop: asyncio.AbstractEventLoop) -> Callable[[str], None]:
-        """What the keeper of the lease calls, in its thread, when it is lost."""
+        """Return the callback for a lost lease, which the lease keeper calls in its thread."""
 
         def lost(reason: str) -> None:
             if self._ends_process:
@@ -449,7 +448,7 @@ class Node:
         os._exit(1)
 
     def _lose_lease(self, reason: str) -> None:
-        """Another broker may own the logs now: answer nobody, write nothing more, not even what a stop writes."""
+        """Stop responding and writing, even for the shutdown: another broker may own the logs now."""
         logger.error("lease lost, stopping broker=%d reason=%r", self.broker_id, reason)
         self._lease_lost = self.failed = True
         if self.listener is not None:
@@ -457,7 +456,7 @@ class Node:
         self.on_fatal()
 
     async def _upkeep(self, broker: Broker) -> None:
-        """What is due by time in each log: fsync, removal of deleted files, forgetting silent producers."""
+        """Run each log's periodic work: fsync, removal of deleted files, expiry of inactive producers."""
         expired_ms = self._clock.monotonic_ms()
         while True:
             await asyncio.sleep(_UPKEEP_INTERVAL_S)
@@ -474,14 +473,14 @@ class Node:
                     await self._look_after(partition)
 
     async def _enforce_retention(self, broker: Broker) -> None:
-        """Remove what topics no longer keep, first a while after the start, as in Kafka."""
+        """Enforce retention periodically, first after an initial delay, as in Kafka."""
         await asyncio.sleep(broker.config.log_initial_task_delay_ms / 1000)
         while True:
             await enforce_retention(broker)
             await asyncio.sleep(broker.config.log_retention_check_interval_ms / 1000)
 
     async def _maintain_metadata(self, broker: Broker, store: DeltaMetadataStore) -> None:
-        """Every hour: keep the metadata tables small. One table at a time, so that a publish waits for one listing at most."""
+        """Keep the metadata tables small, periodically. One table at a time, so that a publish waits for one listing at most."""
         while True:
             await asyncio.sleep(broker.config.metadata_maintenance_interval_ms / 1000)
             try:
@@ -490,8 +489,9 @@ class Node:
                 logger.warning("metadata tables not cleaned up error=%s", error)
 
     async def _look_after(self, partition: Any) -> None:
-        """Remove what is deleted, forget silent producers, and have the disk keep sealed segments, so that after a loss of power
-        only the active one has to be looked at. What fails in one partition is its own."""
+        """Remove deleted files, expire inactive producers, and fsync sealed segments, so that after a power loss only the active
+        segment needs recovery. Log errors, so that one partition's do not affect others.
+        """
         try:
             call_isolated(Place.UPKEEP, partition.log.remove_deleted_files)
             call_isolated(Place.UPKEEP, partition.log.expire_producers)
@@ -519,14 +519,14 @@ class Node:
         await asyncio.gather(*(close(partition) for partition in broker.topics.partitions()))
 
     async def _release(self, lease: leases.Lease, keeper: LeaseKeeper) -> None:
-        """Not where something may still write: whoever comes next then waits for the end of this process, or of the lease."""
+        """Release the lease, unless something may still write. The next broker then waits for the process or the lease to end."""
         keeper.stop()
         if not self._lease_lost and not self.is_stuck:
             await self._in_time("release of the lease", self._on_metadata(lease.release), _RELEASE_TIMEOUT_S)
 
 
 async def _log_or_error(opening: Awaitable[Log]) -> Log | KafkaError:
-    """A log, or why it could not be opened: its partition is offline, and the others are served."""
+    """Return a log, or the error from opening it: its partition is offline, and the others are served."""
     try:
         return await opening
     except KafkaError as error:

@@ -1,8 +1,8 @@
-"""What runs in the background of a broker, under one rule: an error ends a task's turn, never the task.
+"""Supervises a broker's background tasks: an error ends one run of a task, never the task.
 
-It is logged, and the task begins anew after a pause that doubles up to `PAUSE_S_MAX` while it fails; once it has run well for that
-long, the next failure counts as the first. No error of the background stops the broker: what Delta lacks is published when it can
-be, or by the next start. Only a lease that is lost does, and its keeper says so.
+The error is logged, and the task restarts after a pause that doubles up to `PAUSE_S_MAX` while it fails. After a run of that
+length, the next failure counts as the first. No background error stops the broker: data missing from Delta is published later, or
+by the next start. Only a lost lease stops it, reported by the lease keeper.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 
 async def supervise(name: str, work: Callable[[], Awaitable[None]], clock: Clock) -> None:
-    """Do `work` until it returns, beginning anew where it raises."""
+    """Run `work` until it returns, restarting it when it raises."""
     failures = 0
     while True:
         began_ms = clock.monotonic_ms()

@@ -1,7 +1,7 @@
 """Fills numba's cache: imports every module that has compiled kernels. `python -m kafkalake.process.warm` prints one line.
 
-Set-up runs it, so that the first record of a fresh installation does not wait for a compiler; so does an image build, whose
-result may then be read-only (`record/compiled.py` says where caches are looked for).
+Set-up runs it, so that the first record of a fresh installation does not wait for compilation. So does an image build, whose
+result may then be read-only (`record/compiled.py` describes the search path of caches).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MARK = b"from kafkalake.record.compiled import"
 
 
 def modules() -> list[ModuleType]:
-    """Every module of kafkalake that has kernels, imported."""
+    """Import and return every module of kafkalake that has kernels."""
     found = []
     for module in pkgutil.walk_packages(kafkalake.__path__, "kafkalake."):
         specification = module.module_finder.find_spec(module.name, None)
@@ -33,14 +33,14 @@ def modules() -> list[ModuleType]:
 
 
 def kernels() -> list[Any]:
-    """Every kernel that Python calls (numba dispatchers); the others are compiled into these."""
+    """Return every kernel called from Python (numba dispatchers). The others are compiled into these."""
     functions = {id(each): each for module in modules() for each in vars(module).values()}
     return [each for each in functions.values() if isinstance(each, CPUDispatcher) and not each._can_compile]
 
 
 def main() -> None:
-    """Compile what is not in the cache and say what was done."""
-    logging.getLogger("kafkalake.record.compiled").setLevel(logging.ERROR)  # whoever asks for it need not be told
+    """Compile the kernels missing from the cache and print a summary."""
+    logging.getLogger("kafkalake.record.compiled").setLevel(logging.ERROR)  # compiling is the purpose here
     start = time.monotonic()
     ready = kernels()
     compiled = sum(1 for kernel in ready if kernel.stats.cache_misses)

@@ -1,7 +1,7 @@
-"""Says where the event loop stands when it does not turn: one line and the stack of its thread, in the log.
+"""Logs the stack of the event loop's thread when the loop is stalled.
 
-A thread of its own looks four times a second whether the loop has turned. It costs nothing else, and it never ends the broker: what
-it is for is that a stall which users notice can be found afterwards.
+A separate thread checks four times a second whether the loop has turned. It is cheap and never ends the broker. Its only purpose
+is to diagnose a stall afterwards.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 LOOK_INTERVAL_S = 0.25
 STALLED_S = 1.0
 LOG_INTERVAL_S = 10.0
-"""At most one stack is logged in this time."""
+"""At most one stack is logged in this interval."""
 
 
 class LoopWatchdog:
@@ -38,7 +38,7 @@ class LoopWatchdog:
         thread.start()
 
     def stop(self) -> None:
-        """Watch no more."""
+        """Stop watching."""
         self._stopped.set()
         if self._handle is not None:
             self._handle.cancel()
