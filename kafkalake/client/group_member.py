@@ -57,9 +57,7 @@ class GroupMember:
         while True:
             try:
                 assigned = self._join_once()
-            except MemberIdRequiredError:
-                continue
-            except (RebalanceInProgressError, IllegalGenerationError):
+            except (MemberIdRequiredError, RebalanceInProgressError, IllegalGenerationError):
                 if time.monotonic() >= deadline:
                     raise
             except UnknownMemberIdError:

@@ -223,7 +223,8 @@ def _array_reader(item: Reader, *, flexible: bool, nullable: bool) -> Reader:
 
 def _nullable_struct(item: Reader) -> Reader:
     def read(frame: Any, position: int, budget: list[int]) -> tuple[Any, int]:
-        return item(frame, position + 1, budget) if frame[position] == 1 else (None, position + 1)
+        # As in Kafka, a negative marker is null, and any other one begins a struct.
+        return item(frame, position + 1, budget) if frame[position] < 0x80 else (None, position + 1)
 
     return read
 

@@ -385,6 +385,16 @@ def test_a_broken_header_is_refused(frame: bytes) -> None:
         decode(frame)
 
 
+@pytest.mark.parametrize(("marker", "there"), [(0, True), (1, True), (127, True), (128, False), (255, False)])
+def test_a_negative_marker_is_no_struct(marker: int, there: bool) -> None:
+    """The cursor of a DescribeTopicPartitions request, as Kafka reads it."""
+    schema: Any = load_request_schema(75, 0)
+    body = b"\x01" + struct.pack(">i", 100) + bytes([marker]) + (b"\x02a" + struct.pack(">i", 7) + b"\0") * there + b"\0"
+    cursor = decode(with_header(schema, body)).cursor
+    assert (cursor is not None) == there
+    assert not there or (cursor.topic_name, cursor.partition_index) == ("a", 7)
+
+
 def test_tagged_fields_are_counted() -> None:
     """They cost two bytes each; so many are in no header and no section, and all of a request's count together."""
     many = b"\x41" + b"\x09\x00" * 65
