@@ -1,6 +1,6 @@
-"""A disk that fails on purpose: what tests and simulations put in the place of `RealFiles`.
+"""Fault injection: replaces `RealFiles` in tests and simulations.
 
-Faults are told by the count of calls, so that a run can be repeated with the fault one call further each time.
+Faults are set by call count, so that a run can be repeated with the fault one call later each time.
 """
 
 from __future__ import annotations
@@ -12,12 +12,11 @@ from kafkalake.storage.files import RealFiles
 
 
 class FaultyFiles(RealFiles):
-    """Real files until told otherwise.
+    """Real files with injected faults.
 
-    capacity_bytes: how many more bytes can be written; then writes are short, then ENOSPC, as on a full disk. None: no end.
-    fail_at_call: the changing call (write, truncate, sync, rename, unlink) with this number, from 1 on, and all after it
-    fail with EIO; `calls` counts them. short_writes: each write takes at most so many bytes. failing_syncs: so many syncs
-    fail, one after the other.
+    capacity_bytes: free bytes. Beyond it writes are short, then fail with ENOSPC, as on a full disk. None: no limit.
+    fail_at_call: the changing call (create, write, truncate, sync, rename, unlink) with this number, from 1 on, and all later
+    ones fail with EIO. `calls` counts them. short_writes: maximum bytes per write. failing_syncs: number of next syncs that fail.
     """
 
     def __init__(self) -> None:

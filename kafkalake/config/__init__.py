@@ -1,3 +1,3 @@
-"""Settings: `definitions` the one table, `setting` one of them, `broker`, `topics` and `groups` typed views, `accepted` what
-clients may set, `providers` values from elsewhere, `stored` what is kept.
+"""Settings: `definitions`, `topics` and `groups` are the tables, `setting` is one entry, `broker` has parsing and typed views,
+`accepted` lists Kafka settings without effect, `providers` resolves references, `stored` reads a lake's stored settings.
 """

@@ -1,8 +1,8 @@
-"""Broker settings of Apache Kafka that mean nothing here: those that are taken all the same, and those that are refused.
+"""Broker settings of Apache Kafka without effect here: the accepted ones and the rejected ones.
 
-Kafka's tools and its `server.properties` set threads, buffers and intervals of its own parts. They are taken, shown with Kafka's
-defaults, and change nothing. A setting that promises something, such as encryption or a limit, is refused by its name with
-the reason: nobody shall rely on what is not there. Source: Apache Kafka 4.1, "Broker Configs".
+Kafka's tools and its `server.properties` set threads, buffers and intervals of Kafka's own components. These settings are accepted,
+described with Kafka's defaults, and change nothing. Settings that promise a feature, such as encryption or a limit, are rejected
+by name with the reason, so that users do not rely on a missing feature. Source: Apache Kafka 4.1, "Broker Configs".
 """
 
 from __future__ import annotations
@@ -123,11 +123,11 @@ _REFUSED = {
     ),
     "the directory of the logs is given with --lake": ("log.dir",),
 }
-"""Reason -> names, or their beginnings where they end with a dot."""
+"""Reason -> names, or prefixes if they end with a dot."""
 
 
 def reason_for_refusal(name: str) -> str:
-    """Return the sentence for a broker setting that there is not."""
+    """Return the error message for a rejected or unknown broker setting."""
     for reason, beginnings in _REFUSED.items():
         if any(name == each or (each.endswith(".") and name.startswith(each)) for each in beginnings):
             return f"The broker config {name} cannot be set: {reason}"

@@ -1,11 +1,10 @@
-"""Settings as values: parsed once, checked where they stand, under Kafka's own names.
+"""Parses and validates settings, under Kafka's own names.
 
-A broker has a `BrokerConfig`, a topic a `TopicConfig`. Both are frozen; a change makes a new one. The definitions (type,
-default, range, meaning) are data in `config/definitions.py`; this module reads text by them, layers what was set where
-(topic over dynamic broker over static broker over default, Kafka's order) and tells where a value came from, which is what
-DescribeConfigs answers.
+A broker has a `BrokerConfig`, a topic a `TopicConfig`. Both are frozen. A change creates a new one. The definitions (type,
+default, range, meaning) are data in `config/definitions.py`. This module parses text by them, resolves the layers (topic over
+dynamic broker over static broker over default, as in Kafka) and returns the source of each value for DescribeConfigs.
 
-`ConfigurationError` says the setting, the value and what is wrong; at the Kafka door it becomes InvalidConfigError.
+`ConfigurationError` has the setting, the value and the fault. The Kafka API returns it as InvalidConfigError.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ _RANGES = {
 
 
 class ConfigSource(IntEnum):
-    """Where a value comes from; the numbers are those of DescribeConfigs."""
+    """The source of a value, with its number in DescribeConfigs."""
 
     DYNAMIC_TOPIC = 1
     DYNAMIC_BROKER = 2
@@ -52,7 +51,7 @@ class ConfigSource(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Synonym:
-    """One layer that gives, or would give, a setting its value: the name there, the value as text, the source."""
+    """One layer of a setting, effective or overridden: its name in that layer, the value as text, the source."""
 
     name: str
     value: str | None
@@ -61,7 +60,7 @@ class Synonym:
 
 @dataclass(frozen=True, slots=True)
 class ConfigEntry:
-    """A setting as DescribeConfigs shows it. `synonyms` are its layers, the one that rules first."""
+    """A setting as in DescribeConfigs. `synonyms` are its layers, the effective one first."""
 
     setting: Setting
     value: str | None
@@ -72,7 +71,7 @@ class ConfigEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
-    """What the broker itself reads. Fields are Kafka's names with underscores; see `BROKER_SETTINGS` for units and meaning."""
+    """The broker's own settings. Fields are Kafka's names with underscores. See `BROKER_SETTINGS` for units and meaning."""
 
     advertised_listeners: str | None
     auto_create_topics_enable: bool
@@ -145,7 +144,7 @@ class BrokerConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicConfig:
-    """What one topic's partitions read, defaults filled in. Fields are Kafka's names with underscores."""
+    """The settings of a topic, with defaults filled in. Fields are Kafka's names with underscores."""
 
     cleanup_policy: str
     compression_type: str
@@ -174,7 +173,7 @@ class TopicConfig:
 
 
 def parse(setting: Setting, text: str) -> Value:
-    """The value that `text` gives the setting. Raises `ConfigurationError` where it is malformed or out of range."""
+    """Return the setting's value parsed from `text`. Raise `ConfigurationError` if it is malformed or out of range."""
     value = _convert(setting, text.strip())
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         if setting.minimum is not None and value < setting.minimum:
@@ -190,7 +189,7 @@ def parse(setting: Setting, text: str) -> Value:
 
 
 def members_of(text: str) -> list[str]:
-    """The members of a list as it is written; none where the text is empty."""
+    """Return the members of a comma-separated list, none if the text is empty."""
     return [member.strip() for member in text.split(",")] if text.strip() else []
 
 
@@ -226,7 +225,7 @@ def _invalid(setting: Setting, text: str, reason: str) -> ConfigurationError:
 
 
 def format_value(value: Value) -> str | None:
-    """The text in which Kafka shows a value; None for a setting that has none."""
+    """Return a value as Kafka formats it, None for no value."""
     if value is None:
         return None
     if isinstance(value, bool):
@@ -238,9 +237,9 @@ _WILDCARDS = ("", "0.0.0.0", "::", "*")
 
 
 def advertised_address(config: BrokerConfig, host: str, port: int) -> tuple[str, int]:
-    """(host, port) that clients are told, of a broker that listens on `host` and `port`.
+    """Return the (host, port) to advertise to clients, of a broker that listens on `host` and `port`.
 
-    Raises `ConfigurationError` for an `advertised.listeners` that is no PLAINTEXT://HOST:PORT.
+    Raise `ConfigurationError` if `advertised.listeners` is not PLAINTEXT://HOST:PORT.
     """
     listener = config.advertised_listeners
     if listener is None or not listener.strip():
@@ -256,7 +255,7 @@ def advertised_address(config: BrokerConfig, host: str, port: int) -> tuple[str,
 
 
 def check_group_settings(config: BrokerConfig) -> None:
-    """Settings of the consumer protocol that bound each other, as Kafka checks them. Raises `ConfigurationError`."""
+    """Raise `ConfigurationError` if settings of the consumer protocol contradict each other. The checks are Kafka's."""
     name = "group.consumer.{}session.timeout.ms".format
     low, value, high = (
         config.group_consumer_min_session_timeout_ms,
@@ -287,7 +286,7 @@ def _check_order(low_name: str, low: int, name: str, value: int, high_name: str,
 
 
 def parse_topic_overrides(overrides: Mapping[str, str | None]) -> dict[str, Value]:
-    """A topic's own settings by name. Raises `ConfigurationError` for an unknown name, a null or a bad value."""
+    """Return a topic's own settings by name. Raise `ConfigurationError` if a name is unknown or a value is null or invalid."""
     parsed: dict[str, Value] = {}
     for name, text in overrides.items():
         setting = TOPIC_SETTINGS.get(name)
@@ -300,9 +299,9 @@ def parse_topic_overrides(overrides: Mapping[str, str | None]) -> dict[str, Valu
 
 
 def parse_broker_settings(settings: Mapping[str, str]) -> dict[str, Value]:
-    """Broker settings by Kafka's name; a topic setting's name stands for the broker's default of it.
+    """Return broker settings by Kafka's name. A topic setting's name means its broker default.
 
-    Raises `ConfigurationError` for an unknown name or a bad value.
+    Raise `ConfigurationError` if a name is unknown or rejected, or a value is invalid.
     """
     parsed: dict[str, Value] = {}
     for given, text in settings.items():
@@ -329,7 +328,7 @@ def _build(kind: type[Config], values: Mapping[str, Value]) -> Config:
 def changed_values(
     before: Iterable[ConfigEntry], after: Iterable[ConfigEntry]
 ) -> list[tuple[str, str | None, str | None]]:
-    """Return name, value before and value after of the settings that have another value or another source, by name."""
+    """Return (name, old value, new value) of the settings whose value or source changed, by name."""
     old = {entry.setting.name: (entry.value, entry.source) for entry in before}
     new = {entry.setting.name: (entry.value, entry.source) for entry in after}
     nothing = (None, ConfigSource.DEFAULT)
@@ -347,7 +346,7 @@ def _without_hidden(entries: Iterable[ConfigEntry]) -> list[ConfigEntry]:
 class Settings:
     """All settings of one broker in their layers: static (command line), dynamic default, dynamic for this broker.
 
-    Immutable; `with_dynamic` makes the next one. Every value in it has been checked.
+    Immutable. `with_dynamic` creates the next one. All values are validated.
     """
 
     def __init__(
@@ -358,7 +357,7 @@ class Settings:
         *,
         given: Mapping[str, str] | None = None,
     ) -> None:
-        """`given` are values of settings that options of the command line give. Raises `ConfigurationError`."""
+        """Validate all layers. `given`: values from command line options. Raise `ConfigurationError` if any value is invalid."""
         self.given = dict(given or {})
         self.static = parse_broker_settings(static or {})
         self._static = self.static | {name: parse(BROKER_SETTINGS[name], text) for name, text in self.given.items()}
@@ -374,12 +373,12 @@ class Settings:
             )
 
     def with_dynamic(self, dynamic_default: Mapping[str, str], dynamic: Mapping[str, str]) -> Settings:
-        """The settings with other dynamic layers. Raises `ConfigurationError` as the constructor does."""
+        """Return the settings with other dynamic layers. Raise `ConfigurationError` as the constructor."""
         static = {name: text for name, value in self.static.items() if (text := format_value(value)) is not None}
         return Settings(static, dynamic_default, dynamic, given=self.given)
 
     def with_given(self, given: Mapping[str, str]) -> Settings:
-        """The settings with what options of the command line give."""
+        """Return the settings with other values from command line options."""
         static = {name: text for name, value in self.static.items() if (text := format_value(value)) is not None}
         layers = (
             {name: format_value(value) or "" for name, value in layer.items()}
@@ -388,7 +387,7 @@ class Settings:
         return Settings(static, *layers, given=given)
 
     def topic(self, overrides: Mapping[str, Value]) -> TopicConfig:
-        """The settings of a topic with these (parsed) overrides."""
+        """Return the settings of a topic with these (parsed) overrides."""
         values = {**self._topic_defaults, **overrides}
         internal = values["internal.segment.bytes"]
         if internal is not None and ("segment.bytes" not in overrides or "internal.segment.bytes" in overrides):
@@ -396,11 +395,11 @@ class Settings:
         return _build(TopicConfig, values)
 
     def describe_broker(self) -> list[ConfigEntry]:
-        """All broker settings with their values and layers, by name."""
+        """Return all broker settings with their values and layers, by name."""
         return _without_hidden(self._describe_broker_setting(setting) for setting in BROKER_SETTINGS.values())
 
     def describe_cluster_default(self) -> list[ConfigEntry]:
-        """The settings that were set as the cluster's dynamic default."""
+        """Return the settings of the cluster's dynamic default."""
         source = ConfigSource.DYNAMIC_DEFAULT_BROKER
         return [
             ConfigEntry(
@@ -410,7 +409,7 @@ class Settings:
         ]
 
     def describe_topic(self, overrides: Mapping[str, Value]) -> list[ConfigEntry]:
-        """All topic settings with their values and layers, by name."""
+        """Return all topic settings with their values and layers, by name."""
         return _without_hidden(self._describe_topic_setting(setting, overrides) for setting in TOPIC_SETTINGS.values())
 
     def _value(self, name: str) -> Value:
@@ -428,9 +427,9 @@ class Settings:
         return _coarser_default(setting.name, self._value)
 
     def _layers(self, topic_name: str, name: str) -> list[Synonym]:
-        """What gives a broker setting its value, the nearest first.
+        """Return the layers of a broker setting, the effective one first.
 
-        As in Kafka a coarser setting is shown behind the finer one, where that is set itself, and not instead of it.
+        As in Kafka a coarser setting is listed only after the finer one, if that is set, and not in its place.
         """
         names = (name, *_COARSER.get(topic_name, ()))
         layers = (
@@ -474,7 +473,7 @@ class Settings:
         return ConfigEntry(setting, format_value(value), source, False, tuple(layers))
 
 
-# The broker settings that count where the one in milliseconds is absent, and how many milliseconds their unit has.
+# The broker settings that apply if the one in milliseconds is absent, and the milliseconds of their units.
 _COARSER = {
     "retention.ms": ("log.retention.minutes", "log.retention.hours"),
     "segment.ms": ("log.roll.hours",),

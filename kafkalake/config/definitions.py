@@ -1,7 +1,7 @@
-"""Every setting that kafkalake knows: Kafka's name, type, default, range and what it does here.
+"""All broker settings of kafkalake: Kafka's name, type, default, range and effect here.
 
-Data only; `config/broker.py` parses and holds the values. The broker's settings are here, the defaults of the topic settings
-(`config/topics.py`) among them. Source of names, types, defaults and ranges: Apache Kafka 4.1, "Broker Configs".
+Data only. `config/broker.py` parses and stores the values. The defaults of the topic settings (`config/topics.py`) are broker
+settings, too. Source of names, types, defaults and ranges: Apache Kafka 4.1, "Broker Configs".
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _GIVEN_SETTINGS = (
     _broker("log.dirs", Kind.STRING, None, "Where the broker's logs are.", option="--lake", nullable=True),
     _broker("node.id", Kind.INT, None, "The id of this broker.", option="--broker-id", nullable=True),
 )
-"""What the command line says otherwise; shown as Kafka shows it."""
+"""Settings given by other options of the command line. Described as in Kafka."""
 
 _OWN_BROKER_SETTINGS = (
     _broker(
@@ -449,7 +449,7 @@ _OWN_BROKER_SETTINGS = (
     ),
 )
 
-# Defaults on the broker that may be absent, and what then counts.
+# Broker defaults that may be absent. Then a coarser setting or the topic setting's default applies.
 _NULLABLE_TOPIC_DEFAULTS = (
     "internal.segment.bytes",
     "log.flush.interval.ms",
@@ -482,9 +482,9 @@ BROKER_SETTINGS: dict[str, Setting] = {
         _OWN_BROKER_SETTINGS + _GIVEN_SETTINGS + ACCEPTED_SETTINGS + _TOPIC_DEFAULTS, key=lambda each: each.name
     )
 }
-"""Broker settings by name, the defaults of the topic settings among them."""
+"""Broker settings by name, including the defaults of the topic settings."""
 
 TOPIC_NAME_OF_BROKER_NAME: dict[str, str] = {
     setting.broker_name: setting.name for setting in TOPIC_SETTINGS.values() if setting.broker_name is not None
 }
-"""The topic setting whose default a broker setting is."""
+"""Broker setting -> topic setting whose default it is."""

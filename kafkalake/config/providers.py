@@ -1,9 +1,9 @@
-"""Values of settings that stand elsewhere, as with Kafka's config providers, and files of settings.
+"""Resolves references in settings, like Kafka's config providers, and reads files of settings.
 
     ${file:/etc/kafkalake/secrets.properties:keystore.password}    a line of a file of `name=value` lines
     ${env:KEYSTORE_PASSWORD}                                        an environment variable
 
-What such a reference stands for may be a secret: it is in memory only. Files, logs and messages have the reference.
+A resolved value may be a secret, so it stays in memory. Files, logs and messages contain the reference.
 Source: KIP-297, `FileConfigProvider`, `EnvVarConfigProvider`.
 """
 
@@ -20,12 +20,12 @@ _REFERENCE = re.compile(r"\$\{(file|env):([^}]*)\}")
 
 
 def has_reference(text: str) -> bool:
-    """Whether a value refers to something that stands elsewhere."""
+    """Return whether a value contains a reference."""
     return _REFERENCE.search(text) is not None
 
 
 def resolve(settings: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings with what their references stand for. Raise `ConfigurationError` for one that stands for nothing."""
+    """Return the settings with resolved references. Raise `ConfigurationError` if one cannot be resolved."""
     return {
         name: _REFERENCE.sub(lambda found: _look_up(found[0], found[1], found[2]), text)
         for name, text in settings.items()
@@ -33,7 +33,7 @@ def resolve(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def resolvable(settings: Mapping[str, str]) -> dict[str, str]:
-    """As `resolve`, without the settings whose references stand for nothing here: another process may not see the secrets."""
+    """Return the settings as `resolve`, without those that cannot be resolved: another process may lack access to the secrets."""
     found = {}
     for name, text in settings.items():
         try:
@@ -44,7 +44,7 @@ def resolvable(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def without_secrets(text: str, stated: Mapping[str, str], resolved: Mapping[str, str]) -> str:
-    """Return a message about settings with the references in place of what they stand for."""
+    """Return a message about settings with the resolved values replaced by their references."""
     for name, value in resolved.items():
         if value and has_reference(stated.get(name, "")):
             text = text.replace(value, stated[name])
@@ -52,9 +52,9 @@ def without_secrets(text: str, stated: Mapping[str, str], resolved: Mapping[str,
 
 
 def read_settings(file: Path) -> dict[str, str]:
-    """Return what a file of `name=value` lines sets; `#` and `!` begin comments, as in Kafka's `server.properties`.
+    """Return the settings in a file of `name=value` lines. `#` and `!` begin comments, as in Kafka's `server.properties`.
 
-    Raise `ConfigurationError`.
+    Raise `ConfigurationError` if the file is unreadable or malformed.
     """
     try:
         lines = file.read_text().splitlines()

@@ -1,4 +1,4 @@
-"""What one setting is: its name, type, default, range and meaning. The settings themselves: `config/definitions.py`."""
+"""The definition of a setting: name, type, default, range and meaning. The settings themselves: `config/definitions.py`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Value = bool | int | float | str | None
 
 
 class Kind(Enum):
-    """The type of a setting; the value is the number that DescribeConfigs sends for it."""
+    """The type of a setting, with its number in DescribeConfigs."""
 
     BOOLEAN = 1
     STRING = 2
@@ -24,7 +24,7 @@ class Kind(Enum):
 
 
 class Update(Enum):
-    """When a broker setting may change, as Kafka's documentation calls it."""
+    """The update mode of a broker setting, with its name in Kafka's documentation."""
 
     READ_ONLY = "read-only"
     PER_BROKER = "per-broker"
@@ -33,12 +33,11 @@ class Update(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """One setting: how its value is read and checked, and what it means.
+    """One setting: its validation and its meaning.
 
     `minimum` / `maximum` bound numbers, `choices` strings and the members of lists. `broker_name` (topic settings only) is the
-    broker setting that gives the default, None where there is none. A list with
-    `choices` is empty only where `allows_empty`. A `hidden` setting is described only where it is set. `option` is the one of the
-    command line that gives the value, where nothing else does.
+    broker setting with the default, if any. A list with `choices` may be empty only if `allows_empty`. A `hidden` setting is
+    described only if set. `option` is the only command line option that sets the value, if the setting cannot be set by name.
     """
 
     name: str
@@ -57,4 +56,4 @@ class Setting:
 
 
 NO_EFFECT = " Accepted for Kafka's tools; changes nothing here yet."
-"""Behind the documentation of a setting of Kafka that is only taken, so that tools which set it work."""
+"""A suffix for the documentation of Kafka settings without effect, accepted so that tools that set them work."""

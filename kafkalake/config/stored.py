@@ -1,7 +1,7 @@
-"""Settings as a lake keeps them, which another release may have written: what cannot be used any more is left out, and named.
+"""Reads settings stored in a lake, possibly by another release. Invalid ones are dropped and reported.
 
-A setting that is given now, on the command line or by a client, is refused where it is wrong. One that was accepted once must not
-keep a broker from starting, nor a job from running.
+New settings, from the command line or a client, are rejected if invalid. Settings accepted earlier must not prevent a broker from
+starting or a job from running.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from kafkalake.config.definitions import Value
 from kafkalake.errors import ConfigurationError, as_value
 
 _NAMES_NOW = {"segment.bytes": "internal.segment.bytes"}
-"""Releases before 0.2 took a `segment.bytes` below Kafka's minimum. Such a topic keeps the size of its segments."""
+"""Stored name -> current name. Releases before 0.2 accepted a `segment.bytes` below Kafka's minimum. Such topics keep it."""
 
 
 def parse_stored_overrides(stored: Mapping[str, str]) -> tuple[dict[str, Value], list[ConfigurationError]]:
-    """Return a topic's own settings, and what is wrong with those that were left out."""
+    """Return a topic's own valid settings, and the errors of the dropped ones."""
     parsed: dict[str, Value] = {}
     problems: list[ConfigurationError] = []
     for name, text in stored.items():
@@ -35,7 +35,7 @@ def parse_stored_overrides(stored: Mapping[str, str]) -> tuple[dict[str, Value],
 
 
 def usable_broker_settings(stored: Mapping[str, str]) -> tuple[dict[str, str], list[ConfigurationError]]:
-    """Return those of a broker's settings that are valid, as they were given, and what is wrong with the others."""
+    """Return a broker's valid settings, unparsed, and the errors of the others."""
     usable: dict[str, str] = {}
     problems: list[ConfigurationError] = []
     for name, text in stored.items():

@@ -1,4 +1,4 @@
-"""The topic settings. Each names the broker setting that is its default. Source: Apache Kafka 4.1, "Topic Configs"."""
+"""The topic settings, each with the broker setting that is its default. Source: Apache Kafka 4.1, "Topic Configs"."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Records as Arrow: the schema, the batch headers and the Arrow message that a segment is made of.
+"""Records as Arrow: the schema, the batch headers and the Arrow messages of segments.
 
-Leaf package: imports nothing of kafkalake but `errors`. The format is described in `layout.py`, written and checked by
-`message.py`, both in compiled code (`compiled.py`), because it runs once a batch on every path of the broker.
+Leaf package: imports nothing of kafkalake but `errors`. `layout.py` describes the format. `message.py` writes and checks it in
+compiled code (`compiled.py`), because it runs once per batch on every path of the broker.
 """

@@ -1,4 +1,4 @@
-"""An Arrow batch of records as the body of one message: what `record.batch.body_to_arrow` shows, the other way round."""
+"""Encodes an Arrow batch of records as the body of one message: the inverse of `record.batch.body_to_arrow`."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from kafkalake.record.batch import Bytes, Int64s
 
 
 def body_from_arrow(columns: pa.RecordBatch) -> tuple[Bytes, Int64s]:
-    """The buffers of a batch of `SCHEMA`, one behind the other, each on an 8-byte boundary, and their layout.
+    """Return the concatenated buffers of a batch of `SCHEMA`, each on an 8-byte boundary, and their layout.
 
-    The arrays start at the beginning of their buffers, as those of a batch that was read or filtered do.
+    The arrays must start at the beginning of their buffers, as after a read or a filter.
     """
     rows = len(columns)
     headers = columns.column("headers")
@@ -40,7 +40,7 @@ def body_from_arrow(columns: pa.RecordBatch) -> tuple[Bytes, Int64s]:
 
 
 def _lengths(columns: pa.RecordBatch, inner: pa.StructArray) -> list[int]:
-    """Bytes of each of the 19 buffers; validity buffers that the format does not have are 0."""
+    """Return the bytes of each of the 19 buffers, 0 for validity buffers that the format never has."""
     rows, headers = len(columns), len(inner)
 
     def binary(array: pa.Array, count: int) -> list[int]:

@@ -1,7 +1,7 @@
-"""A producer's batch on its way through the broker: Arrow columns and one batch header.
+"""A producer's batch inside the broker: Arrow columns and one batch header.
 
-What the wire codec makes of a record batch v2, what the log appends. The columns stand in one buffer, laid out as an Arrow
-message body, so that nothing is built per column; `to_arrow` shows them as pyarrow sees them.
+The wire codec decodes a record batch v2 to it, and the log appends it. The columns share one buffer with the layout of an Arrow
+message body, so that nothing is built per column. `to_arrow` returns them as a pyarrow batch.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class RecordBatch:
     """One producer batch.
 
     body: uint8[], Arrow buffers of the 5 columns of `SCHEMA`, each on an 8-byte boundary; column `offset` counts from 0.
-    layout: int64[LAYOUT_SIZE], rows, null counts and where each buffer stands in `body`.
-    header: int64[HEADER_FIELDS], the batch header (`record.layout`); the log fills in base offset and leader epoch.
+    layout: int64[LAYOUT_SIZE], rows, null counts and the position of each buffer in `body`.
+    header: int64[HEADER_FIELDS], the batch header (`record.layout`). The log sets base offset and leader epoch.
     """
 
     body: Bytes
@@ -35,21 +35,21 @@ class RecordBatch:
 
     @property
     def rows(self) -> int:
-        """Records in the batch; 0 for a control batch."""
+        """The number of records in the batch, 0 for a control batch."""
         return int(self.layout[at.ROWS])
 
     @property
     def offsets(self) -> int:
-        """Offsets that the batch occupies: last offset delta + 1."""
+        """The number of offsets of the batch: last offset delta + 1."""
         return int(self.header[at.LAST_OFFSET_DELTA]) + 1
 
     def to_arrow(self) -> pa.RecordBatch:
-        """The rows with schema `SCHEMA`; offsets are absolute once the log has assigned the base offset."""
+        """Return the rows with schema `SCHEMA`. Offsets count from 0 within the batch."""
         return body_to_arrow(self.body, self.layout)
 
 
 def body_to_arrow(body: Any, layout: Int64s, columns: int = at.ALL_COLUMNS) -> pa.RecordBatch:
-    """The columns of bit mask `columns` (bit c: field c of `SCHEMA`) of an uncompressed body; no copy, keeps `body` alive."""
+    """Return the columns of bit mask `columns` (bit c: field c of `SCHEMA`) of a plain body. No copy: keeps `body` alive."""
     buffer = pa.py_buffer(body)
     numbers = layout.tolist()
     rows, inner, key_nulls, value_nulls, header_nulls = numbers[: at.FIRST_BUFFER]

@@ -1,6 +1,6 @@
-"""Batches of keys and values that the broker writes itself (its coordinators' journals), and those batches read again.
+"""Builds and reads batches of keys and values written by the broker itself (its coordinators' journals).
 
-The columns are joined with numpy, no Arrow array and no wire format between: about 20 us for a batch of one record.
+The columns are joined with numpy, without Arrow arrays or the wire format: about 20 us for a batch of one record.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def build_batch(
     producer_epoch: int = -1,
     transactional: bool = False,
 ) -> RecordBatch:
-    """One batch of (key, value) records without headers, all with one timestamp (ms since 1970); None is null."""
+    """Return one batch of (key, value) records without headers, all with one timestamp (ms since 1970). None is null."""
     rows = len(pairs)
     assert rows, "a batch holds records"
     layout = np.zeros(at.LAYOUT_SIZE, dtype=np.int64)
@@ -69,7 +69,7 @@ def build_batch(
 
 
 class ReadBatch(NamedTuple):
-    """A batch read again. `producer_id` -1: not transactional. `committed`: a marker that ends a transaction (no pairs)."""
+    """A decoded batch. `producer_id` -1: not transactional. `committed`: outcome of a transaction marker (no pairs), else None."""
 
     base_offset: int
     pairs: list[Pair]
@@ -79,7 +79,7 @@ class ReadBatch(NamedTuple):
 
 
 def read_batches(messages: MessageSet) -> Iterator[ReadBatch]:
-    """The batches of `messages` in order, keys and values copied out. Batches must hold a record for each offset."""
+    """Yield the batches of `messages` in order, with copied keys and values. Batches must have a record for each offset."""
     table = to_arrow(messages, _KEY_VALUE)
     pairs = list(zip(table.column("key").to_pylist(), table.column("value").to_pylist(), strict=True))
     begin = 0

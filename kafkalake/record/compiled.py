@@ -1,21 +1,21 @@
-"""How kafkalake compiles: numba, ahead of the first call, cached where that is possible.
+"""Compiles kernels with numba at import, with a cache if possible.
 
-Every kernel names its signature, so that it is compiled (or loaded from numba's cache) when its module is imported and
-never in the middle of a request. `python -m kafkalake.process.warm` imports them all, which fills the cache.
+Every kernel declares its signature, so that it is compiled (or loaded from numba's cache) when its module is imported and
+never during a request. `python -m kafkalake.process.warm` imports them all, which fills the cache.
 
-**Where.** Caches that cannot be written are common: a package installed by root, a read-only container, an executor with no
-home. numba then either raises or compiles anew in each process. So, in this order:
+**Location.** Read-only caches are common: a package installed by root, a read-only container, an executor without a home
+directory. numba then either raises or compiles again in each process. So the locations are, in this order:
 
-1. the directory in NUMBA_CACHE_DIR, if it is set and can be written;
-2. the cache beside the source (`__pycache__`), if it is there, even where it can only be read;
-3. the cache beside the source, if it can be written;
+1. the directory in NUMBA_CACHE_DIR, if set and writable;
+2. the cache beside the source (`__pycache__`), if it is filled, even if read-only;
+3. the cache beside the source, if writable;
 4. numba's cache directory of this user;
-5. a directory of this user's below the temporary directory;
-6. no cache: correct, and slow to start.
+5. a directory of this user below the temporary directory;
+6. no cache: correct, but slow to start.
 
-**When it is stale.** A kernel has its constants and the kernels that it calls compiled in, so numba's own test, whether the
+**Staleness.** A kernel has its constants and the kernels that it calls compiled in, so numba's own check, whether the
 kernel's file has changed, is not enough. The stamp here is a digest of that file and of every file of kafkalake that it imports,
-directly or not. It is part of the cache files' names: versions of the source never share a file.
+directly or not. It is part of the cache files' names, so that versions of the source never share a file.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _IMPORT = re.compile(r"^from (kafkalake(?:\.\w+)*) import (\([^)]*\)|.*)$", re.M
 
 @cache
 def _imported(source: Path) -> frozenset[Path]:
-    """The files of kafkalake that a file imports, itself included, directly or not."""
+    """Return the files of kafkalake that a file imports, directly or not, including itself."""
     found = {source}
     waiting = [source]
     while waiting:
@@ -61,7 +61,7 @@ def _imported(source: Path) -> frozenset[Path]:
 
 @cache
 def source_stamp(source: Path) -> str:
-    """16 hex digits: a digest of a kernel's file and of all files of kafkalake that it imports."""
+    """Return 16 hex digits: a digest of a kernel's file and of all files of kafkalake that it imports."""
     digest = hashlib.sha256()
     for path in sorted(_imported(source)):
         digest.update(path.relative_to(_PACKAGE).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
@@ -69,7 +69,7 @@ def source_stamp(source: Path) -> str:
 
 
 class _Stamped:
-    """What all locators here share: the stamp, and that they only serve kafkalake's own files."""
+    """The base of all locators here: uses the stamp and serves only kafkalake's own files."""
 
     _py_file: str
     _lineno: int
@@ -92,7 +92,7 @@ class _Provided(_Stamped, caching.UserProvidedCacheLocator):  # type: ignore[mis
 
 
 class _Shipped(_Stamped, caching.InTreeCacheLocator):  # type: ignore[misc]
-    """The cache beside the source, where it is filled for this version of the source: only read."""
+    """The cache beside the source, if it is filled for this version of the source. Read-only."""
 
     def ensure_cache_path(self) -> None:
         name = f"{Path(self._py_file).stem}.*-{self.get_disambiguator()}.*.nbi"
@@ -101,7 +101,7 @@ class _Shipped(_Stamped, caching.InTreeCacheLocator):  # type: ignore[misc]
 
 
 class _Beside(_Stamped, caching.InTreeCacheLocator):  # type: ignore[misc]
-    """The cache beside the source, where it can be written."""
+    """The cache beside the source, if writable."""
 
 
 class _UserWide(_Stamped, caching.UserWideCacheLocator):  # type: ignore[misc]
@@ -114,7 +114,7 @@ class _UserWide(_Stamped, caching.UserWideCacheLocator):  # type: ignore[misc]
 
 
 class _Temporary(_Stamped, caching.UserWideCacheLocator):  # type: ignore[misc]
-    """A directory of this user's below the temporary directory: last resort before compiling in each process."""
+    """A directory of this user below the temporary directory: the last resort before compiling in each process."""
 
     def __init__(self, py_func: Any, py_file: str) -> None:
         super().__init__(py_func, py_file)
@@ -147,10 +147,10 @@ def _say_that_it_takes_time() -> None:
 
 
 def compiled(*signatures: str) -> Callable[[F], F]:
-    """Compile a kernel for `signatures` (numba's notation) without the interpreter lock.
+    """Return a decorator that compiles a kernel for `signatures` (numba's notation) without the interpreter lock.
 
-    `view` in a signature is a contiguous uint8 array that the kernel only reads; it takes read-only arrays (over `bytes`)
-    and writable ones. Without a signature the kernel is only called from other kernels, and is compiled into them.
+    `view` in a signature is a contiguous uint8 array that the kernel only reads. It accepts read-only arrays (over `bytes`)
+    and writable ones. Without a signature the kernel is only called from other kernels and is compiled into them.
     """
 
     def decorate(function: F) -> F:
@@ -158,7 +158,7 @@ def compiled(*signatures: str) -> Callable[[F], F]:
         if not signatures:
             return cast(F, numba.njit(**options)(function))
         parsed = [eval(signature, _NAMES) for signature in signatures]
-        for locators in (_LOCATORS, _WRITABLE):  # what was shipped may be for another processor
+        for locators in (_LOCATORS, _WRITABLE):  # a shipped cache may be for another processor
             try:
                 caching.CacheImpl._locator_classes = locators
                 kernel = numba.njit(parsed, cache=True, **options)(function)

@@ -1,8 +1,8 @@
 """CRC32C (Castagnoli, RFC 3720 B.4) inside compiled code.
 
 The `crc32c` package is as fast, but a call from Python per column costs more than the checksum of a small batch. So the
-kernels use the processor's instruction where it has one (x86: SSE 4.2) and a table elsewhere. `extend` works on a raw
-register; start with `START` and end with `finish`.
+kernels use the processor's instruction if it has one (x86: SSE 4.2) and a table otherwise. `extend` works on a raw
+register. Start with `START` and end with `finish`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _HARDWARE = llvm.get_process_triple().startswith("x86_64") and bool(llvm.get_hos
 
 
 def _tables() -> np.ndarray[Any, np.dtype[np.uint64]]:
-    """Slicing-by-8 tables: uint64[8, 256]; row k advances a byte that stands k bytes before the end."""
+    """Return slicing-by-8 tables, uint64[8, 256]. Row k advances a byte k bytes before the end."""
     table = np.zeros((8, 256), dtype=np.uint64)
     for byte in range(256):
         crc = byte
@@ -43,7 +43,7 @@ _TABLE = _tables()
 
 @intrinsic  # type: ignore[untyped-decorator]
 def _step8(typingctx: Any, crc: Any, word: Any) -> Any:
-    """One 8-byte step of the processor's CRC32C instruction."""
+    """Advance the register by 8 bytes with the processor's CRC32C instruction."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         i64 = ir.IntType(64)
@@ -59,7 +59,7 @@ if _HARDWARE:
 
     @compiled()
     def extend(crc: Any, data: Any, start: Any, end: Any) -> Any:
-        """Advance register `crc` over `data[start:end]` (uint8, C-contiguous); bounds are the caller's."""
+        """Advance register `crc` over `data[start:end]` (uint8, C-contiguous). The caller must check the bounds."""
         position = start
         while position + 8 <= end:
             crc = _step8(crc, np.uint64(load_i64(data, position)))
@@ -73,7 +73,7 @@ else:
 
     @compiled()
     def extend(crc: Any, data: Any, start: Any, end: Any) -> Any:
-        """Advance register `crc` over `data[start:end]` (uint8, C-contiguous); bounds are the caller's."""
+        """Advance register `crc` over `data[start:end]` (uint8, C-contiguous). The caller must check the bounds."""
         position = start
         mask = np.uint64(0xFF)
         while position + 8 <= end:
@@ -90,11 +90,11 @@ else:
 
 @compiled()
 def finish(crc: Any) -> Any:
-    """The checksum (uint64 below 2**32) of register `crc`."""
+    """Return the checksum (uint64 below 2**32) of register `crc`."""
     return (crc ^ np.uint64(0xFFFFFFFF)) & np.uint64(0xFFFFFFFF)
 
 
 @compiled("uint64(view, int64, int64)")
 def checksum(data: Any, start: Any, end: Any) -> Any:
-    """CRC32C of `data[start:end]`, uint8; 0 <= start <= end <= len(data) is the caller's to hold."""
+    """Return the CRC32C of `data[start:end]`, uint8. The caller must ensure 0 <= start <= end <= len(data)."""
     return finish(extend(START, data, start, end))

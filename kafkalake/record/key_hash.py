@@ -1,7 +1,7 @@
-"""A keyed 128-bit hash of record keys: SipHash-2-4 with 128 bits, so that keys of any length group by two numbers.
+"""A keyed 128-bit hash of record keys (SipHash-2-4-128), so that keys of any length group by two numbers.
 
-Two different keys under one hash would cost a record when a topic is compacted. With a secret drawn at random for each run nobody
-can prepare such keys, and by chance it happens once in 2^128 / n^2: for 10^12 keys, less than once in 10^14 runs.
+A hash collision would lose a record in compaction. A random secret per run prevents prepared collisions, and accidental
+ones happen once in 2^128 / n^2 runs: for 10^12 keys, less than once in 10^14 runs.
 Source: J.-P. Aumasson, D. J. Bernstein, "SipHash: a fast short-input PRF"; the 128-bit variant of the authors' reference code.
 """
 
@@ -83,9 +83,9 @@ def hash_keys(
     second: Any,
     out: Any,
 ) -> Any:
-    """Hash the keys of messages with plain bodies, whose columns `offset` and `key` are verified; returns how many.
+    """Hash the keys of messages with plain bodies and verified columns `offset` and `key`, and return their number.
 
-    The arrays are those of a `MessageSet`. skipped: uint8[B], 1 for batches to leave out; rows without a key are left out too.
+    The arrays are those of a `MessageSet`. skipped: uint8[B], 1 for batches to skip. Rows without a key are skipped too.
     first, second: the secret. out int64[3, >= rows]: both halves of the hash, offset.
     """
     key0, key1 = np.uint64(first), np.uint64(second)
@@ -118,11 +118,11 @@ def hash_keys(
 
 @compiled("int64(int64[:,::1], int64, int64, int64[:,::1], int64)")
 def keep_newest(keys: Any, begin: Any, end: Any, table: Any, room: Any) -> Any:
-    """Put columns [begin, end) of `hash_keys`' result into a hash table; a key that is there gets its later offset.
+    """Insert columns [begin, end) of `hash_keys`' result into a hash table. An existing key gets the larger offset.
 
-    table: int64[slots, 3], slots a power of two: both halves and the offset, -1 where a slot is free. room: how many more keys
-    may come. Returns how many came; fewer columns than asked were taken where `room` ended: go on with another table from
-    the column that is in table[slots - 1, 0], a slot that no key is given.
+    table: int64[slots, 3], slots a power of two: both halves and the offset, -1 in free slots. room: maximum number of new keys.
+    Return the number of new keys. If `room` is exhausted, continue with another table from the column in table[slots - 1, 0],
+    a slot that is never used for a key.
     """
     last = len(table) - 1
     added = 0

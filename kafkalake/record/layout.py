@@ -1,19 +1,19 @@
 """The byte layout of one Arrow message of a segment, fixed to the position.
 
 A message is an encapsulated Arrow IPC message: `FF FF FF FF`, the metadata's length (int32), a flatbuffer, the body. The
-flatbuffer's tables stand in a fixed order, so a writer only patches numbers into a template and a reader needs no
-flatbuffer library; pyarrow, DuckDB and Polars see an ordinary record batch. Positions count from the message's first byte:
+flatbuffer's tables are in a fixed order, so a writer only patches numbers into a template and a reader needs no
+flatbuffer library. For pyarrow, DuckDB and Polars it is an ordinary record batch. Positions count from the message's first byte:
 
       0  continuation marker, metadata length M (flatbuffer and padding, without these 8 bytes)
       8  flatbuffer: root offset, vtable and table of `Message` (body length, header, custom metadata, version, type)
      72  `RecordBatch`: number of rows; nodes at 112 (8 x 16 bytes), buffers at 248 (19 x 16 bytes)
-    552  custom metadata: one pair, key `kafkalake`, its value last of all
+    552  custom metadata: one pair, key `kafkalake`, its value at the end
     600  value: 8 hex digits, CRC32C of bytes [0, 600) and [608, 8 + M)
-    608  value, base64 of a table: CRC32C of each of the 5 columns, codec, number of batches, then 60 bytes a batch
+    608  value, base64 of a table: CRC32C of each of the 5 columns, codec, number of batches, then 60 bytes per batch
   8 + M  body: 19 buffers in schema order, each on an 8-byte boundary
 
-So every byte is under a checksum: the metadata by its own, the body column by column, padding included. A reader that wants
-only some columns reads and checks only those. Source: Arrow columnar format, "Encapsulated message format"; flatbuffers internals.
+So every byte is under a checksum: the metadata under its own, the body per column, including padding. A reader of some
+columns reads and checks only those. Source: Arrow columnar format, "Encapsulated message format"; flatbuffers internals.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ import numpy as np
 
 COLUMNS = 5
 ALL_COLUMNS = (1 << COLUMNS) - 1
-"""Columns travel as a bit mask: bit c is field c of `SCHEMA`."""
+"""The bit mask of all columns: bit c is field c of `SCHEMA`."""
 BUFFERS = 19
 NODES = 8
 
 COLUMN_FIRST_BUFFER = np.array([0, 2, 4, 7, 10, BUFFERS], dtype=np.int64)
 """Column c owns buffers `[COLUMN_FIRST_BUFFER[c], COLUMN_FIRST_BUFFER[c + 1])`: offset, timestamp, key, value, headers."""
 
-# Buffers, by what they hold (validity buffers precede them; a length of 0 means "no nulls").
+# Buffer indexes by content. Validity buffers precede the others. Length 0 means no nulls.
 OFFSET_DATA = 1
 TIMESTAMP_DATA = 3
 KEY_VALIDITY, KEY_OFFSETS, KEY_DATA = 4, 5, 6
@@ -40,7 +40,7 @@ HEADERS_OFFSETS = 11
 HEADER_KEY_OFFSETS, HEADER_KEY_DATA = 14, 15
 HEADER_VALUE_VALIDITY, HEADER_VALUE_OFFSETS, HEADER_VALUE_DATA = 16, 17, 18
 
-# `layout`: int64[LAYOUT_SIZE], what a body holds and where.
+# `layout`: int64[LAYOUT_SIZE], row and null counts of a body and the positions of its buffers.
 ROWS, HEADER_ROWS, KEY_NULLS, VALUE_NULLS, HEADER_VALUE_NULLS, FIRST_BUFFER = 0, 1, 2, 3, 4, 5
 LAYOUT_SIZE = FIRST_BUFFER + 2 * BUFFERS
 
@@ -61,16 +61,16 @@ BATCH_HEADER = np.dtype(
         ("coordinator_epoch", "<i4"),
     ]
 )
-"""One producer batch (60 bytes): the header of Kafka's record batch v2, less what Arrow already says.
+"""One producer batch (60 bytes): the header of Kafka's record batch v2, without the fields already in Arrow.
 
-`records` is the number of rows it has here (fewer than the offsets it covers after compaction, 0 for a control batch).
-`control_type` is -1, or 0 (abort) or 1 (commit) with the transaction coordinator's epoch, or LOST_RECORDS for a batch of none whose
-offsets were given out, and whose records were lost with the power. Timestamps are ms since 1970.
+`records` is the number of rows in the message (after compaction fewer than its offsets, 0 for a control batch).
+`control_type` is -1, or 0 (abort) or 1 (commit) with the transaction coordinator's epoch, or LOST_RECORDS for an empty batch over
+offsets that were assigned and whose records a power failure lost. Timestamps are ms since 1970.
 """
 BATCH_HEADER_BYTES = BATCH_HEADER.itemsize
 assert BATCH_HEADER_BYTES == 60
 
-# In memory a batch header is int64[HEADER_FIELDS], a column for each field of BATCH_HEADER in its order.
+# In memory a batch header is int64[HEADER_FIELDS], with the fields of BATCH_HEADER in order.
 HEADER_FIELDS = len(BATCH_HEADER.names or ())
 (
     BASE_OFFSET,
@@ -89,7 +89,7 @@ HEADER_FIELDS = len(BATCH_HEADER.names or ())
 ) = range(HEADER_FIELDS)
 
 LOST_RECORDS = -2
-"""Control type of a batch that stands for lost records. It has no control bit: to Kafka's clients it is an empty batch."""
+"""The control type of a batch that marks lost records. It has no control bit: for Kafka's clients it is an empty batch."""
 
 # Attributes of a batch, as in record batch v2.
 ATTRIBUTE_COMPRESSION_MASK = 0x07
@@ -109,17 +109,17 @@ VALUE_LENGTH = 8 + 588
 VALUE = 8 + 592
 METADATA_CRC_END = VALUE + 8
 TABLE_FIXED_BYTES = 30
-"""Of the table in the value: 5 column checksums (uint32), codec (int16: -1 none, 0 lz4, 1 zstd), batches (int32), 4 spare."""
+"""The table before its batches: 5 column checksums (uint32), codec (int16: -1 none, 0 lz4, 1 zstd), batches (int32), 4 spare."""
 TABLE = VALUE + 8
 FIRST_HEADER = TABLE + 40
 HEADER_CHARACTERS = 80
 MAXIMUM_BATCHES = 65_536
-"""Batches that one message may hold: bounds the metadata at 5.3 MB, and what a reader allocates for it."""
+"""The maximum number of batches in one message. Bounds the metadata, and a reader's allocation for it, at 5.3 MB."""
 NO_CODEC, LZ4, ZSTD = -1, 0, 1
 
 
 def _template() -> bytes:
-    """The flatbuffer up to the value (592 bytes) behind its 8-byte prefix, with zeros where numbers are patched in."""
+    """Return the 8-byte prefix and the flatbuffer up to the value (592 bytes), with zeros for the patched numbers."""
     flat = bytearray(592)
     put = struct.pack_into
     put("<I", flat, 0, 20)  # root -> Message table
@@ -149,4 +149,4 @@ def _template() -> bytes:
 
 TEMPLATE = np.frombuffer(_template(), dtype=np.uint8)
 COMPRESSION_SLOT_VALUE = 20
-"""What the vtable holds for `RecordBatch.compression` when the body is compressed (0 when it is not)."""
+"""The vtable's entry for `RecordBatch.compression` if the body is compressed (otherwise 0)."""

@@ -1,7 +1,7 @@
 """Raw loads, stores and copies on uint8 arrays for the kernels: little-endian, any alignment, **no bounds check**.
 
-numpy views inside numba cost an array header each and slice assignment looks for overlap; these are one instruction. Who calls them
-has checked the bounds: that is why every kernel validates the lengths it was given before it touches memory.
+numpy views inside numba cost an array header each, and slice assignment checks for overlap. These are one instruction. Callers
+must check the bounds, so every kernel validates its input lengths before it touches memory.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ store_i64 = _store(64)
 
 @intrinsic  # type: ignore[untyped-decorator]
 def copy(typingctx: Any, target: Any, target_position: Any, source: Any, source_position: Any, length: Any) -> Any:
-    """memcpy of `length` bytes between uint8 arrays that do not overlap."""
+    """Copy `length` bytes between uint8 arrays that do not overlap (memcpy)."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         destination = _pointer(context, builder, signature.args[0], args[0], args[1])

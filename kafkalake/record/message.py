@@ -1,7 +1,7 @@
-"""Kernels that write and check one Arrow message; see `layout.py` for the bytes.
+"""Kernels that write and check one Arrow message. See `layout.py` for the bytes.
 
-`merge_bodies` joins the bodies of several producer batches into one (group commit), `frame` puts the metadata in front,
-`check_metadata` / `check_columns` verify what was read. Each is a single compiled call however many batches there are.
+`merge_bodies` joins the bodies of several producer batches into one (group commit). `frame` writes the metadata before it.
+`read_metadata` and `check_columns` verify a message. Each is a single compiled call for any number of batches.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _HEX = np.frombuffer(b"0123456789abcdef", dtype=np.uint8)
 
 OK = 0
 TORN = -1
-"""The bytes end before the message does: what a crash leaves behind."""
+"""The bytes end before the message does, as after a crash."""
 BAD_MARKER = -2
 BAD_LENGTH = -3
 BAD_METADATA_CHECKSUM = -4
@@ -51,7 +51,7 @@ def _encode_base64(source: Any, length: Any, target: Any, position: Any) -> None
 
 @compiled()
 def _decode_base64(source: Any, position: Any, target: Any, length: Any) -> Any:
-    """Decode `length` bytes (a multiple of 3); False where a character is none of base64's."""
+    """Decode `length` bytes (a multiple of 3). Return False if a character is not base64."""
     bad = np.uint8(0)
     for i in range(0, length, 3):
         a = _VALUES[source[position]]
@@ -75,13 +75,13 @@ def _metadata_crc(message: Any, end: Any) -> Any:
 
 @compiled("int64(int64)")
 def metadata_bytes(batches: Any) -> Any:
-    """Bytes before the body of a message with that many batches."""
+    """Return the number of bytes before the body of a message with that many batches."""
     return ((at.FIRST_HEADER + at.HEADER_CHARACTERS * batches + 1 + 7) // 8) * 8
 
 
 @compiled()
 def _pad(position: Any, out: Any) -> Any:
-    """Zero up to the next 8-byte boundary; returns it."""
+    """Write zeros up to the next 8-byte boundary and return it."""
     while position & 7:
         out[position] = 0
         position += 1
@@ -96,7 +96,7 @@ def _set_buffer(layout: Any, buffer: Any, offset: Any, length: Any) -> None:
 
 @compiled()
 def _merge_fixed(bodies: Any, starts: Any, layouts: Any, buffer: Any, headers: Any, out: Any, position: Any) -> Any:
-    """An int64 column. `buffer` tells which: offsets get their batch's base, timestamps the log append time if it rules."""
+    """Join int64 column `buffer`. Offsets get their batch's base offset, timestamps the log append time if the attribute is set."""
     for k in range(len(starts)):
         rows = layouts[k, at.ROWS]
         source = starts[k] + layouts[k, at.FIRST_BUFFER + 2 * buffer]
@@ -115,7 +115,7 @@ def _merge_fixed(bodies: Any, starts: Any, layouts: Any, buffer: Any, headers: A
 
 @compiled()
 def _merge_validity(bodies: Any, starts: Any, layouts: Any, rows_at: Any, buffer: Any, out: Any, position: Any) -> Any:
-    """A validity bitmap; a batch without one has no nulls."""
+    """Join validity bitmaps. A batch without one has no nulls."""
     total = 0
     for k in range(len(starts)):
         total += layouts[k, rows_at]
@@ -135,7 +135,7 @@ def _merge_validity(bodies: Any, starts: Any, layouts: Any, rows_at: Any, buffer
 
 @compiled()
 def _merge_offsets(bodies: Any, starts: Any, layouts: Any, rows_at: Any, buffer: Any, out: Any, position: Any) -> Any:
-    """Offsets (int32, rows + 1) of a list or binary column, running on from batch to batch."""
+    """Join the offsets (int32, rows + 1) of a list or binary column, shifted to continue from batch to batch."""
     store_i32(out, position, 0)
     position += 4
     base = 0
@@ -172,7 +172,7 @@ def _merge_binary(
     p: Any,
     merged: Any,
 ) -> Any:
-    """Validity, offsets and data of a binary column whose buffers start at `first`."""
+    """Join validity, offsets and data of the binary column with first buffer `first`."""
     begin = p
     if nulls:
         p = _merge_validity(bodies, starts, layouts, rows_at, first, out, p)
@@ -199,7 +199,7 @@ def _merge_optional(
     p: Any,
     merged: Any,
 ) -> Any:
-    """A binary column with a value per row, or three empty buffers where it is not wanted."""
+    """Join a binary column with a value per row, or write three empty buffers if it is not wanted."""
     if wanted:
         return _merge_binary(bodies, starts, layouts, at.ROWS, merged[nulls_at], first, out, base, p, merged)
     for buffer in range(first, first + 3):
@@ -246,19 +246,19 @@ def _merge(bodies: Any, starts: Any, layouts: Any, headers: Any, columns: Any, o
 
 @compiled("int64(view, int64[::1], int64[:,::1], int64[:,::1], uint8[::1], int64, int64[::1])")
 def merge_bodies(bodies: Any, starts: Any, layouts: Any, headers: Any, out: Any, base: Any, merged: Any) -> Any:
-    """Join batch bodies into one Arrow body at `out[base:]`, offsets made absolute; returns its length in bytes.
+    """Join batch bodies into one Arrow body at `out[base:]`, with absolute offsets, and return its length in bytes.
 
-    bodies uint8, starts int64[K] (where each body begins), layouts int64[K, LAYOUT_SIZE], headers int64[K, HEADER_FIELDS] with
-    the base offsets assigned. `out` must have room (`merged_bound`); `merged` int64[LAYOUT_SIZE] is filled.
+    bodies uint8, starts int64[K] (start of each body), layouts int64[K, LAYOUT_SIZE], headers int64[K, HEADER_FIELDS] with
+    the base offsets assigned. `out` must have room (`merged_bound`). Fills `merged` int64[LAYOUT_SIZE].
     """
     return _merge(bodies, starts, layouts, headers, 31, out, base, merged)
 
 
 @compiled("int64(view, int64[::1], int64[:,::1], int64, uint8[::1], int64[::1])")
 def merge_columns(bodies: Any, starts: Any, layouts: Any, columns: Any, out: Any, merged: Any) -> Any:
-    """Join the columns of bit mask `columns` of messages that are in the log (absolute offsets) at `out[0:]`.
+    """Join the columns of bit mask `columns` of messages from the log (absolute offsets) at `out[0:]`.
 
-    As `merge_bodies`; the other columns become empty buffers. Returns the length in bytes.
+    Arguments as in `merge_bodies`. The other columns become empty buffers. Return the length in bytes.
     """
     headers = np.zeros((len(starts), at.HEADER_FIELDS), dtype=np.int64)
     return _merge(bodies, starts, layouts, headers, columns, out, 0, merged)
@@ -266,7 +266,7 @@ def merge_columns(bodies: Any, starts: Any, layouts: Any, columns: Any, out: Any
 
 @compiled("int64(int64[:,::1], int64)")
 def merged_bound(layouts: Any, columns: Any) -> Any:
-    """Bytes that are enough for `merge_bodies` (columns 31) or `merge_columns` of bodies with these layouts."""
+    """Return an upper bound in bytes for `merge_bodies` (columns 31) or `merge_columns` of bodies with these layouts."""
     rows = 0
     inner = 0
     data = 0
@@ -285,7 +285,7 @@ def merged_bound(layouts: Any, columns: Any) -> Any:
 
 @compiled()
 def _column_range(layout: Any, column: Any, body_length: Any) -> Any:
-    """Bytes of the body that belong to a column, from its first buffer to the next column's."""
+    """Return the byte range of a column in the body, from its first buffer to the next column's."""
     start = layout[at.FIRST_BUFFER + 2 * at.COLUMN_FIRST_BUFFER[column]]
     if column + 1 == at.COLUMNS:
         return start, body_length
@@ -311,9 +311,9 @@ def _pack_header(headers: Any, k: Any, scratch: Any) -> None:
 
 @compiled("int64(uint8[::1], int64, int64[::1], int64[:,::1], int64, uint8[::1])")
 def frame(out: Any, body_length: Any, layout: Any, headers: Any, codec: Any, scratch: Any) -> Any:
-    """Write the metadata before a body that already stands at `out[metadata_bytes(K):]`; returns the message's length.
+    """Write the metadata before a body that is already at `out[metadata_bytes(K):]` and return the message's length.
 
-    `layout` is the stored body's (compressed lengths where `codec` is not NO_CODEC); scratch uint8[>= 60].
+    `layout` is the stored body's (compressed lengths unless `codec` is NO_CODEC). scratch uint8[>= 60].
     """
     batches = len(headers)
     body = metadata_bytes(batches)
@@ -357,9 +357,9 @@ def frame(out: Any, body_length: Any, layout: Any, headers: Any, codec: Any, scr
 
 @compiled("int64(view, int64, int64, int64[::1])")
 def check_frame(data: Any, position: Any, end: Any, lengths: Any) -> Any:
-    """Lengths of the message at `data[position:end]`, believed only as far as the bytes go.
+    """Read the lengths of the message at `data[position:end]`, checking their ranges but no checksum.
 
-    Fills lengths int64[3]: metadata with prefix, body, batches. Returns OK, TORN (prefix incomplete), BAD_MARKER or BAD_LENGTH.
+    Fills lengths int64[3]: metadata with prefix, body, batches. Return OK, TORN (prefix incomplete), BAD_MARKER or BAD_LENGTH.
     """
     if end - position < at.FIRST_HEADER:
         return TORN
@@ -381,7 +381,7 @@ def check_frame(data: Any, position: Any, end: Any, lengths: Any) -> Any:
 
 @compiled()
 def _check_layout(layout: Any, body: Any) -> Any:
-    """Buffers stand in order, inside the body, and are as long as their rows ask for (uncompressed bodies)."""
+    """Return whether the row counts are in range and the buffers are aligned, in order, and inside the body."""
     rows = layout[at.ROWS]
     inner = layout[at.HEADER_ROWS]
     if rows < 0 or inner < 0 or rows > 0x7FFFFFFF or inner > 0x7FFFFFFF:
@@ -415,10 +415,10 @@ def _unpack_header(scratch: Any, headers: Any, k: Any) -> None:
 
 @compiled("int64(view, int64, int64[::1], int64[::1], int64[:,::1], int64[::1])")
 def read_metadata(data: Any, position: Any, lengths: Any, layout: Any, headers: Any, sums: Any) -> Any:
-    """Check and unpack the metadata at `position`, of the lengths that `check_frame` found; all of it must be in `data`.
+    """Check and unpack the metadata at `position`, with the lengths from `check_frame`. All of it must be in `data`.
 
     Fills layout int64[LAYOUT_SIZE], headers int64[batches, HEADER_FIELDS], sums int64[6] (column checksums, codec).
-    Returns OK, BAD_METADATA_CHECKSUM or BAD_METADATA.
+    Return OK, BAD_METADATA_CHECKSUM or BAD_METADATA.
     """
     metadata = lengths[0]
     body = lengths[1]
@@ -451,7 +451,7 @@ def read_metadata(data: Any, position: Any, lengths: Any, layout: Any, headers: 
 
 @compiled("int64(view, int64, int64, int64[::1], int64[::1], int64)")
 def check_columns(data: Any, body_position: Any, body_length: Any, layout: Any, sums: Any, columns: Any) -> Any:
-    """Verify the checksums of the columns named in the bit mask `columns` (bit c: column c) of a body in `data`."""
+    """Verify the checksums of the columns in bit mask `columns` (bit c: column c) of a body. Return OK or BAD_BODY_CHECKSUM."""
     for column in range(at.COLUMNS):
         if (columns >> column) & 1:
             start, end = _column_range(layout, column, body_length)

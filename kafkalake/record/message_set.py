@@ -1,8 +1,7 @@
-"""Many Arrow messages at once: walked and verified in one compiled call, joined into one Arrow batch in another.
+"""Many Arrow messages at once: verified in one compiled call, joined into one Arrow batch in another.
 
-A segment written by small producer batches holds thousands of messages; no Python runs per message. `scan` takes bytes from
-disk and believes nothing before its checksum; what it returns is uncompressed and verified for the columns asked for. Stored
-bytes may be thousands of times smaller than what they hold, so `scan` stops where that would be too much.
+A segment of small producer batches has thousands of messages, so no Python runs per message. `scan` verifies checksums before use.
+It returns the requested columns uncompressed. Compressed bytes may expand a thousand times, so `scan` stops at a size limit.
 """
 
 from __future__ import annotations
@@ -31,16 +30,16 @@ from kafkalake.record.message import (
 _CODECS = {at.LZ4: "lz4", at.ZSTD: "zstd"}
 _RAW_BUFFER = -1
 PLAIN_BYTES = 8 << 20
-"""So much is decompressed at one time, or one message."""
+"""The maximum bytes decompressed at once, except for a single larger message."""
 
 
 @dataclass(slots=True, eq=False)
 class MessageSet:
-    """M consecutive messages with B producer batches, bodies uncompressed.
+    """M consecutive messages with B producer batches and uncompressed bodies.
 
-    data: uint8[], holds the bodies. starts: int64[M], where each body begins in `data`. layouts: int64[M, LAYOUT_SIZE].
+    data: uint8[], the bodies. starts: int64[M], start of each body in `data`. layouts: int64[M, LAYOUT_SIZE].
     headers: int64[B, HEADER_FIELDS]. first_batch: int64[M + 1], message m has batches `headers[first_batch[m]:first_batch[m + 1]]`.
-    positions: int64[M + 1], where each message began in the scanned bytes, and where the last one ended.
+    positions: int64[M + 1], start of each message in the scanned bytes, and the end of the last one.
     """
 
     data: Bytes
@@ -55,27 +54,27 @@ class MessageSet:
 
     @property
     def rows(self) -> int:
-        """Records in all messages."""
+        """The number of records in all messages."""
         return int(self.layouts[:, at.ROWS].sum())
 
     @property
     def base_offset(self) -> int:
-        """First offset that the messages cover."""
+        """The first offset covered by the messages."""
         return int(self.headers[0, at.BASE_OFFSET])
 
     @property
     def next_offset(self) -> int:
-        """One past the last offset that the messages cover."""
+        """The offset after the last one covered by the messages."""
         return int(self.headers[-1, at.BASE_OFFSET] + self.headers[-1, at.LAST_OFFSET_DELTA] + 1)
 
     @property
     def size_bytes(self) -> int:
-        """Bytes that the messages take, in the file or here, where that is more: they were compressed."""
+        """The bytes of the messages in the file or, if larger because they were compressed, in memory."""
         here = int(self.layouts[:, at.FIRST_BUFFER + 1 :: 2].sum())
         return max(here, int(self.positions[-1] - self.positions[0]))
 
     def slice(self, first: int, last: int) -> MessageSet:
-        """Messages [first, last), sharing memory."""
+        """Return messages [first, last), sharing memory."""
         batches = self.first_batch[first : last + 1]
         return MessageSet(
             self.data,
@@ -89,9 +88,9 @@ class MessageSet:
 
 @dataclass(slots=True, eq=False)
 class Scan:
-    """What `scan` found: whole and verified messages, then at byte `end` the reason it stopped.
+    """The result of `scan`: whole and verified messages, and the reason (`status`) why it stopped at byte `end`.
 
-    `OK`: at the given end, or, with at least one message, where the next would have been too much to decompress.
+    `OK`: at the given end, or, after at least one message, at the decompression limit.
     """
 
     messages: MessageSet
@@ -101,7 +100,7 @@ class Scan:
 
 @compiled("int64(view, int64, int64, int64[::1])")
 def _count(data: Any, begin: Any, end: Any, found: Any) -> Any:
-    """Walk frames of whole messages without checking checksums: found[0] messages, found[1] batches; returns where it stopped."""
+    """Count whole messages (found[0]) and batches (found[1]), without checksums. Return the end and set found[2] to the status."""
     lengths = np.empty(3, dtype=np.int64)
     position = begin
     while position < end:
@@ -119,7 +118,7 @@ def _count(data: Any, begin: Any, end: Any, found: Any) -> Any:
 
 @compiled("int64(view, int64, int64[::1], int64)")
 def _plain_bytes(data: Any, body: Any, layout: Any, columns: Any) -> Any:
-    """Bytes of the buffers of `columns` once they are decompressed, each on an 8-byte boundary, as the buffers say themselves."""
+    """Return the decompressed bytes of the buffers of `columns`, padded to 8-byte boundaries, from their length prefixes."""
     plain = 0
     for column in range(at.COLUMNS):
         if (columns >> column) & 1:
@@ -150,9 +149,9 @@ def _fill(
     codecs: Any,
     found: Any,
 ) -> Any:
-    """Verify `count` messages whose frames were counted; returns how many are right, found[2] why the next is not.
+    """Verify `count` messages counted by `_count`. Return the number of valid ones and set found[2] to the fault of the next.
 
-    It is OK where the columns `plain_columns` of compressed messages would take more than `plain_max` with the next one.
+    found[2] is OK if, with the next one, `plain_columns` of compressed messages would take more than `plain_max` bytes.
     """
     lengths = np.empty(3, dtype=np.int64)
     sums = np.empty(6, dtype=np.int64)
@@ -199,11 +198,11 @@ def scan(
     plain_columns: int = at.ALL_COLUMNS,
     plain_bytes: int = PLAIN_BYTES,
 ) -> Scan:
-    """Verify the messages in `data[begin:end]` (uint8), of their bodies the columns of bit mask `columns`.
+    """Verify the messages in `data[begin:end]` (uint8), of their bodies the columns of bit mask `columns`, and return the scan.
 
-    Stops at the first message that is not whole or not right. Compressed messages are decompressed in those of the columns that
-    `plain_columns` names, the others become empty; after the first one, only up to `plain_bytes` of them. Arrays over a memory
-    map are read only where needed.
+    Stops at the first incomplete or damaged message. Of compressed messages, the columns in both `columns` and `plain_columns`
+    are decompressed and the others become empty. After the first message the limit is `plain_bytes` in total. Arrays over a
+    memory map are read only as needed.
     """
     found = np.zeros(3, dtype=np.int64)
     stop = int(_count(data, begin, end, found))
@@ -242,7 +241,7 @@ def scan(
 
 
 def to_arrow(messages: MessageSet, columns: int = at.ALL_COLUMNS) -> pa.RecordBatch:
-    """All rows as one Arrow batch of the columns of bit mask `columns`, in the order of `SCHEMA`."""
+    """Return all rows as one Arrow batch of the columns of bit mask `columns`, in the order of `SCHEMA`."""
     if len(messages) == 1:
         return body_to_arrow(messages.data[int(messages.starts[0]) :], messages.layouts[0], columns)
     out = np.empty(merged_bound(messages.layouts, columns), dtype=np.uint8)
@@ -252,9 +251,9 @@ def to_arrow(messages: MessageSet, columns: int = at.ALL_COLUMNS) -> pa.RecordBa
 
 
 def compress_body(body: Bytes, layout: Int64s, codec: int) -> tuple[Bytes, Int64s]:
-    """Compress each buffer of an Arrow body as Arrow's `BodyCompression` asks: int64 uncompressed length, then the bytes.
+    """Compress each buffer of an Arrow body in Arrow's `BodyCompression` format: int64 uncompressed length, then the bytes.
 
-    Returns the stored body and its layout. A buffer that does not get smaller is kept raw, with length -1 before it.
+    Return the stored body and its layout. A buffer that does not get smaller stays raw, with length -1 before it.
     """
     parts: list[bytes] = []
     stored = layout.copy()
@@ -274,7 +273,7 @@ def compress_body(body: Bytes, layout: Int64s, codec: int) -> tuple[Bytes, Int64
 
 
 def _decompress(messages: MessageSet, codecs: Int64s, columns: int) -> MessageSet:
-    """The same messages with plain bodies in fresh memory; columns that were not asked for become empty."""
+    """Return the messages with plain bodies in new memory. Columns not in `columns` become empty."""
     wanted = [
         buffer
         for column in range(at.COLUMNS)
@@ -298,14 +297,14 @@ def _decompress(messages: MessageSet, codecs: Int64s, columns: int) -> MessageSe
                 inner += len(part) + 7 & ~7
         position += inner
     data = np.empty(position, dtype=np.uint8)
-    while parts:  # each goes when it is copied
+    while parts:  # free each after its copy
         begin, part = parts.pop()
         data[begin : begin + len(part)] = part
     return MessageSet(data, starts, layouts, messages.headers, messages.first_batch, messages.positions)
 
 
 def _plain_buffer(messages: MessageSet, m: int, buffer: int, codec: int) -> Bytes:
-    """One buffer of message `m`, uncompressed. Its bytes have passed their checksum, so its lengths are believed."""
+    """Return one buffer of message `m`, uncompressed. Its lengths are trusted because the checksum was verified."""
     offset, length = messages.layouts[m, at.FIRST_BUFFER + 2 * buffer : at.FIRST_BUFFER + 2 * buffer + 2].tolist()
     start = int(messages.starts[m]) + offset
     stored = messages.data[start : start + length]

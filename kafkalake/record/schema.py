@@ -1,8 +1,8 @@
-"""The Arrow schema of every segment, and the fixed bytes that every segment file starts and ends with.
+"""The Arrow schema of all segments, and the fixed bytes at the start and end of every segment file.
 
-The schema message and the footer skeleton are pinned here as bytes (written by pyarrow 26, `zlib` + base64), so that
-a flipped bit in them is found by comparison, and a newer pyarrow with another flatbuffer layout changes nothing
-on disk. Tests hold that pyarrow reads them as `SCHEMA`. Source: Arrow columnar format, "IPC File Format".
+The schema message and the footer skeleton are pinned here as bytes (written by pyarrow 26, `zlib` + base85), so that a
+comparison detects a flipped bit in them, and a newer pyarrow with another flatbuffer layout changes nothing on disk.
+Tests ensure that pyarrow reads them as `SCHEMA`. Source: Arrow columnar format, "IPC File Format".
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _BLOCK = np.dtype([("position", "<i8"), ("metadata", "<i4"), ("padding", "<i4"),
 
 
 def _record_batches_field() -> int:
-    """Position in the footer's skeleton of the uoffset of `Footer.recordBatches` (slot 3 of its vtable)."""
+    """Return the position of the uoffset of `Footer.recordBatches` (slot 3 of its vtable) in the footer's skeleton."""
     (root,) = struct.unpack_from("<I", _EMPTY_FOOTER, 0)
     (to_vtable,) = struct.unpack_from("<i", _EMPTY_FOOTER, root)
     (slot,) = struct.unpack_from("<H", _EMPTY_FOOTER, root - to_vtable + 4 + 2 * 3)
@@ -69,10 +69,10 @@ _RECORD_BATCHES_FIELD = _record_batches_field()
 
 
 def footer(blocks: Any) -> bytes:
-    """The end of a sealed segment: end-of-stream marker, footer, its length, magic.
+    """Return the end of a sealed segment: end-of-stream marker, footer, its length, magic.
 
-    `blocks` int64[N, 3] (or what numpy makes that of): position of the message in the file, length of its metadata with the
-    8-byte prefix, length of its body, in bytes. The vector of blocks is laid behind pyarrow's empty footer and linked from it.
+    `blocks` int64[N, 3] (or array-like): position of the message in the file, length of its metadata with the 8-byte prefix,
+    length of its body, in bytes. The vector of blocks is appended to pyarrow's empty footer and linked from it.
     """
     numbers = np.asarray(blocks, dtype=np.int64).reshape(-1, 3)
     entries = np.zeros(len(numbers), dtype=_BLOCK)

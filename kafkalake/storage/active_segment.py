@@ -1,11 +1,11 @@
-"""The segment that is appended to: one write a message, sparse index entries, and the footer that seals it.
+"""The segment being appended to: one write per message, sparse index entries, and the footer that seals it.
 
-A message counts once all its bytes are written: then `_end` moves, and readers in this process see it. A write that fails
-is cut off again, so the next one starts where the last whole message ended.
+A message becomes visible to readers in this process once all its bytes are written, when `_end` moves. A failed write is
+truncated, so the next one starts at the end of the last whole message.
 
 Time index entries are (timestamp, relative offset): the largest timestamp of the segment's records below that offset. The
 first entry, at relative offset 0, is the largest timestamp of all earlier segments, so that a search by time can bisect
-segments; the last, written at sealing, is the whole segment's.
+segments. The last entry, written at sealing, is the largest of the whole segment.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ MAXIMUM_RELATIVE_OFFSET = (1 << 31) - 1
 
 @dataclass(slots=True)
 class SegmentContent:
-    """What a segment holds. Timestamps in ms. `max_timestamp_offset`: base offset of the batch it is in; -1: none.
+    """A summary of a segment's records. Timestamps in ms. `max_timestamp_offset`: base offset of its batch, -1: none.
 
-    The smallest is that of any record, also one below 0 (before 1970, or -1 where the producer gave none): readers leave
-    segments out by it. NO_TIMESTAMP: there are no records.
+    `min_timestamp` includes values below 0 (before 1970, or -1 if the producer set none), because readers skip segments by
+    it. NO_TIMESTAMP: no records.
     """
 
     records: int = 0
@@ -45,7 +45,7 @@ class SegmentContent:
     max_timestamp_offset: int = -1
 
     def add(self, records: int, next_offset: int, smallest: int, largest: int, largest_at: int) -> None:
-        """Count one more message."""
+        """Add one message."""
         self.records += records
         self.next_offset = next_offset
         if smallest < self.min_timestamp:
@@ -56,7 +56,7 @@ class SegmentContent:
 
 
 class ActiveSegment(Segment):
-    """The one segment of a log that grows. One writer at a time; reading is safe from any thread."""
+    """The one growing segment of a log. One writer at a time. Reads are safe from any thread."""
 
     def __init__(
         self,
@@ -79,11 +79,11 @@ class ActiveSegment(Segment):
         self.earlier_max_timestamp = earlier_max_timestamp
 
     def end(self) -> int:
-        """Position where the whole messages end; 0 while there is no file."""
+        """Return the position after the last whole message, 0 without a file."""
         return self._end
 
     def size_bytes(self) -> int:
-        """Bytes written."""
+        """Return the bytes written."""
         return self._end
 
     def _readable(self, position: int, length: int) -> Bytes:
@@ -95,7 +95,7 @@ class ActiveSegment(Segment):
         return self._end <= FIRST_MESSAGE
 
     def resume(self, end: int, content: SegmentContent, indexed_at: int, aborted: int, created_ms: int) -> None:
-        """Go on after recovery found `end` bytes of whole messages."""
+        """Resume appending after recovery found `end` bytes of whole messages."""
         self._end = end
         self.content = content
         self._indexed_at = indexed_at
@@ -104,9 +104,9 @@ class ActiveSegment(Segment):
         self.first_timestamp = content.min_timestamp if content.records else -1
 
     def age_ms(self, timestamp: int, now_ms: int) -> int:
-        """How old the segment is to a batch with that largest timestamp, as Kafka counts it for `segment.ms`.
+        """Return the segment's age for a batch with that largest timestamp, as Kafka computes it for `segment.ms`.
 
-        By the records' own time, from the first batch on; by the wall clock where either has no timestamp.
+        The age is record time since the first batch, or wall clock time if either has no timestamp.
         """
         if timestamp >= 0 and self.first_timestamp >= 0:
             return timestamp - self.first_timestamp
@@ -125,7 +125,7 @@ class ActiveSegment(Segment):
         """Write the bytes of one message. `smallest` (NO_TIMESTAMP: none), `largest` (-1: none): timestamps (ms), the latter in the
         batch at offset `largest_at`.
 
-        Raises `OSError`; the segment is then as it was.
+        Raise `OSError` if I/O fails, leaving the segment unchanged.
         """
         if not self._end:
             self._create()
@@ -142,22 +142,22 @@ class ActiveSegment(Segment):
         self._end = position + len(message)
 
     def write_aborted(self, aborted: AbortedTransaction) -> None:
-        """Put the transaction that the next message, its marker, will abort into the index; `count_aborted` makes it stay.
+        """Write the index entry of the transaction that the next message aborts. `count_aborted` makes it permanent.
 
-        Before the marker, so that no reader can see the marker without it. Raises `OSError`.
+        Precedes the marker, so that no reader sees the marker without the entry. Raise `OSError` if I/O fails.
         """
         file = self._open_files.get(self.path_of(TXN_INDEX_SUFFIX), write=True, create=True)
         entry = encode_aborted(aborted, self._aborted)
         write_all(self._open_files.files, file.descriptor, entry, self._aborted * ENTRY_BYTES)
 
     def count_aborted(self) -> None:
-        """The marker is in the log."""
+        """Keep the entry of `write_aborted`, after its marker was appended."""
         self._aborted += 1
 
     def seal(self) -> int:
-        """Write what the indexes still have in memory and the footer, which makes the file an ordinary Arrow file.
+        """Write the buffered index entries and the footer, which makes the file an ordinary Arrow file.
 
-        Returns its size in bytes. Raises `OSError`; it can then be tried again.
+        Return its size in bytes. Raise `OSError` if I/O fails. The call can be retried.
         """
         files = self._open_files.files
         self._seal_indexes()
@@ -171,7 +171,7 @@ class ActiveSegment(Segment):
         return self._end + len(end)
 
     def blocks(self) -> Int64s:
-        """int64[N, 3]: position, metadata length and body length of each message."""
+        """Return int64[N, 3]: position, metadata length and body length of each message."""
         parts: list[Int64s] = []
         position = FIRST_MESSAGE
         buffer = np.empty((_WINDOW_BLOCKS, 3), dtype=np.int64)
@@ -216,18 +216,18 @@ class ActiveSegment(Segment):
             write_all(self._open_files.files, file.descriptor, encode_seal(self._aborted), self._aborted * ENTRY_BYTES)
 
     def _cut(self) -> None:
-        """Take off what a failed write left. Where even that fails the next write goes over it: readers stop at `state`."""
+        """Truncate a failed write. If that fails too, the next write overwrites it, and readers stop at `state`."""
         with contextlib.suppress(OSError):
             file = self._open_files.get(self.path, write=True)
             self._open_files.files.truncate(file.descriptor, self._end)
 
     def aborted_transactions(self, *, sealed: bool = False) -> list[AbortedTransaction]:
-        """As for any segment; entries are whole up to what was appended."""
+        """Return the transactions as for any segment. Entries are whole up to the last appended one."""
         return super().aborted_transactions(sealed=sealed)
 
 
 def reset_txn_index(open_files: OpenFiles, path: str, entries: list[AbortedTransaction], *, sealed: bool) -> None:
-    """Make a segment's index of aborted transactions hold just `entries`; no file where there are none. Raises `OSError`."""
+    """Replace a segment's index of aborted transactions by `entries`, or remove the file if empty. Raise `OSError` if I/O fails."""
     files = open_files.files
     if not entries:
         open_files.forget(path)
@@ -238,8 +238,8 @@ def reset_txn_index(open_files: OpenFiles, path: str, entries: list[AbortedTrans
     data += encode_seal(len(entries)) if sealed else b""
     file = open_files.get(path, write=True, create=True)
     found = b""
-    with contextlib.suppress(OSError):  # what cannot be read is written anew
+    with contextlib.suppress(OSError):  # an unreadable file is written again
         found = read_all(files, file.descriptor, len(data) + 1, 0)
-    if found != data:  # it may be right on a disk that is full
+    if found != data:  # avoid writing on a full disk
         write_all(files, file.descriptor, data, 0)
         files.truncate(file.descriptor, len(data))

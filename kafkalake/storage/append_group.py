@@ -1,7 +1,7 @@
-"""Batches that wait to become one Arrow message: each is decided on, answered, and given its offset. No disk here.
+"""Collects batches for one Arrow message: checks each, assigns its offset and answers it. Does no I/O.
 
-A group is all or nothing: if its bytes do not reach the log, `fail` replaces the answers, and what producer state would have
-learnt (`pending`) is dropped.
+A group is all or nothing: if its bytes do not reach the log, `fail` replaces the answers, and the changes of producer state
+(`pending`) are dropped.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kafkalake.storage.replay import attempt_of
 
 
 class AppendResult(NamedTuple):
-    """Where a batch stands. Offsets inclusive; `log_append_time_ms` -1 for CreateTime; `duplicate`: it was there already."""
+    """The place of a batch. Offsets inclusive. `log_append_time_ms` is -1 for CreateTime. `duplicate`: it was already appended."""
 
     base_offset: int
     last_offset: int
@@ -31,7 +31,7 @@ Answer = AppendResult | KafkaError
 
 
 class AppendGroup:
-    """One message in the making, from `base_offset` on."""
+    """The batches of the next message, which begins at `base_offset`."""
 
     def __init__(
         self, base_offset: int, leader_epoch: int, now_ms: int, log_start_offset: int, *, log_append_time: bool
@@ -51,13 +51,13 @@ class AppendGroup:
         self._duplicates: list[int] = []
 
     def has_room(self, batch: RecordBatch, limit_bytes: int) -> bool:
-        """Whether `batch` may join; the first one always may."""
+        """Return whether `batch` fits. The first one always does."""
         if not self.batches:
             return True
         return self.bytes + len(batch.body) <= limit_bytes and len(self.batches) < at.MAXIMUM_BATCHES
 
     def accept(self, number: int, batch: RecordBatch, producers: Producers) -> Answer:
-        """Answer batch `number`: take it in with the next offset, or say why not, or where it already is."""
+        """Add batch `number` and return its place, the original's place if it is a duplicate, or its error."""
         header = batch.header
         numbers: list[int] = header.tolist()
         attributes, records = numbers[at.ATTRIBUTES], numbers[at.RECORDS]
@@ -87,7 +87,7 @@ class AppendGroup:
         return AppendResult(offset, last_offset, self.now_ms if self._log_append_time else -1, self._log_start_offset)
 
     def add(self, batch: RecordBatch, last_offset_delta: int, records: int) -> int:
-        """Give `batch` the next offsets; returns its last one."""
+        """Assign the next offsets to `batch` and return its last one."""
         header = batch.header
         header[at.BASE_OFFSET] = self.next_offset
         header[at.LEADER_EPOCH] = self.leader_epoch
@@ -99,7 +99,7 @@ class AppendGroup:
         return last_offset
 
     def fail(self, answers: list[Answer], error: KafkaError) -> None:
-        """Nothing of this group is in the log: its batches, and duplicates of them, get `error`."""
+        """Answer all batches of a group that was not written, and duplicates of them, with `error`."""
         for number in self._accepted:
             answers[number] = error
         for number in self._duplicates:
@@ -113,7 +113,7 @@ class AppendGroup:
 
 
 def control_batch(marker: EndMarker, timestamp: int) -> RecordBatch:
-    """The batch that a transaction's marker is: one offset, no rows."""
+    """Return the batch of a transaction's marker: one offset, no rows."""
     header = np.zeros(at.HEADER_FIELDS, dtype=np.int64)
     header[at.PRODUCER_ID] = marker.producer_id
     header[at.PRODUCER_EPOCH] = marker.epoch

@@ -1,12 +1,11 @@
-"""Which sealed segments compaction cleans, and which become one: pure decisions, with no file and no clock.
+"""Decides which sealed segments compaction cleans, and which it merges. Pure: no files, no clock.
 
-Kafka's rules (`LogCleanerManager`): the log splits into what was compacted before, up to the first dirty offset, what can be
-compacted, and what cannot yet, from the first segment on that reaches beyond the last stable offset or holds a record
-younger than `min.compaction.lag.ms`. It is worth it when the dirty share of the bytes is above `min.cleanable.dirty.ratio`,
-or when a dirty record is older than `max.compaction.lag.ms`. Then everything up to the uncleanable offset is cleaned, the
-part that was compacted before too: that is where the older records of a key are. Segments that stand together and have room in one
-of `segment.bytes` become one, but for a segment that says of its offsets that they are lost (`lost_records`): it stays as it is,
-for readers to go on being told.
+Kafka's rules (`LogCleanerManager`): the log has a clean part below the first dirty offset, a dirty cleanable part, and an
+uncleanable part that begins with the first segment that reaches beyond the last stable offset or has a record younger than
+`min.compaction.lag.ms`. Compaction is due if the dirty share of the bytes is above `min.cleanable.dirty.ratio`, or a dirty record
+is older than `max.compaction.lag.ms`. It then cleans everything below the uncleanable offset, including the clean part, which
+holds the older records of a key. Adjacent segments that together fit into `segment.bytes` are merged. Segments that mark lost
+offsets (`lost_records`) stay as they are, so that readers still detect the loss.
 """
 
 from __future__ import annotations
@@ -15,12 +14,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 OFFSETS_MAX = (1 << 31) - 1
-"""Offsets that a segment may span: indexes hold them relative to its base."""
+"""The maximum number of offsets of a segment: indexes store them relative to its base."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionRule:
-    """What a topic asks for; times in ms."""
+    """The compaction settings of a topic. Times in ms."""
 
     dirty_ratio_min: float
     lag_ms_min: int
@@ -31,7 +30,7 @@ class CompactionRule:
 
 @dataclass(frozen=True, slots=True)
 class CleanableSegment:
-    """A sealed segment: offsets [base_offset, next_offset), bytes, its timestamps (ms; -1: no records); whether they are lost."""
+    """A sealed segment: offsets [base_offset, next_offset), bytes, timestamps (ms, -1: no records). lost: it marks lost offsets."""
 
     base_offset: int
     next_offset: int
@@ -43,7 +42,7 @@ class CleanableSegment:
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """What to do to a partition. groups: segments, by number, that become one each. why: None where it is not worth it."""
+    """The compaction of a partition. groups: numbers of the segments merged into one each. why: None if compaction is not due."""
 
     groups: tuple[tuple[int, ...], ...]
     clean_bytes: int
@@ -52,7 +51,7 @@ class Compaction:
 
     @property
     def dirty_ratio(self) -> float:
-        """The dirty share of the bytes that can be compacted."""
+        """The dirty share of the cleanable bytes."""
         total = self.clean_bytes + self.dirty_bytes
         return self.dirty_bytes / total if total else 0.0
 
@@ -60,7 +59,7 @@ class Compaction:
 def decide_compaction(
     segments: Sequence[CleanableSegment], rule: CompactionRule, *, cleaned_offset: int, end_offset: int, now_ms: int
 ) -> Compaction:
-    """segments: ascending, from the log start on. cleaned_offset: below it all is compacted. end_offset: last stable offset."""
+    """Decide on `segments`, ascending from the log start. cleaned_offset: first dirty offset. end_offset: last stable offset."""
     cleanable = segments[: _cleanable(segments, rule, end_offset, now_ms)]
     dirty = [segment for segment in cleanable if segment.next_offset > cleaned_offset]
     dirty_bytes = sum(segment.bytes for segment in dirty)
@@ -78,7 +77,7 @@ def decide_compaction(
 
 
 def _cleanable(segments: Sequence[CleanableSegment], rule: CompactionRule, end_offset: int, now_ms: int) -> int:
-    """How many segments, from the first on, can be compacted."""
+    """Return the number of cleanable segments, from the first one on."""
     for number, segment in enumerate(segments):
         young = rule.lag_ms_min > 0 and segment.max_timestamp_ms > now_ms - rule.lag_ms_min
         if segment.next_offset > end_offset or young:

@@ -1,7 +1,6 @@
-"""Files of segments that are no longer part of the log, kept for `file.delete.delay.ms`: a query that planned with them
-may still read.
+"""Files of segments removed from the log, kept for `file.delete.delay.ms` because queries planned with them may still read.
 
-Nothing is lost if the process ends first: at the next start they lie below the log start and are removed then.
+If the process ends first, the next start removes them, because they are below the log start.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from kafkalake.storage.open_files import OpenFiles
 
 
 class DeletedFiles:
-    """What is to be unlinked, and when."""
+    """The files to unlink, with their times."""
 
     def __init__(self, clock: Clock, open_files: OpenFiles) -> None:
         self._clock = clock
@@ -25,16 +24,15 @@ class DeletedFiles:
         return len(self._waiting)
 
     def add(self, path: str, delay_ms: int) -> None:
-        """Unlink `path` in `delay_ms` at the earliest."""
+        """Schedule `path` to be unlinked after `delay_ms`."""
         self._waiting.append((self._clock.monotonic_ms() + delay_ms, path))
 
     def leave_all(self) -> None:
-        """Unlink nothing any more: the paths may soon be those of other files."""
+        """Cancel all unlinks: the paths may soon be reused by other files."""
         self._waiting.clear()
 
     def unlink_due(self) -> None:
-        """Unlink what has waited long enough. A file that is gone already is fine; one that cannot be unlinked goes at the
-        next start."""
+        """Unlink the files that are due. Missing files are ignored. Files that cannot be unlinked are removed at the next start."""
         now_ms = self._clock.monotonic_ms()
         while self._waiting and self._waiting[0][0] <= now_ms:
             _, path = self._waiting.popleft()

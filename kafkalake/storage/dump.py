@@ -1,4 +1,4 @@
-"""The files of a log in words: what `kafkalake log dump` prints. Nothing is changed, and damage is shown as what it is."""
+"""Decodes the files of a log for `kafkalake log dump`. Read-only. Damage is reported as an entry."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 @dataclass(frozen=True, slots=True)
 class DumpedRecord:
-    """A record: timestamp in ms; key, value and header values as bytes or None."""
+    """A record. Timestamp in ms. Key, value and header values are bytes or None."""
 
     offset: int
     timestamp: int
@@ -39,7 +39,7 @@ class DumpedRecord:
 
 @dataclass(frozen=True, slots=True)
 class DumpedBatch:
-    """One producer batch of a message that begins at byte `position`. Offsets inclusive; codec: the one that the producer used."""
+    """One producer batch of the message at byte `position`. Offsets inclusive. codec: the producer's."""
 
     position: int
     base_offset: int
@@ -59,7 +59,7 @@ class DumpedBatch:
 
 @dataclass(frozen=True, slots=True)
 class DumpedEntry:
-    """A line about something else in a file: an index entry, a state slot, a producer, damage, the footer."""
+    """Any other item of a file: an index entry, a state slot, a producer, damage, the footer."""
 
     position: int
     kind: str
@@ -67,10 +67,10 @@ class DumpedEntry:
 
 
 def dump_file(path: str | os.PathLike[str], *, records: bool = True) -> Iterator[DumpedBatch | DumpedEntry]:
-    """What the file at `path` holds, by its name: a segment, an index, `state`, a snapshot, `leader-epochs`,
+    """Return the items of the file at `path`, decoded by its name: a segment, an index, `state`, a snapshot, `leader-epochs`,
     `partition.metadata`.
 
-    `records`: with the rows of each batch. Raises `LakeError` for a name that is none of a log's, `OSError`.
+    `records`: with the rows of each batch. Raise `LakeError` if the name is not a log file's, `OSError` if I/O fails.
     """
     path = os.fspath(path)
     name = os.path.basename(path)
@@ -104,7 +104,7 @@ def dump_file(path: str | os.PathLike[str], *, records: bool = True) -> Iterator
 
 
 def _dump_segment(path: str, *, records: bool) -> Iterator[DumpedBatch | DumpedEntry]:
-    """A chunk at a time, so that a big segment is never in memory as a whole; on after damage where something whole follows."""
+    """Yield the batches in chunks, to bound memory. After damage, continue with the next whole message."""
     segment = open_segment(path)
     end, size = segment.end(), segment.size_bytes()
     position, next_offset = FIRST_MESSAGE, segment.base_offset

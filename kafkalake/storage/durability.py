@@ -1,7 +1,6 @@
-"""What of a log is on the disk and not only in the page cache: which files still have to be forced there, and up to which
-offset all is.
+"""Tracks which files of a log still need fsync, and the recovery point: the offset below which all records are on disk.
 
-The log's lock guards it, but for `force`, which runs in any thread while the log goes on.
+Guarded by the log's lock, except `force`, which runs in any thread while the log continues.
 """
 
 from __future__ import annotations
@@ -15,18 +14,18 @@ from kafkalake.storage.segment import DATA_SUFFIX, TXN_INDEX_SUFFIX
 
 
 class Forcing(NamedTuple):
-    """Files to force to the disk, after which offsets below `end_offset` are there; `growing`: it goes on being written to."""
+    """The files to fsync, so that offsets below `end_offset` are on disk. `growing`: the file that is still appended to."""
 
     paths: list[str]
     growing: str
     end_offset: int
     records: int
     names: int
-    """Files that had been made: their names are forced too where there are new ones."""
+    """The number of files created so far. The directory is fsynced too if any of them is new."""
 
 
 class Durability:
-    """Unsynced data files of one log. `recovery_point`: offsets below it are on the disk."""
+    """The unsynced data files of one log. `recovery_point`: offsets below it are on disk."""
 
     def __init__(self, directory: str, clock: Clock, open_files: OpenFiles, recovery_point: int) -> None:
         self.recovery_point = recovery_point
@@ -41,43 +40,43 @@ class Durability:
 
     @property
     def unsynced_files(self) -> int:
-        """How many files wait."""
+        """The number of data files that need fsync."""
         return len(self._unsynced)
 
     def segment_began(self, path: str) -> None:
-        """A data file is written to from now on."""
+        """Add a data file that is about to be written."""
         self._unsynced.append(path)
         self._names += 1
 
     def file_made(self) -> None:
-        """A file was made beside a data file: its name has to reach the disk too."""
+        """Count a file created beside a data file. Its name must be fsynced too."""
         self._names += 1
 
     def appended(self, records: int) -> None:
-        """So many more records are only in the page cache."""
+        """Count records that are only in the page cache."""
         self._records += records
 
     def due(self, flush_messages: int, flush_ms: int) -> bool:
-        """Whether so many records wait, or some for so long."""
+        """Return whether unsynced records reached `flush_messages`, or `flush_ms` passed since the last fsync."""
         if not self._records:
             return False
         return self._records >= flush_messages or self._clock.monotonic_ms() - self._synced_at_ms >= flush_ms
 
     def all(self, growing: str, log_end_offset: int) -> Forcing:
-        """Force everything."""
+        """Return the plan to fsync all files."""
         return Forcing(list(self._unsynced), growing, log_end_offset, self._records, self._names)
 
     def sealed(self, growing: str, active_base_offset: int) -> Forcing:
-        """Force what is no longer written to."""
+        """Return the plan to fsync all files except the growing one."""
         paths = [path for path in self._unsynced if path != growing]
         return Forcing(paths, "", active_base_offset, 0, self._names)
 
     def new_names(self) -> Forcing:
-        """Force the names of files that were made, and no content."""
+        """Return the plan to fsync the names of created files, without content."""
         return Forcing([], "", 0, 0, self._names)
 
     def force(self, forcing: Forcing) -> None:
-        """Let the disk work. Raises `OSError`."""
+        """Fsync the files of a plan. Raise `OSError` if I/O fails."""
         files = self._open_files.files
         for path in forcing.paths:
             for name in (path, path.removesuffix(DATA_SUFFIX) + TXN_INDEX_SUFFIX):
@@ -88,7 +87,7 @@ class Durability:
             files.sync_directory(self._directory)
 
     def forced(self, forcing: Forcing) -> None:
-        """It has worked."""
+        """Record a plan as done."""
         done = set(forcing.paths) - {forcing.growing}
         self._unsynced = [path for path in self._unsynced if path not in done]
         self._names_forced = max(self._names_forced, forcing.names)

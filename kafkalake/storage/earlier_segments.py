@@ -1,10 +1,9 @@
-"""The segments before the last one, as recovery needs them: what they mean for producers, and whether they reached the disk.
+"""Recovers producer state from the segments before the last one, and verifies those that may not have reached the disk.
 
-Producer state at an offset is the newest whole snapshot not above it and a replay of the batch headers from there.
+Producer state at an offset is the newest whole snapshot not above it plus a replay of the batch headers from there.
 
-A sealed segment is believed without a look, but for one case: the machine stopped before it was forced to the disk
-(`recovery_point`). Then its messages are verified, and its footer and indexes are written anew; what is damaged stays as
-it is, and reads of it are refused.
+A sealed segment is trusted unless the machine stopped before it was fsynced (`recovery_point`). Then its messages are
+verified, and its footer and indexes are rebuilt. Damaged data stays, and reads of it fail.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 
 class EarlierSegments:
-    """Recovery's view of the segments with base offsets `bases` and the snapshots at `snapshots`, both growing."""
+    """The segments with base offsets `bases` and the snapshots at `snapshots`, both ascending, during recovery."""
 
     def __init__(
         self,
@@ -52,7 +51,7 @@ class EarlierSegments:
         self._lost: list[int] = []
 
     def snapshot_at(self, offset: int) -> Snapshot:
-        """Producers when the log ended at `offset`. Raises `OSError`."""
+        """Return the producers as of log end `offset`. Raise `OSError` if I/O fails."""
         snapshot = self._newest_snapshot(offset)
         earlier = [base for base in self._bases if base < offset]
         if snapshot is None:
@@ -79,7 +78,7 @@ class EarlierSegments:
             path = snapshot_path(self._directory, candidate)
             try:
                 snapshot = decode_snapshot(read_file(self._open_files.files, path))
-            except OSError as error:  # the one before it gives the same
+            except OSError as error:  # the one before it, with a longer replay, gives the same
                 _log.warning("a snapshot of producers cannot be read: file=%s error=%s", path, error)
                 continue
             if snapshot is not None and snapshot.offset == candidate:
@@ -88,12 +87,12 @@ class EarlierSegments:
         return None
 
     def verify_from(self, recovery_point: int, epochs: LeaderEpochs) -> Snapshot:
-        """Verify and seal again what may not have reached the disk; the producers at the base of the last segment.
+        """Verify and reseal segments beyond `recovery_point` and return the producers at the base of the last segment.
 
-        `recovery_point`: offsets below it did. Raises `OSError`.
+        `recovery_point`: offsets below it are on disk. Raise `OSError` if I/O fails.
         """
         ends = self._bases[1:]
-        # One that ends right there may have been sealed after it was forced to the disk.
+        # A segment that ends exactly there may have been sealed after the fsync.
         first = sum(end < recovery_point for end in ends)
         snapshot = self.snapshot_at(self._bases[first])
         for base, end in zip(self._bases[first:-1], ends[first:], strict=True):
@@ -103,7 +102,7 @@ class EarlierSegments:
             )
             found = scan_segment(segment, replay)
             if segment.generation:
-                pass  # a job has forced it to the disk before Delta named it
+                pass  # the job fsynced it before committing it to Delta
             elif found.content.next_offset == end:
                 self._seal_again(base, snapshot, replay, found)
             elif found.content.next_offset < end and self._is_gone(segment, found):
@@ -123,7 +122,7 @@ class EarlierSegments:
         return good_message_after(segment, found.end, found.size, found.content.next_offset) is None
 
     def _record_loss(self, base: int, snapshot: Snapshot, found: SegmentScan, end: int, leader_epoch: int) -> None:
-        """Let a segment that says what is lost follow the one at `base`, or take its place where nothing of it is left."""
+        """Add a segment that marks lost offsets after the one at `base`, or in its place if nothing of it is left."""
         content = found.content
         _log.error(
             "acknowledged records are lost: directory=%s offsets=[%d, %d)", self._directory, content.next_offset, end
@@ -154,7 +153,7 @@ class EarlierSegments:
 
 
 def after(snapshot: Snapshot, found: SegmentScan) -> Snapshot:
-    """The snapshot with the segment that was scanned taken in."""
+    """Return the snapshot updated with a scanned segment's largest timestamp."""
     content = found.content
     if content.max_timestamp > snapshot.max_timestamp:
         return Snapshot(snapshot.offset, snapshot.producers, content.max_timestamp, content.max_timestamp_offset)
@@ -162,9 +161,9 @@ def after(snapshot: Snapshot, found: SegmentScan) -> Snapshot:
 
 
 def past_damage(segment: Segment, found: SegmentScan, replay: Replay) -> SegmentScan:
-    """Leave damaged bytes where they are and take in what is whole behind them; the result's offsets reach to the last of it.
+    """Scan past damaged bytes, which stay in the file, and return a scan that covers all later whole messages.
 
-    The message behind each damage is indexed, so that reading gets past it.
+    The message after each damage is indexed, so that reads get past it.
     """
     _log.error(
         "acknowledged records are damaged and will not be served: file=%s position=%d offset=%d reason=%s",
@@ -175,7 +174,7 @@ def past_damage(segment: Segment, found: SegmentScan, replay: Replay) -> Segment
     )
     while True:
         follows = good_message_after(segment, found.end, found.size, found.content.next_offset)
-        # Where only the body is damaged, the headers still say what the producers sent.
+        # If only the body is damaged, the headers are still valid for producer state.
         end = found.size if follows is None else follows.position
         found = scan_segment(segment, replay, start=found.end, end=end, columns=0, content=found.content)
         if follows is None:
@@ -197,7 +196,7 @@ def resumed(
     found: SegmentScan,
     generation: int = 0,
 ) -> ActiveSegment:
-    """The segment with base offset `base` as it was when the messages that were found had been appended."""
+    """Return the segment with base offset `base` as after appending the found messages."""
     segment = ActiveSegment(
         directory,
         base,
@@ -214,7 +213,7 @@ def resumed(
 def rewrite_indexes(
     open_files: OpenFiles, segment: ActiveSegment, replay: Replay, found: SegmentScan, *, sealed: bool
 ) -> None:
-    """Write the files beside a segment as its messages say. Raises `OSError`."""
+    """Rebuild the index files of a segment from its messages. Raise `OSError` if I/O fails."""
     first = [(segment.earlier_max_timestamp, 0)] if found.end > 0 else []
     last = [(found.content.max_timestamp, found.content.next_offset - segment.base_offset)] if sealed else []
     segment.index.rewrite(replay.offset_entries)

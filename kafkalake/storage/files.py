@@ -1,7 +1,7 @@
-"""The disk as a handful of calls, so that a test or a simulation can stand in for it.
+"""The disk as a small interface, so that tests and simulations can replace it.
 
-`RealFiles` is the operating system. The double that runs out of space is `faulty_files.py`. Paths are plain strings; a file
-descriptor is an int. All calls raise `OSError`.
+`RealFiles` is the operating system. The double that injects faults is `faulty_files.py`. Paths are plain strings. File
+descriptors are ints. All calls raise `OSError` if I/O fails.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ import numpy as np
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _CACHESTAT = 451
-"""The system call's number, on every machine."""
+"""The system call's number, the same on all architectures."""
 
 
 class Files(Protocol):
-    """What storage asks of a disk."""
+    """The disk interface of storage."""
 
     def open(self, path: str, *, write: bool = False, create: bool = False) -> int: ...
 
@@ -31,20 +31,20 @@ class Files(Protocol):
     def size(self, descriptor: int) -> int: ...
 
     def modified_ms(self, descriptor: int) -> int:
-        """When the file was last written to, in ms since 1970, UTC."""
+        """Return the file's modification time in ms since 1970, UTC."""
         ...
 
     def read(self, descriptor: int, length: int, position: int) -> bytes:
-        """Up to `length` bytes from `position`; fewer at the end of the file."""
+        """Return up to `length` bytes from `position`, fewer at the end of the file."""
         ...
 
     def view(self, descriptor: int, length: int, position: int) -> Any:
-        """As `read`, for a big range of which little is looked at: a buffer that need not be a copy. The file must not get
-        shorter. May return fewer bytes, as `read`."""
+        """Return the bytes as `read`, for sparse access to a big range: a buffer, possibly without a copy. The file must not
+        shrink. May return fewer bytes, as `read`."""
         ...
 
     def write(self, descriptor: int, data: Any, position: int) -> int:
-        """Write bytes-like `data` at `position`; returns how many bytes were written, which may be fewer."""
+        """Write bytes-like `data` at `position` and return the number of bytes written, which may be fewer."""
         ...
 
     def truncate(self, descriptor: int, size: int) -> None: ...
@@ -56,11 +56,11 @@ class Files(Protocol):
     def unlink(self, path: str) -> None: ...
 
     def list(self, directory: str) -> list[str]:
-        """Names in a directory, in no order."""
+        """Return the names in a directory, unordered."""
         ...
 
     def make_directory(self, path: str) -> None:
-        """Make a directory and its parents; no error when it is there."""
+        """Create a directory and its parents, if missing."""
         ...
 
     def sync_directory(self, path: str) -> None:
@@ -69,9 +69,9 @@ class Files(Protocol):
 
 
 def _is_in_memory(descriptor: int, mapped: mmap.mmap, position: int) -> bool:
-    """Return whether the kernel has in memory all of the file that is mapped, from `position` (of a page) on.
+    """Return whether all mapped pages, from the page at `position` on, are in the page cache.
 
-    To touch a page that it has to read from the disk, and cannot, is the end of the process (SIGBUS), where a read is an error.
+    Touching a mapped page that cannot be read from disk kills the process (SIGBUS), while a failed read is an error.
     """
     pages = -(-len(mapped) // mmap.PAGESIZE)
     asked, found = struct.pack("QQ", position, len(mapped)), ctypes.create_string_buffer(5 * 8)
@@ -145,7 +145,7 @@ REAL_FILES = RealFiles()
 
 
 def make_durable_directory(files: Files, path: str) -> None:
-    """Make a directory and its parents, and force the names of those that were not there to the disk. Raise `OSError`."""
+    """Create a directory and its parents, and fsync the names of the new ones. Raise `OSError` if I/O fails."""
     made = []
     missing = path
     while not os.path.isdir(missing):
@@ -157,7 +157,7 @@ def make_durable_directory(files: Files, path: str) -> None:
 
 
 def write_all(files: Files, descriptor: int, data: Any, position: int) -> None:
-    """Write all of `data` (bytes-like, one byte an item) at `position`, over short writes. Raises `OSError`."""
+    """Write all of `data` (bytes-like, one byte per item) at `position`, retrying short writes. Raise `OSError` if I/O fails."""
     written = files.write(descriptor, data, position)
     if written == len(data):
         return
@@ -170,7 +170,7 @@ def write_all(files: Files, descriptor: int, data: Any, position: int) -> None:
 
 
 def read_all(files: Files, descriptor: int, length: int, position: int) -> bytes:
-    """Exactly `length` bytes, or fewer only where the file ends. Raises `OSError`."""
+    """Return exactly `length` bytes, or fewer only at the end of the file. Raise `OSError` if I/O fails."""
     data = files.read(descriptor, length, position)
     if len(data) == length or not data:
         return data
@@ -186,7 +186,7 @@ def read_all(files: Files, descriptor: int, length: int, position: int) -> bytes
 
 
 def read_file(files: Files, path: str) -> bytes:
-    """A small file's bytes. Raises `OSError` (`FileNotFoundError` where there is none)."""
+    """Return a small file's bytes. Raise `FileNotFoundError` if it is missing, `OSError` if I/O fails."""
     descriptor = files.open(path)
     try:
         return read_all(files, descriptor, files.size(descriptor), 0)
@@ -195,9 +195,9 @@ def read_file(files: Files, path: str) -> bytes:
 
 
 def replace_file(files: Files, path: str, data: bytes, *, sync: bool) -> None:
-    """Put a small file in place whole or not at all: write beside it and rename; with `sync`, durable before returning.
+    """Replace a small file atomically by write and rename. With `sync` the new file is durable on return.
 
-    Raises `OSError`; the old file then stays.
+    Raise `OSError` if I/O fails, keeping the old file.
     """
     temporary = f"{path}.tmp"
     try:

@@ -1,9 +1,8 @@
-"""Generations of a segment: what a job wrote in place of sealed segments. Pure.
+"""Generations of a segment: the files that jobs wrote in place of sealed segments. Pure.
 
 The log writes generation 0. A job that rewrites sealed segments (compaction) writes files of a higher generation beside
-them, `<base offset>-<generation>.arrow` and its indexes, and one commit to Delta's `segments` makes them count. What
-Delta names counts; a file of a higher generation that it does not name was left by a job that died, or a job is
-still writing it.
+them, `<base offset>-<generation>.arrow` and its indexes, and activates them by one commit to Delta's `segments`. Only files
+named in Delta are in use. Other files of a higher generation are leftovers of a failed job, or still being written.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from kafkalake.storage.segment import SUFFIXES, parse_name
 
 
 class SwappedSegment(NamedTuple):
-    """A rewritten segment that Delta names: offsets [base_offset, next_offset), in place of all older generations there."""
+    """A rewritten segment named in Delta. It replaces all older generations in [base_offset, next_offset)."""
 
     base_offset: int
     next_offset: int
@@ -24,22 +23,22 @@ class SwappedSegment(NamedTuple):
 
 
 def covering(swapped: Sequence[SwappedSegment], offset: int) -> SwappedSegment | None:
-    """The one of `swapped`, in order and without overlaps, whose range holds `offset`."""
+    """Return the one of `swapped`, ascending and without overlaps, whose range holds `offset`. None if there is none."""
     number = bisect_right(swapped, offset, key=lambda each: each.base_offset) - 1
     return swapped[number] if number >= 0 and offset < swapped[number].next_offset else None
 
 
 class StaleFiles(NamedTuple):
-    """Files of a partition that do not count: `superseded`, by name, each with what replaced it; `uncommitted` leftovers."""
+    """The unused files of a partition: `superseded` names, each with its replacement, and `uncommitted` leftovers."""
 
     superseded: list[tuple[str, SwappedSegment]]
     uncommitted: list[str]
 
 
 def stale_files(names: Iterable[str], current: Sequence[SwappedSegment], log_start_offset: int) -> StaleFiles:
-    """Sort out the files beside the sealed segments that Delta names, `current`, in order, whatever their generation.
+    """Return the files superseded by or not among `current`: all sealed segments in Delta, ascending, of any generation.
 
-    What lies below the log start is retention's, what Delta does not know yet the broker's.
+    Leftovers below the log start are excluded (retention removes them), and so is generation 0 not yet in Delta (the broker's).
     """
     counting = {(each.base_offset, each.generation) for each in current}
     found = StaleFiles([], [])
@@ -56,6 +55,6 @@ def stale_files(names: Iterable[str], current: Sequence[SwappedSegment], log_sta
 
 
 def with_swapped(swapped: Iterable[SwappedSegment], new: SwappedSegment) -> tuple[SwappedSegment, ...]:
-    """`swapped` with `new` in place of what it replaces, in order."""
+    """Return `swapped`, ascending, with `new` in place of the segments it replaces."""
     kept = [each for each in swapped if not new.base_offset <= each.base_offset < new.next_offset]
     return tuple(sorted([*kept, new]))

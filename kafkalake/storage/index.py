@@ -1,13 +1,13 @@
-"""Index files: sorted entries of 16 bytes that say where to start reading.
+"""Index files: sorted 16-byte entries with the position to start reading from.
 
-    key int64, value uint32, CRC32C of those 12 bytes (uint32); little-endian
+    key int64, value uint32, CRC32C of those 12 bytes (uint32), little-endian
 
 `.index` maps an offset to the position of the message that begins with it, `.timeindex` a timestamp to an offset relative to
-the segment's base. Both are sparse and both are **hints**: who uses an entry checks it against the message it points at,
-and falls back to the start of the segment. So entries are buffered, a crash may lose some, and a damaged one costs time,
-never a wrong answer. Lookup is a binary search by pread: O(log n), nothing cached, nothing mapped.
+the segment's base. Both are sparse and both are **hints**: callers check an entry against the message it points to and fall
+back to the start of the segment. So entries are buffered, a crash may lose some, and a damaged one costs time, never a wrong
+result. Lookup is a binary search by pread: O(log n), without caching or mapping.
 
-`.txnindex` is no hint: a lost entry would show an aborted record. See `txn_index.py`.
+`.txnindex` is not a hint: a lost entry would expose an aborted record. See `txn_index.py`.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ _BLOCK_BYTES = 256 * ENTRY_BYTES
 
 
 def encode_entry(key: int, value: int) -> bytes:
-    """16 bytes of an entry."""
+    """Return the 16 bytes of an entry."""
     pair = _PAIR.pack(key, value)
     return pair + crc32c(pair).to_bytes(4, "little")
 
 
 def decode_entry(data: bytes | bytearray, position: int) -> tuple[int, int] | None:
-    """(key, value) of the entry at `position`; None where its checksum does not hold."""
+    """Return (key, value) of the entry at `position`, None if its checksum fails."""
     key, value, checksum = _ENTRY.unpack_from(data, position)
     return (key, value) if crc32c(data[position : position + 12]) == checksum else None
 
 
 def decode_entries(data: bytes) -> Iterator[tuple[int, int] | None]:
-    """All whole entries of an index file's bytes; None for a damaged one."""
+    """Yield all complete entries of an index file's bytes, None for a damaged one."""
     for position in range(0, len(data) - ENTRY_BYTES + 1, ENTRY_BYTES):
         yield decode_entry(data, position)
 
 
 def _last_not_above(data: bytes | bytearray, key: int) -> tuple[int, int] | None:
-    """Binary search in a block: the last entry with a key <= `key`; the one before it where that one is damaged."""
+    """Return the last undamaged entry of a block with a key <= `key`, by binary search. None if there is none."""
     low, high = 0, len(data) // ENTRY_BYTES
     while low < high:
         middle = (low + high) // 2
@@ -64,7 +64,7 @@ def _last_not_above(data: bytes | bytearray, key: int) -> tuple[int, int] | None
 
 
 class Index:
-    """One index file. Appended to by the log's one writer; `lookup` is safe from any thread."""
+    """One index file. Only the log's one writer appends. `lookup` is safe from any thread."""
 
     def __init__(self, path: str, open_files: OpenFiles, size: int | None = None) -> None:
         self.path = path
@@ -73,13 +73,13 @@ class Index:
         self._pending = bytearray()
 
     def append(self, key: int, value: int) -> None:
-        """Add an entry; keys never go down. It reaches the file by the next `flush`. Raises `OSError`, and keeps the entry."""
+        """Buffer an entry until the next `flush`. Keys never decrease. Raise `OSError` if I/O fails, keeping the entry."""
         self._pending += encode_entry(key, value)
         if len(self._pending) >= _BUFFERED_BYTES:
             self.flush()
 
     def flush(self) -> None:
-        """Write buffered entries to the file. Raises `OSError`."""
+        """Write buffered entries to the file. Raise `OSError` if I/O fails."""
         if not self._pending:
             return
         size = self._file_size()
@@ -89,14 +89,14 @@ class Index:
         self._pending = bytearray()
 
     def rewrite(self, entries: list[tuple[int, int]]) -> None:
-        """Replace the whole content; on a full disk by nothing, which costs only time. Raises `OSError`."""
+        """Replace the whole content, on a full disk by nothing, which costs only time. Raise `OSError` if I/O fails."""
         data = b"".join(encode_entry(key, value) for key, value in entries)
         files = self._open_files.files
         file = self._open_files.get(self.path, write=True, create=True)
         self._pending = bytearray()
         self._size = 0
         try:
-            # Not cut to nothing first: file systems force a file that was to the disk when it is closed.
+            # No truncation to 0 first: file systems fsync such a file when it is closed.
             if data:
                 write_all(files, file.descriptor, data, 0)
         except OSError as error:
@@ -106,9 +106,9 @@ class Index:
         self._size = len(data)
 
     def lookup(self, key: int, *, skip: int = 0) -> tuple[int, int] | None:
-        """The last whole entry with a key <= `key`, or one before it; None where there is none or the file cannot be read.
+        """Return the last undamaged entry with a key <= `key`, or one before it. None if there is none or I/O fails.
 
-        `skip`: leave out so many entries at the start.
+        `skip`: number of entries to skip at the start.
         """
         pending = self._pending
         try:
@@ -123,11 +123,11 @@ class Index:
             return None
 
     def first(self) -> tuple[int, int] | None:
-        """The first entry; None where there is none or it is damaged."""
+        """Return the first entry, None if missing or damaged."""
         return self._entry_at(0)
 
     def last(self) -> tuple[int, int] | None:
-        """The last entry; None where there is none or it is damaged."""
+        """Return the last entry, None if missing or damaged."""
         if self._pending:
             return decode_entry(self._pending, len(self._pending) - ENTRY_BYTES)
         try:
@@ -136,7 +136,7 @@ class Index:
             return None
 
     def size_bytes(self) -> int:
-        """Bytes with the buffered entries."""
+        """Return the bytes of the file and the buffered entries."""
         return self._file_size() + len(self._pending)
 
     def _entry_at(self, position: int) -> tuple[int, int] | None:
@@ -171,7 +171,7 @@ class Index:
         return _last_not_above(block[skip:] if skip > 0 else block, key)
 
     def _file_size(self) -> int:
-        """Bytes of whole entries in the file."""
+        """Return the bytes of complete entries in the file."""
         if self._size is None:
             try:
                 file = self._open_files.get(self.path)

@@ -1,8 +1,8 @@
-"""`leader-epochs`: at which offset each leader epoch began, so that a replica or a client can tell where two histories part.
+"""`leader-epochs`: the start offset of each leader epoch, so that replicas and clients can find where two logs diverge.
 
-A small file that is replaced whole when an epoch begins, at most once a leader change: magic "KLLE", CRC32C of the rest
-(uint32), then pairs of epoch int32 and start offset int64. Every batch header carries its epoch, so recovery adds what the
-file misses. Source: KIP-101.
+A small file, replaced as a whole when an epoch begins, at most once per leader change: magic "KLLE", CRC32C of the rest
+(uint32), then pairs of epoch int32 and start offset int64. Every batch header carries its epoch, so recovery adds epochs
+missing in the file. Source: KIP-101.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MAGIC = b"KLLE"
 
 
 class LeaderEpochs:
-    """Epochs and the offsets they began at, both growing."""
+    """Leader epochs and their start offsets, both ascending."""
 
     def __init__(self) -> None:
         self._epochs: list[int] = []
@@ -32,7 +32,7 @@ class LeaderEpochs:
     __hash__ = None  # type: ignore[assignment]
 
     def entries(self) -> list[tuple[int, int]]:
-        """(epoch, start offset), oldest first."""
+        """Return (epoch, start offset) pairs, oldest first."""
         return list(zip(self._epochs, self._starts, strict=True))
 
     @property
@@ -41,7 +41,7 @@ class LeaderEpochs:
         return self._epochs[-1] if self._epochs else UNDEFINED
 
     def assign(self, epoch: int, start_offset: int) -> bool:
-        """Note that `epoch` begins at `start_offset`; False where it is not newer than what is known (or undefined)."""
+        """Add `epoch` with its start offset. Return False if it is not newer than the latest one (or undefined)."""
         if epoch <= self.latest:
             return False
         while self._starts and self._starts[-1] >= start_offset:
@@ -52,14 +52,14 @@ class LeaderEpochs:
         return True
 
     def epoch_at(self, offset: int) -> int:
-        """The epoch that the record at `offset` was written in; -1 where it is not known."""
+        """Return the leader epoch of the record at `offset`, -1 if unknown."""
         following = bisect_right(self._starts, offset)
         return self._epochs[following - 1] if following else UNDEFINED
 
     def end_offset(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """(epoch, end offset): the largest known epoch not above the one asked for, and where the next one begins.
+        """Return the largest known epoch <= `epoch` and its end offset, where the next one begins.
 
-        (-1, -1) for an epoch above all known. An epoch below all known ends where the first known begins.
+        Return (-1, -1) if `epoch` is above all known ones. An epoch below all known ones ends where the first one begins.
         """
         if epoch == UNDEFINED or not self._epochs:
             return UNDEFINED, UNDEFINED
@@ -71,7 +71,7 @@ class LeaderEpochs:
         return (self._epochs[above - 1] if above else epoch), self._starts[above]
 
     def truncate_start(self, offset: int) -> bool:
-        """Forget epochs that ended at or before the log start `offset`; True where something changed."""
+        """Remove epochs that ended at or before the log start `offset`. Return whether anything changed."""
         keep = max(0, bisect_right(self._starts, offset) - 1)
         changed = keep > 0
         del self._epochs[:keep], self._starts[:keep]
@@ -81,7 +81,7 @@ class LeaderEpochs:
         return changed
 
     def truncate_end(self, offset: int) -> bool:
-        """Forget epochs that began at or above `offset`; True where something changed."""
+        """Remove epochs that began at or above `offset`. Return whether anything changed."""
         changed = False
         while self._starts and self._starts[-1] >= offset:
             self._epochs.pop()
@@ -91,13 +91,13 @@ class LeaderEpochs:
 
 
 def encode_leader_epochs(epochs: LeaderEpochs) -> bytes:
-    """The file's bytes."""
+    """Return the file's bytes."""
     body = b"".join(_PAIR.pack(epoch, start) for epoch, start in epochs.entries())
     return _PREFIX.pack(_MAGIC, crc32c(body)) + body
 
 
 def decode_leader_epochs(data: bytes) -> LeaderEpochs | None:
-    """The epochs; None where the bytes are not whole and right."""
+    """Return the epochs, None if the bytes are incomplete or damaged."""
     if len(data) < _PREFIX.size or (len(data) - _PREFIX.size) % _PAIR.size:
         return None
     magic, checksum = _PREFIX.unpack_from(data)

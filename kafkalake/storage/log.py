@@ -1,12 +1,10 @@
 """A partition's log: append, read, roll, high watermark.
 
-`append` writes and gives offsets; `advance_high_watermark` makes what was written visible, to consumers and, through
-`state`, to every other process. They are two steps because replicas stand between them: whoever acknowledges does it after
-the second.
+`append` assigns offsets and writes. `advance_high_watermark` makes the records visible to consumers and, through `state`, to
+every other process. The steps are separate because replication happens between them. Acknowledge only after the second.
 
-One lock a log guards what changes. Reading does not take it, so fetches may run in other threads; `flush`, and moving the log
-start, do not hold it while the disk works. What the disk refuses becomes KafkaStorageError, and the log is then as it was
-before the call.
+Each log has one lock for its mutable state. Reads do not take it, so fetches may run in other threads. `flush` and moving
+the log start do not hold it during fsync. Disk errors become KafkaStorageError and leave the log as it was before the call.
 """
 
 from __future__ import annotations
@@ -59,7 +57,7 @@ _NOT_WRITTEN = KafkaStorageError("not written")
 
 
 class _MovedStart(NamedTuple):
-    """A log start that is not on the disk yet: where the log started before, and the files and names to force."""
+    """A log start that is not yet durable: the previous start, and the files and names to fsync."""
 
     before: int
     state: OpenFile
@@ -68,11 +66,10 @@ class _MovedStart(NamedTuple):
 
 
 class Log:
-    """The log of one partition. Make one with `Log.open`; one at a time a directory.
+    """The log of one partition. Create it with `Log.open`. A directory has at most one open log.
 
-    config: may be replaced while the log is open. on_sealed: called with a segment that was just sealed. on_removed:
-    called with the base offset of a sealed segment that is no longer part of the log. Both in the thread that did it, with
-    the log's lock held.
+    config: replaceable while the log is open. on_sealed: called with each newly sealed segment. on_removed: called with the
+    base offset of each sealed segment removed from the log. Both run in the calling thread with the log's lock held.
     """
 
     config: LogConfig
@@ -107,7 +104,7 @@ class Log:
         self._files = open_files.files
         self._lock = threading.RLock()
         self._start_lock = threading.Lock()
-        """Held to move the log start, also while the disk works; taken before `_lock`."""
+        """Held while the log start moves, including the fsync. Taken before `_lock`."""
         self._deleted = DeletedFiles(clock, open_files)
         self._ages = SegmentAges()
         self._ages_lock = threading.Lock()
@@ -126,13 +123,13 @@ class Log:
         swapped: Sequence[SwappedSegment] = (),
         topic_id: UUID | None = None,
     ) -> Log:
-        """Open the log in `directory` (a path), made if it is not there, and recover it if it was not closed in order.
+        """Open the log in `directory` (a path), creating it if missing, and recover it after an unclean shutdown.
 
-        The high watermark is the last one that was shown in `state`, not the log end: a leader advances it once its in-sync
-        replicas (itself, if alone) have what is there. `swapped`: the segments that jobs have rewritten, as Delta names them;
-        they count in place of what they replace. Without `open_files` the log has its own over `files`. `topic_id`: the
-        topic whose directory it is or becomes (None: it is not asked). Raises InconsistentTopicIdError where it is
-        another's, KafkaStorageError.
+        The high watermark is the last one published in `state`, not the log end: a leader advances it once its in-sync
+        replicas (itself, if alone) have the records. `swapped`: the segments rewritten by jobs, as named in Delta. They take
+        the place of the segments they replace. Without `open_files` the log has its own over `files`. `topic_id`: the topic
+        that must own the directory (None: unchecked). Raise InconsistentTopicIdError if another topic owns it,
+        KafkaStorageError if I/O fails.
         """
         try:
             files_open = open_files if open_files is not None else OpenFiles(files)
@@ -144,7 +141,7 @@ class Log:
 
     @classmethod
     def offline(cls, directory: Any, config: LogConfig, clock: Clock, open_files: OpenFiles) -> Log:
-        """A log that stands for one that could not be opened: closed from the start, without records. The disk is not touched."""
+        """Return a closed, empty log in place of one that could not be opened. Does no I/O."""
         log = cls.__new__(cls)
         log._begin(str(directory), config, clock, open_files, ())
         listing = Listing([], [], [])
@@ -153,7 +150,7 @@ class Log:
         return log
 
     def _load(self, recovered: Recovered) -> None:
-        """Become what recovery found. Raises `OSError`."""
+        """Initialize from the recovery result. Raise `OSError` if I/O fails."""
         state, directory = recovered.state, self.directory
         listing = recovered.listing
         self._segments = Segments(directory, self._open_files, listing.bases, recovered.active, listing.generations)
@@ -178,74 +175,74 @@ class Log:
             self._snapshots.remove_above(state.log_end_offset)
             self._state_file.trim()
             self._write_state(self._high_watermark, self._last_stable_offset, sync=recovered.start_moved)
-            if recovered.start_moved:  # what was read as the log start must not go back
+            if recovered.start_moved:  # the log start must not move back after it was visible
                 self._files.sync_directory(directory)
         self._remove_before_start()
 
     @property
     def log_start_offset(self) -> int:
-        """First offset that can be read."""
+        """The first readable offset."""
         return self._log_start_offset
 
     @property
     def high_watermark(self) -> int:
-        """One past the last offset that consumers see."""
+        """The offset after the last one visible to consumers."""
         return self._high_watermark
 
     @property
     def last_stable_offset(self) -> int:
-        """One past the last offset that `read_committed` consumers see."""
+        """The offset after the last one visible to `read_committed` consumers."""
         return self._last_stable_offset
 
     @property
     def log_end_offset(self) -> int:
-        """The offset that the next record will get."""
+        """The offset of the next record."""
         return self._log_end_offset
 
     @property
     def leader_epoch(self) -> int:
-        """The newest leader epoch that the log has seen, -1 for none; never goes back."""
+        """The newest leader epoch of the log, -1 for none. Never decreases."""
         return self._leader_epoch
 
     @property
     def recovery_point(self) -> int:
-        """Offsets below it were forced to the disk."""
+        """The offset below which all records are on disk (fsynced)."""
         return self._durability.recovery_point
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all segments. Raises KafkaStorageError."""
+        """The bytes of all segments. Raise KafkaStorageError if I/O fails or the log is closed."""
         with self._storage("size"):
             return self._segments.size_bytes()
 
     @property
     def sealed_base_offsets(self) -> list[int]:
-        """Base offsets of the sealed segments, growing; opens no file."""
+        """The base offsets of the sealed segments, ascending. Opens no file."""
         return list(self._segments.bases)
 
     @property
     def generations(self) -> Mapping[int, int]:
-        """Generations of the sealed segments that jobs have rewritten, by base offset."""
+        """The generations of the sealed segments rewritten by jobs, by base offset."""
         return self._segments.generations
 
     def generation_of(self, base_offset: int) -> int:
-        """The generation of a sealed segment, also of one that was just removed; above 0 where a job has rewritten it."""
+        """Return the generation of a sealed or just removed segment: above 0 if a job rewrote it."""
         return self._segments.generations.get(base_offset, 0)
 
     def active_producers(self) -> int:
-        """How many producer ids are remembered."""
+        """Return the number of producer ids with state."""
         return len(self._producers)
 
     def producers(self) -> list[tuple[int, Producer]]:
-        """The producer ids that are remembered, and what is known of each."""
+        """Return the producer ids with their state."""
         with self._lock:
             return list(self._producers.items())
 
     def append(self, batches: Sequence[RecordBatch], leader_epoch: int) -> list[Answer]:
-        """Append batches in order, as one Arrow message (several when they are big); one answer each.
+        """Append batches in order, as one Arrow message (several when they are big), and return one answer for each.
 
-        Fills base offset and leader epoch (and, with LogAppendTime, the timestamp) in their headers. A batch that producer state
-        refuses gets its error and does not stop the others; a write that fails gives KafkaStorageError to the batches in it.
+        Sets base offset and leader epoch (and, with LogAppendTime, the timestamp) in their headers. A batch rejected by producer
+        state gets its error. The others are still appended. If a write fails, its batches get KafkaStorageError.
         """
         answers: list[Answer] = [_NOT_WRITTEN] * len(batches)
         with self._lock:
@@ -263,7 +260,8 @@ class Log:
     def append_control(self, marker: EndMarker, leader_epoch: int) -> AppendResult:
         """Append the marker that ends a producer's transaction.
 
-        Raises InvalidProducerEpochError, TransactionCoordinatorFencedError, KafkaStorageError.
+        Raise InvalidProducerEpochError or TransactionCoordinatorFencedError if the producer's or the coordinator's epoch is stale,
+        KafkaStorageError if I/O fails or the log is closed.
         """
         with self._lock:
             self._producers.check_end(marker)
@@ -295,7 +293,7 @@ class Log:
         self._producers.commit(group.pending)
 
     def _write(self, group: AppendGroup, aborted: AbortedTransaction | None) -> None:
-        """Put a group into the log. Raises `OSError`, KafkaStorageError; the log is then as it was."""
+        """Write a group to the log. Raise `OSError` or KafkaStorageError on failure, with the log unchanged."""
         self._check_open()
         if self._discard:
             self._discard_unacknowledged()
@@ -317,7 +315,7 @@ class Log:
         if aborted is not None:
             active.count_aborted()
         self._log_end_offset = group.next_offset
-        self._durability.appended(max(group.records, 1))  # a marker is worth as much as a record
+        self._durability.appended(max(group.records, 1))  # a marker counts as one record
         if group.max_timestamp > self._max_timestamp:
             self._max_timestamp, self._max_timestamp_offset = group.max_timestamp, group.max_timestamp_offset
         if group.leader_epoch > self._epochs.latest:
@@ -326,7 +324,7 @@ class Log:
             self._save_epochs()
 
     def _active_for(self, size: int, group: AppendGroup) -> ActiveSegment:
-        """The segment for a message of `size` bytes, rolled first where it is full or old. Raises `OSError`."""
+        """Return the segment for a message of `size` bytes, rolling a full or old one. Raise `OSError` if I/O fails."""
         active, config = self._segments.active, self.config
         if active is not None and not active.empty:
             full = active.end() + size > config.segment_bytes
@@ -349,9 +347,10 @@ class Log:
         return active
 
     def advance_high_watermark(self, offset: int) -> None:
-        """Make everything below `offset` visible, here and through `state`; never goes back.
+        """Make all records below `offset` visible, here and through `state`. The high watermark never decreases.
 
-        Raises KafkaStorageError, and nothing moved: the state cannot be written, or a failed flush took records above it out.
+        Raise KafkaStorageError, leaving it unchanged, if the state cannot be written, the log is closed, or the log ends below
+        `offset` because a failed flush discarded records.
         """
         with self._lock:
             if offset <= self._high_watermark:
@@ -367,13 +366,13 @@ class Log:
             self._last_stable_offset = stable
 
     def read(self, offset: int, max_bytes: int, end_offset: int | None = None) -> MessageSet:
-        """Whole messages from the one that holds `offset`: about `max_bytes`, at least one, none that begins at or past
+        """Return whole messages from the one with `offset`: about `max_bytes`, at least one, none that begins at or past
         `end_offset`.
 
-        `end_offset` (default: the high watermark) may be the last stable offset or the log end. All comes from one
-        segment; empty at the end. The first message may begin below `offset`, and after compaction above it: offsets that no
-        record is left of are passed over.
-        Raises OffsetOutOfRangeError, CorruptSegmentError, KafkaStorageError.
+        `end_offset` (default: the high watermark) may be the last stable offset or the log end. All messages come from one
+        segment. The set is empty at the end. The first message may begin below `offset`, and above it after compaction, because
+        offsets without records are skipped.
+        Raise OffsetOutOfRangeError if `offset` is outside the log, CorruptSegmentError on damage, KafkaStorageError if I/O fails.
         """
         self._check_open()
         end_offset = min(self._log_end_offset, self._high_watermark if end_offset is None else end_offset)
@@ -383,13 +382,13 @@ class Log:
             return no_messages()
         try:
             messages = self._segments.read(offset, max_bytes, end_offset)
-            # After compaction there may be nothing for a while. Consumers that get no record many times over give up
-            # (librdkafka takes it for a message that is too large), so what comes next is read for them.
+            # Compaction may leave long ranges without records. Consumers give up after many empty responses (librdkafka
+            # reports a message that is too large), so read on until there are records.
             for _ in range(_EMPTY_READS_MAX):
                 if messages.next_offset >= end_offset or not is_empty(messages):
                     break
                 messages = self._segments.read(messages.next_offset, max_bytes, end_offset)
-            self._check_open()  # what was read may be another topic's by now
+            self._check_open()  # if closed meanwhile, the files may belong to another topic
             return messages
         except (OSError, CorruptSegmentError) as error:
             if offset < self._log_start_offset:  # deleted meanwhile
@@ -399,24 +398,24 @@ class Log:
             raise
 
     def read_behind_damage(self, offset: int, max_bytes: int) -> MessageSet:
-        """Whole messages below the high watermark from the first one behind the damage that `offset` lies in; may be empty.
+        """Return whole messages below the high watermark from the first one after the damage at `offset`, possibly none.
 
-        Raises KafkaStorageError.
+        Raise KafkaStorageError if I/O fails or the log is closed.
         """
         with self._storage("read"):
             return self._segments.read_behind(offset, max_bytes, self._high_watermark)
 
     def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
-        """The first record below the high watermark with a timestamp (ms) at or after `timestamp`; None where there is none.
+        """Return the first record below the high watermark with a timestamp (ms) at or after `timestamp`, None if there is none.
 
-        Raises CorruptSegmentError, KafkaStorageError.
+        Raise CorruptSegmentError on damage, KafkaStorageError if I/O fails or the log is closed.
         """
         return self._find(
             lambda start: first_not_before(self._segments.in_order(), timestamp, start, self._high_watermark)
         )
 
     def _find(self, find: Callable[[int], TimestampOffset | None]) -> TimestampOffset | None:
-        """Look for a record from the log start on, given to `find`, and again where that has moved."""
+        """Call `find` with the log start, and again if the start moved meanwhile."""
         while True:
             start = self._log_start_offset
             self._check_open()
@@ -432,10 +431,11 @@ class Log:
                 raise
 
     def max_timestamp(self) -> TimestampOffset | None:
-        """The record with the largest timestamp, the first of them; None without records.
+        """Return the first record with the largest timestamp, None without records.
 
-        Once that record is deleted, this looks at an index of each segment, and reads a whole segment where deleted records
-        have the largest timestamp of it: not for the event loop. Raises CorruptSegmentError, KafkaStorageError.
+        Blocks: do not call it on the event loop. Once that record is deleted, it reads an index of each segment, and whole
+        segments whose largest timestamp belongs to a deleted record. Raise CorruptSegmentError on damage, KafkaStorageError if
+        I/O fails or the log is closed.
         """
         return self._find(self._find_largest_timestamp)
 
@@ -448,28 +448,27 @@ class Log:
         return found if found is not None else record_with_largest(self._segments.in_order(), start, end)
 
     def epoch_for_offset(self, offset: int) -> int:
-        """The leader epoch that the record at `offset` was written in; -1 where it is not known."""
+        """Return the leader epoch of the record at `offset`, -1 if unknown."""
         with self._lock:
             return self._epochs.epoch_at(offset)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """(epoch, end offset) of the largest epoch not above the one asked for; (-1, -1) where it is not known. KIP-101,
-        KIP-320."""
+        """Return (epoch, end offset) of the largest epoch <= `epoch`, (-1, -1) if unknown. KIP-101, KIP-320."""
         with self._lock:
             return self._epochs.end_offset(epoch, self._log_end_offset)
 
     def aborted_transactions(self, from_offset: int, to_offset: int) -> list[AbortedTransaction]:
-        """Aborted transactions with records in [from_offset, to_offset), in the order of their markers.
+        """Return the aborted transactions with records in [from_offset, to_offset), in the order of their markers.
 
-        Raises CorruptSegmentError, KafkaStorageError.
+        Raise CorruptSegmentError on damage, KafkaStorageError if I/O fails or the log is closed.
         """
         with self._storage("read"):
             return self._segments.aborted_transactions(from_offset, to_offset)
 
     def sealed_segments(self, from_offset: int = 0) -> list[SealedSegment]:
-        """Sealed segments with a base offset at or above `from_offset`. Each is scanned: ask for no more than is needed.
+        """Return the sealed segments with a base offset at or above `from_offset`. Scans each of them, so request few.
 
-        Raises KafkaStorageError.
+        Raise KafkaStorageError if I/O fails or the log is closed.
         """
         bases = self._segments.bases
         with self._storage("read"):
@@ -478,15 +477,15 @@ class Log:
         return [describe(segment, found.content, found.size, self._clock.now_ms()) for segment, found in scans]
 
     def expire_producers(self) -> int:
-        """Forget producers that have been silent for `producer.id.expiration.ms`; returns how many."""
+        """Remove producers idle for `producer.id.expiration.ms` and return their number."""
         with self._lock:
             return self._producers.expire(self._clock.now_ms(), self.config.producer_id_expiration_ms)
 
     def delete_records_before(self, offset: int) -> None:
-        """Move the log start to `offset`, durably, and take whole segments below it out of the log.
+        """Move the log start durably to `offset` and remove whole segments below it from the log.
 
-        Blocks on the disk, while appends go on: not for the event loop. Raises OffsetOutOfRangeError above the high watermark,
-        KafkaStorageError.
+        Blocks on the disk, while appends continue: do not call it on the event loop. Raise OffsetOutOfRangeError if `offset` is
+        negative or above the high watermark, KafkaStorageError if I/O fails or the log is closed.
         """
         with self._start_lock:
             with self._lock:
@@ -494,7 +493,7 @@ class Log:
             self._force_start(moved)
 
     def _move_start(self, offset: int) -> _MovedStart | None:
-        """Show readers that the log starts at `offset`; None where it does already. Nothing is deleted before `_force_start`."""
+        """Publish `offset` as log start to readers. Return None if the log starts there or later. Deletes nothing yet."""
         self._check_open()
         if not 0 <= offset <= self._high_watermark:
             raise OffsetOutOfRangeError(f"offset {offset} is outside of [0, {self._high_watermark}]")
@@ -514,13 +513,13 @@ class Log:
             raise
 
     def _force_start(self, moved: _MovedStart | None) -> None:
-        """Have the log start on the disk, then take what is before it out of the log. The log's lock is not held."""
+        """Force the log start to disk, then remove the segments before it. Call it without the log's lock."""
         if moved is None:
             return
         try:
             with self._storage("delete records"):
                 self._files.sync(moved.state.descriptor)
-                moved.durability.force(moved.names)  # the first time, that of `state`
+                moved.durability.force(moved.names)  # the first time, also the name of `state`
         except KafkaStorageError:
             with self._lock:
                 self._take_back_start(moved.before)
@@ -537,10 +536,10 @@ class Log:
         self._last_stable_offset = max(before, self._producers.stable_offset(self._high_watermark))
 
     def enforce_retention(self, rule: RetentionRule, committed: Mapping[str, int]) -> PartitionRetention:
-        """Take the segments out of the log that `rule` does not keep; return what was decided.
+        """Remove the segments that `rule` expires and return the decision.
 
-        committed: each group's committed offset, for a rule with a guard. The active segment is rolled if it goes. May run in any
-        thread, beside appends and reads. Raises CorruptSegmentError, KafkaStorageError.
+        committed: each group's committed offset, for a rule with a guard. An expired active segment is rolled first. May run in any
+        thread, beside appends and reads. Raise CorruptSegmentError on damage, KafkaStorageError if I/O fails or the log is closed.
         """
         with self._start_lock:
             return self._enforce_retention(rule, committed)
@@ -574,13 +573,13 @@ class Log:
         with self._lock:
             self._check_open()
             if growing and decision.segments[-1:] == tuple(growing) and self._log_end_offset != end:
-                decision = decide(ranges, growing[0].bytes)  # appended to meanwhile
+                decision = decide(ranges, growing[0].bytes)  # the active segment grew meanwhile
             moved = self._move_start(decision.log_start_offset) if decision.segments else None
         self._force_start(moved)
         return decision
 
     def _remove_before_start(self) -> None:
-        """Take segments that end at or below the log start out of the log; their files go later."""
+        """Remove segments that end at or below the log start from the log. Their files are deleted later."""
         segments = self._segments
         end = self._log_end_offset if segments.active is None else segments.active.base_offset
         following = [*segments.bases[1:], end] if segments.bases else []
@@ -590,11 +589,11 @@ class Log:
         self._deleted.unlink_due()
 
     def take_swapped(self, swapped: Sequence[SwappedSegment]) -> list[SwappedSegment]:
-        """Read these segments from now on in place of those that they replace, whose files go after `file.delete.delay.ms`.
+        """Replace sealed segments by these rewritten ones. The old files are deleted after `file.delete.delay.ms`.
 
-        What is read already is passed over. So is what is not whole or has another range than Delta says: then the old files
-        stay, and count. Returns those that are none of this log, because it begins behind them. To be called in a thread:
-        the files are looked at.
+        Segments already in use are skipped. So are incomplete segments and those with another range than in Delta: the old
+        files then stay in use. Return the segments that do not belong to this log because it starts after them. Reads files, so
+        call it in a thread.
         """
         foreign = []
         whole = [new for new in sorted(swapped) if self._is_read(new) or self._is_whole(new)]
@@ -619,7 +618,7 @@ class Log:
 
     def _is_whole(self, new: SwappedSegment) -> bool:
         if new.next_offset <= self._log_start_offset:
-            return True  # it is not read, and need not be there
+            return True  # never read, so its file may be missing
         return is_whole(self.directory, new, self._open_files)
 
     def _delete_files(self, base_offset: int, generation: int) -> None:
@@ -628,12 +627,12 @@ class Log:
             self._deleted.add(path, self.config.file_delete_delay_ms)
 
     def remove_deleted_files(self) -> None:
-        """Unlink files of removed segments that have waited for `file.delete.delay.ms`; rolling does it too."""
+        """Unlink files of segments removed `file.delete.delay.ms` ago. Rolling does this too."""
         with self._lock:
             self._deleted.unlink_due()
 
     def roll(self) -> None:
-        """Seal the active segment; the next append begins a new one. Raises KafkaStorageError; it can then be tried again."""
+        """Seal the active segment. The next append begins a new one. Raise KafkaStorageError, retriable, if I/O fails."""
         with self._lock, self._storage("roll"):
             self._roll()
             self._write_state(self._high_watermark, self._last_stable_offset)
@@ -646,12 +645,12 @@ class Log:
         self._save_snapshot()
         size = active.seal()
         self._segments.seal_active()
-        # Nothing from here on asks the disk: a sealed segment that nobody is told of is not in Delta before the next start.
+        # No I/O from here on: if `on_sealed` were skipped, the segment would be missing in Delta until the next start.
         sealed = self._segments.sealed(active.base_offset)
         self.on_sealed(describe(sealed, active.content, size, self._clock.now_ms()))
 
     def begin_epoch(self, epoch: int) -> None:
-        """Begin a leader epoch at the log end, durably, before anything is appended in it. Raise KafkaStorageError."""
+        """Begin a leader epoch at the log end, durably, before any append in it. Raise KafkaStorageError if I/O fails."""
         with self._lock, self._storage("begin epoch"):
             if not self._epochs.assign(epoch, self._log_end_offset):
                 return
@@ -661,14 +660,14 @@ class Log:
             self._write_state(self._high_watermark, self._last_stable_offset, sync=True)
 
     def flush_due(self) -> bool:
-        """Whether `flush.messages` or `flush.ms` ask for a `flush` now, before what was appended is acknowledged."""
+        """Return whether flush.messages or flush.ms requires a `flush` before acknowledging."""
         return self._durability.due(self.config.flush_messages, self.config.flush_ms)
 
     def flush(self) -> None:
-        """Force what was appended to the disk. May run in any thread, beside appends and reads.
+        """Force appended records to disk. May run in any thread, beside appends and reads.
 
-        Raises KafkaStorageError: the kernel may have dropped what it could not write, so records above the high watermark leave the
-        log, and a producer that sends them again is not told that they are there already.
+        Raise KafkaStorageError if fsync fails. The kernel may then have dropped the pages, so records above the high watermark are
+        discarded together with their producer state: a producer's retry is appended again, not taken for a duplicate.
         """
         with self._lock:
             self._check_open()
@@ -686,12 +685,11 @@ class Log:
             durability.forced(forcing)
 
     def has_unsynced_segments(self) -> bool:
-        """Whether a sealed segment has not been forced to the disk: until then a power failure costs a scan of it."""
+        """Return whether a sealed segment is not yet fsynced. Recovery from a power failure would have to scan it."""
         return self._durability.unsynced_files > (self._segments.active is not None)
 
     def flush_sealed(self) -> None:
-        """Force sealed segments to the disk, and nothing that is still written to. May run in any thread. Raises
-        KafkaStorageError."""
+        """Force sealed segments to disk, but not the active one. May run in any thread. Raise KafkaStorageError if fsync fails."""
         with self._lock:
             self._check_open()
             durability, active = self._durability, self._segments.active
@@ -711,10 +709,10 @@ class Log:
         self._discard = False
 
     def truncate_to(self, offset: int) -> None:
-        """Take records at and above `offset` out of the log, by whole messages; `offset` is at least the high watermark.
+        """Remove records at and above `offset` from the log, by whole messages. `offset` must be >= the high watermark.
 
-        Ends as a restart does: what stays is recovered from the disk. Raises `OSError`; trying again, or a restart, then
-        finishes it.
+        Reloads the remaining log from disk as a restart does. Raise `OSError` if I/O fails. A retry or a restart then
+        completes the truncation.
         """
         with self._lock:
             self._check_open()
@@ -731,7 +729,7 @@ class Log:
                 self._drop(segment.base_offset)
                 dropped = True
             if dropped:
-                self._files.sync_directory(self.directory)  # none may come back once the log has grown past it
+                self._files.sync_directory(self.directory)  # a crash must not bring one back after the log grew past it
             if cut.base_offset in segments.bases:
                 self.on_removed(cut.base_offset)
             file = self._open_files.get(cut.path, write=True)
@@ -753,9 +751,9 @@ class Log:
             self.on_removed(base_offset)
 
     def close(self) -> None:
-        """Seal the active segment and leave a state that the next start believes without a scan.
+        """Seal the active segment and write a clean state, so that the next start needs no scan.
 
-        Raises KafkaStorageError; the log is closed all the same, and recovered when it is next opened.
+        Raise KafkaStorageError if I/O fails. The log is closed anyway and is recovered at the next open.
         """
         with self._lock:
             if self._closed:
@@ -772,10 +770,9 @@ class Log:
                 self.discard()
 
     def discard(self) -> None:
-        """Let go of the directory as it is, without a write: its topic is deleted. The log then refuses whatever touches files.
+        """Release the directory of a deleted topic without a write. The log then rejects all file access.
 
-        The paths are soon those of the next topic of that name, so nothing may be reached by them any more: not by a
-        descriptor that is still open, not by a file that was to be unlinked later.
+        A new topic of that name may soon reuse the paths, so open descriptors are dropped and scheduled unlinks are canceled.
         """
         with self._lock:
             self._closed = True
@@ -791,7 +788,7 @@ class Log:
         self._snapshots.save(snapshot)
 
     def _save_epochs(self) -> None:
-        """The headers in the active segment say the same, so a failure costs nothing before the next roll."""
+        """Write the leader epochs. A failure is only logged: the batch headers in the active segment hold the same epochs."""
         path = f"{self.directory}/{LEADER_EPOCHS_FILE}"
         try:
             replace_file(self._files, path, encode_leader_epochs(self._epochs), sync=False)
@@ -828,7 +825,7 @@ class Log:
 
     @contextlib.contextmanager
     def _storage(self, doing: str) -> Any:
-        """`OSError` inside becomes KafkaStorageError; so does what was read while the log was closed."""
+        """Convert `OSError` to KafkaStorageError. Raise it also if the log is closed before or during the block."""
         self._check_open()
         try:
             yield

@@ -1,13 +1,12 @@
-"""Offsets whose records were acknowledged and are gone, as a fact that stands in the log.
+"""Marks the offsets of lost acknowledged records in the log.
 
-A machine that loses its power forgets what was not forced to the disk: with Kafka's default settings the last seconds of every
-partition. The offsets were given out and are not used again. So recovery seals what is there, and writes a segment of its own
-over the gap: one message with one empty batch, whose control type is LOST_RECORDS. Offsets then run on without a gap, for every
-reader that knows nothing of this, and whoever asks is told: `log verify`, and readers of the lake, which fail where they touch such
-offsets unless they were told to go on (`failOnDataLoss=false`). A Kafka consumer passes over them, as over offsets that
-compaction has emptied: Kafka's own broker truncates its log there and says nothing.
+A power failure loses records that were not fsynced: with Kafka's default settings the last seconds of every partition. Their
+offsets were assigned and are never reused. So recovery seals the remaining data and covers the gap with a segment of its own: one
+message with one empty batch of control type LOST_RECORDS. Offsets stay contiguous for readers that ignore the marker. `log
+verify` reports it, and readers of the lake fail on such offsets unless `failOnDataLoss=false`. Kafka consumers skip them, like
+offsets emptied by compaction. Kafka's own broker truncates its log there silently.
 
-Only what is absent becomes such a fact. Bytes that are there and damaged (a flipped bit) stay refused.
+Only missing bytes are marked this way. Reads of damaged bytes (a flipped bit) keep failing.
 """
 
 from __future__ import annotations
@@ -26,20 +25,20 @@ from kafkalake.storage.segment import DATA_SUFFIX, FIRST_MESSAGE, SUFFIXES
 from kafkalake.storage.segment_reader import open_segment
 
 LOST_SEGMENT_BYTES = 1826
-"""Size of a segment that says of offsets that they are lost. Few others have it: those of one message without a record."""
+"""The size of a segment that marks lost offsets. Few others share it: those of one message without a record."""
 _OFFSETS_MAX = 1 << 31
 
 
 def lost_ranges(messages: MessageSet) -> list[range]:
-    """Return the offsets of these messages whose records are lost."""
+    """Return the ranges of lost offsets in these messages."""
     lost = messages.headers[(messages.headers[:, at.CONTROL_TYPE] == at.LOST_RECORDS)]
     return [range(base, base + delta + 1) for base, delta in lost[:, [at.BASE_OFFSET, at.LAST_OFFSET_DELTA]].tolist()]
 
 
 def lost_range(path: str | os.PathLike[str], size: int) -> range | None:
-    """Return the offsets that the segment at `path`, of `size` bytes, says are lost; None for every other segment.
+    """Return the lost offsets marked by the segment at `path`, of `size` bytes. None for every other segment.
 
-    Opens the file only where its size is that of such a segment. Raise `CorruptSegmentError`, `OSError`.
+    Opens the file only if its size matches. Raise `CorruptSegmentError` on damage, `OSError` if I/O fails.
     """
     if size != LOST_SEGMENT_BYTES:
         return None
@@ -51,9 +50,9 @@ def lost_range(path: str | os.PathLike[str], size: int) -> range | None:
 def record_loss(
     open_files: OpenFiles, directory: str, first_offset: int, end_offset: int, *, leader_epoch: int, earlier_max: int
 ) -> list[int]:
-    """Write down that offsets [first_offset, end_offset) are lost, durably; return the base offsets of the segments made.
+    """Mark offsets [first_offset, end_offset) as lost, durably, and return the base offsets of the new segments.
 
-    earlier_max: the largest timestamp (ms) of all records before. Raise `OSError`.
+    earlier_max: the largest timestamp (ms) of all earlier records. Raise `OSError` if I/O fails.
     """
     made = []
     while first_offset < end_offset:
@@ -74,7 +73,7 @@ def record_loss(
 
 
 def drop_segment(open_files: OpenFiles, segment: ActiveSegment) -> None:
-    """Remove the files of a segment that holds nothing. Raise `OSError`."""
+    """Remove the files of an empty segment. Raise `OSError` if I/O fails."""
     segment.forget()
     for suffix in (*SUFFIXES[1:], DATA_SUFFIX):
         path = segment.path_of(suffix)

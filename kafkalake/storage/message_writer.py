@@ -1,7 +1,7 @@
-"""Producer batches -> the bytes of one Arrow message, in a buffer that is used again and again.
+"""Encodes producer batches as one Arrow message in a reused buffer.
 
-One `merge_bodies` and one `frame` however many batches there are. Each thread that appends has its own buffer; a message beyond
-`KEPT_BYTES` gets memory of its own, so that one huge batch does not stay in a small broker's memory.
+Calls `merge_bodies` and `frame` once for any number of batches. Each appending thread has its own buffer. A message beyond
+`KEPT_BYTES` gets a temporary one, so that one huge batch does not stay in a small broker's memory.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kafkalake.record.message_set import compress_body
 from kafkalake.storage.segment_kernels import smallest_timestamp
 
 MESSAGE_BODY_BYTES = 8 << 20
-"""Batches are joined into one message up to this size; a larger batch is a message of its own."""
+"""The maximum size of joined batches in one message. A larger batch becomes a message of its own."""
 KEPT_BYTES = 2 * MESSAGE_BODY_BYTES
 _INITIAL_BYTES = 1 << 20
 CODECS = {"none": at.NO_CODEC, "lz4": at.LZ4, "zstd": at.ZSTD}
@@ -47,9 +47,9 @@ def _room(needed: int) -> Bytes:
 
 
 def write_message(batches: Sequence[RecordBatch], codec: int) -> tuple[memoryview, int]:
-    """The bytes of one Arrow message of `batches`, whose headers are complete, and its smallest timestamp (ms, NO_TIMESTAMP: none).
+    """Return the bytes of one Arrow message of `batches` with complete headers, and its smallest timestamp.
 
-    The bytes are valid until this thread's next call.
+    The timestamp is in ms, NO_TIMESTAMP without records. The bytes are valid until this thread's next call.
     """
     if len(batches) == 1:
         batch = batches[0]

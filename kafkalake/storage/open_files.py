@@ -1,8 +1,8 @@
-"""A bound on open file descriptors, across thousands of partitions with tens of thousands of files.
+"""Bounds open file descriptors, across thousands of partitions with tens of thousands of files.
 
-A descriptor belongs to an `OpenFile` and is closed when its last user drops it; the cache is one user. So dropping the least
-recently used one never closes a file in the middle of another thread's read, and at most `limit` plus the calls
-under way are open. (This leans on CPython's reference counts: they close at once, without a collector.)
+A descriptor belongs to an `OpenFile` and is closed with its last reference. The cache holds one. So evicting the least recently
+used file never closes it during another thread's read, and at most `limit` plus the calls in progress are open. (This relies on
+CPython's reference counting, which closes at once.)
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kafkalake.storage.files import REAL_FILES, Files
 
 
 class OpenFile:
-    """An open file; keep the object, not the number, for as long as `descriptor` is used."""
+    """An open file. Keep a reference to the object, not the number, while using `descriptor`."""
 
     __slots__ = ("_files", "descriptor", "writable")
 
@@ -33,13 +33,13 @@ class OpenFile:
 
 
 def default_limit() -> int:
-    """Half of what the process may open, at most 8,192: the other half is for sockets."""
+    """Return half of the process's file limit, 64 to 8,192. The other half is for sockets."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return max(64, min(8192, soft // 2 if soft > 0 else 8192))
 
 
 class OpenFiles:
-    """The open files of all logs of a broker, least recently used first out. Safe from several threads."""
+    """An LRU cache of the open files of all logs of a broker. Thread-safe."""
 
     def __init__(self, files: Files = REAL_FILES, limit: int | None = None) -> None:
         self.files = files
@@ -52,7 +52,7 @@ class OpenFiles:
         return len(self._open)
 
     def get(self, path: str, *, write: bool = False, create: bool = False) -> OpenFile:
-        """The file at `path`, opened if it is not. Raises `OSError`."""
+        """Return the file at `path`, opening it if needed. Raise `OSError` if I/O fails."""
         with self._lock:
             found = self._open.get(path)
             if found is not None and (found.writable or not write):
@@ -67,12 +67,12 @@ class OpenFiles:
         return opened
 
     def forget(self, path: str) -> None:
-        """Drop a file that was renamed, removed or is not needed soon."""
+        """Evict a file that was renamed, removed or is not needed soon."""
         with self._lock:
             self._open.pop(path, None)
 
     def forget_directory(self, directory: str) -> None:
-        """Drop every file in a directory that was renamed or is not used any more, whoever has opened it."""
+        """Evict all files in a directory that was renamed or is no longer used."""
         prefix = f"{directory}/"
         with self._lock:
             for path in [path for path in self._open if path.startswith(prefix)]:

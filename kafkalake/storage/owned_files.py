@@ -1,4 +1,4 @@
-"""Real files that are only changed while this process knows that they are its own."""
+"""Real files that can be changed only while this process certainly owns them."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _REASON = "another broker may own the logs now: the lease was not renewed in tim
 
 
 class OwnedFiles(RealFiles):
-    """As `RealFiles`; what changes a file raises `OSError` (EROFS) while `ownership` is not certain.
+    """Real files. Changing calls raise `OSError` (EROFS) while `ownership` is not certain.
 
-    A file is opened before it is written to, and ownership is looked at in between. So a process that is paused right before the
-    write writes into the file that it had opened as the owner; whoever takes over has put a copy in its place (`takeover.py`).
+    Ownership is checked between opening a file and writing to it. So a process that is paused right before the write writes to
+    the file that it opened as owner. The new owner has replaced that file by a copy (`takeover.py`).
     """
 
     def __init__(self, ownership: Ownership) -> None:

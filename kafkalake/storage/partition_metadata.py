@@ -1,14 +1,14 @@
-"""`partition.metadata`: which topic a partition's directory belongs to.
+"""`partition.metadata`: the id of the topic that owns a partition's directory.
 
-A directory is named after its topic, and a name is no identity: a topic that is created again has the name, and the directory, of
-the one before. The file has Kafka's own name and format:
+A directory is named after its topic, but a recreated topic reuses the name and the directory of the deleted one. The file has
+Kafka's own name and format:
 
     version: 0
     topic_id: qLgPoSNLQmGwWbvXL1kcpQ
 
-The file is written once, when the directory is made, and forced to the disk together with the directory's own name before
-anything else is put there. A directory without it was made by kafkalake 0.1 (or its broker was killed while it made it); the next
-broker that opens it writes it.
+The file is written once, when the directory is created, and fsynced together with the directory's own name before any other file
+is created there. A directory without it was created by kafkalake 0.1 (or its broker was killed during creation). The next
+broker that opens it writes the file.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ def encode_partition_metadata(topic_id: UUID) -> bytes:
 
 
 def decode_partition_metadata(data: bytes) -> UUID | None:
-    """Return the topic's id; None where the bytes are not those of such a file."""
+    """Return the topic's id, None if the bytes are damaged."""
     found = _CONTENT.fullmatch(data.decode("ascii", "replace"))
     return decode_uuid(found[1]) if found else None
 
 
 def read_topic_id(directory: str | Path, files: Files = REAL_FILES) -> UUID | None:
-    """Return the id of the topic that a partition's directory belongs to; None where it does not say (a lake of 0.1).
+    """Return the id of the topic that owns a partition's directory, None without the file (a lake of 0.1).
 
-    Raise `LakeError` where the file is damaged, `OSError` where it cannot be read.
+    Raise `LakeError` if the file is damaged, `OSError` if it cannot be read.
     """
     path = f"{directory}/{PARTITION_METADATA_FILE}"
     try:
@@ -57,14 +57,14 @@ def read_topic_id(directory: str | Path, files: Files = REAL_FILES) -> UUID | No
 
 
 def claim_directory(files: Files, directory: str, topic_id: UUID) -> None:
-    """Make the directory of a partition of that topic, or make sure that it is one; what is made is durable.
+    """Create the directory of a partition of that topic durably, or check that the topic owns the existing one.
 
-    Raise `InconsistentTopicIdError` where it belongs to another topic, `LakeError`, `OSError`.
+    Raise `InconsistentTopicIdError` if another topic owns it, `LakeError` if the file is damaged, `OSError` if I/O fails.
     """
     make_durable_directory(files, directory)
     found = read_topic_id(directory, files)
     if found is None:
-        # A directory that is there without the file may have been made just before a kill, and its name not forced.
+        # A directory without the file may have been created just before a kill, and its name not yet fsynced.
         files.sync_directory(os.path.dirname(directory))
         replace_file(files, f"{directory}/{PARTITION_METADATA_FILE}", encode_partition_metadata(topic_id), sync=True)
     elif found != topic_id:

@@ -1,22 +1,22 @@
-"""Idempotence and transactions of one partition, as decisions without a clock or a file.
+"""Idempotence and transactions of one partition. Pure: no clock, no files.
 
-Per producer id the log keeps the epoch, the last five batches and the open transaction's first offset. What is asked of a
-batch, in this order:
+Per producer id the log keeps the epoch, the last five batches and the open transaction's first offset. Checks of a batch, in
+this order:
 
-    epoch below the one known                        InvalidProducerEpoch
+    epoch below the current one                      InvalidProducerEpoch
     same epoch, sequences of one of the last five    duplicate: answered with the original offset
     new epoch                                        must start at sequence 0, else OutOfOrderSequence
     same epoch                                       must follow the last sequence, 0 after 2^31 - 1, else OutOfOrderSequence
-    producer not known                               any sequence: its state may have expired or been deleted
+    unknown producer                                 any sequence: its state may have expired or been deleted
     inside a transaction                             must be transactional, else InvalidTxnState
 
-A coordinator's own transactional batches have no sequence (-1): only their epoch is asked for, and none is remembered.
-Sequences wrap from 2^31 - 1 to 0, also inside a batch. Batches of one append are decided against `Pending`, an overlay
-that becomes true only once the bytes are written: a failed write changes nothing. Sources: KIP-98, Kafka's
+A coordinator's own transactional batches have no sequence (-1): only their epoch is checked, and the batches are not kept.
+Sequences wrap from 2^31 - 1 to 0, also inside a batch. Batches of one append are checked against `Pending`, an overlay that
+is committed only after the bytes are written. A failed write changes nothing. Sources: KIP-98, Kafka's
 `ProducerStateManager`, `ProducerAppendInfo`.
 
-Last stable offset: everything below the first open transaction's first offset, and below the first offset of a transaction whose
-marker is not yet under the high watermark.
+Last stable offset: the smallest of the high watermark, the first offset of every open transaction, and the first offset of
+every ended transaction whose marker is not yet below the high watermark.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ NO_SEQUENCE = -1
 MAXIMUM_SEQUENCE = (1 << 31) - 1
 BATCHES_REMEMBERED = 5
 PRODUCERS_MAX = 20_000
-"""So many producer ids without an open transaction are remembered of a partition; beyond it the most silent are forgotten."""
+"""The maximum number of producer ids without an open transaction per partition. Beyond it the longest idle are removed."""
 
 ABORT, COMMIT = 0, 1
 
 
 class SequencedBatch(NamedTuple):
-    """One batch as it is remembered. Offsets and sequences are inclusive; timestamp in ms."""
+    """A remembered batch. Offsets and sequences are inclusive. Timestamp in ms."""
 
     first_sequence: int
     last_sequence: int
@@ -54,7 +54,7 @@ class SequencedBatch(NamedTuple):
 
 
 class Producer(NamedTuple):
-    """What is known of one producer id. `transaction_offset`: first offset of its open transaction, -1 for none."""
+    """The state of one producer id. `transaction_offset`: first offset of its open transaction, -1 for none."""
 
     epoch: int
     coordinator_epoch: int
@@ -64,7 +64,7 @@ class Producer(NamedTuple):
 
 
 class AbortedTransaction(NamedTuple):
-    """A transaction whose records must not be shown. Offsets inclusive; last stable offset when its marker was written."""
+    """An aborted transaction, hidden from `read_committed`. Offsets inclusive. Last stable offset when its marker was written."""
 
     producer_id: int
     first_offset: int
@@ -73,7 +73,7 @@ class AbortedTransaction(NamedTuple):
 
 
 class Attempt(NamedTuple):
-    """A producer's batch that wants to be appended."""
+    """A producer's batch to be appended."""
 
     producer_id: int
     epoch: int
@@ -83,7 +83,7 @@ class Attempt(NamedTuple):
 
 
 class EndMarker(NamedTuple):
-    """A control batch that ends a transaction; `control_type` ABORT or COMMIT."""
+    """A control batch that ends a transaction. `control_type` is ABORT or COMMIT."""
 
     producer_id: int
     epoch: int
@@ -92,14 +92,14 @@ class EndMarker(NamedTuple):
 
 
 def advance_sequence(sequence: int, count: int) -> int:
-    """The sequence `count` after `sequence`, wrapping to 0 after 2^31 - 1."""
+    """Return the sequence `count` after `sequence`, wrapping to 0 after 2^31 - 1."""
     return (sequence + count) & MAXIMUM_SEQUENCE
 
 
 def decide(known: Producer | None, attempt: Attempt) -> SequencedBatch | None:
-    """The batch that `attempt` repeats, or None where it may be appended.
+    """Return the batch duplicated by `attempt`, or None if it may be appended.
 
-    Raises InvalidProducerEpochError, OutOfOrderSequenceError, InvalidTxnStateError as the module's table says.
+    Raise InvalidProducerEpochError, OutOfOrderSequenceError or InvalidTxnStateError as in the module's table.
     """
     if known is None:
         return None
@@ -131,7 +131,7 @@ def decide(known: Producer | None, attempt: Attempt) -> SequencedBatch | None:
 
 
 def appended(known: Producer | None, attempt: Attempt, base_offset: int, timestamp: int, now_ms: int) -> Producer:
-    """The producer after the batch was given `base_offset`."""
+    """Return the producer after the batch is appended at `base_offset`."""
     batches: tuple[SequencedBatch, ...] = ()
     if attempt.base_sequence != NO_SEQUENCE:
         last_sequence = advance_sequence(attempt.base_sequence, attempt.offsets - 1)
@@ -148,10 +148,10 @@ def appended(known: Producer | None, attempt: Attempt, base_offset: int, timesta
 
 
 def check_marker(known: Producer | None, marker: EndMarker) -> None:
-    """Whether a marker may be appended.
+    """Check that a marker may be appended.
 
-    Raises InvalidProducerEpochError for an epoch below the known one, TransactionCoordinatorFencedError for a coordinator
-    that was replaced.
+    Raise InvalidProducerEpochError if its producer epoch is below the current one, TransactionCoordinatorFencedError if its
+    coordinator epoch is.
     """
     if known is None:
         return
@@ -167,37 +167,37 @@ def check_marker(known: Producer | None, marker: EndMarker) -> None:
 
 
 def ended(known: Producer | None, marker: EndMarker, now_ms: int) -> Producer:
-    """The producer after its transaction was ended."""
+    """Return the producer after the end of its transaction."""
     batches = known.batches if known is not None and marker.epoch == known.epoch else ()
     return Producer(marker.epoch, marker.coordinator_epoch, batches, NO_OFFSET, now_ms)
 
 
 @dataclass(slots=True)
 class Pending:
-    """Producers as they will be if the bytes reach the log; dropped if they do not."""
+    """Producer states to commit once the bytes are written. Dropped if the write fails."""
 
     producers: dict[int, Producer] = field(default_factory=dict)
 
 
 class Producers:
-    """All producers of a partition, its open transactions and those that wait for the high watermark."""
+    """The producers of a partition, its open transactions and the ended ones above the high watermark."""
 
     def __init__(self) -> None:
         self._producers: dict[int, Producer] = {}
         self._open: dict[
             int, int
-        ] = {}  # producer id -> first offset; in the order they began, so the first is the lowest
+        ] = {}  # producer id -> first offset, in the order of their begin, so the first is the lowest
         self._ended: list[tuple[int, int]] = []  # (first offset, marker's offset) above the high watermark
 
     def __len__(self) -> int:
         return len(self._producers)
 
     def items(self) -> Iterator[tuple[int, Producer]]:
-        """Producer id and what is known of it."""
+        """Return the producer ids with their state."""
         return iter(list(self._producers.items()))
 
     def get(self, producer_id: int, pending: Pending | None = None) -> Producer | None:
-        """What is known, or will be once `pending` is true."""
+        """Return the state of a producer, including the changes in `pending`. None if unknown."""
         if pending is not None:
             found = pending.producers.get(producer_id)
             if found is not None:
@@ -205,23 +205,23 @@ class Producers:
         return self._producers.get(producer_id)
 
     def restore(self, producer_id: int, producer: Producer) -> None:
-        """Put back an entry of a snapshot. Call in the order of `transaction_offset`."""
+        """Restore an entry of a snapshot. Call in the order of `transaction_offset`."""
         self._producers[producer_id] = producer
         if producer.transaction_offset != NO_OFFSET:
             self._open[producer_id] = producer.transaction_offset
 
     def restore_ended(self, first_offset: int, marker_offset: int) -> None:
-        """Put back a transaction that had ended above the high watermark when the snapshot was taken."""
+        """Restore a transaction that had ended above the high watermark when the snapshot was taken."""
         self._ended.append((first_offset, marker_offset))
 
     def ended_transactions(self) -> list[tuple[int, int]]:
-        """(first offset, marker's offset) of ended transactions that still hold the last stable offset."""
+        """Return (first offset, marker's offset) of the ended transactions that still hold back the last stable offset."""
         return list(self._ended)
 
     def accept(
         self, attempt: Attempt, base_offset: int, timestamp: int, now_ms: int, pending: Pending
     ) -> SequencedBatch | None:
-        """Decide on a batch and note it in `pending`; returns the original where it is a duplicate. Raises as `decide`."""
+        """Check a batch and record it in `pending`. Return the original of a duplicate, else None. Raise as `decide`."""
         known = self.get(attempt.producer_id, pending)
         duplicate = decide(known, attempt)
         if duplicate is None:
@@ -229,7 +229,7 @@ class Producers:
         return duplicate
 
     def commit(self, pending: Pending) -> None:
-        """The batches of `pending` are in the log."""
+        """Commit `pending` after its batches were written."""
         for producer_id, producer in pending.producers.items():
             self._producers[producer_id] = producer
             if producer.transaction_offset != NO_OFFSET:
@@ -238,7 +238,7 @@ class Producers:
             self._forget_most_silent()
 
     def _forget_most_silent(self) -> None:
-        """As if they had expired: a tenth of the room is free afterwards, so that this is rare."""
+        """Remove the longest idle producers. Afterwards a tenth of the room is free, so that this is rare."""
         idle = [
             (producer.last_append_ms, producer_id)
             for producer_id, producer in self._producers.items()
@@ -248,17 +248,17 @@ class Producers:
             del self._producers[producer_id]
 
     def replay(self, attempt: Attempt, base_offset: int, timestamp: int, now_ms: int) -> None:
-        """Take a batch that is in the log already, as recovery does: it was decided on when it was appended."""
+        """Apply a batch read from the log, for recovery. It was already checked when it was appended."""
         known = self._producers.get(attempt.producer_id)
         pending = Pending({attempt.producer_id: appended(known, attempt, base_offset, timestamp, now_ms)})
         self.commit(pending)
 
     def check_end(self, marker: EndMarker) -> None:
-        """Whether `marker` may be appended. Raises as `check_marker`."""
+        """Check that `marker` may be appended. Raise as `check_marker`."""
         check_marker(self._producers.get(marker.producer_id), marker)
 
     def aborted_by(self, marker: EndMarker, offset: int) -> AbortedTransaction | None:
-        """The transaction that `marker` at `offset` aborts; None where it commits, or there is none."""
+        """Return the transaction aborted by `marker` at `offset`. None for a commit or without an open transaction."""
         first = self._open.get(marker.producer_id)
         if first is None or marker.control_type != ABORT:
             return None
@@ -268,7 +268,7 @@ class Producers:
         return AbortedTransaction(marker.producer_id, first, offset, undecided)
 
     def end(self, marker: EndMarker, offset: int, now_ms: int) -> AbortedTransaction | None:
-        """The marker is in the log at `offset`: close the producer's transaction; returns it where it was aborted."""
+        """End the producer's transaction after its marker was written at `offset`. Return the transaction if aborted."""
         aborted = self.aborted_by(marker, offset)
         self._producers[marker.producer_id] = ended(self._producers.get(marker.producer_id), marker, now_ms)
         first = self._open.pop(marker.producer_id, None)
@@ -277,7 +277,7 @@ class Producers:
         return aborted
 
     def stable_offset(self, high_watermark: int) -> int:
-        """The last stable offset under a high watermark."""
+        """Return the last stable offset for a high watermark."""
         stable = high_watermark
         undecided = self._first_open()
         if undecided is not None and undecided < stable:
@@ -288,13 +288,13 @@ class Producers:
         return stable
 
     def advance_high_watermark(self, high_watermark: int) -> int:
-        """Forget ended transactions whose marker is below `high_watermark`; returns the last stable offset under it."""
+        """Remove ended transactions whose marker is below `high_watermark` and return the last stable offset for it."""
         if self._ended:
             self._ended = [(first, marker) for first, marker in self._ended if marker >= high_watermark]
         return self.stable_offset(high_watermark)
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
-        """Forget producers without an open transaction that have been silent for `expiration_ms`; returns how many."""
+        """Remove producers without an open transaction that were idle for `expiration_ms` and return their number."""
         silent = [
             producer_id
             for producer_id, producer in self._producers.items()

@@ -1,26 +1,25 @@
-"""What a directory holds -> what is true of the partition: after an orderly stop, a kill, or a power failure.
+"""Recovers a partition from its directory after a clean shutdown, a kill, or a power failure.
 
-Closed in order (`state` says clean and nothing was written since): believed as it stands, no segment is opened.
+After a clean shutdown (`state` is clean and nothing was written since), `state` is used as it is and no segment is opened.
 
-Otherwise the last segment, the only one that is not sealed, is scanned and every checksum verified (after a restart of the
-machine also those before it that may not have reached the disk, see `earlier_segments.py`):
+Otherwise the last segment, the only unsealed one, is scanned and every checksum verified. After a machine restart, earlier
+segments that may not have reached the disk are verified too (`earlier_segments.py`):
 
-    whole messages to the end of the file               go on appending there
-    a footer behind them, right to the last byte        sealed
+    whole messages to the end of the file               append there
+    followed by exactly their footer                    sealed
     anything else at position p, offset o:
-      o is below the high watermark that `state` has,   the records up to the high watermark are **lost**: what is there is sealed,
-      and the file is shorter than it was, or           and a segment that says so stands over their offsets (`lost_records.py`)
-      the machine has stopped since
-      o is below the high watermark that `state` has    acknowledged records are damaged: **refuse**. The file stays, reads of
-                                                        that range raise CorruptSegmentError, whole messages behind it stay
-                                                        readable, appending goes on in a new segment at an offset never used
+      o is below the high watermark in `state`, no      the records up to the high watermark are **lost**: seal the file and cover
+      whole message follows, and the file is shorter    the lost offsets with a segment that marks them (`lost_records.py`)
+      than `state` says or the machine restarted since
+      o is below the high watermark in `state`          acknowledged records are damaged: **refuse**. The file stays, reads of
+                                                        that range raise CorruptSegmentError, later whole messages stay
+                                                        readable, appends continue in a new segment at an unused offset
       whole messages follow, and `state` may be old     the same: they may have been acknowledged
-      (it is lost, or was written in another boot)
-      else                                              never acknowledged, or a torn footer: cut off at p, and logged
+      (missing, or written in another boot)
+      else                                              never acknowledged, or a torn footer: truncate at p, and log it
 
-Then, in this order, so that a crash in between leaves something that recovers to the same: the data is cut, the indexes are
-rewritten from the data, `state` is written. Producer state is the newest whole snapshot, and a replay of the batch headers
-from there.
+Then the data is truncated, the indexes are rebuilt from the data, and `state` is written. In this order a crash in between
+recovers to the same result. Producer state is the newest whole snapshot plus a replay of the batch headers from there.
 """
 
 from __future__ import annotations
@@ -55,10 +54,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Listing:
-    """Names in a partition's directory: base offsets of segments and offsets of snapshots, growing; and leftovers to remove.
+    """The files of a partition's directory: base offsets of segments and offsets of snapshots, ascending, and leftovers to remove.
 
-    generations: by base offset, of segments that a job has rewritten. superseded: files of segments that newer generations
-    have replaced; a query that was planned with them may still read.
+    generations: by base offset, of segments rewritten by a job. superseded: files of segments replaced by newer generations.
+    A query planned with them may still read them.
     """
 
     bases: list[int]
@@ -70,8 +69,8 @@ class Listing:
 
 @dataclass(slots=True)
 class Recovered:
-    """What a log starts with. `state`: as it should be now; `sequence`: of the state file; `intact`: nothing had to be
-    recovered; `start_moved`: the log starts elsewhere than the state file says, or that says nothing."""
+    """The recovery result. `state`: the state to write. `sequence`: of the state file. `intact`: nothing had to be recovered.
+    `start_moved`: the log start differs from the state file's, or from 0 without a state file."""
 
     state: PartitionState
     sequence: int
@@ -84,7 +83,7 @@ class Recovered:
 
 
 class Tail(Enum):
-    """What becomes of the last segment."""
+    """The decision on the last segment."""
 
     APPEND = "go on appending"
     SEALED = "it is sealed"
@@ -94,7 +93,7 @@ class Tail(Enum):
 
 
 def list_directory(names: list[str]) -> Listing:
-    """Sort a directory's names out."""
+    """Classify a directory's file names."""
     bases, snapshots, leftovers, beside = [], [], [], []
     for name in names:
         stem, dot, suffix = name.partition(".")
@@ -110,15 +109,15 @@ def list_directory(names: list[str]) -> Listing:
         elif suffix == "tmp":
             leftovers.append(name)
     known = set(bases)
-    # Files of other generations are a job's: whether they count, and what becomes of those that do not, Delta says.
+    # Files of other generations belong to a job. Delta decides whether they are in use.
     leftovers += [name for name in beside if int(name[:20]) not in known]
     return Listing(sorted(bases), sorted(snapshots), leftovers)
 
 
 def with_generations(listing: Listing, names: Iterable[str], swapped: Iterable[SwappedSegment]) -> Listing:
-    """What Delta says of rewritten segments applied to what a directory holds, whose names are `names`.
+    """Apply Delta's rewritten segments to the listing of a directory with the file names `names`.
 
-    A rewritten segment whose file is missing is not believed: what it replaced may still be there.
+    Rewritten segments without a file are ignored: the segments they replaced may still exist.
     """
     there = set(names)
     found = [each for each in swapped if file_name(each.base_offset, DATA_SUFFIX, each.generation) in there]
@@ -143,10 +142,10 @@ def with_generations(listing: Listing, names: Iterable[str], swapped: Iterable[S
 def decide_tail(
     found: SegmentScan, state: PartitionState | None, *, base: int, footer_right: bool, follows: bool, trusted: bool
 ) -> Tail:
-    """The table in the module's docstring.
+    """Decide as the table in the module's docstring.
 
-    footer_right: what stands behind the messages is exactly their footer. follows: a message with right metadata stands behind the
-    damage. trusted: `state` was written in this boot, so nothing in the page cache is newer than it. base: of the segment.
+    footer_right: the messages are followed by exactly their footer. follows: a message with valid metadata follows the damage.
+    trusted: `state` was written in this boot, so nothing in the page cache is newer. base: base offset of the segment.
     """
     if found.stop is Stop.END_OF_FILE:
         return Tail.APPEND
@@ -161,7 +160,7 @@ def decide_tail(
 
 
 def is_whole(directory: str, new: SwappedSegment, open_files: OpenFiles) -> bool:
-    """Return whether a rewritten segment that Delta names may take the place of what is there; where not, that is logged."""
+    """Return whether a rewritten segment named in Delta is whole and covers its range. Log an error if not."""
     segment = Segment(directory, new.base_offset, open_files, new.generation)
     try:
         check_rewritten(segment, new)
@@ -174,7 +173,7 @@ def is_whole(directory: str, new: SwappedSegment, open_files: OpenFiles) -> bool
 
 
 class Recovery:
-    """One partition's recovery; `run` returns what the log starts with. Raises `OSError`."""
+    """The recovery of one partition."""
 
     def __init__(
         self,
@@ -192,7 +191,7 @@ class Recovery:
         self._now_ms = clock.now_ms()
 
     def run(self) -> Recovered:
-        """Read the directory once, then decide."""
+        """Read the directory once, recover, and return the result. Raise `OSError` if I/O fails."""
         self._files.make_directory(self._directory)
         names = self._files.list(self._directory)
         listing = list_directory(names)
@@ -214,7 +213,7 @@ class Recovery:
         return self._with_segments(state, sequence, listing, epochs)
 
     def _with_whole_generations(self, listing: Listing, names: list[str]) -> Listing:
-        """As `with_generations`, but what is not whole does not count where that which it replaced is still there."""
+        """Apply `with_generations`, ignoring damaged rewritten segments whose predecessors still exist."""
         swapped = sorted(self._swapped)
         found = with_generations(listing, names, swapped)
         replaced = {covering(swapped, parsed.base_offset) for name in found.superseded if (parsed := parse_name(name))}
@@ -240,7 +239,7 @@ class Recovery:
     def _without_segments(
         self, state: PartitionState | None, sequence: int, listing: Listing, epochs: LeaderEpochs
     ) -> Recovered:
-        """A new partition; or every segment was deleted, or lost: offsets that were given out are not given out again."""
+        """Recover a new partition, or one whose segments were all deleted or lost. Assigned offsets are never reused."""
         end = state.log_end_offset if state is not None else max(listing.snapshots, default=0)
         if state is not None and state.log_start_offset < end:
             _log.error(
@@ -289,7 +288,7 @@ class Recovery:
             self._cut(segment, found)
         segment.forget()
         end = max(found.content.next_offset, state.high_watermark if state is not None else 0)
-        # A segment that says what is lost holds nothing else: it is sealed, also by the start after a crash before its footer.
+        # A segment that marks lost records holds nothing else. Seal it also if a crash came before its footer.
         unsealed_loss = tail is Tail.APPEND and replay.has_losses
         goes_on = tail in (Tail.APPEND, Tail.CUT) and end == found.content.next_offset and not unsealed_loss
         to_be_sealed = (
@@ -303,9 +302,7 @@ class Recovery:
                 found.content.next_offset,
                 end,
             )
-        if (
-            not generation
-        ):  # what a job has written is whole, and its index of aborted transactions says more than is left
+        if not generation:  # a job's files are whole, and its `.txnindex` has entries whose records compaction removed
             rewrite_indexes(self._open_files, active, replay, found, sealed=not to_be_sealed)
         first_base = listing.bases[0]
         if goes_on:
@@ -325,7 +322,7 @@ class Recovery:
         return Recovered(new, sequence, False, moved, listing, growing, replay.producers, replay.epochs)
 
     def _record_loss(self, listing: Listing, last: ActiveSegment, tail: Tail, end: int, leader_epoch: int) -> None:
-        """Seal the last segment, and let one that says what is lost follow it."""
+        """Seal the last segment and add one that marks the lost offsets."""
         if last.content.next_offset == last.base_offset:
             listing.bases.pop()
             drop_segment(self._open_files, last)
@@ -353,7 +350,7 @@ class Recovery:
         self._files.truncate(file.descriptor, end)
 
     def _repair_preamble(self, segment: Segment, found: SegmentScan) -> None:
-        """The first bytes are the same in every segment."""
+        """Write the preamble again: it is the same in every segment."""
         if found.size < FIRST_MESSAGE:
             return
         _log.warning("rewrote the damaged schema at the start of a segment: file=%s", segment.path)
@@ -366,7 +363,7 @@ class Recovery:
             epochs = decode_leader_epochs(read_file(self._files, path))
         except FileNotFoundError:
             return LeaderEpochs()
-        except OSError as error:  # what recovery builds anew need not be readable
+        except OSError as error:  # recovery rebuilds it
             _log.warning("a list of leader epochs that cannot be read is not used: file=%s error=%s", path, error)
             return LeaderEpochs()
         if epochs is None:
@@ -387,7 +384,7 @@ def _state_after(
     end: int,
     first_base: int,
 ) -> PartitionState:
-    """What is true once the last segment was recovered and the log ends at `end`; the log itself fills in the active segment."""
+    """Return the state of the recovered log that ends at `end`. The log itself fills in the active segment."""
     old = state if state is not None else PartitionState(first_base, end)
     start = min(old.log_start_offset, end)
     return PartitionState(

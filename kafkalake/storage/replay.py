@@ -1,6 +1,6 @@
-"""What a run of messages means for the rest of a partition's files: index entries, producers, leader epochs, aborted transactions.
+"""Rebuilds index entries, producers, leader epochs and aborted transactions from a run of messages.
 
-The visitor that recovery gives to `scan_segment`; it sees each message once, in order, as `Log.append` once did.
+The visitor of recovery's `scan_segment`. It visits each message once, in append order.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kafkalake.storage.segment import FIRST_MESSAGE
 
 
 def attempt_of(header: list[int]) -> Attempt:
-    """What a data batch's header asks of producer state."""
+    """Return the producer state's view of a data batch's header."""
     return Attempt(
         header[at.PRODUCER_ID],
         header[at.PRODUCER_EPOCH],
@@ -29,14 +29,14 @@ def attempt_of(header: list[int]) -> Attempt:
 
 
 def marker_of(header: list[int]) -> EndMarker:
-    """What a control batch's header asks of producer state."""
+    """Return the producer state's view of a control batch's header."""
     return EndMarker(
         header[at.PRODUCER_ID], header[at.PRODUCER_EPOCH], header[at.CONTROL_TYPE], header[at.COORDINATOR_EPOCH]
     )
 
 
 def replay_headers(headers: Int64s, producers: Producers, from_offset: int, now_ms: int) -> list[AbortedTransaction]:
-    """Take the batches at and above `from_offset` into `producers`; returns the transactions that they aborted."""
+    """Apply the batches at and above `from_offset` to `producers` and return the transactions that they aborted."""
     aborted: list[AbortedTransaction] = []
     relevant = (headers[:, at.PRODUCER_ID] >= 0) & (headers[:, at.BASE_OFFSET] >= from_offset)
     if not relevant.any():
@@ -53,7 +53,7 @@ def replay_headers(headers: Int64s, producers: Producers, from_offset: int, now_
 
 @dataclass(slots=True)
 class Replay:
-    """Collects, over the messages of one segment, what belongs beside it."""
+    """A visitor that collects the content of a segment's index files, producers and leader epochs."""
 
     base_offset: int
     index_interval_bytes: int
@@ -67,10 +67,10 @@ class Replay:
     indexed_at: int = FIRST_MESSAGE
     max_timestamp: int = -1
     has_losses: bool = False
-    """Whether some of the messages stand for lost records."""
+    """Whether some of the messages mark lost records."""
 
     def __call__(self, messages: MessageSet, origin: int) -> None:
-        """Take whole messages; message m stands at position origin + messages.positions[m] of the file."""
+        """Visit whole messages. Message m is at position origin + messages.positions[m] of the file."""
         headers = messages.headers
         self._index(messages, origin)
         self.has_losses |= bool((headers[:, at.CONTROL_TYPE] == at.LOST_RECORDS).any())
@@ -80,7 +80,7 @@ class Replay:
                 self.epochs.assign(*header)
 
     def force_entry(self) -> None:
-        """Have the next message indexed whatever its position: it follows damage that a reader must get past."""
+        """Index the next message at any position: it follows damage that readers must get past."""
         self.indexed_at = -self.index_interval_bytes
 
     def _index(self, messages: MessageSet, origin: int) -> None:

@@ -1,17 +1,17 @@
-"""Which sealed segments retention removes: pure decisions on what is known of them, with no file and no clock.
+"""Decides which sealed segments retention removes. Pure: no files, no clock.
 
-Kafka's rules (`UnifiedLog.deleteOldSegments`): from the oldest segment on, first all whose largest timestamp is more than
-`retention.ms` ago, up to the first that is not; then as many as keep the partition, active segment counted, at
-`retention.bytes` or above. So what is removed is always a whole prefix. Topics whose `cleanup.policy` lacks `delete` keep all.
+Kafka's rules (`UnifiedLog.deleteOldSegments`): from the oldest segment on, remove all whose largest timestamp is older than
+`retention.ms`, up to the first that is not. Then remove as many as leave the partition, including the active segment, at
+`retention.bytes` or more. So the removed segments are always a prefix. Topics whose `cleanup.policy` lacks `delete` keep all.
 
-The broker asks for its logs (`Log.enforce_retention`), with the active segment as the last one, which it rolls if it goes; the
-retention job asks for what Delta knows, the sealed segments. Both get the same answer to the same segments.
+The broker calls it for its logs (`Log.enforce_retention`), with the active segment as the last one, rolled if it expires. The
+retention job calls it for the sealed segments in Delta. Both get the same decision for the same segments.
 
     retention.ms 1 h       [2 h ago][90 min ago][30 min ago][70 min ago][active]
-                            removed  removed      stays       stays, for it stands behind one that stays
+                            removed  removed      stays       stays, because it follows one that stays
 
-The guard is kafkalake's own: a group that has committed an offset below a segment's end has not read it. `warn` says so and
-removes it; `block` ends the prefix there.
+The guard is kafkalake's own: a group with a committed offset below a segment's end has not read it. `warn` reports this and
+removes the segment. `block` ends the prefix there.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ GUARDS = (OFF, WARN, BLOCK)
 TIME, SIZE = "time", "size"
 
 DELETE = "delete"
-"""The word in `cleanup.policy`."""
+"""The value in `cleanup.policy`."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetentionRule:
-    """What a topic asks for. `retention_ms` and `retention_bytes` below 0: no limit."""
+    """The retention settings of a topic. `retention_ms` and `retention_bytes` below 0: no limit."""
 
     delete: bool
     retention_ms: int
@@ -39,19 +39,19 @@ class RetentionRule:
 
     @classmethod
     def of_policy(cls, cleanup_policy: str, retention_ms: int, retention_bytes: int, guard: str) -> RetentionRule:
-        """The rule of a topic with that `cleanup.policy`."""
+        """Return the rule of a topic with that `cleanup.policy`."""
         policies = [policy.strip() for policy in cleanup_policy.split(",")]
         return cls(DELETE in policies, retention_ms, retention_bytes, guard)
 
     @property
     def has_limit(self) -> bool:
-        """Whether anything can ever go."""
+        """Whether retention can ever remove a segment."""
         return self.delete and (self.retention_ms >= 0 or self.retention_bytes >= 0)
 
 
 @dataclass(frozen=True, slots=True)
 class SealedRange:
-    """A sealed segment: offsets [base_offset, next_offset), bytes, its largest timestamp (ms), or when it was sealed."""
+    """A sealed segment: offsets [base_offset, next_offset), bytes, its largest timestamp (ms) or seal time."""
 
     base_offset: int
     next_offset: int
@@ -61,11 +61,11 @@ class SealedRange:
 
 @dataclass(frozen=True, slots=True)
 class PartitionRetention:
-    """What retention does to a partition.
+    """The retention decision for a partition.
 
-    segments, reasons: what goes, oldest first, and whether `time` or `size` asks for it. log_start_offset: where the log then
-    starts. unread: groups that have not read all that goes, with their committed offset. kept_for: groups for which the guard
-    keeps segments that would go; `kept_bytes` of them.
+    segments, reasons: the removed segments, oldest first, each with `time` or `size`. log_start_offset: the new log start.
+    unread: groups that have not read all removed segments, with their committed offset. kept_for: groups for which the guard
+    keeps expired segments, of `kept_bytes` bytes.
     """
 
     segments: tuple[SealedRange, ...]
@@ -77,14 +77,14 @@ class PartitionRetention:
 
     @property
     def bytes(self) -> int:
-        """Bytes that go."""
+        """The bytes of the removed segments."""
         return sum(segment.bytes for segment in self.segments)
 
 
 def expired(
     segments: Sequence[SealedRange], rule: RetentionRule, *, now_ms: int, end_offset: int, active_bytes: int
 ) -> tuple[list[SealedRange], list[str]]:
-    """The segments that time and size would remove, guard aside, and why each.
+    """Return the segments expired by time and size, without the guard, and the reason for each.
 
     segments: ascending, without those below the log start. end_offset: segments beyond it (the high watermark) stay.
     """
@@ -119,9 +119,9 @@ def decide_retention(
     end_offset: int,
     active_bytes: int = 0,
 ) -> PartitionRetention:
-    """What retention does to a partition whose sealed segments are `segments`, ascending.
+    """Return the retention decision for a partition with the sealed segments `segments`, ascending.
 
-    committed: each group's committed offset in this partition. end_offset: the high watermark. active_bytes: of what is not sealed.
+    committed: each group's committed offset in this partition. end_offset: the high watermark. active_bytes: unsealed bytes.
     """
     here = [segment for segment in segments if segment.next_offset > log_start_offset]
     going, reasons = expired(here, rule, now_ms=now_ms, end_offset=end_offset, active_bytes=active_bytes)

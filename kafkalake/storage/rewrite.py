@@ -1,14 +1,13 @@
-"""Sealed segments written again as one, with only the records that compaction keeps.
+"""Rewrites sealed segments into one, with only the records kept by compaction.
 
-Offsets stay covered without a gap: a batch keeps its range and its header, with fewer rows; batches that nothing is left of are
-joined into fillers, empty batches over their ranges; a batch that says of its offsets that they are lost stays
-what it is. So every reader copes as it always did, and on the wire a consumer sees what Kafka's cleaner leaves: batches with
-gaps inside, and empty ones.
+The offsets stay contiguous. A batch keeps its offset range and its header, with fewer rows. Runs of removed batches become
+fillers: empty batches over their ranges. Batches that mark lost offsets stay as they are. So readers need no special case, and
+consumers see the same as from Kafka's cleaner: batches with gaps inside, and empty ones.
 
-What is kept of a batch without rows: its header where it is its producer's last one here (the sequence that a producer goes on
-from), with the transactional bit taken off; a transaction's marker as long as records of the transaction are there, and then
-for `delete.retention.ms` more. A tombstone is kept that long, too: the first time that it is seen its batch gets a delete
-horizon (attribute bit 6, the time in place of the base timestamp, KIP-534); when that has passed, the next run removes it.
+Of a batch without rows the header is kept, without the transactional bit, if it is its producer's last one here: the producer
+continues its sequence from there. A transaction's marker is kept while records of the transaction exist, and then for
+`delete.retention.ms`. A tombstone is kept that long, too: the first run gives its batch a delete horizon (attribute bit 6, with
+the time in place of the base timestamp, KIP-534), and the first run after it removes the tombstone.
 """
 
 from __future__ import annotations
@@ -45,10 +44,10 @@ _FILLER = {at.PRODUCER_ID: -1, at.PRODUCER_EPOCH: -1, at.BASE_SEQUENCE: -1, at.C
 
 @dataclass(frozen=True, slots=True)
 class RewriteRule:
-    """What is kept. kept: int64, ascending, offsets of the records that are the newest of their key in the partition.
+    """The records to keep. kept: int64, ascending, offsets of the newest record of each key in the partition.
 
-    open_producers: producers with records of a transaction before these segments whose marker may be here. last_batches: base
-    offset of each producer's last batch of records here. Times in ms since 1970; index_interval_bytes, compression: the topic's.
+    open_producers: producers of transactions with records before these segments, whose marker may be here. last_batches: base
+    offset of each producer's last batch of records here. Times in ms since 1970. index_interval_bytes, compression: the topic's.
     """
 
     kept: Int64s
@@ -61,16 +60,16 @@ class RewriteRule:
 
 
 class Rewritten(NamedTuple):
-    """The new segment; `changed`: whether it differs from what was there in more than being one file."""
+    """The new segment. `changed`: whether its content differs from that of the old segments."""
 
     segment: SealedSegment
     changed: bool
 
 
 def rewrite(paths: Sequence[str], directory: str, generation: int, rule: RewriteRule) -> Rewritten:
-    """Write the adjoining segments at `paths` as one of `generation` into `directory`, and force it to the disk.
+    """Write the adjacent segments at `paths` as one of `generation` into `directory`, force it to disk, and return it.
 
-    Raises `CorruptSegmentError`, `OSError`.
+    Raise `CorruptSegmentError` on damage, `OSError` if I/O fails.
     """
     open_files = OpenFiles(REAL_FILES, 16)
     old = [open_segment(path, open_files) for path in paths]
@@ -96,7 +95,7 @@ def rewrite(paths: Sequence[str], directory: str, generation: int, rule: Rewrite
 
 
 def _messages(segments: Sequence[Segment]) -> Iterator[MessageSet]:
-    """All messages in order, a chunk at a time, verified. Raises `CorruptSegmentError`, `OSError`."""
+    """Yield all messages in order, verified, in chunks. Raise `CorruptSegmentError` on damage, `OSError` if I/O fails."""
     for segment in segments:
         position = FIRST_MESSAGE
         while position < segment.end():
@@ -108,7 +107,7 @@ def _messages(segments: Sequence[Segment]) -> Iterator[MessageSet]:
 
 
 def _divided(messages: MessageSet) -> Iterator[MessageSet]:
-    """Parts with as many batches as one message may have."""
+    """Yield parts with at most `_BATCHES_MAX` batches. A part of one message may have more."""
     if len(messages.headers) <= _BATCHES_MAX or len(messages) == 1:
         yield messages
         return
@@ -131,7 +130,7 @@ def _force(segment: Segment, open_files: OpenFiles) -> None:
 
 @dataclass(slots=True)
 class _Writer:
-    """Takes the messages of the old segments in order and appends what is left of them to the new one."""
+    """A writer that filters the messages of the old segments, in order, into the new one."""
 
     segment: ActiveSegment
     rule: RewriteRule
@@ -145,7 +144,7 @@ class _Writer:
         self._open = set(self.rule.open_producers)
 
     def take(self, messages: MessageSet) -> None:
-        """Keep what is to be kept of these."""
+        """Append the records to keep of these messages."""
         headers = messages.headers.copy()
         rows = to_arrow(messages)
         batch_of = np.repeat(np.arange(len(headers)), headers[:, at.RECORDS])
@@ -167,7 +166,7 @@ class _Writer:
         self._append(self._with_fillers(headers, kept), rows)
 
     def finish(self) -> None:
-        """Cover the offsets at the end that nothing is left of."""
+        """Write the filler over the removed offsets at the end, if any."""
         filler, self._filler = self._filler, None
         if filler is not None:
             self._write(filler.reshape(1, -1), None)
@@ -198,7 +197,7 @@ class _Writer:
         batch_of: npt.NDArray[np.intp],
         mask: npt.NDArray[np.bool_],
     ) -> None:
-        """Give batches with tombstones that stay a delete horizon, unless they have one."""
+        """Set a delete horizon on batches with kept tombstones, unless they have one."""
         if not rows.column("value").null_count:
             return
         nulls = rows.column("value").is_null().to_numpy(zero_copy_only=False)
@@ -212,7 +211,7 @@ class _Writer:
             self.changed = True
 
     def _kept_markers(self, headers: Int64s) -> npt.NDArray[np.bool_]:
-        """Markers of transactions with records, and others until their delete horizon has passed."""
+        """Return a mask of the markers of transactions with records, and of others before their delete horizon."""
         kept = np.zeros(len(headers), dtype=bool)
         passed = self._horizon_passed(headers)
         for number in np.flatnonzero(headers[:, at.ATTRIBUTES] & at.ATTRIBUTE_TRANSACTIONAL).tolist():
@@ -233,7 +232,7 @@ class _Writer:
         return kept
 
     def _kept_headers(self, headers: Int64s, counts: npt.NDArray[np.intp]) -> npt.NDArray[np.bool_]:
-        """The last batch of each producer, when all of its records go."""
+        """Return a mask of the last batches of producers that lose all their records."""
         kept = np.zeros(len(headers), dtype=bool)
         data = (headers[:, at.ATTRIBUTES] & at.ATTRIBUTE_CONTROL) == 0
         for number in np.flatnonzero((counts == 0) & data & (headers[:, at.PRODUCER_ID] >= 0)).tolist():
@@ -242,7 +241,7 @@ class _Writer:
         return kept
 
     def _with_fillers(self, headers: Int64s, kept: npt.NDArray[np.bool_]) -> Int64s:
-        """The headers that stay, with one filler for each run of others of one leader epoch; a filler at the end waits."""
+        """Return the kept headers, with one filler per removed run of one leader epoch. A filler at the end is held back."""
         epochs = headers[:, at.LEADER_EPOCH]
         starts = kept.copy()
         starts[0] = True

@@ -1,7 +1,7 @@
-"""Everything in one segment file, verified: what recovery, verification and descriptions of a segment are made from.
+"""Scans and verifies one segment file, for recovery, verification and descriptions of a segment.
 
-`scan_segment` walks the file in chunks, gives each run of whole messages to a visitor and tells where the messages end and
-what comes after them. It decides nothing.
+`scan_segment` reads the file in chunks, passes each run of whole messages to a visitor, and returns the end of the messages and
+the kind of bytes after it. It makes no decisions.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from kafkalake.storage.segment_kernels import NO_TIMESTAMP, find_message, next_m
 
 CHUNK_BYTES = 8 << 20
 _TIMESTAMPS = 0b10
-"""The one column that is looked at. Of the others the stored bytes are verified; compressed ones are not decompressed."""
+"""The one column that is decoded. The stored bytes of the others are verified but not decompressed."""
 
 
 class Stop(Enum):
-    """What comes after the last whole message."""
+    """The bytes after the last whole message."""
 
     END_OF_FILE = "the file ends"
     END_OF_STREAM = "the footer begins"
@@ -36,7 +36,7 @@ class Stop(Enum):
 
 
 class SegmentScan(NamedTuple):
-    """Where a scan ended. `reason` says why what stands at `end` is no message; `preamble_right`: the file starts as it must."""
+    """The result of a scan. `reason`: why there is no message at `end`. `preamble_right`: the file starts with `PREAMBLE`."""
 
     end: int
     stop: Stop
@@ -47,8 +47,8 @@ class SegmentScan(NamedTuple):
 
 
 Visitor = Callable[[MessageSet, int], None]
-"""Takes whole messages and the position in the file of their `data[0]`: message m begins at position + messages.positions[m].
-Of compressed messages there are only the timestamps."""
+"""A callback with whole messages and the file position of their `data[0]`: message m begins at position + messages.positions[m].
+Compressed messages have only their timestamps."""
 
 
 def scan_segment(
@@ -60,9 +60,9 @@ def scan_segment(
     end: int | None = None,
     content: SegmentContent | None = None,
 ) -> SegmentScan:
-    """Walk and verify the messages of a segment from position `start` (to `end`, as if the file ended there).
+    """Verify the messages of a segment from position `start` (to `end`, as if the file ended there) and return the scan.
 
-    Raises `OSError`; what is wrong on disk is in the result.
+    Raise `OSError` if I/O fails. Damage is reported in the result.
     """
     size = segment.size_bytes() if end is None else min(end, segment.size_bytes())
     preamble_right = segment.read_bytes(0, FIRST_MESSAGE).tobytes() == PREAMBLE
@@ -104,20 +104,20 @@ def scan_segment(
 
 
 def bases_of(messages: MessageSet) -> Int64s:
-    """int64[M]: first offset of each message."""
+    """Return int64[M]: first offset of each message."""
     bases: Int64s = messages.headers[messages.first_batch[:-1], at.BASE_OFFSET]
     return bases
 
 
 def ends_of(messages: MessageSet) -> Int64s:
-    """int64[M]: next offset of each message."""
+    """Return int64[M]: next offset of each message."""
     last = messages.headers[messages.first_batch[1:] - 1]
     ends: Int64s = last[:, at.BASE_OFFSET] + last[:, at.LAST_OFFSET_DELTA] + 1
     return ends
 
 
 def _in_order(messages: MessageSet, next_offset: int) -> int:
-    """How many messages hold offsets that run on from `next_offset` without a gap, batch by batch."""
+    """Return the number of messages with contiguous offsets from `next_offset` on, batch by batch."""
     if not len(messages):
         return 0
     bases = messages.headers[:, at.BASE_OFFSET]
@@ -145,16 +145,16 @@ def _count(content: SegmentContent, messages: MessageSet, columns: int) -> None:
 
 
 class Resumption(NamedTuple):
-    """A whole message behind damage: its position, and its first offset."""
+    """A whole message after damage: its position and first offset."""
 
     position: int
     offset: int
 
 
 def good_message_after(segment: Segment, position: int, size: int, least_offset: int) -> Resumption | None:
-    """The first message with right metadata and at least that offset after the damage at `position`; None for a torn tail.
+    """Return the first message with valid metadata and offset >= `least_offset` after damage at `position`, None for a torn tail.
 
-    Raises `OSError`.
+    Raise `OSError` if I/O fails.
     """
     overlap = 1 << 20
     start = position + 8

@@ -1,4 +1,4 @@
-"""What the rest of the house is told of a segment that never changes again."""
+"""The description of a sealed segment for other packages."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from kafkalake.storage.segment_kernels import NO_TIMESTAMP
 
 @dataclass(frozen=True, slots=True)
 class SealedSegment:
-    """A sealed segment, as the Delta table `segments` has it.
+    """A sealed segment, as in the Delta table `segments`.
 
-    Offsets from `base_offset` up to, not including, `next_offset`; `path` as the log's directory was given; `bytes` of the
-    data file; timestamps in ms, None without records.
+    Offsets [base_offset, next_offset). `path`: relative or absolute as the log's directory. `bytes`: of the data file.
+    Timestamps in ms, None without records.
     """
 
     base_offset: int
@@ -29,12 +29,12 @@ class SealedSegment:
 
 
 def smallest_of(content: SegmentContent) -> int | None:
-    """Return the smallest timestamp (ms) of the records; None where there are none."""
+    """Return the smallest timestamp (ms) of the records, None without records."""
     return content.min_timestamp if content.min_timestamp != NO_TIMESTAMP else None
 
 
 def describe(segment: Segment, content: SegmentContent, size: int, sealed_at_ms: int) -> SealedSegment:
-    """`segment`, which holds `content` in `size` bytes."""
+    """Return the description of `segment` with `content` in `size` bytes."""
     return SealedSegment(
         segment.base_offset,
         content.next_offset,

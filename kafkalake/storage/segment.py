@@ -1,7 +1,7 @@
-"""One segment file, read: find the message that holds an offset, then read whole messages from there.
+"""Reads one segment file: finds the message with an offset, then reads whole messages from there.
 
-A sealed segment never changes, so nothing is read before it is needed and little is kept: where its messages end. Everything that
-is returned has passed its checksums; what has not raises `CorruptSegmentError` with the file and the position.
+A sealed segment never changes, so it is read lazily and only the end of its messages is cached. All returned data has passed its
+checksums. Other data raises `CorruptSegmentError` with the file and the position.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ FIRST_MESSAGE = len(PREAMBLE)
 _LOOK_BYTES = 32 << 10
 _LEAST_READ_BYTES = 4 << 10
 _LEAD_BYTES = 24 << 10
-"""Read beyond what was asked for, because an index entry points before the message: an index interval and a common message."""
+"""Extra bytes per read, because an index entry points before the message: an index interval and a typical message."""
 _TAIL_BYTES = 4 + len(MAGIC)
 
 
 class Messages(NamedTuple):
-    """What a read found: whole messages, and the position in the file where the next one begins."""
+    """The result of a read: whole messages, and the file position of the next one."""
 
     messages: MessageSet
     end: int
 
 
 class SegmentName(NamedTuple):
-    """What the name of a segment's file says. `generation` 0: as the log wrote it; a job that rewrites segments counts up."""
+    """The parts of a segment file's name. `generation` 0: written by the log. Each rewrite by a job increments it."""
 
     base_offset: int
     generation: int
@@ -57,18 +57,18 @@ _NAME = re.compile(r"(\d{20})(?:-([1-9]\d{0,9}))?(\.\w+)")
 
 
 def file_name(base_offset: int, suffix: str = DATA_SUFFIX, generation: int = 0) -> str:
-    """20 digits, `-` and the generation where it is not 0, and a suffix."""
+    """Return the file name: 20 digits, `-` and the generation if not 0, and the suffix."""
     return f"{base_offset:020d}-{generation}{suffix}" if generation else f"{base_offset:020d}{suffix}"
 
 
 def parse_name(name: str) -> SegmentName | None:
-    """The parts of a file name as `file_name` makes them, with any suffix of one part; None for another name."""
+    """Return the parts of a name made by `file_name`, with any suffix of one part. None for other names."""
     found = _NAME.fullmatch(name)
     return SegmentName(int(found[1]), int(found[2] or 0), found[3]) if found else None
 
 
 class Segment:
-    """A segment that is only read. Safe from several threads."""
+    """A read-only segment. Thread-safe."""
 
     def __init__(self, directory: str, base_offset: int, open_files: OpenFiles, generation: int = 0) -> None:
         self.base_offset = base_offset
@@ -78,7 +78,7 @@ class Segment:
         self._open_files = open_files
         self._end: int | None = None
         self.whole = False
-        """Whether `end` found a footer: a file without one may have lost messages at its end."""
+        """Whether `end` found a footer. A file without one may have lost messages at its end."""
         self.index = Index(self.path_of(INDEX_SUFFIX), open_files)
 
     @cached_property
@@ -87,11 +87,11 @@ class Segment:
         return Index(self.path_of(TIME_INDEX_SUFFIX), self._open_files)
 
     def path_of(self, suffix: str) -> str:
-        """The path of the file with that suffix."""
+        """Return the path of the file with that suffix."""
         return f"{self.directory}/{file_name(self.base_offset, suffix, self.generation)}"
 
     def end(self) -> int:
-        """Position where the messages end: before the footer of a sealed segment, else the end of the file. Raises `OSError`."""
+        """Return the end position of the messages: the footer if sealed, else the file's end. Raise `OSError` if I/O fails."""
         if self._end is None:
             files = self._open_files.files
             file = self._open_files.get(self.path)
@@ -102,24 +102,24 @@ class Segment:
         return self._end
 
     def size_bytes(self) -> int:
-        """Bytes of the data file. Raises `OSError`."""
+        """Return the bytes of the data file. Raise `OSError` if I/O fails."""
         file = self._open_files.get(self.path)
         return self._open_files.files.size(file.descriptor)
 
     def modified_ms(self) -> int:
-        """When the data file was last written to, in ms since 1970, UTC. Raises `OSError`."""
+        """Return the modification time of the data file in ms since 1970, UTC. Raise `OSError` if I/O fails."""
         file = self._open_files.get(self.path)
         return self._open_files.files.modified_ms(file.descriptor)
 
     def read_bytes(self, position: int, length: int) -> Bytes:
-        """Bytes of the file as uint8[<= length]. Raises `OSError`."""
+        """Return bytes of the file as uint8[<= length]. Raise `OSError` if I/O fails."""
         file = self._open_files.get(self.path)
         return np.frombuffer(read_all(self._open_files.files, file.descriptor, length, position), dtype=np.uint8)
 
     def locate(self, offset: int) -> int | None:
-        """Position of the message that holds `offset`, or of the first one past it; None where all are below.
+        """Return the position of the message with `offset`, or of the first one past it. None if all are below.
 
-        Raises `CorruptSegmentError`, `OSError`.
+        Raise `CorruptSegmentError` on damage, `OSError` if I/O fails.
         """
         entry = self.index.lookup(offset)
         if entry is not None:
@@ -130,8 +130,8 @@ class Segment:
         return found if found >= 0 else None
 
     def _find(self, position: int, offset: int, expected: int | None) -> int:
-        """As `locate`, from the message at `position`, which must begin with offset `expected`; -1 otherwise or where
-        there is none."""
+        """Return the position as `locate`, from the message at `position` on. Return -1 if there is none or that message does
+        not begin with offset `expected`."""
         end = self.end()
         if not FIRST_MESSAGE <= position < end:
             return -1
@@ -146,7 +146,7 @@ class Segment:
                 return position + int(found[0])
             if status != TORN:
                 raise CorruptSegmentError(self.path, position + int(found[0]), REASONS[status])
-            if found[0] == 0:  # metadata longer than what was read, or cut short by the end of the file
+            if found[0] == 0:  # metadata longer than the bytes read, or cut short by the end of the file
                 if len(data) < length:
                     raise CorruptSegmentError(self.path, position, REASONS[TORN])
                 length *= 4
@@ -156,9 +156,10 @@ class Segment:
         return -1
 
     def fetch(self, offset: int, max_bytes: int, end_offset: int) -> Messages | None:
-        """`read` from the message that holds `offset`, or the first one past it: with one look at the file where all goes well.
+        """Return `read` from the message with `offset`, or the first one past it, with one data read in the common case.
 
-        None where all messages are below `offset`, or none is below `end_offset`. Raises `CorruptSegmentError`, `OSError`.
+        None if all messages are below `offset`, or none is below `end_offset`. Raise `CorruptSegmentError` on damage,
+        `OSError` if I/O fails.
         """
         entry = self.index.lookup(offset)
         if entry is not None and entry[1] >= FIRST_MESSAGE:
@@ -173,10 +174,10 @@ class Segment:
         return None if position is None else self.read(position, max_bytes, end_offset)
 
     def read(self, position: int, max_bytes: int, end_offset: int, columns: int = at.ALL_COLUMNS) -> Messages | None:
-        """Whole messages from the one at `position`: up to `max_bytes`, at least one, none that begins at or past `end_offset`.
+        """Return whole messages from `position` on: up to `max_bytes`, at least one, none that begins at or past `end_offset`.
 
-        Compressed ones are no more than that, and `PLAIN_BYTES`, once they are decompressed. None where nothing is there.
-        Raises `CorruptSegmentError`, `OSError`.
+        `max_bytes` and `PLAIN_BYTES` also bound the decompressed size. Return None if there is no message.
+        Raise `CorruptSegmentError` on damage, `OSError` if I/O fails.
         """
         length = max(max_bytes, _LEAST_READ_BYTES)
         data = self._readable(position, length)
@@ -193,13 +194,13 @@ class Segment:
         return _before(found.messages, position, end_offset)
 
     def _readable(self, position: int, length: int) -> Bytes:
-        """Bytes from `position` in which whole messages may be looked for; those of a footer are none."""
+        """Return bytes from `position` to scan for messages. They may include the footer, which does not parse as one."""
         return self.read_bytes(position, length)
 
     def message_length(self, position: int, end: int) -> int:
-        """Bytes of the message at `position`, which must end at or before `end`; believed once its metadata is verified.
+        """Return the bytes of the message at `position`, after verifying its metadata. It must end at or before `end`.
 
-        Raises `CorruptSegmentError`, `OSError`.
+        Raise `CorruptSegmentError` on damage, `OSError` if I/O fails.
         """
         found = np.zeros(5, dtype=np.int64)
         length = _LOOK_BYTES
@@ -213,7 +214,7 @@ class Segment:
             length *= 4
 
     def aborted_transactions(self, *, sealed: bool = True) -> list[AbortedTransaction]:
-        """The transactions whose abort marker is here. Raises `CorruptSegmentError`, `OSError`."""
+        """Return the transactions with an abort marker here. Raise `CorruptSegmentError` on damage, `OSError` if I/O fails."""
         path = self.path_of(TXN_INDEX_SUFFIX)
         try:
             data = read_file(self._open_files.files, path)
@@ -222,13 +223,13 @@ class Segment:
         return decode_aborted(data, path, sealed=sealed)
 
     def forget(self) -> None:
-        """Let go of the segment's open files."""
+        """Release the segment's open files."""
         for suffix in SUFFIXES:
             self._open_files.forget(self.path_of(suffix))
 
 
 def _before(messages: MessageSet, origin: int, end_offset: int) -> Messages | None:
-    """Those of `messages`, whose data[0] stands at position `origin`, that begin below `end_offset`."""
+    """Return those of `messages`, with data[0] at position `origin`, that begin below `end_offset`."""
     bases = messages.headers[messages.first_batch[:-1], at.BASE_OFFSET]
     if bases[-1] >= end_offset:
         messages = messages.slice(0, int(np.searchsorted(bases, end_offset)))
@@ -238,8 +239,8 @@ def _before(messages: MessageSet, origin: int, end_offset: int) -> Messages | No
 
 
 def footer_position(size: int, tail: bytes) -> int | None:
-    """Where the end-of-stream marker and footer of a file of `size` bytes should begin, by its last 10 bytes; None without
-    a footer."""
+    """Return the expected position of the end-of-stream marker before the footer of a file of `size` bytes, from its last 10
+    bytes. None without a footer."""
     if len(tail) == _TAIL_BYTES and tail[4:] == MAGIC:
         end = size - _TAIL_BYTES - int.from_bytes(tail[:4], "little", signed=True) - len(END_OF_STREAM)
         if FIRST_MESSAGE <= end < size:

@@ -1,4 +1,4 @@
-"""How old and how big the segments of a log are, for retention: looked up once a sealed segment, which never changes."""
+"""The age and size of a log's segments, for retention. Looked up once per sealed segment, because it never changes."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from kafkalake.storage.segment import Segment
 
 
 class SegmentAges:
-    """Remembers what it has found, as long as the segment is part of the log. Not thread-safe."""
+    """A cache of the ages and sizes, for as long as each segment is part of the log. Not thread-safe."""
 
     def __init__(self) -> None:
         self._known: dict[str, SealedRange] = {}
 
     def of(self, segments: Sequence[tuple[Segment, int]]) -> list[SealedRange]:
-        """Return what retention asks of sealed segments, each given with the offset where it ends. Raises `OSError`."""
+        """Return retention's input for sealed segments, each passed with its end offset. Raise `OSError` if I/O fails."""
         known = self._known
         self._known = {
             segment.path: known.get(segment.path) or _range_of(segment, next_offset)
@@ -27,7 +27,7 @@ class SegmentAges:
 
 
 def _range_of(segment: Segment, next_offset: int) -> SealedRange:
-    """As Kafka: a segment without timestamps is as old as its file."""
+    """Return retention's input. Without timestamps the file's modification time counts, as in Kafka."""
     largest = segment.time_index.last()
     if largest is not None and largest[1] == next_offset - segment.base_offset:
         timestamp_ms = largest[0]
@@ -39,7 +39,7 @@ def _range_of(segment: Segment, next_offset: int) -> SealedRange:
 
 
 def range_of_active(active: ActiveSegment, end_offset: int) -> SealedRange:
-    """Return the same of a segment that is still written to, as if it were sealed now. Raises `OSError`."""
+    """Return retention's input for the active segment, as if it were sealed now. Raise `OSError` if I/O fails."""
     timestamp_ms = active.content.max_timestamp
     if timestamp_ms < 0:
         timestamp_ms = active.modified_ms()

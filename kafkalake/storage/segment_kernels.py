@@ -1,6 +1,6 @@
-"""Compiled walks over the messages of a segment: no Python per message.
+"""Compiled walks over the messages of a segment, without Python per message.
 
-They believe a length only after `check_frame`, and an offset only after the metadata's checksum.
+A length is used only after `check_frame`, and an offset only after the metadata's checksum.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ NO_TIMESTAMP = (1 << 63) - 1
 
 @compiled("int64(view, int64, int64, int64, int64[::1])")
 def find_message(data: Any, begin: Any, end: Any, offset: Any, found: Any) -> Any:
-    """Walk from the message at `begin` to the one that holds `offset`, or the first one past it; only metadata need be in `data`.
+    """Walk from the message at `begin` to the one with `offset`, or the first one past it. Only its metadata must be in `data`.
 
     Fills found int64[5]: position of the message, its length with body, its first offset, its next offset, and the first
-    offset of the message at `begin`. Returns OK when found; TORN with found[0] the position to go on from when the bytes
-    end before that; otherwise why the message at found[0] is not right.
+    offset of the message at `begin`. Return OK if found, TORN if the bytes end before (continue at position found[0]), or the
+    fault of the message at found[0].
     """
     lengths = np.empty(3, dtype=np.int64)
     layout = np.empty(at.LAYOUT_SIZE, dtype=np.int64)
@@ -58,10 +58,10 @@ def find_message(data: Any, begin: Any, end: Any, offset: Any, found: Any) -> An
 
 @compiled("int64(view, int64, int64, int64[:,::1])")
 def walk_blocks(data: Any, begin: Any, origin: Any, blocks: Any) -> Any:
-    """Note the messages that begin in `data[begin:]`: blocks int64[N, 3] gets position in the file, metadata length, body length.
+    """List the messages that begin in `data[begin:]`: blocks int64[N, 3] gets position in the file, metadata length, body length.
 
-    `origin`: position in the file of data[0]. Frames that the log itself wrote are believed. Returns how many were noted; the
-    last one may reach beyond `data`.
+    `origin`: position in the file of data[0]. Frames written by the log itself are not verified. Return the number of messages.
+    The last one may extend beyond `data`.
     """
     lengths = np.empty(3, dtype=np.int64)
     position = begin
@@ -79,7 +79,7 @@ def walk_blocks(data: Any, begin: Any, origin: Any, blocks: Any) -> Any:
 
 @compiled("int64(view, int64[::1], int64[:,::1])")
 def smallest_timestamp(data: Any, starts: Any, layouts: Any) -> Any:
-    """Smallest timestamp (ms) of messages with plain bodies at `starts`; NO_TIMESTAMP where there are no rows."""
+    """Return the smallest timestamp (ms) of messages with plain bodies at `starts`, NO_TIMESTAMP without rows."""
     smallest = np.int64(NO_TIMESTAMP)
     for m in range(len(starts)):
         position = starts[m] + layouts[m, at.FIRST_BUFFER + 2 * at.TIMESTAMP_DATA]
@@ -90,8 +90,8 @@ def smallest_timestamp(data: Any, starts: Any, layouts: Any) -> Any:
 
 @compiled("int64(view, int64, int64, int64)")
 def next_message(data: Any, begin: Any, end: Any, least_offset: Any) -> Any:
-    """Position of the first message at or after `begin` (a multiple of 8) whose metadata is right and whose offset is at least
-    `least_offset`; -1 where there is none. Tells a torn tail from damage in the middle."""
+    """Return the position of the first message at or after `begin` (a multiple of 8) with valid metadata and an offset >=
+    `least_offset`, -1 if there is none. Distinguishes a torn tail from damage in the middle."""
     lengths = np.empty(3, dtype=np.int64)
     layout = np.empty(at.LAYOUT_SIZE, dtype=np.int64)
     sums = np.empty(6, dtype=np.int64)

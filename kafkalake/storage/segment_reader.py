@@ -1,7 +1,7 @@
-"""Reading a segment file from any process, read-only and without a lock, while a broker may be appending to it.
+"""Reads a segment file from any process, without a lock, while a broker may be appending to it.
 
-The offset index says where to start and is not trusted; what is read is verified, in bounded chunks. `to_offset` is at most what
-`state` (or Delta) says is there: below it every message is whole.
+The offset index gives the start position and is not trusted. Data is verified in bounded chunks. `to_offset` must not exceed the
+end in `state` (or Delta): below it every message is whole.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ CHUNK_BYTES = 4 << 20
 
 
 def open_segment(path: str | os.PathLike[str], open_files: OpenFiles | None = None) -> Segment:
-    """The segment at `path`, a file named by its base offset."""
+    """Return the segment at `path`. Raise `ValueError` if the file name is not a segment's."""
     directory, name = os.path.split(os.fspath(path))
     parsed = parse_name(name)
     if parsed is None:
@@ -35,10 +35,10 @@ def read_messages(
     *,
     chunk_bytes: int = CHUNK_BYTES,
 ) -> Iterator[MessageSet]:
-    """The messages with offsets in [from_offset, to_offset), whole ones, a chunk at a time; verified in `columns` (a bit mask).
+    """Yield whole messages with offsets in [from_offset, to_offset) in chunks, verified in `columns` (a bit mask).
 
-    The first may begin below `from_offset`, the last may end past `to_offset`. Raises `CorruptSegmentError`, also where
-    the file ends before `to_offset`; `OSError`.
+    The first may begin below `from_offset`, the last may end past `to_offset`. Raise `CorruptSegmentError` on damage or if the
+    unsealed file ends before `to_offset`, `OSError` if I/O fails.
     """
     segment = open_segment(path)
     position = segment.locate(from_offset)

@@ -1,10 +1,9 @@
-"""The segments of one log, in order: which one holds an offset, and reading from there.
+"""The segments of one log, in order: finds the segment of an offset and reads from there.
 
-Sealed segments are a sorted list of base offsets; a `Segment` is made when one is first looked at, and opens its file when
-it is first read. So a log with thousands of segments starts at once, and a read costs two binary searches and a few preads however
-many there are.
+Sealed segments are a sorted list of base offsets. A `Segment` is created on first use and opens its file on first read. So a log
+with thousands of segments opens at once, and a read costs two binary searches and a few preads for any number of segments.
 
-A consumer's next read begins where its last one ended: those positions are remembered (`_HINTS` of them), and need no search.
+A consumer's next read begins where its last one ended. The last `_HINTS` such positions are cached and need no search.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _HINTS = 64
 
 @cache
 def no_messages() -> MessageSet:
-    """The set of no messages."""
+    """Return an empty message set."""
     numbers = np.zeros(0, dtype=np.int64)
     return MessageSet(
         np.zeros(0, dtype=np.uint8),
@@ -44,15 +43,15 @@ def no_messages() -> MessageSet:
 
 
 def is_empty(messages: MessageSet) -> bool:
-    """Whether there is neither a record nor a marker in these messages: compaction has left their offsets only."""
+    """Return whether these messages have neither records nor markers, but only offsets left by compaction."""
     headers = messages.headers
     return not (headers[:, at.RECORDS].any() or (headers[:, at.ATTRIBUTES] & at.ATTRIBUTE_CONTROL).any())
 
 
 def check_rewritten(segment: Segment, named: SwappedSegment) -> None:
-    """Look whether the file of a rewritten segment is what Delta says it is: whole, and over exactly its range of offsets.
+    """Check that the file of a rewritten segment is whole and covers exactly its offset range in Delta.
 
-    Raise `CorruptSegmentError` where it is not, `OSError` where it cannot be read or is not there.
+    Raise `CorruptSegmentError` if not, `OSError` if the file is missing or unreadable.
     """
     end = segment.end()
     if not segment.whole:
@@ -72,7 +71,7 @@ def check_rewritten(segment: Segment, named: SwappedSegment) -> None:
 
 
 class SegmentsInOrder:
-    """The segments of a log at one moment, by number; looking at one does not touch the others."""
+    """A point-in-time view of a log's segments, by number. Accessing one does not open the others."""
 
     def __init__(self, segments: Segments, bases: list[int], active: ActiveSegment | None) -> None:
         self._segments = segments
@@ -92,10 +91,10 @@ class SegmentsInOrder:
 
 
 class Segments:
-    """Sealed segments and the active one. The log's lock is held to change it; reading needs none.
+    """The sealed segments and the active one. Changes need the log's lock, reads none.
 
-    generations: of the sealed segments that a job has rewritten, by base offset; others have 0. A reader that looks at
-    `bases` from before a swap finds old files, which stay for a while, or new ones: each read is of one file.
+    generations: of the sealed segments rewritten by a job, by base offset. Others have 0. A reader with `bases` from before a
+    swap reads old files, which stay for a while, or new ones. Each read uses a single file.
     """
 
     def __init__(
@@ -115,7 +114,7 @@ class Segments:
         self._hints: dict[int, tuple[str, int]] = {}
 
     def sealed(self, base_offset: int) -> Segment:
-        """The sealed segment with that base offset."""
+        """Return the sealed segment with that base offset."""
         segment = self._known.get(base_offset)
         generation = self.generations.get(base_offset, 0)
         if segment is None or segment.generation != generation:
@@ -124,9 +123,9 @@ class Segments:
         return segment
 
     def swap(self, new: SwappedSegment) -> list[Segment] | None:
-        """Read `new` in place of the sealed segments in its range; returns those, None where they are none of this log.
+        """Replace the sealed segments in the range of `new` by it and return them. Return None if the range does not fit.
 
-        Its range must be that of whole sealed segments, but for those that were removed at the log's beginning.
+        The range must consist of whole sealed segments, except for segments already removed at the start of the log.
         """
         end = self.active.base_offset if self.active is not None else new.next_offset
         replaced = [base for base in self.bases if new.base_offset <= base < new.next_offset]
@@ -144,14 +143,14 @@ class Segments:
         return old
 
     def in_order(self) -> SegmentsInOrder:
-        """Every segment that holds messages, as it is now."""
+        """Return a point-in-time view of the segments that hold messages."""
         active, bases = self.active, list(self.bases)
         if active is None or active.empty or (bases and bases[-1] >= active.base_offset):
             active = None
         return SegmentsInOrder(self, bases, active)
 
     def ending_above(self, offset: int, log_end_offset: int) -> Iterator[Segment]:
-        """The segments, the active one among them, with offsets at or above `offset`."""
+        """Yield the segments, including the active one, with offsets at or above `offset`."""
         if offset < log_end_offset:
             first = max(0, bisect_right(self.bases, offset) - 1)
             yield from map(self.sealed, self.bases[first:])
@@ -159,14 +158,14 @@ class Segments:
             yield self.active
 
     def seal_active(self) -> None:
-        """The active segment was sealed."""
+        """Add the active segment to the sealed ones, after it was sealed."""
         assert self.active is not None
         self.bases.append(self.active.base_offset)
         self.active = None
         self._hints = {}
 
     def remove_first(self, count: int) -> list[int]:
-        """Take the oldest sealed segments out; returns their base offsets."""
+        """Remove the `count` oldest sealed segments and return their base offsets."""
         removed, self.bases = self.bases[:count], self.bases[count:]
         self._hints = {}
         for base in removed:
@@ -176,7 +175,7 @@ class Segments:
         return removed
 
     def holding(self, offset: int) -> Segment:
-        """The segment that `offset` belongs to."""
+        """Return the segment of `offset`. Raise `CorruptSegmentError` if it is missing."""
         active, bases = self.active, self.bases
         if active is not None and offset >= active.base_offset:
             return active
@@ -185,7 +184,10 @@ class Segments:
         return self.sealed(bases[max(0, bisect_right(bases, offset) - 1)])
 
     def read(self, offset: int, max_bytes: int, end_offset: int) -> MessageSet:
-        """Whole messages from the one that holds `offset`, which is below `end_offset`. Raises `CorruptSegmentError`, `OSError`."""
+        """Return whole messages from the one with `offset`, which must be below `end_offset`.
+
+        Raise `CorruptSegmentError` on damage, `OSError` if I/O fails.
+        """
         segment = self.holding(offset)
         hint = self._hints.get(offset)
         if hint is not None and hint[0] == segment.path:
@@ -195,16 +197,16 @@ class Segments:
                 return found.messages
         found = segment.fetch(max(offset, segment.base_offset), max_bytes, end_offset)
         if found is None or found.messages.base_offset > offset:
-            # Offsets run on without a gap, compaction or not: what is not there was lost.
+            # Offsets are contiguous even after compaction, so missing ones were lost.
             reason = f"acknowledged records from offset {offset} on are missing"
             raise CorruptSegmentError(segment.path, segment.end(), reason)
         self._remember(found.messages.next_offset, segment.path, found.end)
         return found.messages
 
     def read_behind(self, offset: int, max_bytes: int, end_offset: int) -> MessageSet:
-        """Whole messages from the first one behind the damage that `offset` lies in; none where nothing whole follows.
+        """Return whole messages from the first one after the damage at `offset`, empty if there is none.
 
-        Walks the file from its beginning, because indexes may lead into the damage. What cannot be read at all counts as damaged.
+        Scans the file from its start, because index entries may point into the damage. Unreadable files count as damaged.
         """
         for segment in self._from(offset):
             with contextlib.suppress(OSError):
@@ -212,7 +214,7 @@ class Segments:
                 while (follows := good_message_after(segment, position, size, offset + 1)) is not None:
                     try:
                         found = segment.read(follows.position, max_bytes, end_offset)
-                    except CorruptSegmentError:  # its metadata is right, its body is not
+                    except CorruptSegmentError:  # valid metadata, damaged body
                         position = follows.position
                         continue
                     if found is None:
@@ -222,7 +224,7 @@ class Segments:
         return no_messages()
 
     def _from(self, offset: int) -> Iterator[Segment]:
-        """The segments from the one that `offset` belongs to."""
+        """Yield the segments from the one of `offset` on."""
         bases, active = self.bases, self.active
         yield from map(self.sealed, bases[max(0, bisect_right(bases, offset) - 1) :])
         if active is not None and not active.empty:
@@ -232,13 +234,13 @@ class Segments:
         hints = self._hints
         hints[offset] = (path, position)
         if len(hints) > _HINTS:
-            with contextlib.suppress(StopIteration, KeyError, RuntimeError):  # another thread may be at it
+            with contextlib.suppress(StopIteration, KeyError, RuntimeError):  # another thread may evict too
                 del hints[next(iter(hints))]
 
     def cut_position(self, offset: int) -> tuple[Segment, int]:
-        """Where to cut so that the log ends at `offset`, or after the message that `offset` is in the middle of.
+        """Return segment and position to truncate at, so that the log ends at `offset` or after the message around it.
 
-        Raises `CorruptSegmentError`, `OSError`.
+        Raise `CorruptSegmentError` on damage, `OSError` if I/O fails.
         """
         segment = self.holding(offset)
         position = segment.locate(offset)
@@ -250,7 +252,10 @@ class Segments:
         return segment, position
 
     def aborted_transactions(self, from_offset: int, to_offset: int) -> list[AbortedTransaction]:
-        """Aborted transactions with records in [from_offset, to_offset). Raises `CorruptSegmentError`, `OSError`."""
+        """Return the aborted transactions with records in [from_offset, to_offset).
+
+        Raise `CorruptSegmentError` on damage, `OSError` if I/O fails.
+        """
         found: list[AbortedTransaction] = []
         active = self.active
         bases = self.bases[max(0, bisect_right(self.bases, from_offset) - 1) :]
@@ -263,11 +268,11 @@ class Segments:
         return found
 
     def size_bytes(self) -> int:
-        """Bytes of all data files. Raises `OSError`."""
+        """Return the bytes of all data files. Raise `OSError` if I/O fails."""
         return sum(segment.size_bytes() for segment in self.in_order())
 
     def forget(self) -> None:
-        """Let go of all open files."""
+        """Release all open files."""
         for segment in self._known.values():
             segment.forget()
         if self.active is not None:

@@ -1,7 +1,7 @@
-"""`<offset>.snapshot`: the producers as they were when the log ended at that offset, so that recovery replays only what follows.
+"""`<offset>.snapshot`: the producers as of log end `offset`, so that recovery replays only later batches.
 
-Written when a segment is rolled and when the log is closed; the last two are kept. A damaged one is not used: the one before
-it, or a replay from the log's start, gives the same.
+Written when a segment is rolled and when the log is closed. The last two are kept. A damaged one is ignored: the previous
+one, or a replay from the log's start, gives the same result.
 
     magic "KLPS", CRC32C of the rest (uint32), then offset int64, max timestamp int64 and the base offset of its batch
     int64, number of producers, of ended transactions (uint32 each); a producer: id int64, epoch int16, coordinator epoch
@@ -31,7 +31,7 @@ _MAGIC = b"KLPS"
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Producers at `offset`, and the largest timestamp so far (ms, -1: none) with the base offset of the batch it is in."""
+    """The producers at `offset`, and the largest timestamp so far (ms, -1: none) with the base offset of its batch."""
 
     offset: int
     producers: Producers
@@ -40,7 +40,7 @@ class Snapshot:
 
 
 def encode_snapshot(snapshot: Snapshot) -> bytes:
-    """The bytes of a snapshot file."""
+    """Return the bytes of a snapshot file."""
     entries = sorted(snapshot.producers.items(), key=lambda item: item[1].transaction_offset)
     ended = snapshot.producers.ended_transactions()
     parts = [
@@ -56,7 +56,7 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
 
 
 def decode_snapshot(data: bytes) -> Snapshot | None:
-    """The snapshot; None where the bytes are not whole and right."""
+    """Return the snapshot, None if the bytes are incomplete or damaged."""
     if len(data) < _PREFIX.size + _HEAD.size:
         return None
     magic, checksum = _PREFIX.unpack_from(data)
@@ -81,12 +81,12 @@ def decode_snapshot(data: bytes) -> Snapshot | None:
 
 
 def snapshot_path(directory: str, offset: int) -> str:
-    """20 digits and the suffix, in `directory`."""
+    """Return the path in `directory`: 20 digits and the suffix."""
     return f"{directory}/{offset:020d}{SNAPSHOT_SUFFIX}"
 
 
 class Snapshots:
-    """The snapshot files of one log; `offsets` of those that are there, growing."""
+    """The snapshot files of one log. `offsets`: of the existing files, ascending."""
 
     def __init__(self, directory: str, files: Files, offsets: list[int]) -> None:
         self.offsets = offsets
@@ -94,7 +94,7 @@ class Snapshots:
         self._files = files
 
     def save(self, snapshot: Snapshot) -> None:
-        """Write a snapshot; of the older ones the newest stays. Raises `OSError`."""
+        """Write a snapshot and keep only one older one, the newest. Raise `OSError` if I/O fails."""
         replace_file(
             self._files, snapshot_path(self._directory, snapshot.offset), encode_snapshot(snapshot), sync=False
         )
@@ -104,11 +104,11 @@ class Snapshots:
             self._remove(0)
 
     def remove_above(self, offset: int) -> None:
-        """Remove snapshots of a log end above `offset`, which a truncation or a loss has made untrue. Raises `OSError`."""
+        """Remove snapshots above `offset`, invalid after a truncation or a loss. Raise `OSError` if I/O fails."""
         if self.offsets and self.offsets[-1] > offset:
             while self.offsets and self.offsets[-1] > offset:
                 self._remove(-1)
-            self._files.sync_directory(self._directory)  # none may come back once the log has grown past it
+            self._files.sync_directory(self._directory)  # a crash must not bring one back after the log grew past it
 
     def _remove(self, number: int) -> None:
         path = snapshot_path(self._directory, self.offsets.pop(number))

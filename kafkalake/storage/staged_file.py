@@ -1,11 +1,11 @@
-"""Staged files: records that a job has written and that are not in a log yet, as the segments hold them.
+"""Staged files: records written by a job and not yet in a log, in the format of segments.
 
-A file is `PREAMBLE`, then messages of one batch each, written by the writer of the segments: pyarrow reads it as a stream from
-byte 8, and every byte is under a checksum. Two fields of a batch header that a producer cannot know say where the
-batch is to go: `LEADER_EPOCH` is the partition, `BASE_SEQUENCE` the topic (its number in a list that is kept elsewhere).
+A file is `PREAMBLE`, then messages of one batch each, written by the segment writer. pyarrow reads it as a stream from byte 8,
+and every byte is under a checksum. Two batch header fields that a producer cannot set hold the destination: `LEADER_EPOCH` is the
+partition, `BASE_SEQUENCE` the topic (its number in a list stored elsewhere).
 
-Reading believes nothing: beyond the checksums, each batch is checked to be what the wire codec would have made of a producer's,
-because compiled code that follows does not look again.
+The content is untrusted: beyond the checksums, each batch must be one that the wire codec could have made from a producer's,
+because the compiled code that follows does not check again.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ CHUNK_BYTES = 2 << 20
 
 
 class StagedWriter:
-    """Writes one staged file, which must not be there yet. Use it in a `with` block."""
+    """A writer of one staged file, which must not exist yet. Use it in a `with` block."""
 
     def __init__(self, path: str, files: Files = REAL_FILES) -> None:
-        """Raises `OSError`."""
+        """Create the file. Raise `OSError` if it exists or I/O fails."""
         self.bytes = len(PREAMBLE)
         self.batches = 0
         self.records = 0
@@ -46,7 +46,7 @@ class StagedWriter:
         write_all(files, self._descriptor, PREAMBLE, 0)
 
     def append(self, batch: RecordBatch, topic: int, partition: int) -> None:
-        """Write one batch. Raises `OSError`."""
+        """Write one batch. Raise `OSError` if I/O fails."""
         batch.header[at.BASE_OFFSET] = 0
         batch.header[at.LEADER_EPOCH], batch.header[at.BASE_SEQUENCE] = partition, topic
         message, _ = write_message([batch], at.NO_CODEC)
@@ -72,7 +72,7 @@ class StagedWriter:
 
 @dataclass(frozen=True, slots=True)
 class StagedBatch:
-    """A batch and where it goes; its memory is the reader's chunk."""
+    """A batch and its destination. It shares the memory of the reader's chunk."""
 
     topic: int
     partition: int
@@ -80,9 +80,9 @@ class StagedBatch:
 
 
 class StagedReader:
-    """Reads one staged file of `size_bytes`, a few MiB at a time. Not thread-safe, but any thread may call it in turn.
+    """A reader of one staged file of `size_bytes`, a few MiB at a time. Callable from any thread, one at a time.
 
-    message_bytes_max: no message may be longer; bounds the memory.
+    message_bytes_max: the maximum message length, to bound memory.
     """
 
     def __init__(self, path: str, size_bytes: int, message_bytes_max: int, files: Files = REAL_FILES) -> None:
@@ -94,7 +94,7 @@ class StagedReader:
         self._position = 0
 
     def read(self, chunk_bytes: int = CHUNK_BYTES) -> list[StagedBatch]:
-        """The next whole batches, at least one; empty at the end. Raises `CorruptSegmentError`, `OSError`."""
+        """Return at least one batch, none at the end. Raise `CorruptSegmentError` on damage, `OSError` if I/O fails."""
         if self._descriptor < 0:
             self._open()
         left = self._size - self._position
@@ -147,7 +147,7 @@ class StagedReader:
         return np.frombuffer(data, dtype=np.uint8)
 
     def _length_of(self, data: Any, left: int) -> int:
-        """Bytes of the message at the start of `data`, which is longer than that."""
+        """Return the bytes of the message at the start of `data`, which holds only a part of it."""
         lengths = np.zeros(3, dtype=np.int64)
         status = check_frame(data, 0, len(data), lengths)
         length = int(lengths[0] + lengths[1])
@@ -160,9 +160,9 @@ class StagedReader:
 
 
 def open_regular(path: str) -> int:
-    """Open a file to read. Neither it nor its directory may be a link, and nothing but a regular file is opened: a pipe would wait.
+    """Open a regular file to read and return its descriptor. Neither it nor its directory may be a link. A pipe would block.
 
-    Raise `OSError`.
+    Raise `OSError` if it is not such a file or I/O fails.
     """
     directory, name = os.path.split(path)
     flags = os.O_CLOEXEC | os.O_RDONLY | os.O_NOFOLLOW
@@ -178,7 +178,7 @@ def open_regular(path: str) -> int:
 
 
 def data_bytes(batch: RecordBatch) -> int:
-    """Bytes of keys, values and headers: a lower bound of what the batch is on the wire."""
+    """Return the bytes of keys, values and headers: a lower bound of the batch's size on the wire."""
     buffers = (at.KEY_DATA, at.VALUE_DATA, at.HEADER_KEY_DATA, at.HEADER_VALUE_DATA)
     return sum(int(batch.layout[at.FIRST_BUFFER + 2 * buffer + 1]) for buffer in buffers)
 
@@ -190,7 +190,7 @@ def _length(layout: Any, buffer: Any) -> Any:
 
 @compiled()
 def _offsets_fault(body: Any, layout: Any, buffer: Any, count: Any, end: Any) -> Any:
-    """Whether int32 offsets are not `count + 1` growing numbers from 0 to `end`."""
+    """Return whether the int32 offsets are not `count + 1` non-decreasing numbers from 0 to `end`."""
     if _length(layout, buffer) != 4 * (count + 1):
         return True
     start = layout[at.FIRST_BUFFER + 2 * buffer]
@@ -222,7 +222,7 @@ def _binary_fault(body: Any, layout: Any, first: Any, count: Any, nulls: Any) ->
 
 @compiled("int64(view, int64[::1], int64[::1])")
 def batch_fault(body: Any, layout: Any, header: Any) -> Any:
-    """0 where a batch (`RecordBatch`'s arrays) has records, offsets from 0 on, and buffers that fit each other; else 1 to 5."""
+    """Return 0 if a batch (`RecordBatch`'s arrays) has records, offsets from 0 on, and consistent buffers, else 1 to 5."""
     rows = layout[at.ROWS]
     inner = layout[at.HEADER_ROWS]
     if rows < 1 or header[at.RECORDS] != rows or header[at.LAST_OFFSET_DELTA] != rows - 1:

@@ -1,11 +1,11 @@
-"""The staging area of a lake: what jobs have written and no broker has appended yet, and which of it nobody will ask for.
+"""The staging area of a lake: files written by jobs and not yet appended by a broker, and the removal of stale ones.
 
-    <lake>/staging/<job>/task-<number>-<attempt>.arrow   one staged file a task attempt (`staged_file.py`)
-    <lake>/staging/<job>/.asked                          the broker was asked to append them, and the answer never came
-    <lake>/staging/.commits/<name>.json                  what a writing application has committed (the broker's)
+    <lake>/staging/<job>/task-<number>-<attempt>.arrow   one staged file per task attempt (`staged_file.py`)
+    <lake>/staging/<job>/.asked                          an append request to the broker got no response
+    <lake>/staging/.commits/<name>.json                  the commits of a writing application (written by the broker)
 
-A job removes its own directory. What a killed job leaves is found here by its age: a maintenance job calls `stale_staging` and
-`remove_staged`. A directory that a broker is reading at that moment is not lost silently: the append is then aborted as a whole.
+A job removes its own directory. Leftovers of killed jobs are found by age: a maintenance job calls `stale_staging` and
+`remove_staged`. Removing a directory that a broker is reading does not lose data silently: the whole append is aborted.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ STAGING_DIRECTORY = "staging"
 COMMITS_DIRECTORY = ".commits"
 ASKED_FILE = ".asked"
 STALE_MS = 24 * 3_600_000
-"""How long nothing was written to a job's directory before it counts as left behind, unless the caller says otherwise."""
+"""The default time without a write after which a job's directory is stale."""
 COMMITS_KEPT_MS = 30 * 24 * 3_600_000
-"""How long an application that no longer writes is remembered."""
+"""The time that the commits of an application are kept after its last write."""
 
 
 @dataclass(frozen=True, slots=True)
 class StagedJob:
-    """A directory of staged files, or a remembered application that nobody has heard of for long.
+    """A directory of staged files, or the commits file of an application.
 
-    newest_ms: when something in it was last written, wall clock.
+    newest_ms: time of the last write in it, wall clock.
     """
 
     path: Path
@@ -39,21 +39,21 @@ class StagedJob:
 
 
 def staging_path(lake: Path) -> Path:
-    """Where jobs stage."""
+    """Return the staging directory of a lake."""
     return lake / STAGING_DIRECTORY
 
 
 def commits_path(lake: Path) -> Path:
-    """Where the broker remembers what applications have committed."""
+    """Return the directory of the applications' commits."""
     return lake / STAGING_DIRECTORY / COMMITS_DIRECTORY
 
 
 def stale_staging(
     lake: Path, now_ms: int, *, older_than_ms: int = STALE_MS, commits_older_than_ms: int = COMMITS_KEPT_MS
 ) -> list[StagedJob]:
-    """What may go, oldest first: jobs nothing was written to for `older_than_ms`, applications for `commits_older_than_ms`.
+    """Return jobs without a write for `older_than_ms` and applications for `commits_older_than_ms`, oldest first.
 
-    What disappears meanwhile is passed over. Raises `OSError` where the staging area cannot be listed.
+    Skips files that disappear meanwhile. Raise `OSError` if the staging area cannot be listed.
     """
     found = [job for job in _jobs(staging_path(lake)) if now_ms - job.newest_ms >= older_than_ms]
     for path in _entries(commits_path(lake)):
@@ -66,7 +66,7 @@ def stale_staging(
 
 
 def remove_staged(job: StagedJob) -> None:
-    """Remove what `stale_staging` found; no error where it is gone. Raises `OSError`."""
+    """Remove a result of `stale_staging`. It may already be gone. Raise `OSError` if I/O fails."""
     if job.path.is_dir():
         remove_directory(job.path)
     else:
@@ -74,7 +74,7 @@ def remove_staged(job: StagedJob) -> None:
 
 
 def remove_directory(path: Path) -> None:
-    """Remove a job's directory, also while others do. Raises `OSError`."""
+    """Remove a job's directory, also concurrently with other processes. Raise `OSError` if I/O fails."""
     with contextlib.suppress(FileNotFoundError):
         shutil.rmtree(path)
 

@@ -1,13 +1,13 @@
-"""`state`: the live edge of a partition, 256 bytes that any process reads while the broker writes.
+"""`state`: the current offsets of a partition, 256 bytes that any process can read while the broker writes.
 
-Two slots of 128 bytes are written in turn, each under its own checksum and with a growing sequence number; a reader takes the
-newest whole one. A write that a crash or a reader cuts through damages one slot, and the other holds what was true before it.
+Two slots of 128 bytes are written in turn, each with its own checksum and an increasing sequence number. Readers use the newest
+valid one. A torn write or read damages one slot, and the other holds the previous state.
 
     slot: magic "KLST", CRC32C of the rest (uint32), then little-endian, sequence number and the fields of
     `PartitionState`, zeros up to 128
 
-Written with pwrite, not through a memory map: readers of the page cache see it at once all the same, a full disk is an error
-and not a signal, and descriptors are bounded by `open_files` where maps would need a bound of their own.
+Written with pwrite, not through a memory map. Readers see it at once in the page cache anyway, a full disk is an error, not a
+signal, and `open_files` bounds the descriptors, while maps would need a bound of their own.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ _ATTEMPTS = 8
 
 
 class PartitionState(NamedTuple):
-    """What is true of a partition. Offsets are exclusive ends but for `log_start_offset`, the first readable one.
+    """The state of a partition. Offsets are exclusive ends, except `log_start_offset`, the first readable one.
 
-    active_base_offset: base offset of the segment being appended to (or that the next append will make).
-    active_position: bytes of that segment that hold whole messages; 0 where it has no file yet.
-    recovery_point: offsets below it are on the disk, not only in the page cache.
+    active_base_offset: base offset of the active segment (or of the one that the next append creates).
+    active_position: bytes of whole messages in that segment, 0 without a file.
+    recovery_point: offsets below it are on disk, not only in the page cache.
     max_timestamp, max_timestamp_offset: largest timestamp (ms) ever appended and the base offset of the batch it is in; -1: none.
     active_created_ms: wall clock of the active segment's first append, 0: none.
-    clean: the log was closed in order; nothing was written after this state.
-    boot_id: the kernel's boot in which this was written: same boot, same page cache.
+    clean: the log was shut down cleanly, and nothing was written after this state.
+    boot_id: the kernel's boot id at the time of writing. The same boot has the same page cache.
     """
 
     log_start_offset: int = 0
@@ -64,13 +64,13 @@ class PartitionState(NamedTuple):
 
 
 def encode_slot(state: PartitionState, sequence: int) -> bytes:
-    """128 bytes for slot `sequence % 2`."""
+    """Return the 128 bytes of slot `sequence % 2`."""
     body = _SLOT.pack(sequence, *state).ljust(_CHECKED_BYTES, b"\0")
     return _PREFIX.pack(_MAGIC, crc32c(body)) + body
 
 
 def decode_slot(slot: bytes) -> tuple[int, PartitionState] | None:
-    """Sequence number and state of a slot; None where its checksum does not hold."""
+    """Return the sequence number and state of a slot, None if its checksum fails."""
     if len(slot) != SLOT_BYTES:
         return None
     magic, checksum = _PREFIX.unpack_from(slot)
@@ -83,15 +83,15 @@ def decode_slot(slot: bytes) -> tuple[int, PartitionState] | None:
 
 
 def decode_state(data: bytes) -> tuple[int, PartitionState] | None:
-    """The newest whole slot of a state file's bytes; None where there is none."""
+    """Return sequence number and state of the newest valid slot of a state file's bytes, None if there is none."""
     slots = [decode_slot(data[:SLOT_BYTES]), decode_slot(data[SLOT_BYTES:])]
     return max((slot for slot in slots if slot is not None), key=lambda slot: slot[0], default=None)
 
 
 def read_state(path: str | Path) -> PartitionState:
-    """The state of a partition, from any process, while its broker writes. `path`: the file or the partition's directory.
+    """Return the state of a partition, from any process, while its broker writes. `path`: the file or the partition's directory.
 
-    Raises `LakeError` where there is no state or no whole slot.
+    Raise `LakeError` if there is no state file or no valid slot.
     """
     file = Path(path)
     if file.name != STATE_FILE:
@@ -107,18 +107,18 @@ def read_state(path: str | Path) -> PartitionState:
 
 
 def load_state(files: Files, path: str) -> tuple[int, PartitionState] | None:
-    """As `read_state`, for the owner: None where the file is missing, cannot be read, or nothing in it is whole."""
+    """Return the state with its sequence number, for the owner. None if the file is missing, unreadable or has no valid slot."""
     try:
         return decode_state(read_file(files, path))
     except FileNotFoundError:
         return None
-    except OSError as error:  # the log says what is true, as where the file is damaged
+    except OSError as error:  # recovered from the log, as for a damaged file
         _log.warning("a state that cannot be read is not used: file=%s error=%s", path, error)
         return None
 
 
 class StateFile:
-    """The owner's side: each `write` replaces the older slot."""
+    """The state file of the log's owner. Each `write` replaces the older slot."""
 
     def __init__(self, path: str, open_files: OpenFiles, sequence: int = 0) -> None:
         self.path = path
@@ -126,9 +126,9 @@ class StateFile:
         self._sequence = sequence
 
     def write(self, state: PartitionState, *, sync: bool = False) -> OpenFile:
-        """Show `state` to readers; with `sync`, have it on the disk before returning. Return the file: it may be forced later.
+        """Publish `state` to readers, with `sync` also durably. Return the file, so that the caller can fsync it later.
 
-        Raises `OSError`.
+        Raise `OSError` if I/O fails.
         """
         file = self._open_files.get(self.path, write=True, create=True)
         sequence = self._sequence + 1
@@ -140,7 +140,7 @@ class StateFile:
         return file
 
     def trim(self) -> None:
-        """Take off what is no slot: everything where nothing was whole, else what stands behind the two. Raises `OSError`."""
+        """Truncate the file to its two slots, or to 0 without a valid slot. Raise `OSError` if I/O fails."""
         file = self._open_files.get(self.path, write=True, create=True)
         keep = STATE_BYTES if self._sequence else 0
         if self._open_files.files.size(file.descriptor) > keep:

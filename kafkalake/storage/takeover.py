@@ -1,8 +1,8 @@
-"""Taking over the log of a broker that may still run: whatever it goes on writing lands in files that nobody reads.
+"""Takes over the log of a broker that may still run, so that its further writes go to unlinked files.
 
-It holds files open and writes into them in place: the last segment, its indexes, and `state`. Each is replaced by a copy, so its
-descriptors point at files without a name from then on. The log is then recovered from the copies as after a kill, the last
-segment is sealed, and a new leader epoch begins in the next one.
+The old broker holds open the files that it writes in place: the last segment, its indexes, and `state`. Each is replaced by a
+copy, so its descriptors refer to unlinked files from then on. The log is then recovered from the copies as after a kill, the
+last segment is sealed, and a new leader epoch begins in the next one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ _COPY = ".tmp"
 
 
 def take_over_files(directory: Path, files: Files) -> None:
-    """Before a log is opened: put copies in the places of the files that its last owner may still write to. Raise `OSError`."""
+    """Replace the files that the log's last owner may still write to by copies. Call it before opening the log.
+
+    Raise `OSError` if I/O fails.
+    """
     for name in _written_in_place(directory):
         _replace_by_copy(files, str(directory / name))
     if directory.exists():
@@ -27,13 +30,13 @@ def take_over_files(directory: Path, files: Files) -> None:
 
 
 def begin_leadership(log: Log) -> None:
-    """After a log was opened: seal what the last owner wrote, and begin an epoch that it never had. Raise `KafkaStorageError`."""
+    """Seal the last owner's segment of an open log and begin a new leader epoch. Raise `KafkaStorageError` if I/O fails."""
     log.roll()
     log.begin_epoch(log.leader_epoch + 1)
 
 
 def _written_in_place(directory: Path) -> list[str]:
-    """Names of the files that the last owner of a log may still write to: those of its last segment, and `state`."""
+    """Return the names of the files that the log's last owner may still write to: its last segment's, and `state`."""
     names = sorted(path.name for path in directory.iterdir()) if directory.exists() else []
     found = {name: parsed for name in names if (parsed := parse_name(name)) is not None and parsed.suffix in SUFFIXES}
     last = max((parsed.base_offset for parsed in found.values()), default=-1)

@@ -1,10 +1,9 @@
-"""Which record is the first at or after a time: a bisection over segments, then over one time index, then a look at few messages.
+"""Finds the first record at or after a time by bisecting the segments, then one time index, then scanning few messages.
 
-Timestamps need not grow with offsets, so what is bisected is the largest timestamp so far, which does: entry 0 of a
-segment's time index is the largest timestamp of all earlier segments, the last that of the segment itself. With P(s) the
-former, the first segment that can hold the answer is the last one with P(s) < t. Once the log's beginning is deleted P may
-speak of records that are gone; if the first segment's P is already not below t, segments are tried one by one instead, by
-their own largest timestamp.
+Timestamps need not increase with offsets, but the running maximum does: entry 0 of a segment's time index is the largest
+timestamp of all earlier segments, the last entry that of the segment itself. Let P(s) be entry 0. Then the first segment
+that can hold the answer is the last one with P(s) < t. After the log's beginning is deleted, P may include deleted records.
+If P >= t already in the first segment, segments are tried one by one by their own largest timestamp.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class TimestampOffset(NamedTuple):
 
 
 class InOrder(Protocol):
-    """Segments by number, oldest first; one that is not asked for is not opened."""
+    """Segments by number, oldest first, opened on access."""
 
     def __len__(self) -> int: ...
 
@@ -42,8 +41,8 @@ class InOrder(Protocol):
 
 
 def first_not_before(segments: InOrder, timestamp: int, start_offset: int, end_offset: int) -> TimestampOffset | None:
-    """The first record in [start_offset, end_offset) with a timestamp at or after `timestamp`. Raises
-    `CorruptSegmentError`, `OSError`."""
+    """Return the first record in [start_offset, end_offset) with a timestamp at or after `timestamp`, None if there is none.
+    Raise `CorruptSegmentError` on damage, `OSError` if I/O fails."""
     for number in range(_first_candidate(segments, timestamp), len(segments)):
         segment = segments[number]
         if segment.base_offset >= end_offset:
@@ -63,7 +62,7 @@ def _earlier_max(segment: Segment) -> int | None:
 
 
 def _first_candidate(segments: InOrder, timestamp: int) -> int:
-    """Number of the last segment before which all timestamps are below `timestamp`; 0 where an index cannot say."""
+    """Return the last segment number with all earlier timestamps below `timestamp`, a lower one if an index is unusable."""
     low, high = 0, len(segments)
     while low + 1 < high:
         middle = (low + high) // 2
@@ -78,7 +77,7 @@ def _first_candidate(segments: InOrder, timestamp: int) -> int:
 
 
 def _may_hold(segment: Segment, following: int | None, timestamp: int) -> bool:
-    """False where the segment's index, whole up to the segment that follows, says that all its records are older."""
+    """Return False if the segment's complete time index shows that all its records are older."""
     last = segment.time_index.last()
     whole = last is not None and following is not None and last[1] == following - segment.base_offset
     return not whole or (last is not None and last[0] >= timestamp)
@@ -98,7 +97,7 @@ def _search(segment: Segment, timestamp: int, start_offset: int, end_offset: int
 
 
 def _read(segment: Segment, start_offset: int, end_offset: int) -> Iterator[MessageSet]:
-    """Messages of a segment up to `end_offset`, which it should reach. Raises `CorruptSegmentError` where it does not."""
+    """Yield the messages of a segment up to `end_offset`. Raise `CorruptSegmentError` if it ends before."""
     position = segment.locate(start_offset) if start_offset < end_offset else None
     next_offset = start_offset
     while position is not None and (found := segment.read(position, _CHUNK_BYTES, end_offset, _COLUMNS)) is not None:
@@ -132,9 +131,9 @@ def _row(
 
 
 def record_with(segment: Segment, offset: int, timestamp: int, start_offset: int) -> TimestampOffset | None:
-    """The first record at or after `start_offset` with exactly `timestamp` in the message that holds `offset`.
+    """Return the first record at or after `start_offset` with exactly `timestamp` in the message with `offset`, else None.
 
-    Raises `CorruptSegmentError`, `OSError`.
+    Raise `CorruptSegmentError` on damage, `OSError` if I/O fails.
     """
     position = segment.locate(offset)
     found = None if position is None else segment.read(position, 1, 1 << 62, _COLUMNS)
@@ -146,10 +145,10 @@ def record_with(segment: Segment, offset: int, timestamp: int, start_offset: int
 
 
 def record_with_largest(segments: InOrder, start_offset: int, end_offset: int) -> TimestampOffset | None:
-    """The first record with the largest timestamp in [start_offset, end_offset): for when the one known is deleted.
+    """Return the first record with the largest timestamp in [start_offset, end_offset), for when the known one is deleted.
 
-    Segments are tried in the order of their own largest timestamps, until none can hold a larger one. A segment is read whole
-    only where its largest timestamp is that of a deleted record, or its index is damaged. Raises `CorruptSegmentError`, `OSError`.
+    Tries segments by descending largest timestamp until no other can hold a larger one. Reads a whole segment only if its largest
+    timestamp belongs to a deleted record, or its index is damaged. Raise `CorruptSegmentError` on damage, `OSError` if I/O fails.
     """
     following = [segments[number].base_offset for number in range(1, len(segments))]
     tops = [_top(segments[number], end) for number, end in enumerate([*following, None])]
@@ -170,7 +169,7 @@ def record_with_largest(segments: InOrder, start_offset: int, end_offset: int) -
 
 
 def _top(segment: Segment, following: int | None) -> int:
-    """The largest timestamp of a segment, with deleted records; -1: none, `_UNKNOWN` where the index is damaged."""
+    """Return the largest timestamp of a segment, including deleted records. -1: none. `_UNKNOWN`: the index is damaged."""
     if following is None and isinstance(segment, ActiveSegment):
         return segment.content.max_timestamp
     last = segment.time_index.last()

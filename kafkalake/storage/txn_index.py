@@ -1,8 +1,7 @@
-"""`.txnindex`: the aborted transactions whose marker is in a segment; there is no such file where there are none.
+"""`.txnindex`: the aborted transactions with their marker in a segment. The file exists only if there are any.
 
-Unlike the other indexes this is no hint: a reader with `read_committed` that misses an entry shows an aborted record. So every
-entry carries its number and a checksum, and sealing adds a last entry that says how many there are: a sealed
-index that lost any byte is refused, not guessed at.
+Unlike the other indexes this is not a hint: a missing entry would expose an aborted record to a `read_committed` reader. So every
+entry has its number and a checksum, and sealing adds a last entry with their count: a sealed index that lost any byte is rejected.
 
     producer id, first offset, last offset, last stable offset (int64 each), number of the entry (uint32, from 0), CRC32C
     of those 36 bytes
@@ -30,18 +29,18 @@ _SEAL = -1
 
 
 def encode_aborted(aborted: AbortedTransaction, number: int) -> bytes:
-    """40 bytes of an entry."""
+    """Return the 40 bytes of an entry."""
     body = _ENTRY.pack(*aborted, number)
     return body + crc32c(body).to_bytes(4, "little")
 
 
 def encode_seal(entries: int) -> bytes:
-    """The entry that ends a sealed index."""
+    """Return the entry that ends a sealed index."""
     return encode_aborted(AbortedTransaction(_SEAL, 0, 0, 0), entries)
 
 
 def in_aborted(headers: Int64s, aborted: Iterable[tuple[int, int, int]]) -> npt.NDArray[np.bool_]:
-    """bool[B]: which batches are in one of the transactions (producer id, first offset, last offset)."""
+    """Return bool[B]: the batches in one of the transactions (producer id, first offset, last offset)."""
     base, producer = headers[:, at.BASE_OFFSET], headers[:, at.PRODUCER_ID]
     found = np.zeros(len(headers), dtype=bool)
     for producer_id, first, last in aborted:
@@ -51,9 +50,9 @@ def in_aborted(headers: Int64s, aborted: Iterable[tuple[int, int, int]]) -> npt.
 
 
 def decode_aborted(data: bytes, path: str, *, sealed: bool) -> list[AbortedTransaction]:
-    """All entries. An active index may end in a torn entry, a sealed one must end in its seal.
+    """Return all entries. An active index may end in a torn entry, a sealed one must end in its seal.
 
-    Raises `CorruptSegmentError` with `path` and the position.
+    Raise `CorruptSegmentError` with `path` and the position on damage.
     """
     entries: list[AbortedTransaction] = []
     for position in range(0, len(data) - len(data) % ENTRY_BYTES, ENTRY_BYTES):

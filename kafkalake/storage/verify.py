@@ -1,7 +1,7 @@
-"""A whole lake on disk against itself and against Delta: what `kafkalake log verify` decides.
+"""Checks a whole lake on disk for consistency with itself and with Delta, for `kafkalake log verify`.
 
-Works beside a running broker: of each partition `state` is read first, and only what it says is there is checked. Delta's rows come
-as plain values, so that storage knows nothing of Delta.
+Works beside a running broker: `state` of each partition is read first, and only data up to its offsets is checked. Delta's rows
+are passed as plain values, so that storage does not depend on Delta.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _ATTEMPTS = 16
 
 
 class PublishedSegment(NamedTuple):
-    """A row of Delta's `segments`: `path` relative to the lake, timestamps in ms or None."""
+    """A row of Delta's `segments`. `path` is relative to the lake. Timestamps in ms or None."""
 
     path: str
     base_offset: int
@@ -45,7 +45,7 @@ class PublishedSegment(NamedTuple):
 
 
 class PublishedPartition(NamedTuple):
-    """A row of Delta's `partitions`: `directory` of its leader's log, relative to the lake."""
+    """A row of Delta's `partitions`. `directory`: of its leader's log, relative to the lake."""
 
     directory: str
     log_start_offset: int
@@ -59,7 +59,7 @@ def verify_lake(
     segments_published: Iterable[PublishedSegment] = (),
     partitions_published: Iterable[PublishedPartition] = (),
 ) -> Iterator[Problem]:
-    """Everything that is wrong in the lake's logs, in the order of their directories; nothing where all is right."""
+    """Yield all problems in the lake's logs, ordered by directory."""
     lake = Path(lake_path)
     segments: dict[str, list[PublishedSegment]] = defaultdict(list)
     for row in segments_published:
@@ -84,7 +84,7 @@ def _partition_directories(lake: Path) -> Iterator[Path]:
 def verify_partition(
     directory: Path, segments: Iterable[PublishedSegment] = (), partition: PublishedPartition | None = None
 ) -> list[Problem]:
-    """What is wrong in one partition's directory, and between it and what was published of it."""
+    """Return the problems of one partition's directory, including differences from its published rows."""
     rows = list(segments)
     for _ in range(_ATTEMPTS):
         check = _PartitionCheck(directory)
@@ -93,12 +93,12 @@ def verify_partition(
         except OSError as error:
             check.add(error.filename or str(directory), -1, f"cannot be read: {error.strerror}")
         if not check.problems or not check.start_moved():
-            break  # else a broker took segments away meanwhile
+            break  # otherwise a broker removed segments meanwhile
     return check.problems
 
 
 def _swapped(segments: Iterable[PublishedSegment]) -> list[SwappedSegment]:
-    """The segments that jobs have rewritten, in order: those whose file's name has a generation."""
+    """Return the segments rewritten by jobs, ascending: those with a generation in their file name."""
     found = []
     for row in segments:
         name = parse_name(os.path.basename(row.path))
@@ -116,7 +116,7 @@ class _PartitionCheck:
         self._start = -1
 
     def start_moved(self) -> bool:
-        """Whether the log start is another than when the check began."""
+        """Return whether the log start has moved since the check began."""
         with contextlib.suppress(OSError):
             found = decode_state(read_file(REAL_FILES, self._state_path))
             return found is not None and found[1].log_start_offset != self._start
@@ -142,7 +142,7 @@ class _PartitionCheck:
             self._check_published_partition(state, partition)
 
     def _check_state(self) -> PartitionState | None:
-        """The newest state; what a broker is writing at the moment is right at the next look."""
+        """Return the newest state. Reads again if a slot is damaged, because a broker may be writing it."""
         for _ in range(_ATTEMPTS):
             data = read_file(REAL_FILES, self._state_path)
             found = decode_state(data)
@@ -180,7 +180,7 @@ class _PartitionCheck:
             self.add(path, 0, "the topic's id is damaged")
 
     def _check_log(self, state: PartitionState, listing: Listing) -> None:
-        """Segments one by one and against each other, up to what `state` says: what came after it was read is left out."""
+        """Check the segments one by one and against each other, up to the log end in `state`, ignoring later appends."""
         written = [base for base in listing.bases if base < state.log_end_offset]
         kept = [
             base
@@ -199,7 +199,7 @@ class _PartitionCheck:
             )
         producers = Producers()
         open_files = OpenFiles(limit=8)
-        # What was aborted in a compacted segment is gone; the index still names it.
+        # Aborted records are gone from a compacted segment, but its index still lists them.
         compacted = max(listing.generations, default=-1)
         known_from = next((base for base in kept if base > compacted), state.log_end_offset)
         earlier: int | None = -1 if kept[0] == 0 else None
@@ -216,14 +216,14 @@ class _PartitionCheck:
                 self.add(path, result.scan.end, f"state says that there are {state.active_position} bytes of messages")
             if result.content.next_offset != after:
                 self.add(path, result.scan.end, f"the offsets [{result.content.next_offset}, {after}) are missing")
-            # After compaction the largest timestamp of the segments before may be that of a record that is gone.
+            # After compaction the largest timestamp of the earlier segments may be that of a removed record.
             known = result.content.next_offset == after and not generation
             earlier = self._check_earlier(segment, result, earlier) if known else None
 
     def _check_earlier(self, segment: Segment, result: Verified, earlier: int | None) -> int | None:
-        """The time index's first entry against the segments before; returns the same for the next one.
+        """Check the time index's first entry against the earlier segments and return the value for the next one.
 
-        It may be lower than all that was ever there: a snapshot was lost when the log's beginning was gone.
+        The entry may be too low if a snapshot was lost after the log's beginning was deleted.
         """
         first = result.earlier_max_timestamp
         if first is not None and earlier is not None and first > earlier:
@@ -256,7 +256,7 @@ class _PartitionCheck:
                     self.add(path, -1, f"{name} is {here} here and {there} in Delta")
 
     def _check_published_partition(self, state: PartitionState, row: PublishedPartition) -> None:
-        """What was published is never ahead of what is on disk."""
+        """Check that no published offset is ahead of the disk."""
         for name in PublishedPartition._fields[1:]:
             here, there = getattr(state, name), getattr(row, name)
             if there > here:

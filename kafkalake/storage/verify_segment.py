@@ -1,4 +1,4 @@
-"""One segment and the files beside it against each other: every byte is either under a checksum or exactly what we would write."""
+"""Checks one segment against its index files: every byte is under a checksum or exactly as kafkalake writes it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Entries = list[tuple[int, int]]
 
 
 class Problem(NamedTuple):
-    """Something that is not as it must be: the file, the position in it (bytes; -1: the file as a whole), and what."""
+    """A problem: the file, the position in it (bytes, -1: the whole file), and a description."""
 
     file: str
     position: int
@@ -35,7 +35,7 @@ class Problem(NamedTuple):
 
 @dataclass(slots=True)
 class SegmentContents:
-    """What the messages of a segment say that the files beside it must agree with. All int64[M], one a message."""
+    """The content of a segment's messages that its index files must match. Arrays are int64[M], one item per message."""
 
     producers: Producers
     positions: list[Int64s] = field(default_factory=list)
@@ -59,8 +59,7 @@ class SegmentContents:
 
 
 class Verified(NamedTuple):
-    """What the checks found out: the segment's content; the first and last time index entry (ms), None where they cannot
-    be told."""
+    """The result of the checks: the segment's content, its first time index entry (ms, None if missing or damaged), the scan."""
 
     content: SegmentContent
     earlier_max_timestamp: int | None
@@ -68,7 +67,7 @@ class Verified(NamedTuple):
 
 
 class SegmentVerifier:
-    """Checks one segment; problems are collected in `problems`."""
+    """A checker of one segment that collects `problems`."""
 
     def __init__(self, segment: Segment, producers: Producers, first_base: int) -> None:
         self.problems: list[Problem] = []
@@ -77,7 +76,7 @@ class SegmentVerifier:
         self._first_base = first_base
 
     def verify(self, *, end: int | None, sealed: bool) -> Verified:
-        """Check the segment, its messages up to position `end` where it is still appended to. Raises `OSError`."""
+        """Check the segment, up to position `end` if it is active, and return the result. Raise `OSError` if I/O fails."""
         segment = self._segment
         found = scan_segment(segment, self._seen, end=end)
         if not found.preamble_right:
@@ -178,7 +177,7 @@ class SegmentVerifier:
         except CorruptSegmentError as error:
             self._add(path, error.position, error.reason)
             return
-        # A transaction that began in a segment which is deleted by now began earlier than the messages here can tell.
+        # The first offset is unknown here if the transaction began in a segment deleted since.
         right = {(entry.producer_id, entry.last_offset): entry.first_offset for entry in self._seen.aborted}
         for entry in entries:
             first = right.pop((entry.producer_id, entry.last_offset), None)
@@ -196,7 +195,7 @@ def _joined(parts: list[Int64s]) -> Int64s:
 
 
 def overlaps(ranges: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Ranges [first, last) that begin before the one before them ends."""
+    """Yield the ranges [first, last) that begin before an earlier one ends."""
     end = -1
     for first, last in sorted(ranges):
         if first < end:
