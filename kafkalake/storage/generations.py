@@ -1,8 +1,8 @@
 """Generations of a segment: the files that jobs wrote in place of sealed segments. Pure.
 
 The log writes generation 0. A job that rewrites sealed segments (compaction) writes files of a higher generation beside
-them, `<base offset>-<generation>.arrow` and its indexes, and activates them by one commit to Delta's `segments`. Only files
-named in Delta are in use. Other files of a higher generation are leftovers of a failed job, or still being written.
+them, `<base offset>-<generation>.arrow` and its indexes, and activates them by one commit to Delta's `segments`. A higher
+generation is in use only if named in Delta. Otherwise it is left over from a failed job, or still being written.
 """
 
 from __future__ import annotations

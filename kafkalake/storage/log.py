@@ -129,7 +129,7 @@ class Log:
         replicas (itself, if alone) have the records. `swapped`: the segments rewritten by jobs, as named in Delta. They take
         the place of the segments they replace. Without `open_files` the log has its own over `files`. `topic_id`: the topic
         that must own the directory (None: unchecked). Raise InconsistentTopicIdError if another topic owns it,
-        KafkaStorageError if I/O fails.
+        KafkaStorageError if I/O fails or a file is damaged.
         """
         try:
             files_open = open_files if open_files is not None else OpenFiles(files)

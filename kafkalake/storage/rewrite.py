@@ -7,7 +7,7 @@ consumers see the same as from Kafka's cleaner: batches with gaps inside, and em
 Of a batch without rows the header is kept, without the transactional bit, if it is its producer's last one here: the producer
 continues its sequence from there. A transaction's marker is kept while records of the transaction exist, and then for
 `delete.retention.ms`. A tombstone is kept that long, too: the first run gives its batch a delete horizon (attribute bit 6, with
-the time in place of the base timestamp, KIP-534), and the first run after it removes the tombstone.
+the time in place of the base timestamp, KIP-534), and the first run after that time removes the tombstone.
 """
 
 from __future__ import annotations
