@@ -20,7 +20,7 @@ from kafkalake.config.broker import (
     parse,
     parse_topic_overrides,
 )
-from kafkalake.config.definitions import BROKER_SETTINGS, TOPIC_SETTINGS
+from kafkalake.config.definitions import BROKER_SETTINGS, TOPIC_SETTINGS, by_name
 from kafkalake.config.stored import parse_stored_overrides
 from kafkalake.errors import ConfigurationError
 from kafkalake.storage.files import REAL_FILES
@@ -133,6 +133,13 @@ def test_a_setting_that_means_nothing_here_is_refused_with_the_reason(name: str,
     with pytest.raises(ConfigurationError, match=reason) as raised:
         Settings({name: "1"})
     assert name in str(raised.value)
+
+
+def test_every_setting_is_defined_once() -> None:
+    """Clients are shown a setting that means something here with its own documentation and bounds."""
+    assert BROKER_SETTINGS["log.initial.task.delay.ms"].minimum == 0
+    with pytest.raises(ValueError, match="num.partitions is defined twice"):
+        by_name([*BROKER_SETTINGS.values(), BROKER_SETTINGS["num.partitions"]])
 
 
 def test_settings_that_are_taken_are_none_of_those_that_are_refused() -> None:

@@ -32,7 +32,6 @@ _ACCEPTED: dict[str, tuple[tuple[str, Kind, Value] | tuple[str, Kind, Value, Upd
         ("log.dir.failure.timeout.ms", Kind.LONG, 30_000),
         ("log.flush.offset.checkpoint.interval.ms", Kind.INT, 60_000),
         ("log.flush.start.offset.checkpoint.interval.ms", Kind.INT, 60_000),
-        ("log.initial.task.delay.ms", Kind.LONG, 30_000),
         ("log.roll.jitter.hours", Kind.INT, 0),
     ),
     "Replication, which one broker has no use for.": (

@@ -6,6 +6,8 @@ settings, too. Source of names, types, defaults and ranges: Apache Kafka 4.1, "B
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from kafkalake.config.accepted import ACCEPTED_SETTINGS
 from kafkalake.config.groups import GROUP_CONSUMER_SETTINGS
 from kafkalake.config.setting import INT_MAX, LONG_MAX, NO_EFFECT, Kind, Setting, Update, Value
@@ -476,12 +478,18 @@ _TOPIC_DEFAULTS = tuple(
     if setting.broker_name is not None
 )
 
-BROKER_SETTINGS: dict[str, Setting] = {
-    setting.name: setting
-    for setting in sorted(
-        _OWN_BROKER_SETTINGS + _GIVEN_SETTINGS + ACCEPTED_SETTINGS + _TOPIC_DEFAULTS, key=lambda each: each.name
-    )
-}
+
+def by_name(settings: Iterable[Setting]) -> dict[str, Setting]:
+    """Return settings by name, in the order of their names. Raise `ValueError` if a name is defined twice."""
+    found: dict[str, Setting] = {}
+    for setting in sorted(settings, key=lambda each: each.name):
+        if setting.name in found:
+            raise ValueError(f"{setting.name} is defined twice")
+        found[setting.name] = setting
+    return found
+
+
+BROKER_SETTINGS = by_name(_OWN_BROKER_SETTINGS + _GIVEN_SETTINGS + ACCEPTED_SETTINGS + _TOPIC_DEFAULTS)
 """Broker settings by name, including the defaults of the topic settings."""
 
 TOPIC_NAME_OF_BROKER_NAME: dict[str, str] = {

@@ -389,7 +389,9 @@ def test_a_broken_header_is_refused(frame: bytes) -> None:
 def test_a_negative_marker_is_no_struct(marker: int, there: bool) -> None:
     """The cursor of a DescribeTopicPartitions request, as Kafka reads it."""
     schema: Any = load_request_schema(75, 0)
-    body = b"\x01" + struct.pack(">i", 100) + bytes([marker]) + (b"\x02a" + struct.pack(">i", 7) + b"\0") * there + b"\0"
+    body = (
+        b"\x01" + struct.pack(">i", 100) + bytes([marker]) + (b"\x02a" + struct.pack(">i", 7) + b"\0") * there + b"\0"
+    )
     cursor = decode(with_header(schema, body)).cursor
     assert (cursor is not None) == there
     assert not there or (cursor.topic_name, cursor.partition_index) == ("a", 7)
