@@ -1,6 +1,6 @@
-"""A broker: the parts of this package, put together. No socket, no wire versions.
+"""A broker assembled from the parts of this package. No socket, no wire versions.
 
-Everything runs on the event loop's thread, but for what blocks on Delta or on many files: that goes through `run_blocking`.
+Everything runs on the event loop's thread. Calls that block on Delta or on many files go through `run_blocking`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from kafkalake.ownership import Ownership
 
 @dataclass(slots=True)
 class Identity:
-    """Who this broker is to its clients."""
+    """The broker's id and address as clients see them."""
 
     broker_id: int
     host: str
@@ -42,10 +42,10 @@ class Identity:
 
 
 class BrokerObserver(TopicObserver, Protocol):
-    """Is told what changes; the publisher, in a running node."""
+    """Callbacks for partition changes. In a running node this is the publisher."""
 
     def partition_moved(self, partition: Partition) -> None:
-        """Offsets of a partition changed. Called on the hot path."""
+        """Handle changed offsets of a partition. Called on the hot path."""
         ...
 
 
@@ -106,22 +106,22 @@ class Broker:
         self.groups = GroupService(self)
         self.transactions = TransactionService(self)
         self.staged: StagedAppends | None = None
-        """The door for what jobs have staged; there once the node knows the lake."""
+        """Appends of files staged by jobs. None until the node sets it up for its lake."""
         self.topic_admin.on_changed = self.groups.topic_changed
         settings.on_change(self._settings_changed)
 
     @property
     def config(self) -> BrokerConfig:
-        """The broker's settings now."""
+        """The broker's current settings."""
         return self.settings.current.broker
 
     def moved(self, partition: Partition) -> None:
-        """Offsets of a partition changed by something else than an append."""
+        """Announce offsets of a partition changed by something other than an append."""
         self._observer.partition_moved(partition)
         self.purgatory.check(partition)
 
     def finish_waiting(self) -> None:
-        """Answer everything that waits with what there is: the broker stops."""
+        """Complete all pending requests with what is available now. Called when the broker stops."""
         if self.staged is not None:
             call_isolated(Place.COORDINATED, self.staged.stop)
         self.append_queue.flush()

@@ -1,10 +1,11 @@
-"""One callback that fails never ends the loop over all the others.
+"""Isolates callbacks, so that one failure does not end a loop over the others.
 
-A flush answers many producers, a tick of the clock rings many timers, a change of a partition wakes many fetches. Each of these
-calls something that belongs to somebody else, and an exception in it must cost only that one. So everything that calls
-callbacks one after the other calls them through `call_isolated`: what fails is logged with its place, and the loop goes on.
+A flush answers many producers, a clock tick fires many timers, a partition change completes many fetches. An exception in one
+callback must affect only that callback. Loops over callbacks therefore use `call_isolated`, which logs the exception with its
+place and lets the loop continue.
 
-`Place` lists the loops: a new loop over callbacks is a new place. `tests/server/test_callback_faults.py` injects a fault into each.
+`Place` lists the loops. Each new loop over callbacks gets its own place. `tests/server/test_callback_faults.py` injects a fault
+into each.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 class Place(Enum):
-    """The loops over callbacks; the value is what the log shows."""
+    """The loops over callbacks. The value appears in the log."""
 
     FLUSH_OF_PARTITION = "flush of a partition"
     COMMIT_OF_PARTITION = "high watermark of a partition"
@@ -41,7 +42,7 @@ class Place(Enum):
 
 
 def call_isolated(place: Place, action: Callable[..., object], *arguments: Any) -> bool:
-    """Call `action`; return whether it ended without an exception. An exception goes to the log and no further."""
+    """Call `action` and return whether it succeeded. An exception is logged and not propagated."""
     try:
         action(*arguments)
     except Exception:

@@ -1,8 +1,8 @@
-"""Producing: batches of one request go into the queues of their partitions; when the last is written, the request is answered.
+"""Queues the batches of produce requests by partition and answers each request when its last batch is written.
 
-No task, no future and no timer per request: this is the hot path. `AppendQueue` is told by the event loop when a turn of
-reading is over (`call_soon`), and flushes every partition that has something in its queue. Where that takes longer than
-`TURN_S`, as with the first batches of a thousand partitions, the event loop has a turn in between.
+This is the hot path: no task, future or timer per request. The event loop calls `AppendQueue` at the end of a turn of reading
+(`call_soon`), which flushes every partition with queued batches. A flush longer than `TURN_S`, as with the first batches of a
+thousand partitions, yields to the event loop in between.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from kafkalake.ownership import Ownership
 logger = logging.getLogger(__name__)
 
 TURN_S = 0.01
-"""After so long the partitions that are left wait for the next turn of the event loop."""
+"""The time limit of a flush in seconds. Remaining partitions continue in the next turn of the event loop."""
 
 CallSoon = Callable[[Callable[[], object]], object]
 
 
 class ProduceRequest:
-    """The batches of one request, some of which may have an error already; `reply` is called once, when each has its result."""
+    """The batches of one request, some possibly failed already. `reply` is called once, when every batch has its result."""
 
     __slots__ = ("_reply", "_waiting", "batches")
 
@@ -62,7 +62,7 @@ def _nothing() -> None:
 
 
 class AppendQueue:
-    """The partitions that have batches waiting."""
+    """The partitions with queued batches."""
 
     def __init__(
         self,
@@ -72,9 +72,9 @@ class AppendQueue:
         moved: Callable[[Partition], None],
         ownership: Ownership,
     ) -> None:
-        """`run_blocking` runs something in a thread; `moved` is told of each partition that was appended to.
+        """`run_blocking` runs a function in a thread. `moved` is called with each partition appended to.
 
-        While `ownership` is not certain nothing is appended, and each batch fails with `NotLeaderOrFollowerError`.
+        While `ownership` is not certain, nothing is appended and each batch fails with `NotLeaderOrFollowerError`.
         """
         self._purgatory = purgatory
         self._call_soon = call_soon
@@ -83,12 +83,12 @@ class AppendQueue:
         self._ownership = ownership
         self._dirty: list[Partition] = []
         self.is_answering = False
-        """Whether producers are being answered just now; more answers follow until `on_answered`."""
+        """Whether a flush is answering producers. More answers may follow until `on_answered` is called."""
         self.on_answered: Callable[[], None] = _nothing
         self._syncs: set[asyncio.Future[None]] = set()
 
     def add(self, pending: PendingAppend) -> None:
-        """Queue a batch; the flush comes when this turn of the event loop has read what there was."""
+        """Queue a batch. The flush follows after the reads of this turn of the event loop."""
         partition = pending.partition
         assert partition is not None
         if partition.enqueue(pending):
@@ -100,14 +100,14 @@ class AppendQueue:
         self._dirty.append(partition)
 
     def flush_a_turn(self) -> bool:
-        """As `flush`, but what takes too long goes on in the next turn of the event loop."""
+        """Flush for at most about `TURN_S` and continue in the next turn of the event loop."""
         return self.flush(TURN_S)
 
     def flush(self, within_s: float = math.inf) -> bool:
-        """Write what waits, in the order it came for each partition, answer the producers, wake the consumers.
+        """Append queued batches in order of arrival per partition, answer the producers, complete waiting fetches.
 
-        Returns whether anything waited. What answers lead to waits for the next flush, as do the partitions whose turn has
-        not come `within_s`.
+        Return whether any batch was queued. Batches queued by the answers wait for the next flush, as do partitions not
+        reached `within_s` seconds.
         """
         dirty, self._dirty = self._dirty, []
         if not dirty:
@@ -159,7 +159,7 @@ class AppendQueue:
         call_isolated(Place.FETCHES_OF_PARTITION, self._purgatory.check, partition)
 
     async def _sync(self, partition: Partition, appended: list[PendingAppend]) -> None:
-        """Have the disk keep it, in a thread; what comes for the partition meanwhile waits, and is the next group."""
+        """Fsync the log in a thread, then settle. Batches arriving for the partition meanwhile form the next group."""
         try:
             await self._run_blocking(partition.log.flush)
         except KafkaError as error:

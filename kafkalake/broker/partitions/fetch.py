@@ -1,16 +1,15 @@
-"""Fetching: read from several partitions within limits, and wait until there is enough to be worth an answer.
+"""Reads from several partitions within limits and delays the response until enough bytes are available.
 
-A request is answered when it has `min_bytes`, when its time is up, or when a partition has something to say that cannot wait (an
-error, a diverging epoch). While it waits it costs one entry in the purgatory; appends add to a counter, and only a request
-that has enough reads again.
+A request is answered when it has `min_bytes`, when it times out, or when a partition has an error or a diverging epoch. A waiting
+fetch costs one entry in the purgatory. Appends add to a counter, and only a request with enough bytes reads again.
 
-Records from the files are read and encoded on the event loop, so an answer holds at most 16 MiB of them, whatever the client would
-take: others wait for no longer than that takes. The client asks again at once.
+Records from files are read and encoded on the event loop, so a response holds at most 16 MiB of them, whatever the client's
+limits. This bounds the delay of other requests. The client fetches again at once.
 
-Limits: `max_bytes` over the request and `partition_max_bytes` per partition, but the first batch of the first partition that
-has any is always given, so that a consumer with small limits still moves (KIP-74). Batches are never cut.
+Limits: `max_bytes` over the request and `partition_max_bytes` per partition. The first batch of the first partition that has any
+is always returned, so that a consumer with small limits makes progress (KIP-74). Batches are never cut.
 
-Records come as they lie: views of the producers' bytes from the cache, or verified Arrow messages, which the server encodes.
+Records are returned as stored: views of the producers' bytes from the cache, or verified Arrow messages, which the server encodes.
 """
 
 from __future__ import annotations
@@ -47,27 +46,27 @@ logger = logging.getLogger(__name__)
 
 STORED_BYTES_MAX = 16 * 1024 * 1024
 READ_BYTES_MAX = 32 * 1024 * 1024
-"""Of the messages that are read for an answer: they come whole, and decompressed, however little of them is wanted."""
+"""The limit on bytes of messages read for a response. Messages are read whole and decompressed, however little is needed."""
 
 
 class Isolation(Enum):
-    """Up to where a reader may see."""
+    """The isolation level of a reader, which bounds the readable offsets."""
 
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1
 
 
 class CachedRecords(NamedTuple):
-    """Producers' bytes, ready to be sent, in order."""
+    """Producers' bytes in offset order, ready to send."""
 
     views: Sequence[memoryview]
     size_bytes: int
 
 
 class StoredRecords(NamedTuple):
-    """Messages that hold offsets [start_offset, end_offset); to be encoded from the batch that holds the first, within `max_bytes`.
+    """Messages with offsets [start_offset, end_offset), to be encoded from the batch containing the first, within `max_bytes`.
 
-    `first_whole`: the first batch is given even where it is larger.
+    `first_whole`: the first batch is returned even if it is larger.
     """
 
     messages: MessageSet
@@ -78,7 +77,7 @@ class StoredRecords(NamedTuple):
 
 
 class AbortedTransaction(NamedTuple):
-    """A transaction whose records a read_committed consumer leaves out from `first_offset` to its abort marker."""
+    """A transaction whose records a read_committed consumer skips from `first_offset` to its abort marker."""
 
     producer_id: int
     first_offset: int
@@ -93,7 +92,7 @@ class EpochEnd(NamedTuple):
 
 @dataclass(slots=True)
 class FetchedPartition:
-    """The answer for one partition. Offsets are -1 where `error` says that there are none."""
+    """The response for one partition. Offsets are -1 if `error` leaves them unknown."""
 
     topic: TopicKey
     partition: int
@@ -110,7 +109,7 @@ class FetchedPartition:
 
 @dataclass(slots=True)
 class Fetched:
-    """The answer to a request: `error` alone, or the partitions."""
+    """The response to a request: `error` alone, or the partitions."""
 
     error: KafkaError | None
     session_id: int
@@ -119,7 +118,7 @@ class Fetched:
 
 @dataclass(slots=True)
 class FetchRequest:
-    """What a client asks. Bytes and milliseconds as the names say."""
+    """A client's fetch request. The names give the units (bytes, milliseconds)."""
 
     partitions: Sequence[FetchPartition]
     forgotten: Sequence[PartitionKey]
@@ -131,7 +130,7 @@ class FetchRequest:
     max_bytes: int
     max_wait_ms: int
     stored_max_bytes: int = STORED_BYTES_MAX
-    """Of records that come from the files."""
+    """The limit on bytes of records read from files."""
 
 
 class Fetcher:
@@ -154,7 +153,7 @@ class Fetcher:
     def fetch(
         self, request: FetchRequest, reply: Callable[[Fetched], None]
     ) -> Generator[None, None, DelayedOperation | None]:
-        """Answer now, or later through the purgatory; then the operation that waits is returned. Yields between partitions."""
+        """Answer now and return None, or return the operation waiting in the purgatory. Yields between partitions."""
         try:
             context = self._sessions.begin(
                 request.session_id,
@@ -171,7 +170,7 @@ class Fetcher:
         return operation if (yield from operation.start(self._purgatory)) else None
 
     def find(self, asked: FetchPartition) -> Partition:
-        """The partition that is asked for. Raises `UnknownTopicOrPartitionError` or `UnknownTopicIdError`."""
+        """Return the partition. Raise `UnknownTopicOrPartitionError` or `UnknownTopicIdError` if there is none."""
         topic = self._topics.find(asked.topic) if isinstance(asked.topic, str) else self._topics.find_id(asked.topic)
         if topic is None:
             raise UnknownTopicOrPartitionError() if isinstance(asked.topic, str) else UnknownTopicIdError()
@@ -187,7 +186,7 @@ class Fetcher:
         return found
 
     def read_into(self, found: _Read, request: FetchRequest, context: FetchContext) -> Generator[None, None, None]:
-        """As `read`; yields between partitions."""
+        """Read like `read`, into `found`. Yields between partitions."""
         remaining = min(request.max_bytes, self._bytes_max())
         stored_left, read_left = request.stored_max_bytes, READ_BYTES_MAX
         for asked in context.partitions:
@@ -212,7 +211,7 @@ class Fetcher:
             except CorruptSegmentError as error:
                 answer.error = corrupt(error)
                 found.urgent = True
-            except Exception:  # one bad partition keeps no other from being served
+            except Exception:  # one bad partition must not affect the others
                 logger.exception("fetch failed topic=%s partition=%d", asked.topic, asked.partition)
                 answer.error = KafkaError("the partition cannot be read")
                 answer.records = None
@@ -223,17 +222,17 @@ class Fetcher:
 
 @dataclass(slots=True)
 class _Read:
-    """What one pass over the partitions found; `urgent`: it must not wait for more bytes."""
+    """The result of one pass over the partitions. `urgent`: the response must not wait for more bytes."""
 
     answers: list[tuple[FetchPartition, FetchedPartition]] = field(default_factory=list)
     watched: dict[Partition, int] = field(default_factory=dict)
-    """By partition, how far its count of readable bytes was when it was read."""
+    """By partition, its `readable_bytes` when it was read."""
     bytes: int = 0
     urgent: bool = False
 
 
 class _FetchOperation(DelayedOperation):
-    """One fetch that may wait."""
+    """One fetch, possibly delayed."""
 
     def __init__(
         self, fetcher: Fetcher, request: FetchRequest, context: FetchContext, reply: Callable[[Fetched], None]
@@ -244,11 +243,11 @@ class _FetchOperation(DelayedOperation):
         self._context = context
         self._reply = reply
         self._bytes_seen: dict[Partition, int] = {}
-        """By partition, how far its count of readable bytes was when it was last looked at."""
+        """By partition, its `readable_bytes` when it was last checked."""
         self._bytes_wanted = 0
 
     def start(self, purgatory: Purgatory) -> Generator[None, None, bool]:
-        """Answer at once, or wait; whether it waits. Yields between partitions."""
+        """Answer at once or enter the purgatory, and return whether the fetch waits. Yields between partitions."""
         request = self._request
         found = _Read()
         yield from self._fetcher.read_into(found, request, self._context)
@@ -258,13 +257,13 @@ class _FetchOperation(DelayedOperation):
         self._bytes_seen = found.watched
         self._bytes_wanted = request.min_bytes - found.bytes
         if any(self.is_complete(partition) for partition in found.watched):
-            self.complete()  # something came while the other partitions were read
+            self.complete()  # new bytes arrived while the other partitions were read
             return False
         purgatory.watch(self, found.watched, request.max_wait_ms)
         return True
 
     def is_complete(self, key: Hashable) -> bool:
-        """Whether enough can be read that is new, over all partitions, each up to its own end; or the partition is gone."""
+        """Return whether enough new bytes are readable over all partitions, or this partition was removed."""
         assert isinstance(key, Partition)
         readable = readable_bytes(key, self._request.isolation)
         self._bytes_wanted -= readable - self._bytes_seen[key]
@@ -290,12 +289,12 @@ class _FetchOperation(DelayedOperation):
 
 
 def readable_bytes(partition: Partition, isolation: Isolation) -> int:
-    """Bytes of a partition that were ever appended, as far as a reader sees them: what it grows by is new to the reader."""
+    """Return the cumulative bytes appended to a partition and visible at `isolation`. Its growth is the number of new bytes."""
     return partition.stable_bytes if isolation is Isolation.READ_COMMITTED else partition.appended_bytes
 
 
 def corrupt(error: CorruptSegmentError) -> CorruptMessageError:
-    """Damage on the disk as a client is told of it; where it is goes to the log."""
+    """Return the client's error for a corrupt segment. File and position are logged."""
     logger.error("corrupt segment file=%s position=%d reason=%r", error.path, error.position, error.reason)
     return CorruptMessageError("the records are damaged on the broker's disk")
 
@@ -310,11 +309,12 @@ def read_partition(
     *,
     first_whole: bool,
 ) -> int:
-    """Fill `answer` from one partition; returns about how many bytes its records are.
+    """Fill `answer` from one partition and return the approximate size of its records in bytes.
 
-    At most `max_bytes`, and at most `stored_max_bytes` where they come from the files.
+    Read at most `max_bytes`, and at most `stored_max_bytes` from files.
 
-    Raises the errors of the partition: leader epoch, `OffsetOutOfRangeError`, `KafkaStorageError`, `CorruptSegmentError`.
+    Raise the partition's error: leader epoch (see `Partition.check_leader_epoch`), `OffsetOutOfRangeError`, `KafkaStorageError`,
+    `CorruptSegmentError`.
     """
     log = partition.log
     partition.check_leader_epoch(asked.current_leader_epoch)
@@ -347,7 +347,7 @@ def read_partition(
 
 
 def _end_of(records: CachedRecords | StoredRecords, end_offset: int) -> int:
-    """An offset that the records do not reach."""
+    """Return an upper bound (exclusive) of the records' offsets."""
     return min(end_offset, records.messages.next_offset) if isinstance(records, StoredRecords) else end_offset
 
 

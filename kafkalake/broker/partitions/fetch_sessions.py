@@ -1,6 +1,6 @@
-"""Incremental fetch sessions: a consumer names its partitions once, and then only what changes. Source: KIP-227.
+"""Incremental fetch sessions: a consumer names its partitions once, and then only changes. Source: KIP-227.
 
-A request says where it stands with a session id and an epoch:
+A request identifies its session by id and epoch:
 
     epoch      id      meaning
     -1         any     a full fetch without a session; a session with that id is closed
@@ -8,12 +8,11 @@ A request says where it stands with a session id and an epoch:
      0         other   the same, and the session with that id is closed
     n > 0      other   the next fetch of the session: its partitions, with the changes that the request names
 
-The answer to an incremental fetch leaves out a partition about which the client knows everything already: no records, no
-error, high watermark and log start as in the last answer. Slots are bounded; a session makes room for a new one after
-it was idle for two minutes, or when it is smaller than the new one. Without a slot a client is answered with session id 0
-and goes on with full fetches.
+The response to an incremental fetch omits unchanged partitions: no records, no error, high watermark and log start as in the last
+response. Slots are bounded. A session is evicted for a new one after two minutes idle, or two minutes after its creation if it is
+smaller than the new one. Without a slot the response has session id 0 and the client continues with full fetches.
 
-Pure: the session cache is given the time and random ids.
+Pure: time and random ids are parameters.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ FINAL_EPOCH = -1
 INITIAL_EPOCH = 0
 IDLE_MS = 120_000
 UNKNOWN_PARTITIONS_MAX = 64
-"""Partitions that are not there, in one session."""
+"""The limit on unknown partitions in one session."""
 _EPOCH_MAX = 2**31 - 1
 
 TopicKey = str | UUID
@@ -38,10 +37,10 @@ PartitionKey = tuple[TopicKey, int]
 
 @dataclass(slots=True)
 class FetchPartition:
-    """What a client asks of one partition; `topic` is a name or, from protocol version 13 on, a topic id.
+    """A client's fetch parameters for one partition. `topic` is a name or, from protocol version 13 on, a topic id.
 
-    Epochs are -1 where the client has none. `sent_high_watermark` and `sent_log_start_offset` are what a session's last
-    answer said.
+    Epochs are -1 if the client has none. `sent_high_watermark` and `sent_log_start_offset` are those of the session's last
+    response.
     """
 
     topic: TopicKey
@@ -60,7 +59,7 @@ class FetchPartition:
 
 @dataclass(slots=True)
 class FetchSession:
-    """A client's partitions, in the order in which they are served; `epoch` is the one its next request must carry."""
+    """A client's partitions in the order of service. Its next request must carry `epoch`."""
 
     session_id: int
     uses_topic_ids: bool
@@ -68,13 +67,13 @@ class FetchSession:
     last_used_ms: int
     epoch: int = 1
     unknown: int = 0
-    """Partitions that were not known when they came."""
+    """The number of partitions that were unknown when added."""
     partitions: dict[PartitionKey, FetchPartition] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class FetchContext:
-    """What one request fetches: its partitions, the session it belongs to (None: none), whether its answer is incremental."""
+    """The partitions of one request, its session (None: none) and whether its response is incremental."""
 
     partitions: list[FetchPartition]
     session: FetchSession | None
@@ -85,26 +84,26 @@ class FetchContext:
         return 0 if self.session is None else self.session.session_id
 
     def must_tell(self, partition: FetchPartition, high_watermark: int, log_start_offset: int) -> bool:
-        """Whether the client does not know these offsets yet; for a partition that has neither records nor an error."""
+        """Return whether the response must include these offsets of a partition without records or error."""
         return not self.incremental or (
             partition.sent_high_watermark != high_watermark or partition.sent_log_start_offset != log_start_offset
         )
 
     def told(self, partition: FetchPartition, high_watermark: int, log_start_offset: int, *, had_records: bool) -> None:
-        """The answer says this. A partition that gave records goes to the end, so that each has its turn."""
+        """Record the offsets sent in the response. A partition with records moves to the end, for fairness."""
         partition.sent_high_watermark = high_watermark
         partition.sent_log_start_offset = log_start_offset
         if had_records and self.session is not None and self.session.partitions.pop(partition.key, None) is not None:
             self.session.partitions[partition.key] = partition
 
     def told_error(self, partition: FetchPartition) -> None:
-        """The answer has an error for it: the next one tells everything again."""
+        """Record that the response has an error for the partition. The next response includes its offsets again."""
         partition.sent_high_watermark = -1
         partition.sent_log_start_offset = -1
 
 
 def _once(partitions: Sequence[FetchPartition]) -> list[FetchPartition]:
-    """Each partition once: of one that is named twice the last, as Apache Kafka's map of them has it."""
+    """Return the partitions without duplicates. The last of a duplicate counts, as in Apache Kafka."""
     if len(partitions) <= 1:
         return list(partitions)
     return list({partition.key: partition for partition in partitions}.values())
@@ -120,17 +119,17 @@ class FetchSessionCache:
         partitions_max: int = 2**31 - 1,
         is_known: Callable[[FetchPartition], bool] = lambda partition: True,
     ) -> None:
-        """`random_id` gives integers in [1, 2**31), `partitions_max` bounds the partitions of all sessions together.
+        """`random_id` returns integers in [1, 2**31). `partitions_max` bounds the partitions of all sessions together.
 
-        There is no end of names, so a session keeps a few partitions that are not known (a topic that was just deleted), and
-        a client that asks for more of them has no session and goes on with full fetches.
+        A session keeps only a few unknown partitions (a topic just deleted, say). A client with more of them gets no session and
+        continues with full fetches.
         """
         self._slots = slots
         self._random_id = random_id
         self._partitions_max = partitions_max
         self._is_known = is_known
         self._kept = 0
-        """Partitions in all sessions."""
+        """The number of partitions in all sessions."""
         self._sessions: dict[int, FetchSession] = {}  # least recently used first
 
     def __len__(self) -> int:
@@ -146,10 +145,11 @@ class FetchSessionCache:
         uses_topic_ids: bool,
         now_ms: int,
     ) -> FetchContext:
-        """Find out what a request fetches.
+        """Return the context of a request: its partitions and session.
 
-        Raises `FetchSessionIdNotFoundError`, `InvalidFetchSessionEpochError` or `FetchSessionTopicIdError`; the client
-        then starts again with a full fetch.
+        Raise `FetchSessionIdNotFoundError` if there is no such session or it cannot take the changes,
+        `InvalidFetchSessionEpochError` if the epoch is not the expected one, `FetchSessionTopicIdError` if the use of topic ids
+        has changed. The client then starts again with a full fetch.
         """
         if epoch in (FINAL_EPOCH, INITIAL_EPOCH):
             self._close(session_id)
@@ -167,7 +167,7 @@ class FetchSessionCache:
             raise FetchSessionTopicIdError()
         if not self._update(session, partitions, forgotten):
             self._close(session_id)
-            raise FetchSessionIdNotFoundError()  # the client asks for everything anew, and is answered without a session
+            raise FetchSessionIdNotFoundError()  # the client sends a full fetch, which gets no session
         session.epoch = 1 if session.epoch == _EPOCH_MAX else session.epoch + 1
         session.last_used_ms = now_ms
         del self._sessions[session_id]
@@ -191,7 +191,7 @@ class FetchSessionCache:
     def _update(
         self, session: FetchSession, partitions: Sequence[FetchPartition], forgotten: Iterable[PartitionKey]
     ) -> bool:
-        """Follow the changes that a request names; return whether the session can be kept with them."""
+        """Apply a request's changes to its session and return whether the session can be kept."""
         new = [partition for partition in partitions if partition.key not in session.partitions] if partitions else []
         if new:
             session.unknown += self._count_unknown(new)

@@ -1,9 +1,9 @@
 """The directory of this broker's logs: one subdirectory per partition, named `<topic>-<partition>`.
 
-Opens logs with the settings of their topic. A deleted topic's directories are renamed at once (`<name>.<topic id>-delete`),
-so that a topic of the same name can come, and removed later, for readers that planned with them. What a crash left between the two
-steps is cleared at the next start. A directory says which topic it belongs to (`storage/partition_metadata.py`): one that was
-not renamed is never taken for that of the next topic of its name.
+Opens logs with the settings of their topic. A deleted topic's directories are renamed at once (`<name>.<topic id>-delete`), which
+frees the name for a new topic, and removed later, for readers that planned with them. Leftovers of a crash between the two steps
+are cleared at the next start. A directory records its topic id (`storage/partition_metadata.py`), so one that was not renamed is
+never used for a later topic of the same name.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _DELETED = "-delete"
 
 
 def log_config(config: TopicConfig, producer_id_expiration_ms: int) -> LogConfig:
-    """What a log needs to know of its topic's settings."""
+    """Return a log's settings derived from its topic's."""
     return LogConfig(
         segment_bytes=config.segment_bytes,
         segment_ms=config.segment_ms,
@@ -48,7 +48,7 @@ def log_config(config: TopicConfig, producer_id_expiration_ms: int) -> LogConfig
 
 
 class LogDirectory:
-    """Logs below `root`. Methods block on the disk; any thread may call them."""
+    """Logs below `root`. Methods block on disk I/O and may be called from any thread."""
 
     def __init__(self, root: Path, clock: Clock, open_files: OpenFiles) -> None:
         self.root = root
@@ -57,7 +57,7 @@ class LogDirectory:
         self._predecessors: list[Path] = []
 
     def path(self, topic: str, index: int) -> Path:
-        """Where a partition lies."""
+        """Return a partition's directory."""
         return self.root / f"{topic}-{index}"
 
     def open(
@@ -70,10 +70,10 @@ class LogDirectory:
         *,
         taking_over: bool = False,
     ) -> Log:
-        """Open a partition's log, made if it is not there; `swapped` as in `Log.open`.
+        """Open a partition's log, creating it if missing. `swapped` as in `Log.open`.
 
-        A directory of another topic that had the name before is retired. taking_over: the last owner of the log may still
-        run. Raise `KafkaStorageError`.
+        A directory of an earlier topic with the same name is retired. taking_over: the last owner of the log may still run. Raise
+        `KafkaStorageError` if the log cannot be opened.
         """
         path = self.path(topic, index)
         try:
@@ -93,18 +93,18 @@ class LogDirectory:
         return log
 
     def offline(self, topic: str, index: int, config: LogConfig) -> Log:
-        """Return a log in place of one that could not be opened; see `Log.offline`."""
+        """Return a placeholder for a log that could not be opened, see `Log.offline`."""
         return Log.offline(self.path(topic, index), config, self._clock, self._open_files)
 
     def take_predecessors(self) -> list[Path]:
-        """Return the directories that `open` has retired since this was last asked; they are to be removed later."""
+        """Return the directories retired by `open` since the last call, to be removed later."""
         found, self._predecessors = self._predecessors, []
         return found
 
     def retire(self, topic: str, topic_id: UUID, indices: Iterable[int]) -> list[Path]:
-        """Take a deleted topic's directories out of the way; return what is to be removed later.
+        """Rename a deleted topic's directories and return those to be removed later.
 
-        One that cannot be renamed stays, and is retired by the next topic of its name or at the next start.
+        One that cannot be renamed stays until it is retired by the next topic of its name or at the next start.
         """
         retired = []
         for index in indices:
@@ -129,7 +129,7 @@ class LogDirectory:
             shutil.rmtree(directory, ignore_errors=True)
 
     def clear(self, known: Iterable[tuple[str, int]]) -> list[Path]:
-        """Retire directories that belong to no partition in `known`; returns them and those that were retired before."""
+        """Retire directories of no partition in `known` and return them with those retired before."""
         expected = {f"{topic}-{index}" for topic, index in known}
         found = []
         for entry in os.scandir(self.root):

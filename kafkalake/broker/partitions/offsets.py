@@ -12,7 +12,7 @@ LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4,
 
 
 class FoundOffset(NamedTuple):
-    """An offset, the timestamp of its record (ms; -1 where it was not looked for by time), its leader epoch (-1: unknown)."""
+    """An offset, the timestamp of its record (ms, -1 if not found by time) and its leader epoch (-1: unknown)."""
 
     offset: int
     timestamp_ms: int
@@ -20,10 +20,11 @@ class FoundOffset(NamedTuple):
 
 
 def list_offset(partition: Partition, timestamp_ms: int, isolation: Isolation) -> FoundOffset | None:
-    """The offset for a timestamp (ms) or one of Kafka's special values; None where there is no such record.
+    """Return the offset for a timestamp (ms) or one of Kafka's special values, or None if there is no such record.
 
-    A record that the reader may not see yet is no answer. MAX_TIMESTAMP blocks, and may be asked in any thread. Raises
-    `UnsupportedVersionError` for an unknown special value, `CorruptMessageError`, `KafkaStorageError`.
+    Records not yet visible to the reader do not count. MAX_TIMESTAMP blocks and is safe in any thread. Raise
+    `UnsupportedVersionError` for an unknown special value, `CorruptMessageError` if the log is damaged, `KafkaStorageError` on
+    I/O errors.
     """
     try:
         return _list_offset(partition, timestamp_ms, isolation)
@@ -53,14 +54,15 @@ def _list_offset(partition: Partition, timestamp_ms: int, isolation: Isolation) 
 
 
 def end_of_epoch(partition: Partition, epoch: int) -> EpochEnd:
-    """The largest epoch up to `epoch` and where it ended; (-1, -1) where none is known."""
+    """Return the largest epoch up to `epoch` and its end offset, or (-1, -1) if none is known."""
     return EpochEnd(*partition.log.end_offset_for_epoch(epoch))
 
 
 def delete_records(partition: Partition, offset: int) -> int:
-    """Move the log start to `offset` (-1: to the high watermark); returns the new log start.
+    """Move the log start to `offset` (-1: to the high watermark) and return the new log start.
 
-    Blocking, in any thread. Raises `OffsetOutOfRangeError` for an offset above the high watermark, `KafkaStorageError`.
+    Blocking, safe in any thread. Raise `OffsetOutOfRangeError` if the offset is negative (except -1) or above the high watermark,
+    `KafkaStorageError` on I/O errors.
     """
     target = partition.log.high_watermark if offset == -1 else offset
     if target < 0 or target > partition.log.high_watermark:

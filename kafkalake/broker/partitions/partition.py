@@ -1,10 +1,9 @@
-"""One partition that this broker leads: its log, the producers' batches that wait for it, the cached tail.
+"""One partition led by this broker: its log, queued producer batches and cached tail.
 
 **Group commit.** Batches of all connections that arrive in one turn of the event loop are queued here and written by one
-append of the log. Three separate steps, so that replicas can come between them: the batches are in the log
-(`append_queued`; where `flush.messages` says so, on the disk too); the high watermark moves (`commit`); the producers are
-answered. With one replica they follow at once, and the answer comes last, so that whoever has it finds the record in every
-reader, Spark included.
+append to the log. Three separate steps leave room for replication. First the batches are in the log (`append_queued`), fsynced
+if `flush.messages` requires it. Then the high watermark moves (`commit`). Then the producers are answered. With one replica the
+steps follow directly. The response comes last, so every reader, Spark included, finds an acknowledged record.
 """
 
 from __future__ import annotations
@@ -30,14 +29,14 @@ logger = logging.getLogger(__name__)
 _BASE_OFFSET = struct.Struct(">q")
 _LEADER_EPOCH = struct.Struct(">i")
 _BYTES_OF_OPEN_TRANSACTION = 1024 * 1024
-"""What an open transaction that a start finds counts for when it ends: its bytes are not known."""
+"""The assumed size of a transaction found open at startup. Its actual bytes are unknown."""
 
 
 class PendingAppend:
-    """A batch, or the marker that ends a transaction, on its way into the log, and its result.
+    """A batch or end-of-transaction marker to be appended, and its result.
 
-    partition, batch: None where `result` is an error that was found before. original: the producer's bytes where the cache may
-    give them to consumers as they are. settled: called when the result is there.
+    partition, batch: None if `result` is an error found earlier. original: the producer's bytes if the cache may serve them to
+    consumers unchanged. settled: called when the result is set.
     """
 
     __slots__ = ("batch", "marker", "original", "partition", "result", "settled")
@@ -58,7 +57,7 @@ class PendingAppend:
         self.settled: Callable[[], None] = _nobody_waits
 
     def let_go(self) -> None:
-        """The request is answered. Its batches point at it and it at them: without this, only the collector frees the memory."""
+        """Release the batches of an answered request. The reference cycle would keep their memory until garbage collection."""
         self.settled = _nobody_waits
         self.batch = self.original = None
 
@@ -68,7 +67,7 @@ def _nobody_waits() -> None:
 
 
 def _failed(pending: list[PendingAppend], error: KafkaError) -> list[PendingAppend]:
-    """Give every batch that has no error yet this one."""
+    """Set `error` on every batch that has none yet and return all batches."""
     for each in pending:
         if not isinstance(each.result, KafkaError):
             each.result = error
@@ -76,7 +75,7 @@ def _failed(pending: list[PendingAppend], error: KafkaError) -> list[PendingAppe
 
 
 class Partition:
-    """A partition. Used by the event loop's thread only."""
+    """A partition led by this broker. Used by the event loop's thread only."""
 
     __slots__ = (
         "_queue",
@@ -94,7 +93,7 @@ class Partition:
     )
 
     def __init__(self, topic: Topic, index: int, log: Log, tail: PartitionTail, *, is_offline: bool = False) -> None:
-        """`is_offline`: `log` is an empty one in place of that which could not be opened (`Log.offline`)."""
+        """`is_offline`: `log` is an empty placeholder for one that could not be opened (`Log.offline`)."""
         self.topic = topic
         self.is_offline = is_offline
         self.index = index
@@ -102,11 +101,11 @@ class Partition:
         self.leader_epoch = log.leader_epoch + 1
         self.removed = False
         self.syncing = False
-        """Whether the disk is being asked to keep what was appended; batches queue up meanwhile."""
+        """Whether an fsync of appended batches is running. Further batches queue up meanwhile."""
         self.appended_bytes = 0
-        """Bytes that were ever appended, as readers of everything count what is new."""
+        """Bytes appended so far. read_uncommitted fetches count new bytes by it."""
         self.stable_bytes = 0
-        """Bytes of them that lie below the last stable offset, as readers of what is committed count what is new."""
+        """Bytes of these below the last stable offset. read_committed fetches count new bytes by it."""
         self._stable_offset = log.last_stable_offset
         if self._stable_offset < log.high_watermark:
             self.appended_bytes = _BYTES_OF_OPEN_TRANSACTION
@@ -115,19 +114,19 @@ class Partition:
 
     @property
     def name(self) -> str:
-        """Topic and number, as logs and directories show it."""
+        """Topic and partition number, as in log messages and directory names."""
         return f"{self.topic.name}-{self.index}"
 
     def check_online(self) -> None:
-        """Raise `KafkaStorageError` where the log could not be opened: nothing is known of its offsets."""
+        """Raise `KafkaStorageError` if the log could not be opened. Its offsets are unknown."""
         if self.is_offline:
             raise KafkaStorageError(f"{self.name} is offline: its log could not be opened when the broker started")
 
     def check_leader_epoch(self, epoch: int) -> None:
-        """A client's idea of the leader epoch (-1: it has none) against ours.
+        """Check a client's leader epoch (-1: none) against the current one.
 
-        Raises `KafkaStorageError` where the partition is offline, `FencedLeaderEpochError` (it is behind) or
-        `UnknownLeaderEpochError` (it is ahead). Source: KIP-320.
+        Raise `KafkaStorageError` if the partition is offline, `FencedLeaderEpochError` if the client's epoch is older,
+        `UnknownLeaderEpochError` if it is newer. Source: KIP-320.
         """
         self.check_online()
         if epoch >= 0 and epoch != self.leader_epoch:
@@ -136,17 +135,17 @@ class Partition:
             raise UnknownLeaderEpochError()
 
     def enqueue(self, pending: PendingAppend) -> bool:
-        """Queue a batch; whether the caller has to see to it that it is appended (nobody else does yet)."""
+        """Queue a batch and return whether the caller must schedule the append (none is scheduled yet)."""
         self._queue.append(pending)
         return len(self._queue) == 1 and not self.syncing
 
     @property
     def has_queue(self) -> bool:
-        """Whether batches wait to be appended."""
+        """Whether batches are queued for appending."""
         return bool(self._queue)
 
     def append_queued(self) -> list[PendingAppend]:
-        """Step one: put what is queued into the log. What was queued, each with its result; nobody has seen it yet."""
+        """Append the queued batches to the log (step one) and return them with their results, not yet visible to readers."""
         queue, self._queue = self._queue, []
         if self.removed:
             return _failed(queue, KafkaStorageError("the topic is being deleted"))
@@ -158,18 +157,18 @@ class Partition:
             else:
                 self._append_with_markers(queue)
         except Exception as error:
-            # What was not foreseen must not leave producers without an answer.
+            # An unexpected error must not leave producers without a response.
             logger.exception("append failed partition=%s", self.name)
             return _failed(queue, KafkaStorageError(f"append failed: {error}"))
         return queue
 
     def refuse_queued(self, error: KafkaError) -> list[PendingAppend]:
-        """What is still queued, with `error`: a queue that is left would keep every later batch waiting behind it."""
+        """Empty the queue and return its batches with `error`. A queue left behind would block every later batch."""
         queue, self._queue = self._queue, []
         return _failed(queue, error)
 
     def _append_with_markers(self, queue: list[PendingAppend]) -> None:
-        """As `append_queued`: each marker after the batches that came before it, and before those that came after it."""
+        """Append as `append_queued` does, keeping the queue order of batches and markers."""
         for is_marker, group in itertools.groupby(queue, lambda pending: pending.marker is not None):
             waiting = list(group)
             if not is_marker:
@@ -185,7 +184,7 @@ class Partition:
                     pending.result = as_value(error)
 
     def commit(self, appended: list[PendingAppend]) -> None:
-        """Step two: move the high watermark over what is in the log; the results say so where that fails."""
+        """Advance the high watermark to the log end (step two). If that fails, the results become errors."""
         try:
             self.log.advance_high_watermark(self.log.log_end_offset)
         except Exception as error:
@@ -198,7 +197,7 @@ class Partition:
         self._count_stable()
 
     def _count_stable(self) -> None:
-        """Count what became readable to those who read what is committed: all of it, or a share while a transaction is open."""
+        """Count the bytes that became stable: all of them, or a proportional share while a transaction is open."""
         log = self.log
         before, self._stable_offset = self._stable_offset, log.last_stable_offset
         held = log.high_watermark - before
@@ -211,26 +210,26 @@ class Partition:
     def read_tail(
         self, offset: int, end_offset: int, bytes_max: int, *, first_whole: bool
     ) -> tuple[list[memoryview], int] | None:
-        """Cached original batches, see `PartitionTail.read`."""
+        """Return cached original batches, see `PartitionTail.read`."""
         return self._tail.read(offset, end_offset, bytes_max, first_whole=first_whole)
 
     def forget_tail(self) -> None:
-        """Segments were rewritten: consumers get what the log has now, not the batches that producers sent once."""
+        """Drop the cached batches after segments were rewritten. Consumers then get the log's current content."""
         self._tail.clear()
 
     def fail(self, appended: list[PendingAppend], error: KafkaError) -> None:
-        """What was appended is not in the log after all."""
+        """Set `error` on appended batches that must not be acknowledged, and drop the cached tail."""
         self._tail.clear()
         _failed(appended, error)
 
     def remove(self) -> None:
-        """The topic is deleted: what is queued from now on is refused, the cached bytes go."""
+        """Mark the partition's topic as deleted. Later appends are refused and the cached tail is dropped."""
         self.removed = True
         self._tail.clear()
 
     def _keep_original(self, pending: PendingAppend, result: AppendResult) -> None:
         original, pending.original = pending.original, None
-        if original is None or result.log_append_time_ms >= 0:  # the log decides on the timestamps, when it appends
+        if original is None or result.log_append_time_ms >= 0:  # LogAppendTime: the log sets the timestamps
             self._tail.clear()
             self.appended_bytes += len(pending.batch.body) if pending.batch is not None else 0
             return

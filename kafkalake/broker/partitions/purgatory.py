@@ -1,11 +1,10 @@
-"""Where requests wait until enough has happened, or until their time is up.
+"""Holds delayed requests until their condition is met or they time out (Kafka's purgatory).
 
-A fetch waits for bytes, a produce (with replicas) for the high watermark. An operation watches keys (partitions); whoever
-changes a partition calls `check`. Timeouts run on the timing wheel; `Alarm` is the one thing that the outside has to
-give: call me at this time.
+A fetch waits for bytes, a produce (with replicas) for the high watermark. An operation watches keys (partitions), and `check` is
+called on each change of a partition. Timeouts run on the timing wheel. `Alarm`, a callback at a given time, is the only external
+dependency.
 
-An operation leaves every list the moment it is done, so what completes early costs no memory until its timeout (Kafka
-purges lazily instead).
+An operation leaves every list on completion, so one completed early holds no memory until its timeout (Kafka purges lazily).
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from kafkalake.clock import Clock
 
 
 class DelayedOperation:
-    """A request that waits. Subclasses say when it is complete; `complete` is called exactly once."""
+    """A delayed request. Subclasses define its condition. `complete` is called at most once."""
 
     def __init__(self) -> None:
         self.keys: tuple[Hashable, ...] = ()
@@ -27,24 +26,24 @@ class DelayedOperation:
         self.waiting = False
 
     def is_complete(self, key: Hashable) -> bool:
-        """Whether enough has happened, now that `key` has changed; cheap, called on every change of a watched key."""
+        """Return whether the condition is met after a change of `key`. Must be cheap: called on every change of a watched key."""
         raise NotImplementedError
 
     def complete(self) -> None:
-        """Answer: enough has happened, or the time is up."""
+        """Answer the request. Called when the condition is met or the timeout expires."""
         raise NotImplementedError
 
 
 class Alarm(Protocol):
-    """Something that calls `Timers.ring` at about a given time, an event loop for example."""
+    """A source of calls to `Timers.ring` at about a given time, such as an event loop."""
 
     def set(self, at_ms: int) -> None:
-        """Ring at `at_ms` of the monotonic clock; replaces what was set before."""
+        """Ring at `at_ms` of the monotonic clock, replacing the previous setting."""
         ...
 
 
 class Timers:
-    """Timeouts of everything that waits in the broker, behind one alarm."""
+    """All timeouts of the broker behind one alarm."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -53,7 +52,7 @@ class Timers:
         self._alarm_at_ms: int | None = None
 
     def connect(self, alarm: Alarm) -> None:
-        """From now on `alarm` rings for what is due."""
+        """Use `alarm` from now on."""
         self._alarm = alarm
         self._set_alarm()
 
@@ -64,12 +63,12 @@ class Timers:
         return timeout
 
     def cancel(self, timeout: Timeout) -> None:
-        """Do not call it after all."""
+        """Cancel a timeout, even one due in the current tick."""
         self._wheel.cancel(timeout)
-        timeout.action = _nothing  # it may be due in the tick that is being rung
+        timeout.action = _nothing  # it may be due in the current tick
 
     def ring(self) -> None:
-        """Do what is due."""
+        """Run the actions that are due."""
         self._alarm_at_ms = None
         for timeout in self._wheel.advance(self._clock.monotonic_ms()):
             call_isolated(Place.TIMER, timeout.action)
@@ -85,11 +84,11 @@ class Timers:
 
 
 def _nothing() -> None:
-    """What is left of a cancelled action."""
+    """Replace the action of a cancelled timeout."""
 
 
 class Purgatory:
-    """The operations that wait, by what they watch."""
+    """The delayed operations by watched key."""
 
     def __init__(self, timers: Timers) -> None:
         self._timers = timers
@@ -97,12 +96,12 @@ class Purgatory:
         self._waiting: dict[DelayedOperation, None] = {}
 
     def __len__(self) -> int:
-        """Operations that wait."""
+        """Return the number of delayed operations."""
         return len(self._waiting)
 
     def watch(self, operation: DelayedOperation, keys: Iterable[Hashable], timeout_ms: int) -> None:
-        """Have `operation` wait on `keys` for at most `timeout_ms`; the caller has found it incomplete."""
-        operation.keys = tuple(dict.fromkeys(keys))  # one that is named twice is watched once
+        """Delay `operation` on `keys` for at most `timeout_ms`. The caller has found it incomplete."""
+        operation.keys = tuple(dict.fromkeys(keys))  # without duplicates
         operation.waiting = True
         self._waiting[operation] = None
         for key in operation.keys:
@@ -110,7 +109,7 @@ class Purgatory:
         operation.timeout = self._timers.schedule(timeout_ms, lambda: self.finish(operation))
 
     def check(self, key: Hashable) -> None:
-        """Something about `key` has changed: complete the operations for which it was enough."""
+        """Complete the operations watching `key` whose condition is now met."""
         watchers = self._watchers.get(key)
         if watchers:
             for operation in list(watchers):
@@ -121,17 +120,17 @@ class Purgatory:
             self.finish(operation)
 
     def finish(self, operation: DelayedOperation) -> None:
-        """Complete it now, whatever it waits for; nothing happens if it no longer waits."""
+        """Complete an operation regardless of its condition. Do nothing if it is no longer delayed."""
         if self.discard(operation):
             operation.complete()
 
     def finish_all(self) -> None:
-        """Complete everything that waits: the broker stops."""
+        """Complete all delayed operations. Called when the broker stops."""
         for operation in list(self._waiting):
             call_isolated(Place.WAITING_REQUEST, self.finish, operation)
 
     def discard(self, operation: DelayedOperation) -> bool:
-        """Let it go unanswered (its connection is gone); whether it was waiting."""
+        """Drop an operation without an answer (its connection is closed) and return whether it was delayed."""
         if not operation.waiting:
             return False
         operation.waiting = False
@@ -143,5 +142,5 @@ class Purgatory:
                 del self._watchers[key]
         if operation.timeout is not None:
             self._timers.cancel(operation.timeout)
-            operation.timeout = None  # it points back at the operation
+            operation.timeout = None  # breaks the reference cycle
         return True

@@ -1,10 +1,10 @@
-"""Retention by the broker itself: every `log.retention.check.interval.ms` each log loses what its topic's settings no longer keep.
+"""Retention by the broker: every `log.retention.check.interval.ms` each log drops segments its topic's settings no longer keep.
 
-`storage.retention` decides, for the broker and for the retention job: one rule. As in Kafka, groups that have not read what goes
-do not keep it, but where a topic says so (`retention.groups.guard=block`); to `warn` of them is the job's. The active segment
-goes too once all its records are expired: it is rolled first. The journals of the coordinators are trimmed by these.
+`storage.retention` holds the one rule for the broker and the retention job. As in Kafka, records unread by a group are removed
+too, unless the topic has `retention.groups.guard=block`. The guard `warn` is handled by the job. The active segment is rolled and
+removed once all its records have expired. The coordinators trim their journals themselves.
 
-A job may do the same at the same time: both only move a log's start on, and taking out what is gone changes nothing.
+A job may enforce retention concurrently: both only advance the log start, and removing a removed segment changes nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 async def enforce_retention(broker: Broker) -> None:
-    """Have every log lose what it should no longer keep. What fails in one partition is tried again the next time."""
+    """Enforce retention on every log. A failure in one partition is logged and retried the next time."""
     blocked = {topic.name for topic in broker.topics if topic.config.retention_groups_guard == BLOCK}
     if blocked and broker.groups.coordinator.table.is_loading:
         logger.info("retention waits until all groups are loaded")
@@ -55,7 +55,7 @@ async def enforce_retention(broker: Broker) -> None:
 
 
 def rule_of(config: TopicConfig) -> RetentionRule:
-    """What a topic asks of the broker."""
+    """Return the broker's retention rule for a topic."""
     guard = BLOCK if config.retention_groups_guard == BLOCK else OFF
     return RetentionRule.of_policy(config.cleanup_policy, config.retention_ms, config.retention_bytes, guard)
 
@@ -66,7 +66,7 @@ def _removed(broker: Broker, partition: Partition) -> None:
 
 
 def _committed_offsets(broker: Broker, topics: set[str]) -> dict[tuple[str, int], dict[str, int]]:
-    """By partition of these topics: each group's committed offset."""
+    """Return each group's committed offset by partition of these topics."""
     found: dict[tuple[str, int], dict[str, int]] = {}
     for entry in broker.groups.coordinator.table:
         for key in entry.offsets:

@@ -1,8 +1,8 @@
 """A hierarchical timing wheel: very many timeouts, each started and cancelled in constant time.
 
-A broker starts a timeout for each waiting request and cancels nearly all of them; a heap would keep the cancelled ones.
-A wheel is a ring of buckets, one per tick; a timeout goes into the bucket of its tick. What lies beyond one turn goes into
-the next wheel, whose one tick is a whole turn of this one, and comes back down when that tick is reached.
+A broker starts a timeout for each waiting request and cancels nearly all of them. A heap would keep the cancelled ones.
+A wheel is a ring of buckets, one per tick. A timeout goes into the bucket of its tick. A timeout beyond one turn goes into
+the next wheel, whose tick is a whole turn of this one, and moves back down when that tick is reached.
 
 **Worked example**, tick 1 ms, 20 buckets, now = 0. Wheel 0 covers [0, 20) ms in ticks of 1, wheel 1 covers [0, 400) in
 ticks of 20, wheel 2 covers [0, 8000) in ticks of 400.
@@ -10,12 +10,12 @@ ticks of 20, wheel 2 covers [0, 8000) in ticks of 400.
 - `schedule(7)`: within 20 ms, so wheel 0, bucket 7.
 - `schedule(450)`: not within 20, not within 400, so wheel 2, bucket 450 // 400 = 1, which is due at 400.
 - `advance(10)`: wheel 0's bucket 7 is due: the first timeout is returned. Wheel 0 now covers [10, 30).
-- `advance(400)`: wheel 2's bucket 1 is due. Its timeout is not (450 > 400): put in again, it falls into wheel 1
+- `advance(400)`: wheel 2's bucket 1 is due. Its timeout is not (450 > 400): reinserted, it goes into wheel 1
   (now [400, 800)), bucket (450 // 20) % 20 = 2, due at 440.
 - `advance(440)`: down again, into wheel 0 (now [440, 460)), bucket 450 % 20 = 10.
 - `advance(450)`: returned.
 
-Pure: driven by the times it is given, it never asks a clock. Not for use by several threads. Source: Varghese and Lauck,
+Pure: time is a parameter, no clock is read. Not thread-safe. Source: Varghese and Lauck,
 "Hashed and Hierarchical Timing Wheels" (1987); Kafka's purgatory uses the same structure.
 """
 
@@ -26,7 +26,7 @@ from collections.abc import Callable
 
 
 class Timeout:
-    """One scheduled action; `cancel` it through the wheel."""
+    """One scheduled action, cancelled through the wheel."""
 
     __slots__ = ("action", "bucket", "deadline_ms")
 
@@ -37,7 +37,7 @@ class Timeout:
 
 
 class _Bucket:
-    """The timeouts of one slot of a wheel; `due` is the tick at which the slot begins, -1 while nothing waits in it."""
+    """The timeouts of one slot of a wheel. `due` is the tick at which the slot begins, -1 while the slot is unused."""
 
     __slots__ = ("due", "timeouts")
 
@@ -47,7 +47,7 @@ class _Bucket:
 
 
 class _Wheel:
-    """One ring: slots of `width` ticks each; `now` is the current tick, rounded down to a slot."""
+    """One ring of slots of `width` ticks each. `now` is the current tick, rounded down to a slot."""
 
     __slots__ = ("buckets", "now", "turn", "width")
 
@@ -74,32 +74,32 @@ class TimingWheel:
         self._count = 0
 
     def __len__(self) -> int:
-        """Timeouts that wait."""
+        """Return the number of pending timeouts."""
         return self._count
 
     def schedule(self, deadline_ms: int, action: Callable[[], None]) -> Timeout:
-        """Start a timeout. One whose deadline has passed is returned by the next `advance`."""
+        """Start a timeout and return it. If its deadline has passed, the next `advance` returns it."""
         timeout = Timeout(deadline_ms, action)
         self._count += 1
         self._place(timeout)
         return timeout
 
     def cancel(self, timeout: Timeout) -> None:
-        """Forget a timeout; one that has been returned or cancelled already is passed over."""
+        """Cancel a timeout. Do nothing if it was returned or cancelled already."""
         if timeout.bucket is not None:
             del timeout.bucket.timeouts[timeout]
             timeout.bucket = None
             self._count -= 1
 
     def next_due_ms(self) -> int | None:
-        """When `advance` should be called at the latest; None while nothing waits."""
+        """Return the latest time for the next call of `advance`, or None if there are no timeouts."""
         while self._due and not self._due[0][2].timeouts:
             self._due[0][2].due = -1
             heapq.heappop(self._due)
         return self._due[0][0] * self._tick_ms if self._due else None
 
     def advance(self, now_ms: int) -> list[Timeout]:
-        """Move time to `now_ms`; the timeouts that are due, by deadline, no longer scheduled."""
+        """Advance time to `now_ms`. Unschedule the timeouts that are due and return them by deadline."""
         now = now_ms // self._tick_ms
         expired: list[Timeout] = []
         while self._due and self._due[0][0] <= now:
@@ -118,7 +118,7 @@ class TimingWheel:
         return expired
 
     def _tick(self, timeout: Timeout) -> int:
-        """The first tick that is not before the deadline."""
+        """Return the first tick not before the deadline."""
         return -(-timeout.deadline_ms // self._tick_ms)
 
     def _place(self, timeout: Timeout) -> None:

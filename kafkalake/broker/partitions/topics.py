@@ -14,7 +14,7 @@ from kafkalake.errors import UnknownTopicIdError, UnknownTopicOrPartitionError
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class Topic:
-    """A topic: `overrides` are the settings that were given for it, `config` those with the broker's defaults filled in."""
+    """A topic. `overrides` are its own settings, `config` the same with the broker's defaults filled in."""
 
     name: str
     topic_id: UUID
@@ -25,14 +25,14 @@ class Topic:
 
 
 class Topics:
-    """All topics; a topic is here from the moment it is committed and its logs are open."""
+    """All topics served. A topic is added once it is committed and its logs are open."""
 
     def __init__(self) -> None:
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[UUID, Topic] = {}
 
     def __iter__(self) -> Iterator[Topic]:
-        """Topics by name."""
+        """Return the topics sorted by name."""
         return iter([self._by_name[name] for name in sorted(self._by_name)])
 
     def __len__(self) -> int:
@@ -42,59 +42,59 @@ class Topics:
         return name in self._by_name
 
     def unordered(self) -> Iterable[Topic]:
-        """All topics, in no order that means anything."""
+        """Return all topics in no particular order."""
         return self._by_name.values()
 
     def names(self) -> list[str]:
-        """All names, sorted."""
+        """Return all names, sorted."""
         return sorted(self._by_name)
 
     def add(self, topic: Topic) -> None:
-        """Serve a topic."""
+        """Add a topic."""
         assert topic.name not in self._by_name
         self._by_name[topic.name] = topic
         self._by_id[topic.topic_id] = topic
 
     def remove(self, topic: Topic) -> None:
-        """Serve it no longer."""
+        """Remove a topic."""
         del self._by_name[topic.name]
         del self._by_id[topic.topic_id]
 
     def find(self, name: str) -> Topic | None:
-        """The topic of that name."""
+        """Return the topic with that name, or None."""
         return self._by_name.get(name)
 
     def find_id(self, topic_id: UUID) -> Topic | None:
-        """The topic with that id."""
+        """Return the topic with that id, or None."""
         return self._by_id.get(topic_id)
 
     def topic(self, name: str) -> Topic:
-        """The topic of that name. Raises `UnknownTopicOrPartitionError`."""
+        """Return the topic with that name. Raise `UnknownTopicOrPartitionError` if there is none."""
         topic = self._by_name.get(name)
         if topic is None:
             raise UnknownTopicOrPartitionError()
         return topic
 
     def topic_by_id(self, topic_id: UUID) -> Topic:
-        """The topic with that id. Raises `UnknownTopicIdError`."""
+        """Return the topic with that id. Raise `UnknownTopicIdError` if there is none."""
         topic = self._by_id.get(topic_id)
         if topic is None:
             raise UnknownTopicIdError()
         return topic
 
     def partition(self, name: str, index: int) -> Partition:
-        """A partition. Raises `UnknownTopicOrPartitionError`."""
+        """Return a partition. Raise `UnknownTopicOrPartitionError` if there is none."""
         topic = self._by_name.get(name)
         if topic is None or not 0 <= index < len(topic.partitions):
             raise UnknownTopicOrPartitionError()
         return topic.partitions[index]
 
     def serves(self, topic: str | UUID, index: int) -> bool:
-        """Whether the topic of that name or id has that partition."""
+        """Return whether a topic with that name or id has that partition."""
         found = self.find(topic) if isinstance(topic, str) else self.find_id(topic)
         return found is not None and 0 <= index < len(found.partitions)
 
     def partitions(self) -> Iterator[Partition]:
-        """All partitions of all topics whose logs are open."""
+        """Yield all partitions with an open log."""
         for topic in list(self._by_name.values()):
             yield from (partition for partition in topic.partitions if not partition.is_offline)

@@ -1,13 +1,13 @@
-"""The producers' original bytes of each partition's tail, for consumers that are nearly up to date.
+"""The cache of producers' original bytes of each partition's tail, for consumers that are nearly up to date.
 
-Such a consumer gets back what a producer sent, untouched but for the offset and the leader epoch that the caller has
-patched in (record batch v2 keeps both outside its checksum): no decoding, no encoding, no read of a file.
+Such a consumer gets the producer's batch with only the base offset and leader epoch patched by the caller (record batch v2 keeps
+both outside its checksum): no decoding, no encoding, no file read.
 
-Bytes lie one after the other in chunks, so that a fetch of many batches is a view of one or two chunks rather than a
-list of batches. A chunk is never resized and never written twice, so a view of it stays right while it is being sent.
-One budget for all partitions: when it is used up, the oldest chunk of any partition goes. The partition forgets its offsets at
-once; its memory serves a new chunk of that size if no answer that is still being sent refers to it (fresh memory is dear: the
-kernel has to find and clear each page), and is freed later otherwise.
+Batches lie contiguously in chunks, so a fetch of many batches is a view of one or two chunks rather than a list of batches. A
+chunk is never resized or overwritten, so a view stays valid while it is being sent. One budget covers all partitions. When it is
+exceeded, the oldest chunk of any partition is evicted and its offsets are dropped at once. Its memory is reused for a new chunk of
+that size if no response being sent refers to it, and freed later otherwise. Fresh memory is expensive: the kernel must find and
+clear each page.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from collections import deque
 _FIRST_CHUNK_BYTES = 16 * 1024
 _CHUNK_BYTES_MAX = 1024 * 1024
 _UNREFERENCED = 2
-"""What `sys.getrefcount` says of an object that only one local variable holds."""
+"""The result of `sys.getrefcount` for an object held by one local variable only."""
 
 
 class _Chunk:
-    """Batches in a row: where each starts (`positions`) and its first offset (`offsets`); `next_offset` follows the last."""
+    """Contiguous batches: start positions (`positions`), first offsets (`offsets`) and the offset after the last (`next_offset`)."""
 
     __slots__ = ("buffer", "memory", "next_offset", "offsets", "owner", "positions", "size", "used")
 
@@ -39,7 +39,7 @@ class _Chunk:
 
 
 class WireCache:
-    """The budget and the age of all chunks; makes a `PartitionTail` per partition."""
+    """The budget and age order of all chunks. Creates a `PartitionTail` per partition."""
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
@@ -49,7 +49,7 @@ class WireCache:
         self._spare: bytearray | None = None
 
     def tail(self) -> PartitionTail:
-        """An empty tail for one more partition."""
+        """Return an empty tail for a new partition."""
         return PartitionTail(self)
 
     def _new_chunk(self, owner: PartitionTail, size: int, next_offset: int) -> _Chunk:
@@ -68,7 +68,7 @@ class WireCache:
         return chunk
 
     def _release(self, chunk: _Chunk) -> None:
-        """Take a chunk out of the budget; its place in the line of ages stays until its turn comes."""
+        """Take a chunk out of the budget. Its entry in the age order is removed lazily."""
         self.bytes -= chunk.size
         memory, chunk.memory = chunk.memory, None
         chunk.buffer = memoryview(b"")
@@ -82,7 +82,7 @@ class WireCache:
 
 
 class PartitionTail:
-    """The cached batches of one partition: a gapless run of offsets up to the log's end, or nothing."""
+    """The cached batches of one partition: a gapless run of offsets up to the log end, or nothing."""
 
     __slots__ = ("_cache", "_chunks")
 
@@ -92,18 +92,18 @@ class PartitionTail:
 
     @property
     def start_offset(self) -> int | None:
-        """The first offset that is here."""
+        """The first cached offset, or None."""
         return self._chunks[0].offsets[0] if self._chunks else None
 
     @property
     def end_offset(self) -> int | None:
-        """The offset after the last that is here."""
+        """The offset after the last cached one, or None."""
         return self._chunks[-1].next_offset if self._chunks else None
 
     def reserve(self, length: int, base_offset: int, next_offset: int) -> memoryview | None:
-        """Room for one batch of `length` bytes with offsets [base_offset, next_offset), for the caller to fill at once.
+        """Return space for one batch of `length` bytes with offsets [base_offset, next_offset), to be filled at once.
 
-        None where the batch is too large to keep; then, and where offsets are missing before it, what was here is let go.
+        Return None if the batch is too large to cache. In that case, and if there is a gap before it, clear the tail first.
         """
         chunks = self._chunks
         if chunks and chunks[-1].next_offset != base_offset:
@@ -125,10 +125,10 @@ class PartitionTail:
     def read(
         self, offset: int, end_offset: int, bytes_max: int, *, first_whole: bool
     ) -> tuple[list[memoryview], int] | None:
-        """Whole batches from the one that holds `offset`, up to `end_offset` and about `bytes_max`: (views, bytes).
+        """Return whole batches from the one containing `offset`, up to `end_offset` and `bytes_max`: (views, bytes).
 
-        A batch that begins before `end_offset` and ends after it is left out; with `first_whole` the first batch is given
-        even where it is larger than `bytes_max`. None where `offset` is not here.
+        A batch that begins before `end_offset` and ends after it is left out. With `first_whole`, the first batch is returned even
+        if larger than `bytes_max`. Return None if `offset` is not cached.
         """
         start, end = self.start_offset, self.end_offset
         if start is None or end is None or not start <= offset < end:
@@ -153,10 +153,10 @@ class PartitionTail:
 
     @staticmethod
     def _last_batch(chunk: _Chunk, first: int, end_offset: int, bytes_max: int, *, first_whole: bool) -> int:
-        """Index of the last batch that may be given, `first - 1` for none."""
+        """Return the index of the last batch within the limits, `first - 1` for none."""
         last = len(chunk.offsets) - 1
         if end_offset < chunk.next_offset:
-            last = bisect_right(chunk.offsets, end_offset) - 2  # the batch that holds end_offset is left out
+            last = bisect_right(chunk.offsets, end_offset) - 2  # the batch containing end_offset is left out
         if last >= first:
             limit = chunk.positions[first] + bytes_max
             stop = chunk.positions[last + 1] if last + 1 < len(chunk.positions) else chunk.used
@@ -167,12 +167,12 @@ class PartitionTail:
         return last
 
     def clear(self) -> None:
-        """Let everything go: the log was truncated, or its end has run away from what is here."""
+        """Drop all batches, because they no longer match the log or reach its end."""
         for chunk in self._chunks:
             self._cache._release(chunk)
         self._chunks.clear()
 
     def _drop(self, chunk: _Chunk) -> None:
-        """The budget takes the oldest chunk back; a partition's own chunks are in order of age."""
+        """Drop the oldest chunk, evicted from the budget. A partition's chunks are in age order."""
         assert self._chunks[0] is chunk
         self._chunks.popleft()
