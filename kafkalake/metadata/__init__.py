@@ -1,5 +1,5 @@
-"""The lake's metadata: Delta tables that the broker writes and that Spark reads without it.
+"""The lake's metadata: Delta tables written by the broker and read by Spark without it.
 
-`tables` the Delta tables and their rows; `store` what the broker asks (a protocol), `delta` what answers;
-`changes` what a write makes of the rows; `lease` who runs a broker; `paths` the layout.
+`tables`: the Delta tables and their rows. `store`: the broker's interface (a protocol), implemented by `delta`. `changes`: pure
+row updates. `catalog`: which rows count. `lease`: broker leases. `paths`: the layout.
 """

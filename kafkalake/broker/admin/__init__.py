@@ -1,1 +1,1 @@
-"""What administrators ask for: topics (`topic_admin`, `topic_names`, `mutation_rate`), `broker_settings`; and `producer_ids`."""
+"""Administration: topics (`topic_admin`, `topic_names`, `mutation_rate`), `broker_settings` and `producer_ids`."""

@@ -1,10 +1,9 @@
-"""The broker's settings as they change: dynamic ones are kept in a file beside the logs.
+"""The broker's settings and their changes. Dynamic settings are kept in a file beside the logs.
 
-Kafka has three layers: the command line, the cluster's default, and one broker's own; the last wins. The two that a client
-can change are in `broker-settings.json`, replaced as a whole before the change is acknowledged. Read-only settings cannot be
-changed.
+Kafka has three layers: the command line, the cluster's default, and one broker's own. The last wins. The two dynamic layers are
+in `broker-settings.json`, replaced as a whole before a change is acknowledged. Read-only settings cannot be changed.
 
-Those of the command line are in `broker-settings-static.json`, for jobs that work on the lake: nothing here reads them.
+Settings of the command line are written to `broker-settings-static.json` for jobs that work on the lake.
 """
 
 from __future__ import annotations
@@ -31,21 +30,21 @@ logger = logging.getLogger(__name__)
 
 
 class BrokerSettings:
-    """`current`, and how it changes."""
+    """The current settings (`current`) and changes of them."""
 
     def __init__(self, static: Mapping[str, str], path: str, files: Files) -> None:
-        """Raises `ConfigurationError` for a bad setting, `LakeError` where the file of dynamic ones cannot be read."""
+        """Raise `ConfigurationError` if a setting is invalid, `LakeError` if the file of dynamic settings cannot be read."""
         self._path = path
         self._files = files
         self._stated = dict(static)
-        """What the command line says, with its references to secrets: what files and logs show."""
+        """The command line's settings with unresolved references to secrets, as written to files and logs."""
         self._static = resolve(static)
         self._listeners: list[Callable[[], None]] = []
         default, own = map(self._usable, self._read())
         self.current = Settings(self._static, default, own)
 
     def path_beside(self, name: str) -> str:
-        """The path of a file that is kept where the dynamic settings are."""
+        """Return the path of a file in the directory of the dynamic settings."""
         return os.path.join(os.path.dirname(self._path), name)
 
     def on_change(self, listener: Callable[[], None]) -> None:
@@ -53,7 +52,7 @@ class BrokerSettings:
         self._listeners.append(listener)
 
     def show_static(self) -> None:
-        """Write what the command line set beside the dynamic settings, and log it. Raises `KafkaStorageError`."""
+        """Log the command line's settings and write them beside the dynamic ones. Raise `KafkaStorageError` if that fails."""
         path = self.path_beside(STATIC_SETTINGS_FILE)
         self._log_static(path)
         try:
@@ -62,7 +61,7 @@ class BrokerSettings:
             raise KafkaStorageError(f"cannot write {path}: {error}") from error
 
     def _log_static(self, path: str) -> None:
-        """What is not as Kafka has it by default, and what is not as it was when the broker ran last."""
+        """Log the settings that differ from the defaults, and those changed since the broker last ran."""
         for entry in self.current.describe_broker():
             if entry.source is not ConfigSource.DEFAULT:
                 source = entry.source.name.lower()
@@ -83,21 +82,21 @@ class BrokerSettings:
         return stated if has_reference(stated) else value
 
     def show_given(self, given: Mapping[str, str]) -> None:
-        """Let the settings show what options of the command line give."""
+        """Include values given by command-line options in the current settings."""
         self.current = self.current.with_given(given)
 
     def layer(self, *, cluster_default: bool) -> dict[str, str]:
-        """The settings of one dynamic layer as text."""
+        """Return the settings of one dynamic layer as text."""
         layer = self.current.dynamic_default if cluster_default else self.current.dynamic
         return {name: format_value(value) or "" for name, value in layer.items()}
 
     def change(
         self, settings: Mapping[str, str | None], *, cluster_default: bool, changed_by: str, validate_only: bool
     ) -> None:
-        """Make `settings` the whole content of one dynamic layer. `changed_by` is for the log.
+        """Replace one dynamic layer by `settings`. `changed_by` is for the log.
 
-        Raises `InvalidConfigError` (unknown name), `InvalidRequestError` (a bad value, a setting that cannot change while the
-        broker runs), `KafkaStorageError`.
+        Raise `InvalidConfigError` if a name is unknown, `InvalidRequestError` if a value is invalid or a setting is read-only,
+        `KafkaStorageError` if the file cannot be written.
         """
         checked: dict[str, str] = {}
         for name, text in settings.items():

@@ -1,7 +1,7 @@
-"""How many partitions may be created in a second: a bucket of tokens, as Apache Kafka's quota of mutations (KIP-599).
+"""The limit on partitions created per second: a token bucket, as in Apache Kafka's controller mutation quota (KIP-599).
 
-A creation is let through while there are tokens, and takes one for each partition, below zero where it is large: the next one then
-has to wait for longer. The bucket is full after `WINDOW_S` seconds without a creation.
+A creation is allowed while there are tokens and takes one per partition. A large one may take the bucket below zero and so delay
+the next. The bucket is full after `WINDOW_S` seconds without a creation.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from collections.abc import Callable
 from kafkalake.clock import Clock
 
 WINDOW_S = 11
-"""Kafka's `controller.quota.window.num`, of one second each."""
+"""Kafka's `controller.quota.window.num` of one-second windows."""
 
 
 class MutationRate:
-    """Lets so many partitions through. `per_second` gives the rate as it is set now."""
+    """The token bucket. `per_second` returns the current rate."""
 
     def __init__(self, clock: Clock, per_second: Callable[[], int]) -> None:
         self._clock = clock
@@ -25,12 +25,12 @@ class MutationRate:
 
     @property
     def is_exceeded(self) -> bool:
-        """Whether nothing may be created now."""
+        """Whether the rate is exceeded and nothing may be created now."""
         rate, now_ms = self._per_second(), self._clock.monotonic_ms()
         gained = rate * (now_ms - self._filled_ms) / 1000
         self._tokens, self._filled_ms = min(self._tokens + gained, float(WINDOW_S * rate)), now_ms
         return self._tokens <= 0
 
     def take(self, partitions: int) -> None:
-        """So many partitions are created."""
+        """Take one token per created partition."""
         self._tokens -= partitions

@@ -1,8 +1,7 @@
-"""Producer ids for idempotent producers: each is given once in the life of a lake.
+"""Producer ids for idempotent producers, each assigned once in the life of a lake.
 
-Ids are taken from a block that is reserved on disk before the first of it is given: one fsync per `BLOCK` producers, and a
-crash only wastes the rest of a block. Each broker has ids of its own, so that no two brokers have to agree: the broker id stands in
-the upper bits.
+Ids are taken from a block reserved on disk before its first id is assigned: one fsync per `BLOCK` producers, and a crash wastes
+only the rest of a block. The broker id is in the upper bits, so brokers need no coordination.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ BROKER_ID_MAX = (1 << 22) - 1
 
 
 class ProducerIds:
-    """Gives ids. `path`: the file that says up to where ids are reserved."""
+    """The allocator of producer ids. `path`: the file with the end of the reserved ids."""
 
     def __init__(self, path: str, broker_id: int, files: Files) -> None:
-        """Raises `LakeError` where the file is there but cannot be read: to guess would be to give an id twice."""
+        """Raise `LakeError` if the file exists but cannot be read. Guessing could assign an id twice."""
         assert 0 <= broker_id <= BROKER_ID_MAX
         self._path = path
         self._files = files
@@ -33,7 +32,7 @@ class ProducerIds:
         self._next = self._reserved = self._read()
 
     def next_id(self) -> int:
-        """An id that was never given. Raises `KafkaStorageError` where none can be reserved."""
+        """Return an unused id. Raise `KafkaStorageError` if none can be reserved."""
         if self._next == self._reserved:
             self._reserve()
         producer_id = self._first + self._next

@@ -1,8 +1,7 @@
-"""Creating, changing and deleting topics: decide, commit to the metadata store, then serve.
+"""Creates, changes and deletes topics: validate, commit to the metadata store, then serve.
 
-A change is in Delta before it is acknowledged. The commit runs on an executor; the request waits for it up to its timeout, and
-a commit that takes longer is still completed: a client that was told REQUEST_TIMED_OUT finds the topic later, as with Kafka.
-Changes are made one at a time.
+A change is in Delta before it is acknowledged. The commit runs on an executor and the request waits for it up to its timeout. A
+slower commit is still completed: after REQUEST_TIMED_OUT a client finds the topic later, as with Kafka. Changes run one at a time.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ from kafkalake.storage.log import Log
 logger = logging.getLogger(__name__)
 
 PARTITIONS_MAX = 10_000
-"""Partitions that one request may ask for, over all its topics, as in Kafka."""
+"""The limit on partitions of one request over all its topics, as in Kafka."""
 
 _SETTLE_DELAY_MS = 250
 _SETTLE_DELAY_MS_MAX = 30_000
@@ -60,7 +59,7 @@ RunBlocking = Callable[[Callable[[], T]], Awaitable[T]]
 
 
 class TopicObserver(Protocol):
-    """Is told what is served and what no longer is."""
+    """Callbacks for partitions added and removed."""
 
     def partition_added(self, partition: Partition) -> None: ...
 
@@ -69,7 +68,7 @@ class TopicObserver(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic to be created. -1 stands for the broker's default; `assignments` are broker ids per partition, or None."""
+    """A topic to be created. -1 means the broker's default. `assignments` are broker ids per partition, or None."""
 
     name: str
     partitions: int = -1
@@ -79,7 +78,7 @@ class NewTopic:
 
 
 class TopicAdmin:
-    """See the module."""
+    """The topic changes of one broker, see the module."""
 
     def __init__(
         self,
@@ -96,9 +95,9 @@ class TopicAdmin:
         later: Callable[[int, Callable[[], None]], object],
         wake: Callable[[Partition], None],
     ) -> None:
-        """`settings` gives the broker's settings now; `later(delay_ms, action)` does something after a time.
+        """`settings` returns the broker's current settings. `later(delay_ms, action)` runs an action after a delay.
 
-        `wake` answers the fetches that wait for a partition.
+        `wake` completes the waiting fetches of a partition.
         """
         self._broker_id = broker_id
         self._topics = topics
@@ -115,16 +114,16 @@ class TopicAdmin:
         self._lock = asyncio.Lock()
         self._under_way: set[asyncio.Task[Any]] = set()
         self.on_changed: Callable[[str], None] = lambda name: None
-        """Told of each topic that came, went or has more partitions."""
+        """Callback with the name of each topic created, deleted or given more partitions."""
 
-    # What requests ask for.
+    # Requests.
 
     async def create(self, new: NewTopic, *, timeout_ms: int, validate_only: bool = False) -> Topic:
-        """Create a topic, or say what it would be (`validate_only`: a topic with no partitions, with the number in `config`).
+        """Create a topic and return it. With `validate_only`, return it without creating it or its partitions.
 
-        Raises `InvalidTopicError`, `TopicAlreadyExistsError`, `InvalidPartitionsError`, `InvalidReplicationFactorError`,
-        `InvalidReplicaAssignmentError`, `InvalidConfigError`, `PolicyViolationError`, `RequestTimedOutError`,
-        `KafkaStorageError`.
+        Raise `InvalidTopicError`, `TopicAlreadyExistsError`, `InvalidPartitionsError`, `InvalidReplicationFactorError`,
+        `InvalidReplicaAssignmentError`, `InvalidRequestError`, `InvalidConfigError` or `PolicyViolationError` if the topic is not
+        valid, `RequestTimedOutError` if the commit takes longer than `timeout_ms`, `KafkaStorageError` if it fails.
         """
         self.plan(new)
         if validate_only:
@@ -132,9 +131,9 @@ class TopicAdmin:
         return await self._finish(self._create(new), timeout_ms)
 
     async def auto_create(self, name: str) -> Topic:
-        """Create a topic with the broker's defaults.
+        """Create a topic with the broker's defaults and return it.
 
-        Raise as `create`, and `LeaderNotAvailableError` where that would be too many in a short time.
+        Raise as `create`, and `LeaderNotAvailableError` if the rate of automatic creations is exceeded.
         """
         new = NewTopic(name)
         self.plan(new)
@@ -152,7 +151,11 @@ class TopicAdmin:
         return await self._create(new)
 
     async def delete(self, topic: Topic, *, timeout_ms: int) -> None:
-        """Delete a topic and its records. Raises `InvalidTopicError`, `RequestTimedOutError`, `KafkaStorageError`."""
+        """Delete a topic and its records.
+
+        Raise `InvalidTopicError` if it is internal, `RequestTimedOutError` if the commit takes longer than `timeout_ms`,
+        `KafkaStorageError` if it fails.
+        """
         _check_not_internal(topic.name)
         await self._finish(self._delete(topic), timeout_ms)
 
@@ -165,7 +168,7 @@ class TopicAdmin:
         timeout_ms: int,
         validate_only: bool = False,
     ) -> None:
-        """Let a topic have `count` partitions. Raises `InvalidPartitionsError`, `InvalidReplicaAssignmentError`, ..."""
+        """Increase a topic's partitions to `count`. Raise `InvalidTopicError` if the topic is internal, otherwise as `create`."""
         _check_not_internal(topic.name)
         have = len(topic.partitions)
         if count == have:
@@ -198,9 +201,10 @@ class TopicAdmin:
         changed_by: str,
         validate_only: bool,
     ) -> None:
-        """Give a topic the settings that `change` makes of its present ones. `changed_by` is for the log.
+        """Apply `change` to a topic's current settings. `changed_by` is for the log.
 
-        Raises `InvalidConfigError`, `RequestTimedOutError`, `KafkaStorageError`.
+        Raise `InvalidConfigError` if a setting is not valid, `RequestTimedOutError` if the commit takes longer than the broker's
+        request timeout, `KafkaStorageError` if it fails.
         """
         self._parse(change(overrides_as_text(topic.overrides)))
         if not validate_only:
@@ -208,10 +212,10 @@ class TopicAdmin:
             work = self._alter_config(topic, lambda now: self._parse(change(now)), changed_by)
             await self._finish(work, timeout_ms)
 
-    # Deciding.
+    # Validation.
 
     def plan(self, new: NewTopic) -> int:
-        """Check a new topic against everything that is known; the number of its partitions. Raises as `create`."""
+        """Validate a new topic and return its number of partitions. Raise as `create` if it is not valid."""
         check_topic_name(new.name)
         if new.name in self._topics:
             raise TopicAlreadyExistsError(f"Topic '{new.name}' already exists.")
@@ -224,7 +228,7 @@ class TopicAdmin:
         return count
 
     def _check_room(self, name: str, more: int) -> None:
-        """Raise `PolicyViolationError` where the broker would have too many partitions with `more` of them."""
+        """Raise `PolicyViolationError` if `more` partitions would exceed `max.partitions`."""
         most = self._settings().broker.max_partitions
         have = sum(len(topic.partitions) for topic in self._topics.unordered() if topic.name not in INTERNAL)
         if name not in INTERNAL and have + more > most:
@@ -292,10 +296,10 @@ class TopicAdmin:
         config = self._settings().topic(overrides)
         return Topic(new.name, uuid.uuid4(), overrides, config, self._clock.now_ms())
 
-    # Doing.
+    # Execution.
 
     async def _finish(self, work: Coroutine[Any, Any, T], timeout_ms: int) -> T:
-        """Do `work` after what is under way; give up waiting, not the work, after `timeout_ms`."""
+        """Run `work` after changes in progress. After `timeout_ms` stop waiting and raise, but let the work finish."""
 
         task = asyncio.ensure_future(self._in_turn(work))
         self._under_way.add(task)
@@ -305,7 +309,7 @@ class TopicAdmin:
         except TimeoutError:
             raise RequestTimedOutError() from None
         except KafkaError as error:
-            raise as_value(error) from None  # without the frames that wait for the futures that it is in
+            raise as_value(error) from None  # without frames that reference the futures holding it
         finally:
             del task
 
@@ -319,7 +323,7 @@ class TopicAdmin:
             logger.error("change of topics failed error=%r", task.exception())
 
     async def wait(self) -> None:
-        """Until no change is under way."""
+        """Wait until no change is in progress."""
         while self._under_way:
             await asyncio.wait(list(self._under_way))
 
@@ -340,7 +344,7 @@ class TopicAdmin:
         return topic
 
     def _commit_and_open(self, topic: Topic, count: int) -> list[Log]:
-        """On the executor. A topic whose logs cannot be opened is taken back."""
+        """Commit a topic and open its logs, on the executor. If a log cannot be opened, delete the topic again."""
         self._store.create_topic(topic_row(topic, count))
         try:
             return self._open(topic, range(count))
@@ -366,13 +370,13 @@ class TopicAdmin:
             if isinstance(log, KafkaError):
                 self._serve_offline(topic)
                 continue
-            log.advance_high_watermark(log.log_end_offset)  # the only replica has all that is there
+            log.advance_high_watermark(log.log_end_offset)  # the only replica holds all records
             partition = Partition(topic, len(topic.partitions), log, self._cache.tail())
             topic.partitions.append(partition)
             call_isolated(Place.TOPIC_CHANGE, self._observer.partition_added, partition)
 
     def _serve_offline(self, topic: Topic) -> None:
-        """A partition whose log could not be opened: every request for it is refused, and Delta keeps what it has of it."""
+        """Add a partition whose log could not be opened. All its requests are refused, and its state in Delta is kept."""
         index = len(topic.partitions)
         config = log_config(topic.config, self._settings().broker.producer_id_expiration_ms)
         log = self._logs.offline(topic.name, index, config)
@@ -380,14 +384,14 @@ class TopicAdmin:
         logger.error("partition offline until the next start topic=%s partition=%d", topic.name, index)
 
     def serve_existing(self, row: TopicRow, logs: Sequence[Log | KafkaError]) -> Topic:
-        """At the start: a topic that the metadata knows, with its opened logs, or why one could not be opened."""
+        """Serve a topic found in the metadata at startup and return it. `logs` has an error for each log that did not open."""
         topic = self.topic_of(row)
         self._serve(topic, logs)
         self._topics.add(topic)
         return topic
 
     def topic_of(self, row: TopicRow) -> Topic:
-        """A topic as the metadata describes it, without partitions; a setting that is not valid any more is left out."""
+        """Return a topic from its metadata row, without partitions. Settings no longer valid are left out."""
         overrides, problems = parse_stored_overrides(row.config)
         for problem in problems:
             logger.warning("topic setting ignored topic=%s error=%s", row.topic, problem)
@@ -407,10 +411,10 @@ class TopicAdmin:
         await self._forget(topic)
 
     async def _settle(self, topic: Topic, delay_ms: int = _SETTLE_DELAY_MS) -> None:
-        """Find out what became of a change whose outcome is not known, now or, while Delta cannot say, later.
+        """Resolve a change with an unknown outcome from Delta, or retry later while Delta cannot be read.
 
-        A topic that is in Delta and not served is taken out of it: nobody was told that it exists. One that is served and not in
-        Delta is deleted: what is written to it would be gone at the next start.
+        A topic in Delta but not served is removed from Delta, because its creation was not acknowledged. A topic served but not
+        in Delta is deleted, because its records would be lost at the next start.
         """
 
         def is_known() -> bool:
@@ -432,7 +436,7 @@ class TopicAdmin:
             await self._forget(topic)
 
     async def _forget(self, topic: Topic) -> None:
-        """Serve a topic no longer that is not in Delta."""
+        """Stop serving a topic that is not in Delta, and retire its directories."""
         self._topics.remove(topic)
         for partition in topic.partitions:
             partition.remove()
@@ -444,7 +448,7 @@ class TopicAdmin:
         logger.info("topic deleted topic=%s topic_id=%s", topic.name, topic.topic_id)
 
     def _discard_and_retire(self, topic: Topic) -> list[Path]:
-        """On the executor. Nobody reads a deleted topic's log again: it needs neither a footer nor a state."""
+        """Discard and retire a deleted topic's logs, on the executor. They need neither footer nor state."""
         for partition in topic.partitions:
             partition.log.discard()
         return self._logs.retire(topic.name, topic.topic_id, range(len(topic.partitions)))
@@ -489,7 +493,7 @@ class TopicAdmin:
             )
 
     def apply_settings(self, topic: Topic) -> None:
-        """Let the topic and its logs follow its overrides and the broker's settings as they are now."""
+        """Apply the topic's overrides and the broker's current settings to the topic and its logs."""
         topic.config = self._settings().topic(topic.overrides)
         config = log_config(topic.config, self._settings().broker.producer_id_expiration_ms)
         for partition in topic.partitions:
@@ -497,17 +501,17 @@ class TopicAdmin:
 
 
 def _check_not_internal(name: str) -> None:
-    """A coordinator's journal keeps its partitions: they say who coordinates what."""
+    """Raise `InvalidTopicError` for a coordinator's journal. Its partitions map keys to coordinators."""
     if name in INTERNAL:
         raise InvalidTopicError(f"Topic '{name}' is internal: it cannot be deleted or get more partitions.")
 
 
 def overrides_as_text(overrides: Mapping[str, Value]) -> dict[str, str]:
-    """A topic's settings as they are stored and shown."""
+    """Return a topic's settings as text, as stored and shown."""
     return {name: format_value(value) or "" for name, value in overrides.items()}
 
 
 def topic_row(topic: Topic, partitions: int, overrides: Mapping[str, Value] | None = None) -> TopicRow:
-    """A topic as the metadata keeps it."""
+    """Return a topic's metadata row."""
     config = overrides_as_text(topic.overrides if overrides is None else overrides)
     return TopicRow(topic.name, str(topic.topic_id), partitions, config, topic.created_at_ms)

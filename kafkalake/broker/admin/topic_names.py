@@ -1,7 +1,7 @@
 """Kafka's rules for topic names.
 
 A name is at most 249 characters of `a-z A-Z 0-9 . _ -`, and neither `.` nor `..`. Names that differ only in `.` against `_`
-collide, because Kafka's metrics show both as `_`; the second of two such names is refused.
+collide, because Kafka's metrics show both as `_`. The second of two such names is refused.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 def check_topic_name(name: str) -> None:
-    """Raise `InvalidTopicError`, with Kafka's words, for a name that no topic may have."""
+    """Raise `InvalidTopicError`, with Kafka's message, if the name is not legal."""
     if not name:
         raise InvalidTopicError("Topic name is invalid: the empty string is not allowed")
     if name == ".":
@@ -36,11 +36,11 @@ def check_topic_name(name: str) -> None:
 
 
 def collision_key(name: str) -> str:
-    """Names with the same key collide."""
+    """Return the collision key of a name. Names with the same key collide."""
     return name.replace(".", "_")
 
 
 def find_collision(name: str, existing: Iterable[str]) -> str | None:
-    """A name among `existing` that collides with `name` without being equal to it."""
+    """Return a name among `existing` that collides with `name` without being equal to it, or None."""
     key = collision_key(name)
     return next((other for other in existing if other != name and collision_key(other) == key), None)

@@ -84,7 +84,7 @@ class Timers:
 
 
 def _nothing() -> None:
-    """Replace the action of a cancelled timeout."""
+    """Do nothing, as the action of a cancelled timeout."""
 
 
 class Purgatory:

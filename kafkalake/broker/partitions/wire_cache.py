@@ -23,7 +23,7 @@ _UNREFERENCED = 2
 
 
 class _Chunk:
-    """Contiguous batches: start positions (`positions`), first offsets (`offsets`) and the offset after the last (`next_offset`)."""
+    """Contiguous batches: start positions (`positions`), first offsets (`offsets`), offset after the last (`next_offset`)."""
 
     __slots__ = ("buffer", "memory", "next_offset", "offsets", "owner", "positions", "size", "used")
 

@@ -1,1 +1,1 @@
-"""From the logs into Delta: `partitions` and `journals` collect what changed, `schedule` (pure) says when it is committed."""
+"""Publishing from the logs to Delta: `partitions` and `journals` collect changes, `schedule` (pure) decides when to commit."""

@@ -1,8 +1,8 @@
-"""Copies what a coordinator's journal says into a Delta table: all that changed in one commit, at most once a publish interval.
+"""Copies changes of a coordinator's journal to a Delta table in one commit, at most once per publish interval.
 
-One each for committed offsets (`group_offsets`) and transactional ids (`transactions`). Decided on the event loop, committed in a
-thread, one at a time: what failed is given back before the next is taken, so the positions that a publish carries never pass
-something that Delta lacks. After a publish the journal is trimmed behind it.
+There is one for committed offsets (`group_offsets`) and one for transactional ids (`transactions`). Changes are collected on the
+event loop and committed in a thread, one publish at a time. Failed changes are put back before the next are taken, so published
+positions never pass a change that Delta lacks. After a publish the journal is trimmed up to it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ BACKOFF_MS_MAX = 30_000
 
 
 class Changes(Protocol):
-    """What Delta lacks: rows, and journal partition -> where to read the journal from, once they are published."""
+    """Unpublished changes: rows, and by journal partition the offset to resume reading from once they are published."""
 
     @property
     def rows(self) -> Sequence[Any]: ...
@@ -42,7 +42,7 @@ C = TypeVar("C", bound=Changes)
 
 
 class Journaled(Protocol[C]):
-    """A coordinator's service, as `GroupService` and `TransactionService` are."""
+    """A coordinator's service, such as `GroupService` and `TransactionService`."""
 
     def take_changes(self) -> C: ...
 
@@ -52,9 +52,9 @@ class Journaled(Protocol[C]):
 
 
 class JournalPublishing(Generic[C]):
-    """See the module. On the event loop's thread.
+    """The publishing of one journal, see the module. Runs on the event loop's thread.
 
-    `commit(rows, positions, now_ms)` commits rows of changes, and how far they follow the journal; called in a thread.
+    `commit(rows, positions, now_ms)` commits changed rows and their journal positions. It is called in a thread.
     """
 
     def __init__(
@@ -76,19 +76,19 @@ class JournalPublishing(Generic[C]):
         self._failures = 0
 
     async def run(self) -> None:
-        """Publish for ever: what was committed is in Delta within the interval, or after what a commit takes."""
+        """Publish forever. Changes reach Delta within the interval, or within the duration of a commit if that is longer."""
         pause_ms = self._interval_ms
         while True:
             await asyncio.sleep(pause_ms / 1000)
             began_ms = self._clock.monotonic_ms()
-            # A commit that has begun is seen to its end, also when the broker stops meanwhile.
+            # A commit in progress is completed even if the broker stops meanwhile.
             await asyncio.shield(asyncio.ensure_future(self.publish()))
             cost_ms = self._clock.monotonic_ms() - began_ms
             backoff_ms = min(self._interval_ms << min(self._failures, 10), BACKOFF_MS_MAX) if self._failures else 0
             pause_ms = max(self._interval_ms - cost_ms, backoff_ms, 1)
 
     async def publish(self) -> bool:
-        """Publish what there is, after what is under way; whether nothing is left."""
+        """Publish pending changes after any publish in progress, and return whether it succeeded. Failures are logged."""
         try:
             return await self._publish()
         except Exception:
@@ -105,7 +105,7 @@ class JournalPublishing(Generic[C]):
         return True
 
     async def finish(self) -> None:
-        """The broker stops, and no more is committed: publish the last. Where it fails the next start does it."""
+        """Publish the last changes when the broker stops. If that fails, the next start publishes them."""
         await self.publish()
 
     async def _commit(self, changes: C) -> bool:
@@ -129,7 +129,7 @@ def publish_groups(
     run_blocking: RunBlocking,
     interval_ms: int,
 ) -> JournalPublishing[GroupChanges]:
-    """Committed offsets, into `group_offsets`."""
+    """Return the publishing of committed offsets to `group_offsets`."""
 
     def commit(rows: Sequence[Any], positions: Mapping[int, int], now_ms: int) -> None:
         store.publish_group_offsets(GroupOffsets([published_offset(row, now_ms) for row in rows], positions))
@@ -144,7 +144,7 @@ def publish_transactions(
     run_blocking: RunBlocking,
     interval_ms: int,
 ) -> JournalPublishing[TransactionChanges]:
-    """Transactional ids, into `transactions`."""
+    """Return the publishing of transactional ids to `transactions`."""
 
     def commit(rows: Sequence[Any], positions: Mapping[int, int], now_ms: int) -> None:
         store.publish_transactions(Transactions([published_transaction(row, now_ms) for row in rows], positions))

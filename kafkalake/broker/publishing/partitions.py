@@ -1,8 +1,8 @@
-"""Carries what happens in the logs to the publisher, and what the publisher has to say to Delta.
+"""Passes log changes to the publisher and commits its publishes to Delta.
 
-The broker tells of partitions, each log of its segments; `metadata.publisher` decides when a publish is due; here it is
-committed, in a thread, one at a time. At the start, what a kill left unpublished is found by comparing the sealed segments on
-disk with Delta; at a stop, everything that is left is published.
+The broker reports partition changes and each log its segment changes. `schedule` decides when a publish is due. It is committed
+here in a thread, one at a time. At startup, changes left unpublished by a kill are found by comparing the sealed segments on disk
+with Delta. At shutdown, all pending changes are published.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _JOBS_INTERVAL_MS = 500
 
 
 class Publishing:
-    """The broker's observer. Its methods are called on the event loop's thread unless they say otherwise."""
+    """The broker's observer. Methods are called on the event loop's thread unless stated otherwise."""
 
     def __init__(
         self,
@@ -53,21 +53,21 @@ class Publishing:
         self._loop = asyncio.get_running_loop()
         self._under_way: asyncio.Future[bool] | None = None
         self.stable_offset: Callable[[Partition], int] = lambda partition: partition.log.last_stable_offset
-        """What to say a partition's last stable offset is."""
+        """The function that returns the last stable offset to publish for a partition."""
         self._swapped_read: JobPosition | None = None
 
     @property
     def publisher(self) -> Publisher:
-        """The publisher, once started."""
+        """The publisher. Available once started."""
         assert self._publisher is not None
         return self._publisher
 
     async def start(self, interval_ms: int) -> None:
-        """Find out where the last publish of this broker was."""
+        """Create the publisher, continuing after this broker's last published version."""
         version = await self._run_blocking(lambda: self._store.last_published_version(application_id(self._broker_id)))
         self._publisher = Publisher(self._broker_id, self._describe, last_version=version, interval_ms=interval_ms)
 
-    # What the broker tells.
+    # Callbacks of the broker and the logs.
 
     def partition_added(self, partition: Partition) -> None:
         key = TopicPartition(partition.topic.name, partition.index)
@@ -88,18 +88,18 @@ class Publishing:
             self.publisher.removed(self._key(partition, base_offset, partition.log.generation_of(base_offset)))
 
     def _sealed(self, partition: Partition, segment: SealedSegment) -> None:
-        """Any thread."""
+        """Report a sealed segment. Safe in any thread."""
         self._loop.call_soon_threadsafe(self.publisher.sealed, self._row(partition, segment))
 
     def _removed(self, partition: Partition, base_offset: int) -> None:
-        """Any thread."""
+        """Report a removed segment. Safe in any thread."""
         key = self._key(partition, base_offset, partition.log.generation_of(base_offset))
         self._loop.call_soon_threadsafe(self.publisher.removed, key)
 
-    # What goes to Delta.
+    # Publishing to Delta.
 
     async def run(self) -> None:
-        """Publish what is due, for ever."""
+        """Publish forever whenever a publish is due, and apply changes made by jobs."""
         looked_ms = self._clock.monotonic_ms()
         while True:
             await asyncio.sleep(_CHECK_INTERVAL_S)
@@ -109,13 +109,13 @@ class Publishing:
                 if self._clock.monotonic_ms() - looked_ms >= _JOBS_INTERVAL_MS:
                     looked_ms = self._clock.monotonic_ms()
                     await self._look_for_jobs()
-            except Exception:  # the next turn tries again: without it no version of the lake would ever be published
+            except Exception:  # the next turn retries: an ended loop would never publish again
                 logger.exception("publishing failed")
 
     async def finish(self) -> bool:
-        """Publish what is left, after what is under way; return whether nothing is left.
+        """Publish all pending changes after any publish in progress, and return whether nothing is left.
 
-        One failure is tried again; then the next start repairs it.
+        One failure is retried. After a second one the next start repairs the difference.
         """
         if self._under_way is not None:
             await self._under_way
@@ -129,7 +129,7 @@ class Publishing:
         state = publisher.take(self._clock.monotonic_ms(), self._clock.now_ms())
         if state is None:
             return True
-        # A commit goes on when the task that waits for it is cancelled at the stop; `finish` then waits for it.
+        # A commit continues when its waiting task is cancelled at shutdown. `finish` then waits for it.
         self._under_way = asyncio.ensure_future(self._commit(publisher, state))
         return await asyncio.shield(self._under_way)
 
@@ -142,10 +142,10 @@ class Publishing:
         publisher.succeeded(self._clock.monotonic_ms())
         return True
 
-    # What jobs have said.
+    # Changes made by jobs.
 
     async def _look_for_jobs(self) -> None:
-        """Where jobs have raised log starts (retention) or rewritten segments (compaction), have the logs follow."""
+        """Apply log starts raised (retention) and segments rewritten (compaction) by jobs to the logs."""
         try:
             await self._run_blocking(lambda: self._follow_log_starts(self._store.raised_log_starts(self._broker_id)))
         except Exception as error:
@@ -158,10 +158,10 @@ class Publishing:
             logger.warning("segments that a job has rewritten were not taken over error=%s", error)
 
     def take_published(self, *, took_over: bool) -> None:
-        """Blocking, at the start: what Delta says of the partitions.
+        """Apply Delta's partition rows to the partitions at startup. Blocking.
 
-        Where jobs have said that they begin while this broker did not run; and in which epoch they were led last, below which
-        none begins, whatever a loss of power has left of the log. took_over: by a broker that may still run.
+        Log starts may have been raised by jobs while the broker was down. The last leader epoch is a lower bound of the new one,
+        even if a power loss damaged the log. took_over: from a broker that may still run.
         """
         rows = self._store.load_partitions()
         epochs = {(row.topic_id, row.partition): row.leader_epoch + took_over for row in rows}
@@ -171,7 +171,7 @@ class Publishing:
         self._follow_log_starts({(row.topic_id, row.partition): row.log_start_offset for row in rows})
 
     def _follow_log_starts(self, starts: Mapping[PartitionId, int]) -> None:
-        """Blocking, any thread: take the segments before these offsets out of the logs."""
+        """Remove the segments before these offsets from the logs. Blocking, safe in any thread."""
         for key, partition in list(self._partitions.items()):
             raised = starts.get((str(partition.topic.topic_id), partition.index), 0)
             log = partition.log
@@ -185,7 +185,7 @@ class Publishing:
             self.publisher.moved(key)
 
     def load_swapped(self) -> dict[PartitionId, list[SwappedSegment]]:
-        """Blocking: the segments of this broker that jobs have rewritten, ever or since that was last looked at."""
+        """Return this broker's segments rewritten by jobs since the last call (the first call: ever). Blocking."""
         found = self._store.load_swapped(self._swapped_read)
         if found is None:
             return {}
@@ -197,7 +197,7 @@ class Publishing:
         return segments
 
     def _take_swapped(self, partitions: Iterable[Partition]) -> None:
-        """Blocking, any thread."""
+        """Swap segments rewritten by jobs into the logs. Blocking, safe in any thread."""
         if not (swapped := self.load_swapped()):
             return
         for partition in partitions:
@@ -212,9 +212,9 @@ class Publishing:
                 self._loop.call_soon_threadsafe(self.publisher.republish)
 
     def reconcile(self, topics: Topics) -> None:
-        """Blocking: compare the sealed segments on disk with Delta, and have the difference published."""
+        """Compare the sealed segments on disk with Delta and schedule the difference for publishing. Blocking."""
         published = published_by(self._broker_id, self._store.load_segments())
-        self._take_swapped(topics.partitions())  # after Delta was read: what it names, the logs know
+        self._take_swapped(topics.partitions())  # after reading Delta, so that the logs have every segment it names
         by_partition: dict[tuple[str, int], list[SegmentRow]] = {}
         for row in published:
             by_partition.setdefault((row.topic_id, row.partition), []).append(row)
@@ -247,7 +247,7 @@ class Publishing:
             logger.info("publish repaired missing=%d gone=%d", len(repair.missing), len(repair.gone))
 
     def _sealed_rows(self, partition: Partition, published: list[SegmentRow]) -> list[SegmentRow]:
-        """A partition's sealed segments: those that Delta knows as it knows them, the others by looking into their files."""
+        """Return rows of a partition's sealed segments: the published rows where there are any, the others read from the files."""
         log = partition.log
         bases = set(log.sealed_base_offsets)
         known = {
@@ -303,7 +303,7 @@ class Publishing:
 
 
 def _begin_at(partition: Partition, offset: int) -> None:
-    """Blocking: move a log's start to `offset`. A failure is logged: Delta still says it."""
+    """Move a log's start to `offset`. Blocking. A failure is only logged, because Delta still has the log start."""
     try:
         partition.log.delete_records_before(offset)
         logger.info("log start raised by a job partition=%s offset=%d", partition.name, offset)

@@ -1,8 +1,8 @@
-"""The publisher: collects what moved in the logs and turns it into few Delta commits. Pure: no disk, no thread, no wait.
+"""Batches log changes (moved offsets, sealed and removed segments) into few Delta commits. Pure: no disk, thread or wait.
 
-The broker's event loop tells it what happened (`moved`, `dropped`, `sealed`, `removed`: each a set or dict operation)
-and asks `due`. When it is, `take` gives one `PublishedState`, which the broker commits on an executor with
-`MetadataStore.publish` and then reports: `succeeded` or `failed`. One publish is under way at a time.
+The broker's event loop reports changes (`moved`, `dropped`, `sealed`, `removed`: each a set or dict operation) and checks `due`.
+When a publish is due, `take` returns one `PublishedState`. The broker commits it on an executor with `MetadataStore.publish` and
+reports `succeeded` or `failed`. One publish is in progress at a time.
 
     if publisher.due(clock.monotonic_ms()):
         state = publisher.take(clock.monotonic_ms(), clock.now_ms())
@@ -13,12 +13,13 @@ and asks `due`. When it is, `take` gives one `PublishedState`, which the broker 
         else:
             publisher.succeeded(clock.monotonic_ms())
 
-When is it due? Positions that moved: `interval_ms` after the last publish began. A sealed or removed segment: at once,
-but `ROLL_GAP_MS` after the last one, so that thousands of rolls make one commit. Neither sooner than `COST_SHARE` times
-what the last commit took after it ended: a table with a long log commits slowly, and is then asked less often. Nothing
-moved: never. After a failure everything stays, and it is due again after a backoff that doubles up to `BACKOFF_MS_MAX`.
+Moved offsets are due `interval_ms` after the last publish began. A sealed or removed segment is due at once, but no sooner than
+`ROLL_GAP_MS` after the last publish began, so that thousands of rolls make one commit. Neither is due before `COST_SHARE` times
+the duration of the last commit has passed since its end (at most `COST_PAUSE_MS_MAX`): a table with a long log commits slowly and
+is then written less often. Without changes nothing is due. After a failure all changes are kept and due again after a backoff
+that doubles up to `BACKOFF_MS_MAX`.
 
-Times called `now_ms` are of the monotonic clock.
+Times called `now_ms` are monotonic.
 """
 
 from __future__ import annotations
@@ -46,16 +47,15 @@ class _UnderWay:
 
 
 def application_id(broker_id: int) -> str:
-    """Delta's `txn` application id of a broker's publishes."""
+    """Return Delta's `txn` application id of a broker's publishes."""
     return f"kafkalake-broker-{broker_id}"
 
 
 class Publisher:
-    """Collects changes of the partitions that one broker leads.
+    """The unpublished changes of the partitions led by one broker.
 
-    `describe` gives a partition's state now, or None when it is led here no longer (called in `take`, once per partition
-    that moved, on the caller's thread).
-    `last_version` is `MetadataStore.last_published_version(application_id(leader))`.
+    `describe` returns a partition's current state, or None if it is no longer led here. `take` calls it once per moved partition,
+    on the caller's thread. `last_version` is `MetadataStore.last_published_version(application_id(leader))`.
     """
 
     def __init__(
@@ -80,50 +80,50 @@ class Publisher:
         self._not_before_ms = 0
         self._failures = 0
 
-    # What the broker tells.
+    # Changes reported by the broker.
 
     def moved(self, partition: TopicPartition) -> None:
-        """A position, the epoch or the replicas of a partition changed, or the partition is new here."""
+        """Note changed offsets, epoch or replicas of a partition, or a new partition."""
         self._moved.add(partition)
 
     def dropped(self, partition: TopicPartition) -> None:
-        """The partition is led here no longer (its topic was deleted, say). Its segments are `removed` separately."""
+        """Note that a partition is no longer led here (its topic was deleted, say). Its segments are `removed` separately."""
         self._moved.discard(partition)
         if self._rows.pop(partition, None) is not None:
             self._dropped = True
 
     def keep(self, row: PartitionRow) -> None:
-        """A partition that is led here cannot be looked at: what Delta says of it goes on being published."""
+        """Keep publishing Delta's row of an offline partition led here."""
         self._rows[TopicPartition(row.topic, row.partition)] = row
 
     def sealed(self, segment: SegmentRow) -> None:
-        """A segment was sealed."""
+        """Note a sealed segment."""
         self._removed.pop(segment.key, None)
         self._sealed[segment.key] = segment
 
     def removed(self, key: SegmentKey) -> None:
-        """A sealed segment is no longer part of the log."""
+        """Note that a sealed segment is no longer part of the log."""
         self._sealed.pop(key, None)
-        self._removed[key] = None  # also when it was not published yet: a publish that failed may have done half
+        self._removed[key] = None  # even if unpublished: a failed publish may be half committed
 
     def republish(self) -> None:
-        """A job has changed `segments`: the rows have to name its new version, whether or not any moves."""
+        """Publish the rows again after a job changed `segments`, because they must name its new version."""
         self._dropped = True
 
-    # What the broker asks.
+    # Publishes.
 
     @property
     def pending(self) -> bool:
-        """Whether anything waits to be published (what is under way is not waiting)."""
+        """Whether there are changes to publish, besides those of a publish in progress."""
         return bool(self._moved or self._dropped or self._sealed or self._removed)
 
     def due(self, now_ms: int) -> bool:
-        """Whether `take` should be called now."""
+        """Return whether `take` should be called now."""
         due_ms = self.next_due_ms()
         return due_ms is not None and now_ms >= due_ms
 
     def next_due_ms(self) -> int | None:
-        """When the next publish is due, if nothing else happens until then; None: nothing waits, or one is under way."""
+        """Return when the next publish is due without further changes, or None if there are none or one is in progress."""
         if self._under_way is not None or not self.pending:
             return None
         if self._last_started_ms is None:
@@ -132,9 +132,9 @@ class Publisher:
         return max(self._last_started_ms + min(gap_ms, self._interval_ms), self._not_before_ms)
 
     def take(self, now_ms: int, published_at_ms: int) -> PublishedState | None:
-        """One publish of all that waits, whether due or not (at shutdown it is not); None when nothing changed.
+        """Return one publish of all pending changes, due or not (shutdown does not wait), or None if nothing changed.
 
-        `published_at_ms` is the wall clock's time. Raises nothing; asserts that no publish is under way.
+        `published_at_ms` is wall-clock time. No publish may be in progress.
         """
         assert self._under_way is None, "a publish is under way"
         changed = self._describe_moved()
@@ -158,7 +158,7 @@ class Publisher:
         return state
 
     def succeeded(self, now_ms: int) -> None:
-        """The publish under way is committed."""
+        """Note that the publish in progress was committed."""
         assert self._under_way is not None
         cost_ms = now_ms - self._under_way.started_ms
         self._not_before_ms = now_ms + min(COST_SHARE * cost_ms, COST_PAUSE_MS_MAX)
@@ -168,7 +168,7 @@ class Publisher:
         self._failures = 0
 
     def failed(self, now_ms: int, error: BaseException) -> None:
-        """The publish under way failed, perhaps after a part of it was committed: all of it waits again."""
+        """Note that the publish in progress failed, perhaps partly committed. All its changes become pending again."""
         assert self._under_way is not None
         state = self._under_way.state
         self._under_way = None
@@ -181,7 +181,7 @@ class Publisher:
         )
 
     def _describe_moved(self) -> bool:
-        """Bring the rows up to date; whether any changed."""
+        """Update the rows of moved partitions and return whether any changed."""
         changed = False
         for partition in self._moved:
             row = self._describe(partition)
@@ -194,28 +194,28 @@ class Publisher:
         return changed
 
     def _put_back(self, state: PublishedState) -> None:
-        """What failed goes before what came since: a segment that was removed meanwhile stays removed."""
+        """Merge failed changes before later ones. A segment removed meanwhile stays removed."""
         since_sealed, since_removed = self._sealed, self._removed
         self._sealed = {row.key: row for row in state.sealed if row.key not in since_removed} | since_sealed
         self._removed = dict.fromkeys(key for key in state.removed if key not in since_sealed) | since_removed
-        self._dropped = True  # the rows differ from what is published, whether or not any partition moves again
+        self._dropped = True  # the rows differ from the published ones even if no partition moves again
 
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """What `segments` lacks (`missing`: on disk, sealed, not published) and has too much (`gone`: published, no file)."""
+    """The differences of `segments` from the disk: `missing` (sealed on disk, not published) and `gone` (published, no file)."""
 
     missing: tuple[SegmentRow, ...]
     gone: tuple[SegmentKey, ...]
 
 
 def reconcile(sealed_on_disk: Iterable[SegmentRow], published: Iterable[SegmentRow]) -> Repair:
-    """Compare a broker's sealed segments with what Delta says, after a kill between the log and the publish.
+    """Compare a broker's sealed segments with Delta after a kill between log and publish, and return the differences.
 
-    `published` must be this broker's only (see `published_by`). A segment whose content differs from the published one
-    counts as missing: publishing it replaces the row. A segment on disk that begins in the range of a published newer
-    generation is not missing: compaction, which swaps whole segments, has replaced it, and it waits to be deleted.
-    It is where the log has refused that generation.
+    `published` must be this broker's only (see `published_by`). A segment whose content differs from the published one counts as
+    missing, and publishing it replaces the row. A segment on disk that begins in the range of a published newer generation is not
+    missing: compaction, which swaps whole segments, has replaced it, and it will be deleted. It is missing if the log has refused
+    that generation.
     """
     on_disk = {row.key: row for row in sealed_on_disk}
     in_delta = {row.key: row for row in published}
@@ -232,7 +232,7 @@ def reconcile(sealed_on_disk: Iterable[SegmentRow], published: Iterable[SegmentR
 
 
 def published_by(broker_id: int, segments: Iterable[SegmentRow]) -> list[SegmentRow]:
-    """The segments that lie in this broker's log directory."""
+    """Return the segments in this broker's log directory."""
     prefix = f"logs/{broker_id}/"
     return [row for row in segments if row.path.startswith(prefix)]
 

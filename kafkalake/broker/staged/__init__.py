@@ -1,1 +1,1 @@
-"""Appending what a job has staged: all of it in one transaction, once, however often it is asked for."""
+"""Appends of files staged by a job: all of them in one transaction, exactly once even if the request is repeated."""

@@ -1,4 +1,4 @@
-"""From staged files into the logs: read in threads, appended on the event loop a few MiB at a time, by one producer."""
+"""Appends staged files to the logs: read in threads, appended on the event loop a few MiB at a time, by one producer."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _BATCH_OVERHEAD_BYTES = 61
 _RECORD_BYTES_MIN = 7
 _SEQUENCE_MASK = 0x7FFFFFFF
 _MESSAGE_OVERHEAD = 3
-"""A staged message is bigger than its batch on the wire: offsets, timestamps and lengths take at most so many times as much."""
+"""The maximum ratio of a staged message's size to its batch on the wire, due to offsets, timestamps and lengths."""
 _METADATA_BYTES = 64 * 1024
 
 Blocking = Callable[[Callable[[], Any]], Awaitable[Any]]
 
 
 class Appending:
-    """One transaction's records on their way. `partitions`: by (number of the topic, partition), all that may be written to.
+    """The appends of one transaction. `partitions`: all that may be written to, by (topic number, partition).
 
-    codecs: by the number of the topic, the codec in which its batches are to be sent (0: none). Memory: two chunks.
+    `reached` is called after each appended chunk. Memory: two chunks.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Appending:
         self._message_bytes_max = _MESSAGE_OVERHEAD * largest + _METADATA_BYTES
 
     async def append_file(self, directory: Path, file: StagedFile) -> None:
-        """Append all of one file, as many batches and records as its job says. Raises `CorruptSegmentError`, `KafkaError`."""
+        """Append one file. Raise `CorruptSegmentError` if it is damaged or its counts differ, `KafkaError` if an append fails."""
         path = str(directory / file.name)
         reader = StagedReader(path, file.bytes, self._message_bytes_max)
         coming = asyncio.ensure_future(self._run_blocking(reader.read))
@@ -65,7 +65,7 @@ class Appending:
             raise CorruptSegmentError(path, 0, f"cannot be read: {error.strerror or error}") from error
         finally:
             await asyncio.wait([coming])
-            del coming  # an error of reading is in there, and this frame in its traceback
+            del coming  # breaks the reference cycle of a read error and this frame
             reader.close()
         if (found, records) != (file.batches, file.records):
             raise CorruptSegmentError(
@@ -75,7 +75,7 @@ class Appending:
             )
 
     async def _append(self, batches: Sequence[StagedBatch]) -> int:
-        """Append a chunk; records in it. The event loop is held for as long as their bytes take to be copied."""
+        """Append a chunk and return its number of records. Blocks the event loop only while copying the bytes."""
         pending = [self._prepare(each) for each in batches]
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         ProduceRequest(pending, lambda request: _finish(done, request)).start(self._queue)
@@ -99,7 +99,10 @@ class Appending:
 
 
 def check_batch(config: TopicConfig, rows: int, bytes_: int, key_nulls: int) -> None:
-    """What a produced batch is refused for too. Raises `MessageTooLargeError`, `InvalidRecordError`."""
+    """Apply the checks of produced batches.
+
+    Raise `MessageTooLargeError` above max.message.bytes, `InvalidRecordError` if a compacted topic gets a null key.
+    """
     size = bytes_ + _RECORD_BYTES_MIN * rows + _BATCH_OVERHEAD_BYTES
     if size > config.max_message_bytes:
         raise MessageTooLargeError(f"a batch of {size} bytes, max.message.bytes is {config.max_message_bytes}")
@@ -108,12 +111,12 @@ def check_batch(config: TopicConfig, rows: int, bytes_: int, key_nulls: int) -> 
 
 
 def codec_of(config: TopicConfig) -> int:
-    """The codec that consumers are to get the batches in: the topic's; none where that is the producer's choice."""
+    """Return the codec of batches sent to consumers: the topic's, or none (0) if the topic leaves it to the producer."""
     return _CODECS.get(config.compression_type, 0)
 
 
 _CODECS = {"gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
-"""As record batch v2 numbers them."""
+"""Codec numbers of record batch v2."""
 
 
 def _finish(done: asyncio.Future[None], request: ProduceRequest) -> None:

@@ -1,9 +1,8 @@
-"""What each writing application has committed, durably: the newest version, and the one that may be under way.
+"""Durable commit state of each writing application: the newest committed version and the one in progress, if any.
 
-One small file an application, replaced as a whole. A transactional id alone cannot tell which version its last transaction was,
-so the file is written before a transaction begins (`under_way`, with the producer that will carry it) and after it is complete
-(`committed`). After a crash the transaction coordinator knows whether that producer's transaction was committed: together they
-decide, whichever step came last.
+There is one small file per application, replaced as a whole. A transactional id does not reveal the version of its last
+transaction, so the file is written before a transaction begins (`under_way`, with its producer) and after it is complete
+(`Committed`). After a crash at any step, the file and the transaction coordinator's outcome for that producer decide together.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class UnderWay:
-    """A version whose transaction was begun by this producer."""
+    """A version in progress, with the producer of its transaction."""
 
     version: int
     producer_id: int
@@ -32,7 +31,7 @@ class UnderWay:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """What is known of an application; `version` -1: nothing committed yet."""
+    """The commit state of an application. `version` -1: nothing committed yet."""
 
     application: str
     version: int = -1
@@ -41,14 +40,14 @@ class Committed:
 
 
 class CommitFiles:
-    """The files, one an application. Every call touches the disk: not on the event loop's thread."""
+    """The commit files, one per application. All calls block on disk I/O: not for the event loop's thread."""
 
     def __init__(self, directory: Path, files: Files) -> None:
         self._directory = directory
         self._files = files
 
     def load(self, application: str) -> Committed:
-        """What is known of the application. Raises `KafkaStorageError` where its file is there and cannot be read."""
+        """Return the application's state. Raise `KafkaStorageError` if its file exists but cannot be read."""
         path = self._path(application)
         try:
             found = _decode(read_file(self._files, str(path)))
@@ -59,7 +58,7 @@ class CommitFiles:
         return found
 
     def save(self, committed: Committed) -> None:
-        """Make it durable. Raises `KafkaStorageError`; then all is as before."""
+        """Write the state durably. Raise `KafkaStorageError` if that fails."""
         path = self._path(committed.application)
         try:
             make_durable_directory(self._files, str(self._directory))
@@ -68,7 +67,7 @@ class CommitFiles:
             raise KafkaStorageError(f"{path} cannot be written: {error}") from error
 
     def unfinished(self) -> list[Committed]:
-        """The applications that had a version under way when a broker last wrote."""
+        """Return the applications with a version in progress. Unreadable files are logged and skipped."""
         found = []
         for path in sorted(self._directory.glob("*.json")) if self._directory.is_dir() else []:
             try:

@@ -1,4 +1,4 @@
-"""What a job asks for, checked as far as that goes without looking at a file."""
+"""Requests of jobs, validated as far as possible without reading a file."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any
 from kafkalake.errors import InvalidRequestError
 
 NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")
-"""A directory or file of the staging area: no way out of it, and nothing that is hidden."""
+"""A directory or file name in the staging area: no path traversal, no hidden files."""
 APPLICATION_BYTES_MAX = 200
 FILES_MAX = 250_000
 TOPICS_MAX = 10_000
 TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 HEAD_BYTES_MAX = 1 << 20
-"""The most that a request may take without the list of its files: as JSON, small text can become very much memory."""
+"""The limit on a request's size without its list of files. Parsing JSON can take far more memory than its text."""
 
 _FILES = re.compile(rb'"files"\s*:\s*\[')
 _FILE = re.compile(
@@ -28,7 +28,7 @@ _NO_FILES = re.compile(rb"\s*\]")
 
 @dataclass(frozen=True, slots=True)
 class StagedFile:
-    """One task's file: its name, and how much it must hold."""
+    """One task's file: its name and expected size, batches and records."""
 
     name: str
     bytes: int
@@ -38,9 +38,9 @@ class StagedFile:
 
 @dataclass(frozen=True, slots=True)
 class AppendRequest:
-    """Append `files` of `directory` as version `version` of what `application` writes.
+    """A request to append `files` of `directory` as version `version` of `application`.
 
-    topics: (name, id) by the numbers that staged files use. partitions: (number of the topic, partition), all that occur.
+    topics: (name, id) by the topic numbers in staged files. partitions: all (topic number, partition) that occur.
     """
 
     application: str
@@ -52,17 +52,17 @@ class AppendRequest:
 
     @property
     def bytes(self) -> int:
-        """Bytes of all files."""
+        """The size of all files in bytes."""
         return sum(file.bytes for file in self.files)
 
     @property
     def records(self) -> int:
-        """Records in all files."""
+        """The number of records in all files."""
         return sum(file.records for file in self.files)
 
     @classmethod
     def parse(cls, body: Mapping[str, Any], files: Sequence[StagedFile]) -> AppendRequest:
-        """From the plain values of a message, and its files. Raise `InvalidRequestError`."""
+        """Return the request of a decoded message and its files. Raise `InvalidRequestError` if it is malformed."""
         try:
             request = cls(
                 _application(body["application"]),
@@ -80,9 +80,10 @@ class AppendRequest:
 
 
 def decode(text: bytes) -> tuple[dict[str, Any], AppendRequest | None]:
-    """The plain values of a message but for its files, and the request where it asks to append. Raise `InvalidRequestError`.
+    """Return a message's decoded values without its files, and the request if it is an append.
 
-    Takes memory in proportion to `text`: files are read one by one, and what is left is small. Run it in a thread.
+    Raise `InvalidRequestError` if the message is malformed. Memory is proportional to `text`: files are parsed one by one and the
+    rest is small. Run it in a thread.
     """
     head, files = _take_files(text)
     if len(head) > HEAD_BYTES_MAX:
@@ -113,8 +114,8 @@ _MALFORMED = "malformed AppendStaged request"
 
 
 def _take_files(text: bytes) -> tuple[bytes, list[StagedFile] | None]:
-    """`text` with an empty list of files, and the files; None where it has no such list. Raise `InvalidRequestError`."""
-    # No string of JSON holds a quote that is not escaped, so this is the key itself.
+    """Return `text` with an empty list of files, and the files (None: no such list). Raise `InvalidRequestError` if malformed."""
+    # A JSON string has no unescaped quote, so this match is the key itself.
     begun = _FILES.search(text)
     if begun is None:
         return text, None
@@ -150,14 +151,14 @@ def _checked_count(digits: bytes) -> int:
 
 
 def check_topic_name(value: object) -> str:
-    """`value`, which may be a topic's name. Raise `ValueError`."""
+    """Return `value`. Raise `ValueError` if it is not a possible topic name."""
     if not isinstance(value, str) or not TOPIC_NAME.fullmatch(value):
         raise ValueError(f"{str(value)[:80]!r} is no name of a topic")
     return value
 
 
 def _application(value: object) -> str:
-    """A name that can stand in a log and on a terminal."""
+    """Return `value`. Raise `ValueError` if it cannot be printed safely to a log or terminal."""
     text = _text(value, APPLICATION_BYTES_MAX)
     if not text.isprintable():
         raise ValueError(f"{text!r} is not printable")

@@ -1,16 +1,16 @@
-"""Staged files become records of topics: all of a request's or none, and once, whatever dies in between.
+"""Appends staged files to topics: all files of a request or none, exactly once, despite crashes.
 
-    not committed yet?  (commits.py; nothing is appended twice)
-    a producer for the application's transactional id       an older transaction that was left open is aborted
-    "under way" is made durable, with that producer
-    partitions are added, files are appended                (appending.py) read_committed readers see nothing of it
-    the coordinator commits: durable, from here on it will be seen, also if this process ends now
-    its markers are written                                 every reader sees all of it
-    "committed" is made durable, the job is answered
+    check the committed version                             (commits.py) nothing is appended twice
+    init the producer of the application's transactional id an older open transaction is aborted
+    write "under way" durably, with that producer
+    add partitions, append files                            (appending.py) invisible to read_committed readers
+    commit at the coordinator                               durable: will become visible even after a crash
+    markers are written                                     all records visible to every reader
+    write "committed" durably, answer the job
 
-Asked again, at whatever step the first time ended: what the coordinator says of the producer that is under way decides, and while
-a decision is on its way to the journal (a disk may take minutes) the version stays under way and the job is told to ask again. One
-request at a time runs for an application; the same request again waits for the one that runs.
+After a crash at any step, a repeated request is decided by the coordinator's outcome for the producer under way. While a decision
+is being written to the journal (a disk may take minutes) the version stays under way and the job gets a retriable error. One
+request per application runs at a time. The same request sent again waits for the running one.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ logger = logging.getLogger(__name__)
 
 TRANSACTIONAL_ID_PREFIX = "kafkalake-staged-"
 RUNS_MAX = 2
-"""Requests that append at the same time; others wait for their turn."""
+"""The maximum number of concurrent appends. Further requests wait."""
 TIMEOUT_MS = 900_000
 
 
 class FaultPoint(Enum):
-    """Where a crash is worth a test, beside those of the transaction coordinator."""
+    """Crash points for tests, in addition to those of the transaction coordinator."""
 
     BEGUN = "staged-append-begun"
     APPENDED_SOME = "staged-append-some"
@@ -68,7 +68,7 @@ class FaultPoint(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """The answer: how many records; `again`: they were appended by an earlier request. `version`: the newest committed one."""
+    """The response: the number of records, the newest committed `version`. `again`: an earlier request has appended them."""
 
     records: int
     again: bool
@@ -76,7 +76,7 @@ class Appended:
 
 
 class StagedAppends:
-    """The door for staged files. On the event loop's thread."""
+    """The service that appends staged files. Runs on the event loop's thread."""
 
     def __init__(self, broker: Broker, lake: Path, files: Files) -> None:
         self._broker = broker
@@ -90,24 +90,25 @@ class StagedAppends:
 
     @property
     def bytes_max(self) -> int:
-        """The most that one request may append."""
+        """The limit on bytes appended by one request."""
         return self._broker.config.staged_append_max_bytes
 
     def start(self) -> None:
-        """Finish in the background what an earlier process left under way: no transaction stays open that nobody will end."""
+        """Settle versions left under way by an earlier process, in the background. Otherwise their transactions could stay open."""
         self._recovery = asyncio.ensure_future(self._recover())
 
     def stop(self) -> None:
-        """The broker stops: what runs is left where it is, its job is told to ask again."""
+        """Cancel running appends when the broker stops. Their jobs get a retriable error."""
         self._stopped = True
         for task in [self._recovery, *(task for _, task in self._runs.values())]:
             if task is not None:
                 task.cancel()
 
     async def append(self, request: AppendRequest) -> Appended:
-        """See the module. Raises `KafkaError` (retriable ones: ask again), `CorruptSegmentError`; then nothing of it is seen.
+        """Append the files of a request, see the module. A started append is completed even if the caller is cancelled.
 
-        Whoever waits may go away: what was begun is finished.
+        Raise `CorruptSegmentError` if a staged file is damaged (nothing becomes visible), `KafkaError` if the append fails. Repeat
+        the request if the error is retriable: it may have been committed.
         """
         running = self._runs.get(request.application)
         if running is None:
@@ -129,7 +130,7 @@ class StagedAppends:
                 raise CoordinatorNotAvailableError("the broker is stopping") from None
             raise
         finally:
-            del running, task  # the error of the task is in there, and this frame in its traceback
+            del running, task  # breaks the reference cycle of the task's error and this frame
 
     async def _run(self, request: AppendRequest) -> Appended:
         if self._recovery is not None:
@@ -150,7 +151,7 @@ class StagedAppends:
                 return Appended(records, again=True, version=committed.version)
             partitions = self._check(request)
             if not request.files:
-                # Nothing to append, so nothing to remember: to ask again, or for a version below, does no harm.
+                # Without files there is no state to record: repeating the request or an older version is harmless.
                 return Appended(0, again=False, version=committed.version)
             return await self._append(request, committed, partitions)
 
@@ -177,7 +178,7 @@ class StagedAppends:
                 await appending.append_file(directory, file)
         except KafkaLakeError as error:
             logger.error("staged append aborted application=%r error=%s", request.application, error)
-            with contextlib.suppress(KafkaError):  # the coordinator aborts it by itself then
+            with contextlib.suppress(KafkaError):  # the coordinator then aborts it on timeout
                 await transaction.end(producer, committed=False)
                 await self._save(replace(committed, under_way=None))
             raise
@@ -198,7 +199,7 @@ class StagedAppends:
         return Appended(request.records, again=False, version=request.version)
 
     async def _settle(self, committed: Committed) -> Committed:
-        """What an earlier request, or an earlier process, left under way: whether it was committed. Raises `KafkaError`."""
+        """Resolve a version left under way and return the new state. Raise `KafkaError` if the outcome cannot be determined."""
         under_way = committed.under_way
         if under_way is None:
             return committed
@@ -208,7 +209,7 @@ class StagedAppends:
         if outcome is Outcome.COMMITTED:
             settled = Committed(committed.application, under_way.version, under_way.records)
         elif outcome is Outcome.OPEN:
-            # Nothing is on its way and nothing ran since: this begins the abort, or somebody else did and it is one as well.
+            # Nothing is in progress and nothing ran since: a new producer aborts it, unless an abort has begun already.
             await transaction.begin(self._broker.config.transaction_max_timeout_ms)
         await self._save(settled)
         return settled
@@ -228,7 +229,7 @@ class StagedAppends:
         await self._broker.run_blocking(lambda: self._files.save(committed))
 
     def _check(self, request: AppendRequest) -> dict[tuple[int, int], Partition]:
-        """The partitions to write to. Raises `KafkaError` where one is not what the job took it for."""
+        """Return the partitions to write to. Raise `KafkaError` if one has changed since the job ran or a limit is exceeded."""
         if request.bytes > self.bytes_max:
             raise MessageTooLargeError(
                 f"{request.bytes} staged bytes in one request, staged.append.max.bytes is {self.bytes_max}"

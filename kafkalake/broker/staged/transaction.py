@@ -1,7 +1,7 @@
-"""The transaction coordinator as one writing application sees it: awaitable, and free of who waits for what.
+"""An awaitable interface to the transaction coordinator for one writing application.
 
-Ends its transactions as older clients do (the epoch stays at the end and grows at the beginning), so that the coordinator's last
-word on a transaction names the very producer that began it.
+It ends transactions as older clients do (the epoch is bumped at the beginning, not at the end), so the coordinator's final state of
+a transaction names the producer that began it.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _AGAIN = (ConcurrentTransactionsError, CoordinatorLoadInProgressError)
 
 
 class Outcome(Enum):
-    """How a producer's transaction stands.
+    """The state of a producer's transaction.
 
-    `UNDECIDED`: its next state is on its way to the journal, a decision perhaps. `COMMITTING`: decided, markers are missing.
+    `UNDECIDED`: its next state, possibly a decision, is being written to the journal. `COMMITTING`: decided, markers are missing.
     """
 
     OPEN = "open"
@@ -43,14 +43,14 @@ class Outcome(Enum):
 
 
 class ApplicationTransaction:
-    """The transactions of one transactional id. On the event loop's thread."""
+    """The transactions of one transactional id. Runs on the event loop's thread."""
 
     def __init__(self, coordinator: TransactionCoordinator, transactional_id: str) -> None:
         self._coordinator = coordinator
         self._id = transactional_id
 
     async def begin(self, timeout_ms: int) -> Producer:
-        """A fresh producer; what an earlier one left open is aborted. Raises `KafkaError`."""
+        """Return a new producer and abort a transaction left open by an earlier one. Raise `KafkaError` if that fails."""
         deadline = _now() + ANSWER_TIMEOUT_S
         pause = PAUSE_S
         while True:
@@ -63,7 +63,7 @@ class ApplicationTransaction:
             pause = min(2 * pause, LONGEST_PAUSE_S)
 
     async def add(self, producer: Producer, partitions: Iterable[PartitionKey]) -> None:
-        """What the transaction writes to. Raises `KafkaError`."""
+        """Add partitions to the transaction. Raise `KafkaError` if that fails."""
         error = await _answer(
             lambda reply: self._coordinator.add_partitions(self._id, producer, tuple(partitions), reply)
         )
@@ -71,14 +71,14 @@ class ApplicationTransaction:
             raise error()
 
     async def end(self, producer: Producer, *, committed: bool) -> None:
-        """Decide it; durable on return, markers may be missing. Raises `KafkaError`."""
+        """Commit or abort. Durable on return, though markers may be missing. Raise `KafkaError` if that fails."""
         request = EndRequest(producer, committed, version_2=False)
         result = await _answer(lambda reply: self._coordinator.end(self._id, request, reply))
         if result.error is not None:
             raise result.error()
 
     def outcome(self, producer: Producer) -> Outcome:
-        """What became of the transaction of `producer`. Raises `KafkaError` while the coordinator does not know yet."""
+        """Return the state of the transaction of `producer`. Raise `KafkaError` while the coordinator is loading."""
         try:
             if self._coordinator.is_deciding(self._id):
                 return Outcome.UNDECIDED
@@ -90,9 +90,9 @@ class ApplicationTransaction:
         return _OUTCOMES.get(found.state, Outcome.NOT_COMMITTED)
 
     async def settled(self, producer: Producer) -> Outcome:
-        """As `outcome`, once nothing of it is under way: no decision, no marker of a commit.
+        """Return `outcome` once no decision or commit marker is pending.
 
-        Raises `KafkaError`, `RequestTimedOutError`: what became of it is still not known then.
+        Raise `KafkaError` if it cannot be determined, `RequestTimedOutError` if it is still pending after `ANSWER_TIMEOUT_S`.
         """
         deadline = _now() + ANSWER_TIMEOUT_S
         pause = PAUSE_S
@@ -119,7 +119,7 @@ _OUTCOMES = {
 
 
 async def _answer(ask: Callable[[Callable[[Any], None]], None]) -> Any:
-    """What `ask` is answered through the function that it is given, at once or later. Raises `RequestTimedOutError`."""
+    """Return the value that `ask` passes to its callback. Raise `RequestTimedOutError` after `ANSWER_TIMEOUT_S` without one."""
     answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
     def reply(result: Any) -> None:

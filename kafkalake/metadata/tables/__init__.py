@@ -1,3 +1,1 @@
-"""The Delta tables: `schemas` the rows, `delta_table` one table and its commits, and a module for
-each table with rules of its own.
-"""
+"""The Delta tables: `schemas` (rows), `delta_table` (one table and its commits), and a module for each table with its own rules."""

@@ -1,19 +1,19 @@
-"""One Delta table held open: its current files, their rows, and commits that swap files.
+"""One open Delta table: its current files, their rows, and commits that swap files.
 
-Written with `deltalake` (delta-rs). A commit is made of whole files: rows to add go to new Parquet files, files to
-remove are named, and both happen in one version. That is 2 ms where a predicate overwrite takes 5-7, and it is what lets
-a publish drop some rows and add others in one commit.
+Written with `deltalake` (delta-rs). A commit consists of whole files: added rows go to new Parquet files, removed files are named,
+and both happen in one version. This takes 2 ms, against 5-7 ms for a predicate overwrite, and lets a publish drop some rows and
+add others in one commit.
 
-Commits compare and swap: delta-rs is told not to retry, so a commit succeeds only on the version that this handle has
-seen (`CommitConflict` otherwise) and whoever decides, decides again on fresh rows.
+Commits are compare-and-swap: delta-rs retries are disabled, so a commit succeeds only on top of the version seen by this handle.
+Otherwise it raises `CommitConflict` and the change is decided again on fresh rows.
 
-What costs is listing `_delta_log`: 3 ms a commit per 1,000 files in it. So tables have a log retention. delta-rs would
-look for expired entries after every commit, which quadruples that; here it is done once per `CLEANUP_INTERVAL` versions.
+The main cost is listing `_delta_log`: 3 ms per commit per 1,000 files. Tables therefore have a log retention. delta-rs would look
+for expired entries after every commit, at four times that cost. Here it is done once per `CLEANUP_INTERVAL` versions.
 
-What must outlive a loss of power is forced to the disk before a call returns, with all that came before it in the log, whoever
-wrote that: an entry is nothing without those below it. Checkpoints are written by `delta_checkpoint`, in an order that leaves a
-log readable at any moment; what a loss of power damages all the same, a start mends (`damaged_log`). A commit whose outcome
-is unknown (the error came after it was written) is found by the id that it carries.
+Durable data is fsynced before a call returns, together with all earlier log entries, whoever wrote them, because an entry is
+useless without its predecessors. `delta_checkpoint` writes checkpoints in an order that keeps the log readable at any moment.
+Damage by a power loss is repaired at startup (`damaged_log`). A commit with an unknown outcome (the error came after the write) is
+found by its commit id.
 
 Source: Delta protocol, "Delta Transaction Log Protocol".
 """
@@ -54,23 +54,23 @@ from kafkalake.metadata.disk import DISK, Disk
 CLEANUP_INTERVAL = 1_000
 ATTEMPTS_MAX = 20
 COMMIT_ID = "kafkalakeCommit"
-"""In the `commitInfo` of our commits: which one it is."""
+"""The key of a commit's id in the `commitInfo` of our commits."""
 _ADDED_COLUMNS = frozenset({"boot_id", "lease_duration"})
-"""Columns that version 0.1 did not have."""
+"""Columns added after version 0.1."""
 
 _log = logging.getLogger(__name__)
 
 
 class CommitConflict(Exception):
-    """Another writer committed first; the table has to be read again. Never leaves this package."""
+    """A lost race against another writer. The table must be read again. Never leaves this package."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableDefinition:
-    """What a table is created with. `history` is how long old versions stay readable, as Delta writes intervals.
+    """The definition of a table. `history`: how long old versions stay readable, as a Delta interval.
 
-    expendable: what it says is said elsewhere too, or may be forgotten; a table that cannot be mended is begun anew.
-    check: called with the rows of each file that is read; raises `LakeError` where they must not be believed.
+    expendable: its data is redundant or may be lost, so a table beyond repair is recreated empty. check: called with the rows of
+    each file read; raises `LakeError` if they are not acceptable.
     """
 
     schema: pa.Schema
@@ -92,7 +92,7 @@ class TableDefinition:
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A Parquet file of the current version; `path` as in Delta's log."""
+    """A Parquet file of the current version. `path` is as in Delta's log."""
 
     path: str
     size: int
@@ -101,7 +101,7 @@ class DataFile:
 
 
 class TableSize(NamedTuple):
-    """Files of the current version, entries of the log, and bytes of everything."""
+    """The numbers of current files and log entries, and the total size in bytes."""
 
     files: int
     log_entries: int
@@ -110,7 +110,7 @@ class TableSize(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What one commit does: rows of `add` (one file each; empty ones are left out), and the files of `remove`."""
+    """The content of one commit: tables to `add` (one file each, empty ones skipped) and files to `remove`."""
 
     add: Sequence[pa.Table] = ()
     remove: Sequence[DataFile] = ()
@@ -119,12 +119,12 @@ class Change:
 
 
 class OpenDeltaTable:
-    """A table at the newest version that this handle has seen. Not thread-safe: its owner locks."""
+    """A table at the newest version seen by this handle. Not thread-safe: the owner locks."""
 
     def __init__(self, path: Path, definition: TableDefinition, *, create: bool, disk: Disk = DISK) -> None:
-        """Opens the table, creating it first if `create`, or mending what a loss of power has left of it.
+        """Open the table. With `create`, create it if missing and repair damage by a power loss.
 
-        Raises `LakeError` when it cannot be opened.
+        Raise `LakeError` if it cannot be opened.
         """
         self.path = path
         self._definition = definition
@@ -138,18 +138,18 @@ class OpenDeltaTable:
         self._forced_version: int | None = None
         self._forced_files: frozenset[str] = frozenset()
         self._doubtful: set[Path] = set()
-        """Files that could not be forced: the kernel may have dropped what it could not write, and says so only once."""
+        """Files whose fsync failed. The kernel may have dropped their dirty pages and reports the error only once."""
 
     @property
     def version(self) -> int:
         return self._table.version()
 
     def is_outdated(self) -> bool:
-        """Whether there is a version after the one seen: one look for one file, where `refresh` lists the log."""
+        """Return whether a newer version exists. This checks for one file, whereas `refresh` lists the log."""
         return entry_path(self.path, self._table.version() + 1).exists()
 
     def refresh(self) -> None:
-        """Move to the newest version."""
+        """Move to the newest version. Raise `KafkaStorageError` if the log cannot be read."""
         before = self._table.version()
         try:
             self._table.update_incremental()
@@ -160,14 +160,14 @@ class OpenDeltaTable:
             self._transactions = {}
 
     def transaction_version(self, app_id: str) -> int | None:
-        """Newest `txn` version of `app_id` in the log."""
+        """Return the newest `txn` version of `app_id` in the log, or None."""
         if app_id not in self._transactions:
             with self._reading():
                 self._transactions[app_id] = self._table.transaction_version(app_id)
         return self._transactions[app_id]
 
     def files(self) -> list[DataFile]:
-        """The files of this version."""
+        """Return the files of this version."""
         if self._files is None:
             with self._reading():
                 self._files = _data_files(self._table)
@@ -176,17 +176,17 @@ class OpenDeltaTable:
         return self._files
 
     def rows(self, file: DataFile) -> pa.Table:
-        """The rows of one current file, in the table's schema. Kept in memory until the file is removed."""
+        """Return the rows of one current file in the table's schema. They are kept in memory until the file is removed."""
         if file.path not in self._rows:
             self._rows[file.path] = _read_file(self.path, self._definition, file)
         return self._rows[file.path]
 
     def read(self) -> pa.Table:
-        """All rows of this version."""
+        """Return all rows of this version."""
         return _concatenate(self._definition.schema, (self.rows(file) for file in self.files()))
 
     def read_version(self, version: int) -> pa.Table:
-        """All rows of an older version. Raises `LakeError` when it is not there (any more)."""
+        """Return all rows of a version. Raise `LakeError` if it does not exist (any more)."""
         if version == self._table.version():
             return self.read()
         try:
@@ -200,13 +200,13 @@ class OpenDeltaTable:
             ) from error
 
     def version_at(self, timestamp_ms: int) -> int:
-        """Newest version committed at or before the time. Raises `LakeError` when the log does not reach so far back."""
+        """Return the newest version committed at or before the time. Raise `LakeError` if the log does not reach that far back."""
         moment = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
         try:
             table = DeltaTable(self.path)
             table.load_as_version(moment)
             version = table.version()
-            # delta-rs answers with its oldest version when all are younger. Delta's time of a version is its file's.
+            # delta-rs returns the oldest version if all are younger. A version's time is the mtime of its log entry.
             committed_ms = entry_path(self.path, version).stat().st_mtime_ns // 1_000_000
         except (DeltaError, OSError, ValueError) as error:
             raise LakeError(f"no version of {self.path} at {moment.isoformat()}: {_first_line(error)}") from error
@@ -218,11 +218,11 @@ class OpenDeltaTable:
         return version
 
     def commit(self, change: Change, *, durable: bool = False) -> None:
-        """Commit `change` on top of the version seen and move to the new one.
+        """Commit `change` on top of the version seen and move to the new version.
 
-        With `durable` it outlives a loss of power, and so does all that was committed before it. Raises `CommitConflict` when
-        another version came first (then refreshed), `KafkaStorageError` on I/O errors: whether the commit has happened is then
-        not known, and whoever decides again on fresh rows finds out.
+        With `durable`, the commit and all earlier ones survive a power loss. Raise `CommitConflict` if another version came first
+        (the table is then refreshed), `KafkaStorageError` on I/O errors. The outcome is then unknown and shows when the change is
+        decided again on fresh rows.
         """
         before = self._table.version()
         written: list[AddAction] = []
@@ -245,9 +245,9 @@ class OpenDeltaTable:
             self._clean_log()
 
     def force(self) -> None:
-        """Have the disk keep this version: its entries since the last checkpoint, that, and its data files.
+        """Fsync this version: the last checkpoint, the entries since then, and the data files.
 
-        Raises `KafkaStorageError`.
+        Raise `KafkaStorageError` if that fails.
         """
         version = self._table.version()
         if self._forced_version == version and not self._doubtful:
@@ -263,7 +263,7 @@ class OpenDeltaTable:
             self._force_files(file.path for file in self.files())
             for number in range(first + 1, version + 1):
                 self._force(entry_path(self.path, number))
-            # Whoever made the table may have been killed before it forced the names.
+            # The creator of the table may have been killed before its fsync of the directories.
             for directory in _named_directories(self.path) if self._forced_version is None else (log,):
                 self._disk.force_directory(directory)
         except OSError as error:
@@ -274,36 +274,36 @@ class OpenDeltaTable:
     def commit_decided(
         self, decide: Callable[[], Change | None], *, durable: bool = False, randomness: random.Random | None = None
     ) -> None:
-        """Commit what `decide` wants on the version seen, deciding anew when another writer was faster.
+        """Commit the change returned by `decide` (None: no change), deciding again after each lost race.
 
-        None from `decide`: nothing is to be done. Raises `KafkaStorageError`, also after `ATTEMPTS_MAX` lost races.
+        Raise `KafkaStorageError` on I/O errors and after `ATTEMPTS_MAX` lost races.
         """
         uniform = (randomness or random).uniform
         for attempt in range(ATTEMPTS_MAX):
             change = decide()
             if change is None:
                 if durable:
-                    self.force()  # it may be there since a commit that failed at just that
+                    self.force()  # an earlier commit may have failed at its fsync
                 return
             try:
                 self.commit(change, durable=durable)
                 return
             except CommitConflict:
-                # Writers that keep step with each other would collide for ever.
+                # Random, because writers in step would collide forever.
                 time.sleep(uniform(0, 0.002 * (attempt + 1)))
         raise KafkaStorageError(f"{self.path}: other writers were faster {ATTEMPTS_MAX} times in a row; try again.")
 
     def maintain(self, history: str | None = None) -> None:
-        """Remove log entries and files that only versions past their retention need.
+        """Remove log entries and files needed only by versions past their retention.
 
-        history: how long old versions stay readable from now on, as Delta writes intervals; None: as the table has it. Raises
-        `KafkaStorageError`.
+        history: how long old versions stay readable from now on, as a Delta interval (None: unchanged). Raise `KafkaStorageError`
+        if the cleanup fails.
         """
         try:
             self.refresh()
             self._keep_history(history)
             self.force()
-            write_checkpoint(self.path, self._table.version(), self._disk)  # entries go only where one stands for them
+            write_checkpoint(self.path, self._table.version(), self._disk)  # only entries covered by one are removed
             remove_leftovers(self.path)
             self._table.cleanup_metadata()
             self._table.vacuum(dry_run=False, full=True)
@@ -312,7 +312,7 @@ class OpenDeltaTable:
             raise KafkaStorageError(f"cannot clean up {self.path}: {_first_line(error)}") from error
 
     def size(self) -> TableSize:
-        """What the table takes on the disk, old versions included. Raises `KafkaStorageError`."""
+        """Return the table's size on disk, including old versions. Raise `KafkaStorageError` if it cannot be listed."""
         try:
             self.refresh()
             entries = len(os.listdir(self.path / "_delta_log"))
@@ -330,14 +330,14 @@ class OpenDeltaTable:
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[None]:
-        """What delta-rs raises inside becomes `KafkaStorageError`."""
+        """Convert errors of delta-rs and the disk to `KafkaStorageError`."""
         try:
             yield
         except (DeltaError, OSError) as error:
             raise KafkaStorageError(f"cannot read the log of {self.path}: {_first_line(error)}") from error
 
     def _force_files(self, data_files: Iterable[str]) -> None:
-        """Have the disk keep data files and their names. Raises `OSError`."""
+        """Fsync data files and their directories. Raise `OSError` if that fails."""
         paths = [self.path / file for file in data_files if file not in self._forced_files]
         for path in paths:
             self._force(path)
@@ -345,7 +345,7 @@ class OpenDeltaTable:
             self._disk.force_directory(directory)
 
     def _force(self, file: Path) -> None:
-        """Have the disk keep a file; one that failed once is written again. Raises `OSError`."""
+        """Fsync a file, rewriting it if an earlier fsync failed. Raise `OSError` if that fails."""
         try:
             if file in self._doubtful:
                 self._disk.replace(file, file.read_bytes())
@@ -353,13 +353,13 @@ class OpenDeltaTable:
             else:
                 self._disk.force(file)
         except FileNotFoundError:
-            self._doubtful.discard(file)  # removed meanwhile: nobody needs it any more
+            self._doubtful.discard(file)  # removed meanwhile, no longer needed
         except OSError:
             self._doubtful.add(file)
             raise
 
     def _write_checkpoint(self) -> None:
-        """Without one, readers read a longer log; the next is as good."""
+        """Write a checkpoint. A failure is only logged: readers read a longer log until the next checkpoint."""
         try:
             self.force()
             write_checkpoint(self.path, self._table.version(), self._disk)
@@ -367,14 +367,14 @@ class OpenDeltaTable:
             _log.warning("cannot write a checkpoint of %s: %s", self.path, _first_line(error))
 
     def _clean_log(self) -> None:
-        """Remove expired log entries; the commit stands when that fails, and the next time may do better."""
+        """Remove expired log entries. A failure is only logged and retried the next time, as the commit is done."""
         try:
             self._table.cleanup_metadata()
         except (DeltaError, OSError) as error:
             _log.warning("cannot remove expired log entries of %s: %s", self.path, error)
 
     def _write_file(self, rows: pa.Table, partition: Mapping[str, str]) -> AddAction:
-        """Write a Parquet file; the partition columns live in its path, as Delta has it."""
+        """Write a Parquet file and return its action. The partition columns are in its path, as in Delta."""
         directory = "".join(f"{name}={value}/" for name, value in partition.items())
         path = f"{directory}{uuid.uuid4()}.parquet"
         (self.path / directory).mkdir(exist_ok=True)
@@ -404,11 +404,14 @@ class OpenDeltaTable:
         )
 
     def _after_failure(self, error: Exception, written: Sequence[AddAction], commit_id: str) -> None:
-        """Tell a lost race from a failed disk: in a race there is a newer version than the one seen, which is not ours."""
+        """Return if the commit exists after all; otherwise remove its files and raise.
+
+        Raise `CommitConflict` if there is a newer version of another writer (a lost race), else `KafkaStorageError`.
+        """
         before = self._table.version()
         self.refresh()
         if self._has_committed(commit_id, before + 1):
-            return  # what failed came after it
+            return  # the error came after the commit
         for action in written:
             (self.path / action.path).unlink(missing_ok=True)
         if self._table.version() != before:
@@ -416,7 +419,7 @@ class OpenDeltaTable:
         raise KafkaStorageError(f"cannot commit to {self.path}: {_first_line(error)}") from error
 
     def _has_committed(self, commit_id: str, first_version: int) -> bool:
-        """Whether the log has the commit with this id from a version on. Raises `KafkaStorageError`."""
+        """Return whether the log has this commit at or after a version. Raise `KafkaStorageError` if it cannot be read."""
         try:
             return any(
                 commit_id.encode() in entry_path(self.path, version).read_bytes()
@@ -457,7 +460,7 @@ def _open_or_create(path: Path, definition: TableDefinition, disk: Disk) -> Delt
 
 
 def _open_whole(path: Path, definition: TableDefinition) -> DeltaTable:
-    """Open a table; one that is expendable only if its rows can be read."""
+    """Open a table, checking that the rows can be read if it is expendable."""
     table = _open(path)
     if definition.expendable:
         for file in _data_files(table):
@@ -483,21 +486,21 @@ def _create(path: Path, definition: TableDefinition, disk: Disk) -> DeltaTable:
 
 
 def _force_created(path: Path, disk: Disk) -> None:
-    """Have the disk keep a table's first entry and the names of its directories."""
+    """Fsync a table's first entry and its directories."""
     disk.force(entry_path(path, 0))
     for directory in _named_directories(path):
         disk.force_directory(directory)
 
 
 def _named_directories(path: Path) -> tuple[Path, ...]:
-    """Return the directories with the names that lead from the lake to a table's log and to its entries."""
+    """Return the directories whose fsync makes the names from the lake down to a table's log entries durable."""
     return log_path(path), path, path.parent, path.parent.parent
 
 
 def _with_columns(table: DeltaTable, path: Path, definition: TableDefinition, disk: Disk) -> DeltaTable:
-    """The table with the columns that came with a later version of kafkalake; in rows from before they are null.
+    """Add columns introduced by later versions of kafkalake (null in old rows) and return the table.
 
-    Raises `LakeError`.
+    Raise `LakeError` if that fails.
     """
     missing = _missing_columns(table, definition)
     if not missing:
@@ -519,13 +522,13 @@ def _missing_columns(table: DeltaTable, definition: TableDefinition) -> list[Fie
 
 
 def _damage_of(path: Path) -> Damage | None:
-    """The damage of a log, the same at two looks: a listing made while others write may have a gap."""
+    """Return the damage of a log, or None. It is checked twice, because a listing during concurrent writes may have a gap."""
     damage = find_damage(path)
     return damage if damage is not None and damage == find_damage(path) else None
 
 
 def _mend(path: Path, definition: TableDefinition, disk: Disk) -> None:
-    """Leave a log that can be read. Raises `LakeError`, where nothing can be done; `OSError`."""
+    """Repair a damaged log. Raise `LakeError` if it is beyond repair, `OSError` on I/O errors."""
     damage = _damage_of(path)
     if damage is not None and damage.lacks_first:
         set_aside(path, damage, disk)
@@ -546,13 +549,13 @@ def _mend(path: Path, definition: TableDefinition, disk: Disk) -> None:
 
 
 def _begin_anew(path: Path, disk: Disk) -> None:
-    """Put a log out of the way."""
+    """Rename a log so that the table can be recreated."""
     disk.rename(log_path(path), path / f"_delta_log.torn-{uuid.uuid4()}")
     disk.force_directory(path)
 
 
 def _write_first_entry(path: Path, definition: TableDefinition, disk: Disk) -> None:
-    """Write entry 0 anew: it says no more than the definition does."""
+    """Recreate entry 0, which contains only the definition."""
     scratch = path.parent / f".{path.name}-{uuid.uuid4()}"
     try:
         DeltaTable.create(
@@ -570,7 +573,7 @@ def _write_first_entry(path: Path, definition: TableDefinition, disk: Disk) -> N
 
 
 def _first_line(error: Exception) -> str:
-    """delta-rs appends stack traces to some messages."""
+    """Return the first line of a message, because delta-rs appends stack traces to some."""
     return str(error).partition("\n")[0].rstrip(".")
 
 
@@ -608,7 +611,7 @@ def _read_file(root: Path, definition: TableDefinition, file: DataFile) -> pa.Ta
 
 
 def _column(stored: pa.Table, column: pa.Field) -> pa.Array | pa.ChunkedArray:
-    """A column of a file; nulls where the file was written before the table had that column."""
+    """Return a column of a file, or nulls if the file was written before the column was added."""
     if column.name not in stored.column_names and column.name in _ADDED_COLUMNS:
         return pa.nulls(stored.num_rows, column.type)
     return stored.column(column.name).cast(column.type)
@@ -619,5 +622,5 @@ def _concatenate(schema: pa.Schema, tables: Iterable[pa.Table]) -> pa.Table:
 
 
 def _wall_ms() -> int:
-    # Delta's own times (file modified, file removed) are read against the machine's clock by vacuum, not against ours.
+    # Vacuum compares Delta's times (file modified, file removed) with the machine's clock, not with ours.
     return time.time_ns() // 1_000_000

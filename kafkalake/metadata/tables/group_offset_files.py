@@ -1,9 +1,9 @@
-"""How publishes of committed offsets change the files of `group_offsets`: rows are only ever added, and files stay few.
+"""Plans publishes of committed offsets to `group_offsets`: rows are appended and the files are kept few.
 
-A publish adds one file and, as Delta's `txn`, how far the rows follow each partition of the journal. Once there are more
-than `FILES_MAX` files, the small ones are joined. Rows that no longer count are the lag's history; when there are more of
-them than rows that do count (and than `HISTORY_ROWS`), the oldest go, so that a broker loads its groups in seconds however
-long it ran. What went is still in older versions of the table, until Delta's retention ends.
+A publish adds one file and, as Delta's `txn`, the position in each partition of the journal. Once there are `FILES_MAX` files, the
+small ones are joined. Superseded rows are the lag's history. When they outnumber the current rows (and `HISTORY_ROWS`), the oldest
+are removed, so that a broker loads its groups in seconds however long it has run. Removed rows remain in older versions of the
+table until Delta's retention ends.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ _KEY = ("group", "topic", "partition")
 
 
 class GroupOffsetFiles:
-    """Plans the commits of the open table `group_offsets`."""
+    """The planning of commits to the open table `group_offsets`."""
 
     def __init__(self, table: OpenDeltaTable) -> None:
         self._table = table
         self.journal = JournalPositions(table, "kafkalake-group-offsets")
 
     def change_for(self, offsets: GroupOffsets) -> Change | None:
-        """The commit that adds what is not there yet; None when nothing is new."""
+        """Return the commit that adds rows not yet published, or None if there are none."""
         published = self.journal.of(offsets.positions)
         rows = unpublished(offsets.rows, published)
         if not rows:
-            return None  # without rows a position needs no version of its own: reading the journal again finds nothing
+            return None  # a position without rows needs no version: rereading the journal finds nothing
         replaced = self._replaced()
         added = pa.concat_tables([*(self._table.rows(file) for file in replaced), to_table(GROUP_OFFSETS_SCHEMA, rows)])
         if replaced and len(replaced) == len(self._table.files()):
@@ -51,7 +51,7 @@ class GroupOffsetFiles:
         )
 
     def _replaced(self) -> Sequence[DataFile]:
-        """The files that are joined with the new one."""
+        """Return the files to be joined with the new one."""
         files = self._table.files()
         if len(files) < FILES_MAX:
             return ()
@@ -62,16 +62,17 @@ class GroupOffsetFiles:
 
 
 def newest_offsets(rows: pa.Table) -> pa.Table:
-    """The row that counts for each group, topic and partition, where that has an offset; by group, topic, partition."""
+    """Return the newest row of each group, topic and partition if it has an offset, by group, topic, partition."""
     rows = rows.sort_by(_ORDER)
     live = [index for index, is_live in _newest(rows).values() if is_live]
     return rows.take(pa.array(live, pa.int64())).sort_by([(name, "ascending") for name in _KEY])
 
 
 def without_old_history(rows: pa.Table, history_rows: int) -> pa.Table:
-    """The rows that count, and of the others the latest `history_rows`.
+    """Return the current rows and those among the latest `history_rows`.
 
-    Where that would drop the row that says an offset is gone, all rows of that group and partition go: none comes back.
+    If this drops a row that marks an offset as removed, drop all rows of that group and partition. Otherwise the offset would
+    reappear.
     """
     rows = rows.sort_by(_ORDER)
     newest = _newest(rows)
@@ -87,6 +88,6 @@ def _keys(rows: pa.Table) -> list[tuple[str, str, int]]:
 
 
 def _newest(rows: pa.Table) -> dict[tuple[str, str, int], tuple[int, bool]]:
-    """By key: the last of its rows, and whether that has an offset."""
+    """Return by key the index of its last row and whether that row has an offset."""
     has_offset = rows.column("offset").is_valid().to_pylist()
     return {key: (index, has_offset[index]) for index, key in enumerate(_keys(rows))}

@@ -1,8 +1,7 @@
-"""The Delta tables that jobs write: `job_runs`, what a job did, and `lag`, what the lag report measured.
+"""The Delta tables written by jobs: `job_runs` (steps of jobs) and `lag` (measurements of the lag report).
 
-Rows are only ever added, one file an append. Once there are more than `FILES_MAX` small files they are joined, so that a job
-that runs every minute leaves few files; `forget_before` drops rows that are too old to be asked for. A lake has these tables
-only once a job has had something to write.
+An append adds one file. Once there are `FILES_MAX` small files they are joined, so that a job that runs every minute leaves few
+files. `forget_before` drops old rows. A table is created by the first job that writes to it.
 """
 
 from __future__ import annotations
@@ -41,8 +40,8 @@ JOB_RUNS_SCHEMA = pa.schema(
         ("ended_at", TIMESTAMP),
     ]
 )
-"""What a job did, a row a step, and one with the action `run` for the whole; times are UTC. `changed_version` is the version of the
-Delta table `changed_table` that holds what the step did."""
+"""The steps of a job, one row each, and one row with the action `run` for the whole. Times are UTC. `changed_version` is the version
+of the Delta table `changed_table` with the result of the step."""
 
 LAG_SCHEMA = pa.schema(
     [
@@ -63,7 +62,7 @@ LAG_SCHEMA = pa.schema(
         ("lost", pa.int64()),
     ]
 )
-"""The lag of a group in a partition. Offsets and `lag` in records; rates in records a second; nulls: not known."""
+"""The lag of a group in a partition. Offsets and `lag` are in records, rates in records per second. Null: not known."""
 
 _DEFINITIONS = {
     paths.JOB_RUNS: TableDefinition(JOB_RUNS_SCHEMA, history="interval 7 days", expendable=True),
@@ -73,15 +72,15 @@ _TIME_COLUMN = {paths.JOB_RUNS: "ended_at", paths.LAG: "measured_at"}
 
 
 def exists(lake: Path, name: str) -> bool:
-    """Whether a job has made the table yet."""
+    """Return whether a job has created the table."""
     return (paths.table_path(lake, name) / "_delta_log").is_dir()
 
 
 class JobTable:
-    """One of `paths.JOB_TABLES`, made where it is not there. Not thread-safe."""
+    """One of `paths.JOB_TABLES`, created if missing. Not thread-safe."""
 
     def __init__(self, lake: Path, name: str) -> None:
-        """Raises `LakeError` where the table can be neither opened nor made."""
+        """Raise `LakeError` if the table can be neither opened nor created."""
         self._name = name
         self._definition = _DEFINITIONS[name]
         self._table = OpenDeltaTable(paths.table_path(lake, name), self._definition, create=True)
@@ -91,13 +90,13 @@ class JobTable:
         return self._table.version
 
     def append(self, rows: pa.Table) -> int:
-        """Add rows of the table's schema; the version that has them. Raises `KafkaStorageError`."""
+        """Add rows of the table's schema and return the new version. Raise `KafkaStorageError` if the commit fails."""
         self._table.refresh()
         self._table.commit_decided(lambda: self._appending(rows))
         return self._table.version
 
     def rows(self, since_ms: int | None = None, columns: list[str] | None = None) -> pa.Table:
-        """Rows from a time (ms since 1970, UTC) on, or all, in no order. Raises `KafkaStorageError`."""
+        """Return rows from a time (ms since 1970, UTC) on, or all, unordered. Raise `KafkaStorageError` on read errors."""
         self._table.refresh()
         files = [str(self._table.path / file.path) for file in self._table.files()]
         wanted = None
@@ -111,7 +110,7 @@ class JobTable:
             raise KafkaStorageError(f"cannot read {self._table.path}: {error}") from error
 
     def forget_before(self, time_ms: int) -> int:
-        """Drop rows older than a time, where a file has any; returns how many. Raises `KafkaStorageError`."""
+        """Drop rows older than a time and return their number. Raise `KafkaStorageError` if the commit fails."""
         self._table.refresh()
         dropped = 0
 
@@ -132,11 +131,11 @@ class JobTable:
         return dropped
 
     def maintain(self) -> None:
-        """Remove log entries and files that only versions past their retention need. Raises `KafkaStorageError`."""
+        """Remove log entries and files needed only by versions past retention. Raise `KafkaStorageError` if that fails."""
         self._table.maintain()
 
     def size(self) -> TableSize:
-        """Files, log entries and bytes. Raises `KafkaStorageError`."""
+        """Return the numbers of files, log entries and bytes. Raise `KafkaStorageError` if they cannot be listed."""
         return self._table.size()
 
     def _appending(self, rows: pa.Table) -> Change:
@@ -145,7 +144,7 @@ class JobTable:
         return Change(add=[added.combine_chunks()], remove=joined)
 
     def _joined(self) -> list[DataFile]:
-        """Small files to join with the new one, where there are too many of them."""
+        """Return small files to join with the new one, if there are too many of them."""
         small = [file for file in self._table.files() if file.records < SMALL_FILE_ROWS]
         if len(small) < FILES_MAX:
             return []

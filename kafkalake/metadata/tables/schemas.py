@@ -1,8 +1,8 @@
 """The Delta tables of the metadata: their Arrow schemas, and one frozen dataclass per row.
 
-Rows cross into Arrow and back column by column, so that ten thousand partitions cost milliseconds. A column of type
-timestamp (microseconds, UTC, what Spark reads) is an attribute with the suffix `_ms` (milliseconds since the epoch,
-Kafka's unit) in the dataclass; all other columns and attributes have the same name.
+Rows are converted to and from Arrow column by column, so that ten thousand partitions take milliseconds. A timestamp column
+(microseconds, UTC, as read by Spark) is an attribute with the suffix `_ms` (milliseconds since the epoch, Kafka's unit) in the
+dataclass. All other columns and attributes have the same name.
 """
 
 from __future__ import annotations
@@ -125,14 +125,14 @@ TRANSACTIONS_SCHEMA = pa.schema(
 
 
 class TopicPartition(NamedTuple):
-    """A partition, named as Kafka names it."""
+    """A partition by topic name and number, as in Kafka."""
 
     topic: str
     partition: int
 
 
 class SegmentKey(NamedTuple):
-    """What makes a sealed segment one of a kind: a compacted segment is a new generation of the same range."""
+    """The key of a sealed segment. A compacted segment is a new generation of the same range."""
 
     topic_id: str
     partition: int
@@ -142,7 +142,7 @@ class SegmentKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TopicRow:
-    """A topic: its id (uuid text), number of partitions and the settings that differ from the broker's."""
+    """A topic: its id (uuid text), number of partitions and settings that differ from the broker's."""
 
     topic: str
     topic_id: str
@@ -153,10 +153,10 @@ class TopicRow:
 
 @dataclass(frozen=True, slots=True)
 class BrokerRow:
-    """A broker and its lease. `host` is what clients connect to, `machine` the host name of the machine it runs on.
+    """A broker and its lease. `host` is the clients' address, `machine` the host name of the machine it runs on.
 
-    boot_id: of that machine's kernel, in hexadecimal. lease_duration: ms from a renewal to `lease_expires_at_ms`. Both None:
-    a broker of version 0.1.
+    boot_id: of that machine's kernel, in hexadecimal. lease_duration: ms from a renewal to `lease_expires_at_ms`. Both are None
+    for a broker of version 0.1.
     """
 
     broker_id: int
@@ -177,8 +177,8 @@ class BrokerRow:
 class PartitionRow:
     """A partition's state at a publish.
 
-    `published_at_ms` and `segments_version` (the version of the table `segments` that belongs to this state) are set
-    by the store when it commits; what a caller puts there is ignored.
+    `published_at_ms` and `segments_version` (the version of the table `segments` that belongs to this state) are set by the store at
+    the commit. The caller's values are ignored.
     """
 
     topic: str
@@ -221,7 +221,7 @@ class SegmentRow:
         return SegmentKey(self.topic_id, self.partition, self.base_offset, self.generation)
 
     def same_content(self, other: SegmentRow) -> bool:
-        """Whether both describe the same file; when it was sealed does not count."""
+        """Return whether both describe the same file, ignoring timestamps."""
         return (self.key, self.next_offset, self.path, self.records, self.bytes) == (
             other.key,
             other.next_offset,
@@ -233,11 +233,11 @@ class SegmentRow:
 
 @dataclass(frozen=True, slots=True)
 class GroupOffsetRow:
-    """What a group's offset of a partition became, and where the journal (`__consumer_offsets`) says it.
+    """A group's committed offset of a partition, and its position in the journal (`__consumer_offsets`).
 
-    Of several rows of one group, topic and partition the one with the largest `journal_offset` counts, of those the one
-    with the latest `committed_at_ms`. `offset` None: the group has none any more. `topic_id`: where the commit named the
-    topic by its id. `expires_at_ms` None: the broker's `offsets.retention.minutes` count.
+    Of several rows of one group, topic and partition the one with the largest `journal_offset` counts, among equals the one with
+    the latest `committed_at_ms`. `offset` None: the offset was removed. `topic_id`: set if the commit named the topic by id.
+    `expires_at_ms` None: the broker's `offsets.retention.minutes` applies.
     """
 
     group: str
@@ -253,15 +253,15 @@ class GroupOffsetRow:
     journal_offset: int
 
     def is_for(self, topic_id: str | None) -> bool:
-        """Return whether it was committed for this topic, not for an earlier one of its name; older brokers do not say which."""
+        """Return whether the offset is for this topic, not an earlier one of the same name. True if the row has no topic id."""
         return self.topic_id in (None, topic_id)
 
 
 @dataclass(frozen=True, slots=True)
 class CleaningRow:
-    """How far compaction has come in a partition: never goes back.
+    """The progress of compaction in a partition. It never goes back.
 
-    Offsets below `cleaned_offset` were compacted (Kafka's first dirty offset); `generation` is the highest that was used.
+    Offsets below `cleaned_offset` were compacted (Kafka's first dirty offset). `generation` is the highest one used.
     """
 
     topic: str
@@ -278,10 +278,10 @@ class CleaningRow:
 
 @dataclass(frozen=True, slots=True)
 class TransactionRow:
-    """A transactional id as it is now, with Kafka's name of its state ("Dead": it has expired; never in the table).
+    """The current state of a transactional id, with Kafka's name of the state ("Dead": expired, never in the table).
 
-    `timeout`: ms. `started_at_ms` None: no transaction yet. `previous_producer_id`, `next_producer_id`: see
-    `TransactionRecord`; -1 for none. `journal_offset`: `__transaction_state` says nothing else about it up to there.
+    `timeout`: ms. `started_at_ms` None: no transaction yet. `previous_producer_id`, `next_producer_id`: see `TransactionRecord`,
+    -1 for none. `journal_offset`: the position in `__transaction_state` up to which this state is current.
     """
 
     transactional_id: str
@@ -309,12 +309,12 @@ def to_table(
     schema: pa.Schema,
     rows: Sequence[TopicRow | BrokerRow | PartitionRow | SegmentRow | GroupOffsetRow | CleaningRow | TransactionRow],
 ) -> pa.Table:
-    """`rows` as an Arrow table of exactly `schema`. Timestamps beyond microseconds' range are clamped to it."""
+    """Return `rows` as an Arrow table of exactly `schema`. Timestamps are clamped to the range of microseconds in an int64."""
     return pa.Table.from_arrays([_to_column(field, rows) for field in schema], schema=schema)
 
 
 def from_table(row_class: type[Row], table: pa.Table) -> list[Row]:
-    """The rows of `table`, in its order; columns are found by name, ones that the class does not know are ignored."""
+    """Return the rows of `table` in order. Columns are found by name, and columns without an attribute are ignored."""
     columns = []
     for field in fields(row_class):
         name = field.name
@@ -324,7 +324,7 @@ def from_table(row_class: type[Row], table: pa.Table) -> list[Row]:
 
 
 def segment_keys(table: pa.Table) -> list[SegmentKey]:
-    """The keys of a `segments` table, in its order."""
+    """Return the keys of a `segments` table in order."""
     columns = [_from_column(table.column(name)) for name in SegmentKey._fields]
     return [SegmentKey(*values) for values in zip(*columns, strict=True)]
 
@@ -367,6 +367,6 @@ def _from_column(column: pa.ChunkedArray) -> Iterable[Any]:
 
 
 def _shared_strings(column: pa.ChunkedArray) -> list[Any]:
-    """Equal strings become one object: a topic's name occurs once per segment."""
+    """Return the strings with equal ones shared, because a topic's name occurs once per segment."""
     seen: dict[str, str] = {}
     return [value if value is None else seen.setdefault(value, value) for value in column.to_pylist()]

@@ -1,8 +1,8 @@
-"""How a publish changes the files of `segments`, so that the table stays few files and each change rewrites little.
+"""Plans changes to the files of `segments`, keeping the files few and the rewrites small.
 
-New rows go to one new file. A file that loses a row is rewritten without it. Once there are more than `FILES_MAX`
-files, the small ones join the new file, so that tens of thousands of segments load from a few dozen files; a file holds
-at most `FILE_ROWS` rows, which bounds what one removal rewrites (about 0.3 MB).
+New rows go to one new file. A file that loses a row is rewritten without it. Once there are `FILES_MAX` other files, the small
+ones join the new file, so tens of thousands of segments load from a few dozen files. A file holds at most `FILE_ROWS` rows, which
+bounds the rewrite of one removal (about 0.3 MB).
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ FILE_ROWS = 8192
 
 
 class SegmentFiles:
-    """Finds segments in the files of the open table `segments` and plans its commits."""
+    """The files of the open table `segments`: lookup of segments and planning of commits."""
 
     def __init__(self, table: OpenDeltaTable) -> None:
         self._table = table
         self._rows_by_key: dict[str, dict[SegmentKey, int]] = {}  # by file path: key -> row in the file
 
     def change_for(self, state: PublishedState) -> Change | None:
-        """The commit that `state` asks of the table, or None when the table already says all of it.
+        """Return the commit of a publish, or None if the table already has all its changes.
 
-        Decided by content, not by `txn`: after a crash between the two commits of a publish, the next one brings the
-        same segments again, perhaps with more, and under another version. A segment that is there with other content
-        (sealed again after a recovery that cut it) is replaced.
+        Decided by content, not by `txn`: after a crash between the two commits of a publish, the next one repeats the same segments,
+        perhaps with more, under another version. A segment present with other content (sealed again after a recovery that cut it)
+        is replaced.
         """
         removed = set(state.removed)
         added = {row.key: row for row in state.sealed if row.key not in removed}
@@ -61,7 +61,7 @@ class SegmentFiles:
         return self._rewrite(obsolete, added.values(), [(state.app_id, state.version)])
 
     def removal_of(self, keys: Collection[SegmentKey]) -> Change | None:
-        """The commit that takes rows out; None when none of them is there."""
+        """Return the commit that removes rows, or None if none of them exists."""
         wanted = set(keys)
         obsolete = {}
         for file in self._table.files():
@@ -78,10 +78,7 @@ class SegmentFiles:
         )
 
     def swap_for(self, old: Collection[SegmentRow], new: Collection[SegmentRow]) -> Change:
-        """The commit that puts `new` in place of `old`.
-
-        Raises `SegmentsChangedError` where a row of `old` is not there any more as it was: nothing is changed then.
-        """
+        """Return the commit that replaces `old` by `new`. Raise `SegmentsChangedError` if a row of `old` changed or is gone."""
         missing = {row.key: row for row in old}
         obsolete: dict[str, set[int]] = {}
         for file in self._table.files():
@@ -99,7 +96,7 @@ class SegmentFiles:
         return self._rewrite(obsolete, new, [])
 
     def rewritten(self, known: Collection[str]) -> list[SegmentRow]:
-        """The segments of a generation above 0 in files that are not in `known`."""
+        """Return the segments with a generation above 0 in files not in `known`."""
         tables = [self._table.rows(file) for file in self._table.files() if file.path not in known]
         found = [table.filter(pc.greater(table.column("generation"), 0)) for table in tables]
         return [row for table in found if table.num_rows for row in from_table(SegmentRow, table)]
@@ -110,7 +107,7 @@ class SegmentFiles:
         added: Collection[SegmentRow],
         transactions: Sequence[tuple[str, int]],
     ) -> Change:
-        """Add a file with `added` and what is left of the files that lose rows or are small and too many."""
+        """Return the commit that adds `added` and rewrites files that lose rows, and the small ones if there are too many."""
         files = self._table.files()
         replaced = [file for file in files if file.path in obsolete]
         if len(files) - len(replaced) >= FILES_MAX:
@@ -135,7 +132,7 @@ class SegmentFiles:
 
 
 def check_paths(rows: pa.Table) -> None:
-    """Raise `LakeError` where a row names a file that is none of a partition in this lake."""
+    """Raise `LakeError` if a row names a file outside the partition directories of this lake."""
     inside = pc.match_substring_regex(rows.column("path"), SEGMENT_PATH)
     if not pc.all(inside, min_count=0).as_py():
         foreign = rows.filter(pc.invert(inside)).column("path")[0].as_py()

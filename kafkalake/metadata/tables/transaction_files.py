@@ -1,6 +1,6 @@
-"""How publishes of transactional ids change the one file of `transactions`: it has the newest state of each id, and is replaced.
+"""Plans publishes of transactional ids: `transactions` has one file with the newest state of each id, replaced each time.
 
-Rows that did not change are carried over as Arrow columns, so that a publish costs milliseconds with many thousands of ids.
+Unchanged rows are copied as Arrow columns, so a publish takes milliseconds with many thousands of ids.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from kafkalake.metadata.tables.schemas import TRANSACTIONS_SCHEMA, to_table
 
 
 class TransactionFiles:
-    """Plans the commits of the open table `transactions`."""
+    """The planning of commits to the open table `transactions`."""
 
     def __init__(self, table: OpenDeltaTable) -> None:
         self._table = table
         self.journal = JournalPositions(table, "kafkalake-transactions")
 
     def change_for(self, transactions: Transactions) -> Change | None:
-        """The commit that says what is not there yet; None when nothing is new."""
+        """Return the commit of the changes not yet published, or None if there are none."""
         published = self.journal.of(transactions.positions)
         rows = [row for row in transactions.rows if row.journal_offset >= published.get(row.journal_partition, 0)]
         if not rows:
