@@ -1,6 +1,6 @@
-"""What a write to the metadata makes of the rows that are there: pure, and the same for every store.
+"""Row updates of metadata writes. Pure, and shared by all stores.
 
-Each function takes the current rows and returns the new ones, or raises what the caller is told.
+Each function takes the current rows and returns the new ones, or raises the caller's error.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from kafkalake.metadata.tables.schemas import (
 )
 
 GONE = "Dead"
-"""The state of a transactional id that is taken out."""
+"""The state of a removed transactional id."""
 
 
 def with_topic_created(topics: Sequence[TopicRow], row: TopicRow) -> list[TopicRow]:
     if row in topics:
-        return list(topics)  # a commit whose outcome was not known is tried again
+        return list(topics)  # a retry of a commit with unknown outcome
     if any(topic.topic == row.topic for topic in topics):
         raise TopicAlreadyExistsError(f"Topic '{row.topic}' already exists.")
     return [*topics, row]
@@ -62,7 +62,7 @@ def with_topic_altered(topics: Sequence[TopicRow], row: TopicRow) -> list[TopicR
 
 def with_broker_acquired(brokers: Sequence[BrokerRow], row: BrokerRow, replacing: BrokerRow | None) -> list[BrokerRow]:
     current = _broker(brokers, row.broker_id)
-    if current is not None and current != replacing:  # also where its holder has just renewed it
+    if current is not None and current != replacing:  # including a lease just renewed by its holder
         raise LeaseHeldError(held_sentence(current))
     return [*(broker for broker in brokers if broker is not current), row]
 
@@ -81,7 +81,7 @@ def with_broker_released(brokers: Sequence[BrokerRow], broker_id: int, lease_id:
 
 
 def held_sentence(holder: BrokerRow) -> str:
-    """Who holds a lease, for an operator."""
+    """Return a message for operators that names the holder of a lease."""
     return (
         f"broker {holder.broker_id} of this lake is already run by {holder.host}:{holder.port} "
         f"(pid {holder.pid} on {holder.machine}, since {utc_text(holder.started_at_ms)}; "
@@ -90,12 +90,12 @@ def held_sentence(holder: BrokerRow) -> str:
 
 
 def utc_text(timestamp_ms: int) -> str:
-    """A time as an operator reads it: UTC, to the second."""
+    """Return a time for operators: UTC, to the second."""
     return f"{datetime.fromtimestamp(timestamp_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def with_cleaning(rows: Sequence[CleaningRow], updates: Iterable[CleaningRow]) -> list[CleaningRow]:
-    """`rows` with what `updates` say of their partitions; no offset and no generation goes back."""
+    """Return `rows` with `updates` applied. Offsets and generations never decrease."""
     found = {row.key: row for row in rows}
     for update in updates:
         row = found.get(update.key, update)
@@ -110,13 +110,13 @@ def with_cleaning(rows: Sequence[CleaningRow], updates: Iterable[CleaningRow]) -
 
 
 def current_partitions(rows: Iterable[PartitionRow]) -> list[PartitionRow]:
-    """One row per partition, by topic and number: just after a leader moved, the larger leader epoch counts."""
+    """Return one row per partition, by topic and number. Of several leaders' rows the largest leader epoch counts."""
     ordered = sorted(rows, key=lambda row: (row.topic, row.partition, row.leader_epoch, row.leader))
     return list({(row.topic_id, row.partition): row for row in ordered}.values())
 
 
 def with_log_starts(rows: Sequence[PartitionRow], log_starts: Mapping[tuple[str, int], int]) -> list[PartitionRow]:
-    """The rows with log starts raised to those given, by (topic id, partition); the other offsets are never below them."""
+    """Return the rows with log starts raised to those given by (topic id, partition), and other offsets at least as high."""
     raised = []
     for row in rows:
         start = log_starts.get((row.topic_id, row.partition), 0)
@@ -135,7 +135,7 @@ def with_log_starts(rows: Sequence[PartitionRow], log_starts: Mapping[tuple[str,
 def with_kept_log_starts(
     published: Sequence[PartitionRow], log_starts: Mapping[tuple[str, int], int]
 ) -> list[PartitionRow]:
-    """Return what a broker publishes, with the log starts that a job has raised, by (topic id, partition)."""
+    """Return a broker's rows to publish, keeping log starts raised by a job, given by (topic id, partition)."""
     kept = {
         key: raised_log_start(row.log_start_offset, log_starts[key], row.high_watermark)
         for row in published
@@ -145,20 +145,20 @@ def with_kept_log_starts(
 
 
 def segments_of(partitions: Iterable[PartitionRow], segments: Iterable[SegmentRow]) -> list[SegmentRow]:
-    """The segments of these partitions, by topic id: those of a topic that is gone are left out."""
+    """Return the segments of these partitions, matched by topic id. Segments of deleted topics are left out."""
     wanted = {TopicPartition(row.topic_id, row.partition) for row in partitions}
     return [row for row in segments if (row.topic_id, row.partition) in wanted]
 
 
 def unpublished(rows: Iterable[GroupOffsetRow], positions: Mapping[int, int]) -> list[GroupOffsetRow]:
-    """The rows that the journal says at or after its published position."""
+    """Return the rows at or after the published positions of their journal partitions."""
     return [row for row in rows if row.journal_offset >= positions.get(row.journal_partition, 0)]
 
 
 def with_transactions(
     current: Sequence[TransactionRow], changed: Iterable[TransactionRow], positions: Mapping[int, int]
 ) -> list[TransactionRow]:
-    """The rows after a publish of `changed`, of which those before the published `positions` are known already."""
+    """Return the rows after a publish of `changed`, ignoring changes before the published `positions`."""
     rows = {row.transactional_id: row for row in current}
     for row in changed:
         if row.journal_offset >= positions.get(row.journal_partition, 0):
@@ -167,7 +167,7 @@ def with_transactions(
 
 
 def newest_offsets(rows: Iterable[GroupOffsetRow]) -> list[GroupOffsetRow]:
-    """The row that counts for each group, topic and partition; those that have no offset any more are left out."""
+    """Return the newest row of each group, topic and partition. Removed offsets are left out."""
     ordered = sorted(rows, key=lambda row: (row.journal_offset, row.committed_at_ms))
     newest = {(row.group, row.topic, row.partition): row for row in ordered}
     return sorted(

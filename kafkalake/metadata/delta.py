@@ -1,15 +1,15 @@
-"""`MetadataStore` on Delta tables: what a broker writes here, Spark reads with `format("delta")`.
+"""`MetadataStore` on Delta tables, readable by Spark with `format("delta")`.
 
-`topics` and `brokers` are one small file each that a change replaces. `partitions` is partitioned by leader: a publish
-replaces its leader's one file. `segments` is kept by `SegmentFiles`, `group_offsets` by `GroupOffsetFiles`,
-`transactions` by `TransactionFiles`.
+`topics` and `brokers` are one small file each, replaced by every change. `partitions` is partitioned by leader, and a publish
+replaces its leader's one file. `segments` is managed by `SegmentFiles`, `group_offsets` by `GroupOffsetFiles`, `transactions` by
+`TransactionFiles`.
 
-Every write is decided on the rows of one version and committed on top of exactly that version; when another writer was
-faster, it is decided anew, at most `delta_table.ATTEMPTS_MAX` times.
+Every write is decided on the rows of one version and committed on top of exactly that version. After a lost race it is decided
+again, in at most `delta_table.ATTEMPTS_MAX` attempts.
 
-Commits are forced to the disk, but for publishes of `partitions`: the next one writes those rows anew, and once a second is too
-often to make the disk wait. What a loss of power damages of them is set aside when a broker opens the lake, and its first publish
-says what the logs say.
+Commits are fsynced, except publishes of `partitions`: the next publish rewrites those rows, and an fsync every second is too
+expensive. Entries damaged by a power loss are set aside when a broker opens the lake. Its first publish restores the state of the
+logs.
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ from kafkalake.metadata.tables.transaction_files import TransactionFiles
 from kafkalake.ownership import Ownership
 
 TABLE_DEFINITIONS = {
-    # A broker renews its lease every ten seconds, for ever.
+    # A broker renews its lease every ten seconds.
     paths.BROKERS: TableDefinition(BROKERS_SCHEMA, history="interval 1 hours", expendable=True),
-    # Longer than `partitions`: each of its readable versions needs the version of `segments` that it names.
+    # Longer than `partitions`, whose readable versions each need the version of `segments` they name.
     paths.SEGMENTS: TableDefinition(SEGMENTS_SCHEMA, history="interval 2 days", check=check_paths),
-    # A broker that starts says of all its partitions anew what their logs say.
+    # Expendable, because a broker publishes all its partitions again at startup.
     paths.PARTITIONS: TableDefinition(
         PARTITIONS_SCHEMA, history="interval 1 days", partition_by=("leader",), expendable=True
     ),
@@ -86,9 +86,9 @@ _Row = TypeVar("_Row", TopicRow, BrokerRow, CleaningRow)
 class DeltaMetadataStore:
     """The metadata of the lake at `lake_path`.
 
-    With `create` (a broker) missing tables are made; without (a reader) a path that is no lake raises `LakeError`, and
-    tables are opened when they are asked for: a reader does not miss a table that came with a later version and that it
-    does not need. With `ownership` (a broker) nothing but the lease is committed while that is not certain.
+    With `create` (a broker), missing tables are created. Without (a reader), a path that is no lake raises `LakeError`, and tables
+    are opened on first use, so a reader does not need tables introduced by a later version. With `ownership` (a broker), only the
+    lease is committed while ownership is not certain.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class DeltaMetadataStore:
         self._ownership = ownership
         self._locks = {name: threading.Lock() for name in paths.TABLES}
         self._tables = _Tables(self.lake, disk, create=create)
-        # For the broker of this store: what other writers say about where its partitions begin.
+        # For the broker of this store: its partitions' log starts and epochs as set by other writers.
         self._published_version = -1
         self._log_starts: dict[PartitionId, int] = {}
         self._log_starts_changed = False
@@ -238,7 +238,7 @@ class DeltaMetadataStore:
             segments.extend(changes.segments_of(owners, rows))
         return MetadataSnapshot(found, partitions, segments)
 
-    # What jobs do to sealed segments.
+    # Changes of sealed segments by jobs.
 
     def swap_segments(self, old: Sequence[SegmentRow], new: Sequence[SegmentRow]) -> int:
         segments = self._tables[paths.SEGMENTS]
@@ -282,7 +282,7 @@ class DeltaMetadataStore:
     def publish_group_offsets(self, offsets: GroupOffsets) -> int:
         with self._locks[paths.GROUP_OFFSETS]:
             table = self._tables[paths.GROUP_OFFSETS]
-            # The journal is trimmed behind what is here, so it is forced to the disk.
+            # Durable, because the journal is then trimmed up to here.
             self._commit(table, lambda: self._group_offset_files.change_for(offsets), durable=True)
             return table.version
 
@@ -290,7 +290,7 @@ class DeltaMetadataStore:
         if version is not None and timestamp_ms is not None:
             raise ValueError("a version and a time cannot both be asked for")
         if version is None and timestamp_ms is None and not self._tables.exists(paths.GROUP_OFFSETS):
-            return GroupOffsets([], {})  # a lake from before groups: nothing was ever committed
+            return GroupOffsets([], {})  # a lake older than groups: no commits
         with self._locks[paths.GROUP_OFFSETS]:
             table = self._tables[paths.GROUP_OFFSETS]
             table.refresh()
@@ -305,7 +305,7 @@ class DeltaMetadataStore:
     def publish_transactions(self, transactions: Transactions) -> int:
         with self._locks[paths.TRANSACTIONS]:
             table = self._tables[paths.TRANSACTIONS]
-            # The journal is trimmed behind what is here, so it is forced to the disk.
+            # Durable, because the journal is then trimmed up to here.
             self._commit(table, lambda: self._transaction_files.change_for(transactions), durable=True)
             return table.version
 
@@ -323,7 +323,7 @@ class DeltaMetadataStore:
             self.maintain_table(name, retention_ms)
 
     def maintain_table(self, name: str, retention_ms: int | None = None) -> tuple[TableSize, TableSize]:
-        """`maintain` for one table; its sizes before and after. Raises `KafkaStorageError`."""
+        """Maintain one table and return its sizes before and after. Raise `KafkaStorageError` if that fails."""
         with self._locks[name]:
             before = self._tables[name].size()
             self._tables[name].maintain(_history(name, retention_ms))
@@ -332,7 +332,7 @@ class DeltaMetadataStore:
     def close(self) -> None:
         self._tables.clear()
 
-    # How it is done.
+    # Internals.
 
     def _load(self, name: str, row_class: type[_Row]) -> list[_Row]:
         with self._locks[name]:
@@ -342,7 +342,7 @@ class DeltaMetadataStore:
     def _replace_rows(
         self, name: str, row_class: type[_Row], decide: Callable[[Sequence[_Row]], Sequence[_Row]]
     ) -> None:
-        """Commit what `decide` makes of the newest rows of a small table; durable when the call returns."""
+        """Replace the rows of a small table by the result of `decide` on the newest rows. Durable on return."""
         table = self._tables[name]
         schema = TABLE_DEFINITIONS[name].schema
 
@@ -366,7 +366,7 @@ class DeltaMetadataStore:
             return segments.version
 
     def _look_for_log_starts(self, leader: int) -> None:
-        """Read the log starts of a leader's partitions, if another writer has committed since that was last done."""
+        """Read the log starts and epochs of a leader's partitions if another writer has committed since the last read."""
         table = self._tables[paths.PARTITIONS]
         if table.version == self._published_version:
             return
@@ -377,7 +377,7 @@ class DeltaMetadataStore:
         self._leader_epochs = {(row.topic_id, row.partition): row.leader_epoch for row in rows}
 
     def _refuse_older_epochs(self, state: PublishedState) -> None:
-        """Whoever led these partitions before someone took over may be late with a publish. Raise `KafkaStorageError`."""
+        """Raise `KafkaStorageError` if a partition has a newer epoch: this publish of its former leader is late."""
         for row in state.partitions:
             newer = self._leader_epochs.get((row.topic_id, row.partition), -1)
             if row.leader_epoch < newer:
@@ -408,7 +408,7 @@ class DeltaMetadataStore:
 
 
 class _Tables(dict[str, OpenDeltaTable]):
-    """The lake's tables by name: all of them made and opened at once for a broker, each on first use for a reader."""
+    """The lake's tables by name. A broker creates and opens all at once, a reader opens each on first use."""
 
     def __init__(self, lake: Path, disk: Disk, *, create: bool) -> None:
         self._lake = lake
@@ -427,7 +427,7 @@ class _Tables(dict[str, OpenDeltaTable]):
 
 
 def _history(name: str, retention_ms: int | None) -> str | None:
-    """How long versions of a table stay: `partitions` as long as was asked for, `segments` a day longer, others as defined."""
+    """Return a table's retention as a Delta interval: `retention_ms` for `partitions`, a day more for `segments`, else None."""
     if retention_ms is None or name not in (paths.PARTITIONS, paths.SEGMENTS):
         return None
     seconds = max(retention_ms // 1000, 1) + (_DAY_S if name == paths.SEGMENTS else 0)
@@ -442,9 +442,9 @@ def _is_published(partitions: OpenDeltaTable, state: PublishedState) -> bool:
 def _partitions_change(
     partitions: OpenDeltaTable, state: PublishedState, segments_version: int, log_starts: Mapping[PartitionId, int]
 ) -> Change | None:
-    """Replace the rows of the state's leader, each stamped with the publish's time and version of `segments`.
+    """Return the commit that replaces the leader's rows, stamped with the publish time and version of `segments`.
 
-    Log starts that a job has raised stay raised, whether or not the broker has moved its logs by now.
+    Log starts raised by a job stay raised, even if the broker has not applied them yet.
     """
     if _is_published(partitions, state):
         return None
@@ -467,7 +467,7 @@ def _log_starts_of(rows: Iterable[PartitionRow]) -> dict[PartitionId, int]:
 
 
 def _log_starts_change(partitions: OpenDeltaTable, log_starts: Mapping[PartitionId, int]) -> Change | None:
-    """Rewrite the file of one leader whose partitions begin later now; a file's leader is in its path."""
+    """Return the commit that rewrites one file with raised log starts, or None. A file has one leader, given by its path."""
     for file in partitions.files():
         rows = from_table(PartitionRow, partitions.rows(file))
         raised = changes.with_log_starts(rows, log_starts)
@@ -477,7 +477,7 @@ def _log_starts_change(partitions: OpenDeltaTable, log_starts: Mapping[Partition
 
 
 def _stamp(partitions: OpenDeltaTable, leader: int, segments_version: int) -> Change | None:
-    """Replace a leader's rows by ones that name this version of `segments`; what else they say stays."""
+    """Return the commit that sets `segments_version` in a leader's rows, or None if nothing changes."""
     of_leader = {"leader": str(leader)}
     replaced = [file for file in partitions.files() if file.partition == of_leader]
     rows = [row for file in replaced for row in from_table(PartitionRow, partitions.rows(file))]

@@ -1,18 +1,18 @@
-"""What the broker asks of the metadata: topics, broker leases, and what the publisher copies out of the logs.
+"""The broker's interface to the metadata: topics, broker leases, and the state published from the logs.
 
-All calls block and may be made from any thread; the broker makes them on an executor. Every write is committed before
-the call returns. Implementations: `DeltaMetadataStore` (the lake) and `MemoryMetadataStore` (tests).
+All calls block and are safe in any thread. The broker makes them on an executor. Every write is committed before the call returns.
+Implementations: `DeltaMetadataStore` (the lake) and `MemoryMetadataStore` (tests).
 
-**How `partitions` and `segments` belong together.** A publish first commits `segments` (when sealed segments came or
-went), then `partitions`, and every row of `partitions` carries `segments_version`, the version of `segments` that this
-state was published with. A reader at any version of `partitions` finds the segments in a column it has already read:
-no look into Delta's history, which log cleanup thins out, and no broker. In Spark:
+**How `partitions` and `segments` belong together.** A publish first commits `segments` (if sealed segments were added or removed),
+then `partitions`. Every row of `partitions` carries `segments_version`, the version of `segments` published with this state. A
+reader at any version of `partitions` finds the segments by a column it has already read, without Delta's history, which log
+cleanup truncates, and without a broker. In Spark:
 
     partitions = spark.read.format("delta").option("versionAsOf", v).load(f"{lake}/metadata/partitions")
     for s in {row.segments_version for row in partitions.select("segments_version").distinct().collect()}:
         segments = spark.read.format("delta").option("versionAsOf", s).load(f"{lake}/metadata/segments")
 
-With several brokers each one's rows name their own version; rows of `segments` are then taken for the partitions whose
+With several brokers, each one's rows name their own version. Rows of a version of `segments` then apply to the partitions whose
 row names it. `load_snapshot` does exactly this.
 """
 
@@ -38,10 +38,9 @@ from kafkalake.metadata.tables.schemas import (
 class PublishedState:
     """One publish of one leader.
 
-    `partitions` are all partitions that `leader` leads now; they replace what it published before. `sealed` are
-    segments to add (one that is there already is not added twice), `removed` the keys of segments to take out (one that
-    is not there is passed over). `app_id` and `version` are Delta's `txn`: a publish whose version is not above the last
-    one of its app id changes nothing.
+    `partitions` are all partitions now led by `leader` and replace its previously published ones. `sealed` are segments to add
+    (existing ones are not added twice), `removed` the keys of segments to remove (missing ones are ignored). `app_id` and `version`
+    are Delta's `txn`: a publish whose version is not above the last one of its app id changes nothing.
     """
 
     leader: int
@@ -64,9 +63,10 @@ class MetadataSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class GroupOffsets:
-    """`rows`, and per journal partition the position up to which they say all that the journal says (see `publish`).
+    """Committed offsets, and the position in each journal partition up to which they are complete.
 
-    As a publish: rows to add. As an answer: the newest row of each group, topic and partition that has an offset.
+    In a publish, `rows` are the rows to add. In a result, they are the newest row of each group, topic and partition that has an
+    offset.
     """
 
     rows: Sequence[GroupOffsetRow]
@@ -74,12 +74,12 @@ class GroupOffsets:
 
 
 PartitionId = tuple[str, int]
-"""(topic id, partition): the partition of this very topic, not of one that has its name later."""
+"""(topic id, partition). Unlike the topic's name, the id distinguishes a topic from a later one of the same name."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobPosition:
-    """Up to where a reader of `load_swapped` has read: a version of `segments` and the files it has looked into."""
+    """The position of a reader of `load_swapped`: a version of `segments` and the files read."""
 
     version: int
     files: frozenset[str]
@@ -87,7 +87,7 @@ class JobPosition:
 
 @dataclass(frozen=True, slots=True)
 class SwappedSegments:
-    """Rows of `segments` with a generation above 0 that jobs have put there since a `JobPosition`; some may repeat."""
+    """Rows of `segments` with a generation above 0 written by jobs since a `JobPosition`. Some may repeat."""
 
     rows: Sequence[SegmentRow]
     position: JobPosition
@@ -95,9 +95,9 @@ class SwappedSegments:
 
 @dataclass(frozen=True, slots=True)
 class Transactions:
-    """`rows`, and per journal partition the position up to which they say all that the journal says.
+    """Transactional ids, and the position in each journal partition up to which they are complete.
 
-    As a publish: the rows that changed. As an answer: one row for each transactional id.
+    In a publish, `rows` are the changed rows. In a result, there is one row for each transactional id.
     """
 
     rows: Sequence[TransactionRow]
@@ -105,142 +105,143 @@ class Transactions:
 
 
 class MetadataStore(Protocol):
-    """The calls. Each may raise `KafkaStorageError` (retriable) when the disk or too many other writers prevent it."""
+    """The metadata calls. Each may raise `KafkaStorageError` (retriable) on I/O errors or after too many lost races."""
 
     def load_topics(self) -> list[TopicRow]:
-        """All topics."""
+        """Return all topics, sorted by name."""
         ...
 
     def create_topic(self, row: TopicRow) -> None:
-        """Add a topic. Raises `TopicAlreadyExistsError`; of two writers that create one name, one gets it."""
+        """Add a topic. Raise `TopicAlreadyExistsError` if the name exists. Of two concurrent creations, one succeeds."""
         ...
 
     def delete_topic(self, topic: str) -> None:
-        """Take a topic out. Raises `UnknownTopicOrPartitionError`."""
+        """Remove a topic. Raise `UnknownTopicOrPartitionError` if it does not exist."""
         ...
 
     def alter_topic(self, row: TopicRow) -> None:
         """Replace the row of the topic with this name and topic id.
 
-        Raises `UnknownTopicOrPartitionError` (no such name), `InconsistentTopicIdError` (deleted and made anew
-        meanwhile), `InvalidPartitionsError` (fewer partitions than there are).
+        Raise `UnknownTopicOrPartitionError` if the name does not exist, `InconsistentTopicIdError` if the topic was deleted and
+        created again meanwhile, `InvalidPartitionsError` if it would lose partitions.
         """
         ...
 
     def load_brokers(self) -> list[BrokerRow]:
-        """All brokers that hold a lease or did not release it."""
+        """Return all brokers that hold a lease or did not release it."""
         ...
 
     def acquire_broker(self, row: BrokerRow, replacing: BrokerRow | None) -> None:
-        """Write `row` if the broker has no row, or one that is equal to `replacing`.
+        """Write `row` if the broker has no row or one equal to `replacing`.
 
-        Raises `LeaseHeldError` when another lease is there, or the same one was renewed meanwhile.
+        Raise `LeaseHeldError` if there is another lease or the same one was renewed meanwhile.
         """
         ...
 
     def renew_broker(self, row: BrokerRow) -> None:
-        """Replace the row that has the same lease id. Raises `LeaseHeldError` when it is gone or another's."""
+        """Replace the row with the same lease id. Raise `LeaseHeldError` if the row is gone or has another lease id."""
         ...
 
     def release_broker(self, broker_id: int, lease_id: str) -> None:
-        """Take the row out if it has this lease id; otherwise there is nothing to release."""
+        """Remove the row if it has this lease id. Otherwise do nothing."""
         ...
 
     def publish(self, state: PublishedState) -> int:
-        """Commit one publish; returns the version of `partitions` that holds it."""
+        """Commit one publish and return the version of `partitions` that includes it."""
         ...
 
     def raise_log_starts(self, log_starts: Mapping[PartitionId, int]) -> int:
-        """Say that partitions begin at these offsets, where they began lower; returns the version of `partitions` that says so.
+        """Raise lower log starts to these offsets and return the version of `partitions` that includes them.
 
-        For jobs. The partition's broker takes it over (`raised_log_starts`, or at its next start); no publish lowers it.
+        For jobs. The partition's broker applies them (`raised_log_starts`, or at its next start). No publish lowers them.
         """
         ...
 
     def raised_log_starts(self, leader: int) -> dict[PartitionId, int]:
-        """The log starts of a leader's partitions, if another writer changed the table since this was last asked; else nothing."""
+        """Return the log starts of a leader's partitions if another writer changed the table since the last call, else nothing."""
         ...
 
     def remove_segments(self, keys: Collection[SegmentKey]) -> int:
-        """Take rows out of `segments`, those of them that are there; returns the version of `segments` without them. For jobs."""
+        """Remove rows from `segments`, ignoring missing ones, and return the version without them. For jobs."""
         ...
 
     def last_published_version(self, app_id: str) -> int | None:
-        """The largest `txn` version that any publish of `app_id` has committed, even in part; None before the first."""
+        """Return the largest `txn` version committed by a publish of `app_id`, even partly, or None before the first."""
         ...
 
     def load_partitions(self, version: int | None = None, timestamp_ms: int | None = None) -> list[PartitionRow]:
-        """Partitions now, at a version, or as they were at a time (both at once is a `ValueError`).
+        """Return partitions now, at a version or at a time. Raise `ValueError` if both are given.
 
-        Raises `LakeError` when that version or time is not kept any more or not there yet.
+        Raise `LakeError` if that version or time is no longer kept or not there yet.
         """
         ...
 
     def load_segments(
         self, topic: str | None = None, version: int | None = None, timestamp_ms: int | None = None
     ) -> list[SegmentRow]:
-        """Sealed segments now, or as they belong to `partitions` at `version` or at a time; of one topic or of all."""
+        """Return sealed segments now, or those belonging to `partitions` at `version` or at a time, of one topic or all."""
         ...
 
     def load_snapshot(self, version: int | None = None, timestamp_ms: int | None = None) -> MetadataSnapshot:
-        """Partitions and the segments that belong to them: now, at a version of `partitions`, or at a time."""
+        """Return partitions and their segments: now, at a version of `partitions`, or at a time."""
         ...
 
     def swap_segments(self, old: Sequence[SegmentRow], new: Sequence[SegmentRow]) -> int:
-        """Put `new` in place of `old` in one commit; returns the version of `segments` that says so.
+        """Replace `old` by `new` in one commit and return the new version of `segments`.
 
-        Raises `SegmentsChangedError` where any of `old` is not there (any more): then nothing is changed.
+        Raise `SegmentsChangedError` without a change if any of `old` is missing or has changed.
         """
         ...
 
     def update_cleaning(self, updates: Sequence[CleaningRow]) -> int:
-        """Say what a job has decided on partitions: the version of `cleaning` that says so. Nothing in it ever goes back."""
+        """Commit a job's compaction progress on partitions and return the version of `cleaning`. Progress never goes back."""
         ...
 
     def load_cleaning(self) -> list[CleaningRow]:
-        """What jobs have decided on partitions; none in a lake that no job has worked on."""
+        """Return the compaction progress of partitions, empty if no job has written any."""
         ...
 
     def stamp_partitions(self, leader: int) -> None:
-        """Have a leader's rows of `partitions` name the newest version of `segments`.
+        """Set `segments_version` of a leader's rows of `partitions` to the newest version of `segments`.
 
-        For jobs, while that broker does not run: one that runs publishes itself.
+        For jobs while that broker is down. A running broker publishes itself.
         """
         ...
 
     def load_swapped(self, since: JobPosition | None) -> SwappedSegments | None:
-        """What jobs have rewritten since then, or ever; None where `segments` has not changed: that costs next to nothing."""
+        """Return segments rewritten by jobs since a position, or ever. Return None, cheaply, if `segments` has not changed."""
         ...
 
     def publish_group_offsets(self, offsets: GroupOffsets) -> int:
-        """Commit rows and, as Delta's `txn`, the positions; returns the version of `group_offsets` that holds them.
+        """Commit rows and, as Delta's `txn`, the positions, and return the version of `group_offsets` that includes them.
 
-        A row of a journal partition that is published already to its position or beyond is not added again.
+        A row below the published position of its journal partition is not added again.
         """
         ...
 
     def load_group_offsets(self, version: int | None = None, timestamp_ms: int | None = None) -> GroupOffsets:
-        """Committed offsets now, at a version of `group_offsets`, or at a time; positions only for now."""
+        """Return committed offsets now, at a version of `group_offsets`, or at a time. Only the current ones have positions."""
         ...
 
     def publish_transactions(self, transactions: Transactions) -> int:
-        """Replace rows by what became of them ("Dead": take it out) and commit, as Delta's `txn`, the positions.
+        """Commit changed rows ("Dead": remove the row) and, as Delta's `txn`, the positions.
 
-        Returns the version of `transactions` that holds it. A row that was published to its position or beyond changes nothing.
+        Return the version of `transactions` that includes them. A row below the published position of its journal partition
+        changes nothing.
         """
         ...
 
     def load_transactions(self) -> Transactions:
-        """The transactional ids now, by name."""
+        """Return the current transactional ids, by name."""
         ...
 
     def maintain(self, retention_ms: int | None = None) -> None:
-        """Drop what only versions past their retention still need. Safe at any time; costs about a listing.
+        """Remove log entries and files needed only by versions past their retention. Safe at any time, costs about a listing.
 
-        retention_ms: how long versions of `partitions` stay readable from now on (None: as they do).
+        retention_ms: how long versions of `partitions` stay readable from now on (None: unchanged).
         """
         ...
 
     def close(self) -> None:
-        """Let go of open tables; further calls are not allowed."""
+        """Release the open tables. Further calls are not allowed."""
         ...

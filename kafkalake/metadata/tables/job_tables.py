@@ -40,8 +40,8 @@ JOB_RUNS_SCHEMA = pa.schema(
         ("ended_at", TIMESTAMP),
     ]
 )
-"""The steps of a job, one row each, and one row with the action `run` for the whole. Times are UTC. `changed_version` is the version
-of the Delta table `changed_table` with the result of the step."""
+"""The steps of a job, one row each, and one row with the action `run` for the whole. Times are UTC. `changed_version` is the
+version of the Delta table `changed_table` with the result of the step."""
 
 LAG_SCHEMA = pa.schema(
     [

@@ -177,8 +177,8 @@ class BrokerRow:
 class PartitionRow:
     """A partition's state at a publish.
 
-    `published_at_ms` and `segments_version` (the version of the table `segments` that belongs to this state) are set by the store at
-    the commit. The caller's values are ignored.
+    `published_at_ms` and `segments_version` (the version of the table `segments` that belongs to this state) are set by the store
+    at the commit. The caller's values are ignored.
     """
 
     topic: str

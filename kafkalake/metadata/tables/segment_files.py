@@ -39,9 +39,9 @@ class SegmentFiles:
     def change_for(self, state: PublishedState) -> Change | None:
         """Return the commit of a publish, or None if the table already has all its changes.
 
-        Decided by content, not by `txn`: after a crash between the two commits of a publish, the next one repeats the same segments,
-        perhaps with more, under another version. A segment present with other content (sealed again after a recovery that cut it)
-        is replaced.
+        Decided by content, not by `txn`: after a crash between the two commits of a publish, the next one repeats the same
+        segments, perhaps with more, under another version. A segment present with other content (sealed again after a recovery
+        that cut it) is replaced.
         """
         removed = set(state.removed)
         added = {row.key: row for row in state.sealed if row.key not in removed}
