@@ -1,6 +1,6 @@
-"""`MetadataStore` in memory, for tests: the same rules and the same versions, no disk.
+"""`MetadataStore` in memory, for tests: the same rules and versions, no disk.
 
-Time of a version is the store's clock at the commit, as a file's time is for Delta.
+The time of a version is the store's clock at the commit, where Delta uses the file's time.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _Segments = dict[SegmentKey, SegmentRow]
 
 
 class MemoryMetadataStore:
-    """Every version is kept. Thread-safe. `fail_next` makes the next writes raise, in order (a full disk, say)."""
+    """An in-memory store that keeps every version. Thread-safe. `fail_next` makes the next writes raise, in order."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
@@ -237,10 +237,10 @@ class MemoryMetadataStore:
             return Transactions(self._transaction_rows[-1], dict(self._transaction_positions))
 
     def maintain(self, retention_ms: int | None = None) -> None:
-        """Nothing to do: this store keeps every version."""
+        """Do nothing, as this store keeps every version."""
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing."""
 
     def _fail(self) -> None:
         if self.fail_next:

@@ -1,17 +1,17 @@
-"""What a loss of power leaves of a Delta table's log, and how a broker's start mends it: all of it, in one look.
+"""Finds damage of a Delta table's log by a power loss and repairs it at a broker's startup, in one pass.
 
-A file that was not forced to the disk may be whole, cut, empty, full of zeros, or gone. What had to be durable was forced before
-it was acknowledged, with everything before it, so what is damaged was never acknowledged, and neither was what stands behind it.
+A file without an fsync may be whole, cut, empty, full of zeros, or missing. Durable data was fsynced before it was acknowledged,
+with everything before it. A damaged file and everything after it were therefore never acknowledged.
 
-    a checkpoint that cannot be read           set aside; the one before it and the entries after that say the same
-    a hint that names no whole checkpoint      set aside; it only saves readers a listing
-    an entry that is missing, cut or empty     set aside, with all that follow it
+    an unreadable checkpoint                   set aside: the one before it and the later entries are equivalent
+    a hint that names no whole checkpoint      set aside: it only saves readers a listing
+    an entry that is missing, cut or empty     set aside, with all later entries
     an entry that names a damaged data file    the same
-    the first entry                            made anew: it says what the table's definition says
+    the first entry                            recreated from the table's definition
 
-Set aside: renamed to `<name>.torn`, so that an operator can look at it and Delta's readers pass over it. Entries of another
-broker or job that are being written appear whole, so a log in use has nothing that looks damaged; what looks so is looked at twice,
-because a listing made meanwhile may have a gap.
+Files set aside are renamed to `<name>.torn`, which operators can inspect and Delta's readers ignore. Entries written by another
+broker or job appear atomically, so a log in use does not look damaged. Damage is checked twice, because a listing during
+concurrent writes may have a gap.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ from kafkalake.metadata.delta_checkpoint import (
 from kafkalake.metadata.disk import Disk
 
 ACTIONS = "kafkalakeActions"
-"""In the `commitInfo` of our commits: how many actions follow. Without it an entry cut at the end of a line would look whole."""
+"""The key of the number of actions in the `commitInfo` of our commits. It detects an entry cut at the end of a line."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Files of a log that do not count: `names`, and the version from which on entries do not, if any, and why.
+    """The damaged files of a log (`names`) and the first damage found (`reason`).
 
-    lacks_first: the log begins at version 0, whose entry is not whole, and others follow it. lost: the log cannot be read at all,
-    because no whole checkpoint stands for its first entries, which were removed.
+    lacks_first: the log begins at version 0 and only its first entry is not whole. lost: the log cannot be read at all, because its
+    first entries were removed and no whole checkpoint covers them.
     """
 
     names: tuple[str, ...] = ()
@@ -58,14 +58,14 @@ class Damage:
 
 @dataclass(slots=True)
 class _Entry:
-    """What one entry says of data files: path -> size of those it adds, and those it removes."""
+    """The data files of one entry: added ones (path -> size) and removed ones."""
 
     added: dict[str, int] = field(default_factory=dict)
     removed: set[str] = field(default_factory=set)
 
 
 def find_damage(table: Path) -> Damage | None:
-    """What of a table's log is damaged; None where nothing is, or there is no log. Raises `OSError`."""
+    """Return the damage of a table's log, or None if there is none or no log. Raise `OSError` if it cannot be listed."""
     try:
         names = os.listdir(log_path(table))
     except FileNotFoundError:
@@ -95,7 +95,7 @@ def find_damage(table: Path) -> Damage | None:
 
 
 def set_aside(table: Path, damage: Damage, disk: Disk) -> None:
-    """Rename what is damaged, the newest first: a process that dies meanwhile leaves a log without a gap. Raises `OSError`."""
+    """Rename damaged files, newest first, so that a crash leaves a log without a gap. Raise `OSError` if that fails."""
     log = log_path(table)
     _log.warning(
         "setting aside what a loss of power has damaged table=%s files=%d from=%r",
@@ -106,13 +106,13 @@ def set_aside(table: Path, damage: Damage, disk: Disk) -> None:
     for name in sorted(damage.names, reverse=True):
         try:
             disk.rename(log / name, log / f"{name}.torn")
-        except FileNotFoundError:  # another process that starts mends it too
+        except FileNotFoundError:  # repaired concurrently by another starting process
             continue
     disk.force_directory(log)
 
 
 def is_whole_parquet(file: Path) -> bool:
-    """Whether all of a small Parquet file can be read. Raises `OSError` where the disk or a limit prevents looking."""
+    """Return whether a small Parquet file can be read completely. Raise `OSError` on I/O errors and resource limits."""
     try:
         pq.ParquetFile(file).read()
     except (OSError, pa.ArrowException) as error:
@@ -131,7 +131,7 @@ def _is_good_hint(file: Path, newest_checkpoint: int) -> bool:
 
 
 def _first_damaged(table: Path, base: int, newest: int) -> int:
-    """The first version after the checkpoint `base` whose entry or data is not whole; `newest` + 1 where all are."""
+    """Return the first version after checkpoint `base` whose entry or data is not whole, `newest` + 1 if all are."""
     entries: dict[int, _Entry] = {}
     for version in range(base + 1, newest + 1):
         entry = _read_entry(table, version)
@@ -152,7 +152,7 @@ def _first_damaged(table: Path, base: int, newest: int) -> int:
         damaged = [version for path, (version, _) in added.items() if not checked[path]]
         if not damaged:
             return end
-        end = min(damaged)  # what later entries had removed counts again
+        end = min(damaged)  # files removed by later entries are current again
 
 
 def _is_whole_data(file: Path, size: int) -> bool:
@@ -163,7 +163,7 @@ def _is_whole_data(file: Path, size: int) -> bool:
 
 
 def _read_entry(table: Path, version: int) -> _Entry | None:
-    """An entry; None where it is missing or not whole."""
+    """Return an entry, or None if it is missing or not whole."""
     try:
         lines = entry_path(table, version).read_bytes().splitlines()
         actions = [json.loads(line) for line in lines]

@@ -358,7 +358,7 @@ class DeltaMetadataStore:
             self._commit(table, change, durable=True)
 
     def _publish_segments(self, state: PublishedState) -> int:
-        """Commit the segments of a publish, if any; the version of `segments` that the publish belongs to."""
+        """Commit the segments of a publish, if any, and return the version of `segments` for its rows."""
         segments = self._tables[paths.SEGMENTS]
         with self._locks[paths.SEGMENTS]:
             segments.refresh()

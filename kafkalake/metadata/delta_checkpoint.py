@@ -1,14 +1,14 @@
-"""Checkpoints of a Delta table's log that a loss of power cannot leave half written.
+"""Writes checkpoints of a Delta table's log that a power loss cannot leave half written.
 
-delta-rs writes a checkpoint and then `_last_checkpoint`, and forces neither. What the disk keeps of that is often the hint, for
-it takes the place of an older one, and an empty checkpoint: a table that no reader can open. So delta-rs writes both in a directory
-beside the log, which holds links to the entries that the checkpoint stands for, and they are put in place here:
+delta-rs writes a checkpoint and then `_last_checkpoint`, and fsyncs neither. After a power loss the disk often has the hint, which
+replaces an older one, and an empty checkpoint: no reader can open the table. Here delta-rs writes both in a directory beside the
+log, with links to the entries covered by the checkpoint, and they are put in place in this order:
 
-    1. the entries and the data files are on the disk       a checkpoint stands for nothing that can still be lost
-    2. the checkpoint is forced, named and its name forced
-    3. `_last_checkpoint` says that it is there
+    1. the entries and the data files are durable           a checkpoint covers nothing that can still be lost
+    2. the checkpoint is fsynced, renamed and its directory fsynced
+    3. `_last_checkpoint` names it
 
-A process that dies anywhere leaves a log that every reader opens, and at most a directory, which `remove_leftovers` removes.
+A crash at any point leaves a log that every reader can open, and at most a directory, which `remove_leftovers` removes.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ _LEFTOVER_AFTER_S = 3_600
 
 
 def log_path(table: Path) -> Path:
-    """The directory of a table's log."""
+    """Return the directory of a table's log."""
     return table / "_delta_log"
 
 
 def entry_path(table: Path, version: int) -> Path:
-    """The log entry of a version."""
+    """Return the path of a version's log entry."""
     return log_path(table) / f"{version:020}.json"
 
 
 def entry_versions(names: Iterable[str]) -> dict[int, str]:
-    """Of the names in a log: its entries by version."""
+    """Return the entries among the names in a log, by version."""
     return {int(match[1]): name for name in names if (match := _ENTRY.fullmatch(name))}
 
 
 def checkpoint_versions(names: Iterable[str]) -> dict[int, list[str]]:
-    """Of the names in a log: its checkpoints by version; one in parts has several files."""
+    """Return the checkpoints among the names in a log, by version. A multi-part checkpoint has several files."""
     found: dict[int, list[str]] = {}
     for name in names:
         if match := _CHECKPOINT.fullmatch(name):
@@ -57,9 +57,9 @@ def checkpoint_versions(names: Iterable[str]) -> dict[int, list[str]]:
 
 
 def write_checkpoint(table: Path, version: int, disk: Disk) -> None:
-    """Write a checkpoint of `version`, whose entries and files the caller has forced to the disk.
+    """Write a checkpoint of `version`. The caller has fsynced its entries and files.
 
-    Raises `OSError`, `DeltaError`; the log is then as it was, but for a checkpoint that may be there.
+    Raise `OSError` or `DeltaError` if that fails. The log is then unchanged, except that the checkpoint may exist.
     """
     log = log_path(table)
     if there := checkpoint_versions(os.listdir(log)).get(version):
@@ -81,14 +81,14 @@ def write_checkpoint(table: Path, version: int, disk: Disk) -> None:
 
 
 def remove_leftovers(table: Path) -> None:
-    """Remove what processes left that died while they wrote a checkpoint. Raises `OSError`."""
+    """Remove directories of processes that died writing a checkpoint. Raise `OSError` if they cannot be listed."""
     for directory in table.glob(f"{_SCRATCH}*"):
         if time.time() - directory.stat().st_mtime > _LEFTOVER_AFTER_S:
             shutil.rmtree(directory, ignore_errors=True)
 
 
 def _link_log(log: Path, scratch: Path, version: int) -> None:
-    """Have `scratch` hold what a reader of `version` needs of a log: its newest checkpoint and the entries after that."""
+    """Link into `scratch` the part of a log needed to read `version`: its newest checkpoint and the later entries."""
     scratch.mkdir(parents=True)
     names = os.listdir(log)
     checkpoints = {found: files for found, files in checkpoint_versions(names).items() if found <= version}

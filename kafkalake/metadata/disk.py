@@ -1,6 +1,6 @@
-"""What the metadata asks of the disk so that it outlives a loss of power: files and names are there only once they are forced.
+"""Disk operations for metadata that must survive a power loss: files and names are durable only after an fsync.
 
-A parameter, so that a test can stand in for it and forget what was not forced. All calls raise `OSError`.
+It is a parameter, so that a test can replace it and discard data without fsync. All calls raise `OSError` on failure.
 """
 
 from __future__ import annotations
@@ -11,25 +11,25 @@ from pathlib import Path
 
 
 class Disk:
-    """The operating system's."""
+    """The operating system's disk."""
 
     def force(self, file: Path) -> None:
-        """Have the disk keep the bytes of `file`; not yet its name."""
+        """Fsync the content of `file`, but not its name."""
         _sync(file)
 
     def force_directory(self, directory: Path) -> None:
-        """Have the disk keep the names that were made, changed or removed in `directory`."""
+        """Fsync `directory`: names created, changed or removed in it become durable."""
         _sync(directory)
 
     def make_directory(self, directory: Path) -> None:
-        """Make a directory and those that lead to it, where there are none; durable when the call returns."""
+        """Create a directory and its missing parents. Durable on return."""
         missing = [each for each in (directory, *directory.parents) if not each.exists()]
         directory.mkdir(parents=True, exist_ok=True)
         for each in reversed(missing):
             self.force_directory(each.parent)
 
     def replace(self, file: Path, content: bytes, mode: int = 0o644) -> None:
-        """Put a small file in place whole or not at all, durable when the call returns; what fails leaves the old one."""
+        """Replace a small file atomically. Durable on return. A failed write leaves the old file."""
         temporary = file.with_name(f"{file.name}.{os.getpid()}.tmp")
         try:
             descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
@@ -44,7 +44,7 @@ class Disk:
         self.force_directory(file.parent)
 
     def rename(self, source: Path, target: Path) -> None:
-        """Give a file another name, in place of what has it; not yet durable."""
+        """Rename a file, replacing `target`. Not yet durable."""
         os.replace(source, target)
 
 

@@ -1,7 +1,7 @@
-"""What the Delta tables say of the past: where partitions ended at a time, and what groups have committed since one.
+"""History from the Delta tables: partition offsets at a past time, and committed offsets of groups over time.
 
-`partitions` is looked at in its older versions (a day of them). `group_offsets` keeps what was committed as rows, the latest
-100,000 at least, so that one read of it tells of all times.
+`partitions` is read at older versions (kept for a day). `group_offsets` keeps at least the latest 100,000 commits as rows, so one
+read covers all times.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kafkalake.metadata.tables.schemas import GroupOffsetRow, PartitionRow, from
 
 
 class PastPartitions(NamedTuple):
-    """Partitions as they were at `time_ms`."""
+    """The partitions at `time_ms`."""
 
     time_ms: int
     rows: list[PartitionRow]
@@ -33,7 +33,7 @@ class History:
     """The tables of one lake, opened once."""
 
     def __init__(self, lake: Path) -> None:
-        """Raises `LakeError`."""
+        """Raise `LakeError` if a table cannot be opened."""
         self._partitions = OpenDeltaTable(
             paths.table_path(lake, paths.PARTITIONS), TABLE_DEFINITIONS[paths.PARTITIONS], create=False
         )
@@ -42,7 +42,10 @@ class History:
         )
 
     def partitions_at(self, time_ms: int) -> PastPartitions:
-        """Partitions at a time; where the table does not go back so far, as they were at its oldest version, and when that was."""
+        """Return the partitions at a time, or at the oldest version (with its time) if that is later.
+
+        Raise `LakeError` if the history cannot be read.
+        """
         try:
             table = DeltaTable(self._partitions.path)
             table.load_as_version(datetime.fromtimestamp(time_ms / 1000, UTC))
@@ -54,7 +57,7 @@ class History:
         return PastPartitions(max(time_ms, published_ms), rows)
 
     def committed(self) -> list[GroupOffsetRow]:
-        """Every row of `group_offsets`, the oldest commit first; the last of a group and partition counts."""
+        """Return every row of `group_offsets`, oldest commit first. The last of a group and partition counts."""
         self._group_offsets.refresh()
         rows = self._group_offsets.read()
         order = pc.sort_indices(rows, sort_keys=[("journal_offset", "ascending"), ("committed_at", "ascending")])

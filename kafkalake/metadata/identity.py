@@ -1,4 +1,4 @@
-"""The id of a lake's cluster: made once by the first broker, kept in `metadata/cluster-id`, 22 characters as Kafka's."""
+"""The cluster id of a lake: created by the first broker, stored in `metadata/cluster-id`, 22 characters as in Kafka."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 
 
 def known_cluster_id(lake: Path) -> str | None:
-    """The id, for whoever looks for the brokers of a lake; None before the first broker, or where the file is damaged."""
+    """Return the id, or None before the first broker or if the file is damaged. Raise `LakeError` if it cannot be read."""
     try:
         text = (lake / METADATA_DIRECTORY / _FILE).read_text(errors="replace").strip()
     except FileNotFoundError:
@@ -30,9 +30,9 @@ def known_cluster_id(lake: Path) -> str | None:
 
 
 def cluster_id(lake: Path) -> str:
-    """The id, for the broker: made where there is none, or where a loss of power has left an empty file.
+    """Return the id, creating it if there is none or the file is damaged (empty after a power loss, say).
 
-    Raises `LakeError`.
+    Raise `LakeError` if it cannot be read or written.
     """
     known = known_cluster_id(lake)
     if known is not None:

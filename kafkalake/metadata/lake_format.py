@@ -1,8 +1,8 @@
-"""Which version of the layout on the disk a lake has, so that an older kafkalake refuses a newer lake with a sentence.
+"""The version of a lake's layout on disk, so that an older kafkalake refuses a newer lake with a clear message.
 
-`metadata/format.json`: `format`, what the lake's files are written as; `min_reader` and `min_writer`, the oldest format that a
-program must know to read the lake, and to change it; `written_by`. A broker writes it at its start. A lake without it is of
-version 0.1, which has format 1 too.
+`metadata/format.json` has `format` (of the lake's files), `min_reader` and `min_writer` (the lowest format a program must support to
+read and to change the lake) and `written_by`. A broker writes it at startup. A lake without the file is of version 0.1, which has
+format 1 too.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kafkalake.errors import LakeError
 from kafkalake.metadata.disk import DISK
 
 FORMAT = 1
-"""What this version writes and knows."""
+"""The format written and supported by this version."""
 MIN_READER = 1
 MIN_WRITER = 1
 
@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class LakeFormat:
-    """What the file says."""
+    """The content of the file."""
 
     format: int = 1
     min_reader: int = 1
@@ -36,7 +36,7 @@ class LakeFormat:
 
 
 def read_format(lake: Path) -> LakeFormat:
-    """The format of a lake. Raises `LakeError` where the file cannot be read."""
+    """Return the format of a lake, the default if the file is missing or damaged. Raise `LakeError` if it cannot be read."""
     try:
         content = (lake / _FILE).read_bytes()
     except (FileNotFoundError, NotADirectoryError):
@@ -54,21 +54,21 @@ def read_format(lake: Path) -> LakeFormat:
 
 
 def require_readable(lake: Path) -> None:
-    """Raise `LakeError` where this version must not read the lake."""
+    """Raise `LakeError` if this version must not read the lake."""
     found = read_format(lake)
     if found.min_reader > FORMAT:
         raise _newer(lake, found, found.min_reader, "read")
 
 
 def require_writable(lake: Path) -> None:
-    """Raise `LakeError` where this version must not change the lake."""
+    """Raise `LakeError` if this version must not change the lake."""
     found = read_format(lake)
     if max(found.min_reader, found.min_writer) > FORMAT:
         raise _newer(lake, found, max(found.min_reader, found.min_writer), "change")
 
 
 def write_format(lake: Path, version: str) -> None:
-    """Say that this version has written the lake, where that is news. Raises `LakeError`."""
+    """Record this version as the lake's writer unless it is recorded or the format is newer. Raise `LakeError` if that fails."""
     ours = LakeFormat(FORMAT, MIN_READER, MIN_WRITER, f"kafkalake {version}")
     found = read_format(lake)
     if found.format > FORMAT or (found == ours and (lake / _FILE).exists()):

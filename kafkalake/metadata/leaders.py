@@ -1,4 +1,4 @@
-"""Which broker leads a lake's partitions: one, until brokers share a lake."""
+"""The leader of a lake's partitions: a single broker, until brokers can share a lake."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from kafkalake.metadata.store import MetadataStore
 
 
 def refuse_foreign_partitions(store: MetadataStore, lake: Path, broker_id: int) -> None:
-    """Raise `LakeError` where another broker leads partitions of this lake, or runs on it.
+    """Raise `LakeError` if another broker leads partitions of this lake or runs on it.
 
-    It would lead the same topics with logs of its own: two values for one offset.
+    Both would lead the same topics with separate logs: two values for one offset.
     """
     topics = {row.topic_id: row.topic for row in store.load_topics()}
     led = {row.leader: row.topic for row in store.load_partitions() if row.topic_id in topics}
-    for topic in topics.values():  # created, and the broker was killed before it published them
+    for topic in topics.values():  # created, but the broker was killed before the publish
         led |= dict.fromkeys(_with_directory(lake, topic), topic)
     if led and broker_id not in led:
         leader, topic = min(led.items())
@@ -34,6 +34,6 @@ def refuse_foreign_partitions(store: MetadataStore, lake: Path, broker_id: int) 
 
 
 def _with_directory(lake: Path, topic: str) -> list[int]:
-    """Brokers that have a directory for the topic's first partition."""
+    """Return the brokers with a directory for the topic's first partition."""
     directories = (lake / paths.LOG_DIRECTORY).glob(f"*/{topic}-0")
     return [int(found.parent.name) for found in directories if found.parent.name.isdecimal()]

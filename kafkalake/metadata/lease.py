@@ -1,22 +1,22 @@
-"""The lease of a broker: one process runs broker N of a lake, and a second one is told who does.
+"""The lease of a broker: one process runs broker N of a lake, and a second one is refused with the holder's address.
 
-Two locks, because each sees what the other cannot:
+Two locks complement each other:
 
-- `flock` on `<lake>/logs/<broker id>/.lock`, held for the life of the process. The kernel drops it with the process, also
-  at SIGKILL, so where it reaches everybody who could have the logs, a dead broker is replaced at once.
-- the row in `brokers`, renewed every third of its 30 seconds, covers the rest: its lease id is replaced by compare-and-swap, so
-  there is one owner at a time, and a holder of whom nothing proves that it has ended is waited for.
+- `flock` on `<lake>/logs/<broker id>/.lock`, held for the life of the process. The kernel releases it with the process, even after
+  SIGKILL. Where the lock covers every possible process, a dead broker is replaced at once.
+- the row in `brokers`, renewed every third of its 30 seconds, covers other machines. Its lease id is replaced by compare-and-swap,
+  so there is one owner at a time. A holder not proven dead is given time to renew.
 
-**No clock of another machine is trusted.** The holder stops by itself before its lease has run out (`kafkalake.ownership`).
-Whoever waits looks at the row and at the lock file until neither has changed for a whole lease by its *own* clock, which nobody
-sets. So a wall clock that jumps costs nobody their lease; the expiry in the row is for people.
+**No clock of another machine is trusted.** The holder stops by itself before its lease expires (`kafkalake.ownership`). A candidate
+polls the row and the lock file until neither has changed for a whole lease by its *own* clock, which cannot be set. A jump of the
+wall clock therefore costs no lease. The expiry in the row is for operators.
 
-**A full disk does not end a lease.** The lock file has its bytes from the start, so it can be renewed where the table cannot:
-`Lease.renew` makes sure that the row still names this lease and then writes the lock file in place, forced to the disk. That counts
-only if it was written before the lease ran out: whoever waits for a whole lease then finds it changed at the last look, which comes
-before the row is replaced. Once it has run out, only the row decides.
+**A full disk does not end a lease.** The lock file has its full size from the start, so it can be renewed when the table cannot.
+`Lease.renew` checks that the row still names this lease, then writes the lock file in place and fsyncs it. This counts only if
+written before the lease expired: a candidate that waits a whole lease then sees the change at its last look, before it replaces the
+row. After the expiry only the row decides.
 
-`decide` is the whole rule. The lock file holds the row as JSON; it says who refused, and whose lock it is.
+`decide` is the whole rule. The lock file holds the row as JSON, which identifies the holder of the lock for refusals.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Machine:
-    """A machine as others tell it apart. `boot_id`: in hexadecimal, None where that cannot be told.
+    """The identity of a machine. `boot_id`: in hexadecimal, None if unknown.
 
-    alone: only one running kernel can have the lake's file system, so a lock that is free there says the same of every process.
+    alone: only one running kernel can mount the lake's file system, so a free lock there is free for every process.
     """
 
     name: str
@@ -67,14 +67,14 @@ class Machine:
 
     @classmethod
     def here(cls, lake: Path) -> Machine:
-        """This machine, seen from `lake`."""
+        """Return this machine with respect to `lake`."""
         return cls(socket.gethostname(), boot_id().hex() if any(boot_id()) else None, is_of_one_machine(lake))
 
     def proves_end_of(self, row: BrokerRow, holder: BrokerRow | None) -> bool:
-        """Whether the process of `row` has ended, by a lock file that could be locked and holds `holder`.
+        """Return whether a free lock file with content `holder` proves that the process of `row` has ended.
 
-        It must be the lock that this process had (it is a new file where somebody has removed it), and a lock that it would still
-        have: that of the same kernel, or one on a file system that no other running kernel has.
+        It must be the lock of that process (a removed file would be recreated without it), and one that it would still hold: from
+        the same kernel, or on a file system that no other running kernel can mount.
         """
         if holder is None or holder.lease_id != row.lease_id:
             return False
@@ -89,18 +89,18 @@ class Decision(Enum):
 
 
 def decide(row: BrokerRow | None, *, flock_free: bool, has_ended: bool, unchanged_ms: int, lease_ms: int) -> Decision:
-    """Whether a broker may take the lease that `row` (None: nobody) describes.
+    """Return whether a broker may take the lease described by `row` (None: no holder).
 
     | flock | row                                  | decision                                                          |
     | ----- | ------------------------------------ | ----------------------------------------------------------------- |
-    | taken | any                                  | refuse: a process that sees the same file system runs             |
+    | taken | any                                  | refuse: the holder runs on the same file system                   |
     | free  | none                                 | take                                                              |
-    | free  | of a process that has ended          | take, and go on with its logs                                     |
-    | free  | any, unchanged for a lease           | take over: it may still run, but it neither writes nor answers    |
+    | free  | of a process that has ended          | take, and continue its logs                                       |
+    | free  | any, unchanged for a lease           | take over: it may still run, but neither writes nor answers       |
     | free  | any other                            | wait                                                              |
 
-    has_ended: see `Machine.proves_end_of`. unchanged_ms: how long the row and the lock file have been seen without a change.
-    lease_ms: of the one who asks, in place of the row's where a broker of 0.1 wrote it.
+    has_ended: see `Machine.proves_end_of`. unchanged_ms: how long the row and the lock file have been observed unchanged.
+    lease_ms: the candidate's lease, used if the row has none because a broker of 0.1 wrote it.
     """
     if not flock_free:
         return Decision.REFUSE
@@ -114,9 +114,9 @@ def _duration(row: BrokerRow, lease_ms: int) -> int:
 
 
 def running_brokers(lake: Path, rows: Iterable[BrokerRow], now_ms: int) -> frozenset[int]:
-    """The ids of brokers that seem to run: their flock is taken; or it proves nothing, and their lease has not expired.
+    """Return the ids of brokers that seem to run: their flock is taken, or it proves nothing and their lease has not expired.
 
-    A look that keeps no lock: the answer may be out of date at once.
+    No lock is kept, so the result may be outdated at once.
     """
     machine = Machine.here(lake)
     running = set()
@@ -132,7 +132,7 @@ def running_brokers(lake: Path, rows: Iterable[BrokerRow], now_ms: int) -> froze
 
 @contextmanager
 def _looked_at(lake: Path, broker_id: int) -> Iterator[tuple[bool, BrokerRow | None]]:
-    """Whether a broker's flock is free, and what its lock file says; there may be none."""
+    """Yield whether a broker's flock is free, and the content of its lock file (None: no file or no row)."""
     try:
         descriptor = os.open(paths.lock_path(lake, broker_id), os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -146,9 +146,10 @@ def _looked_at(lake: Path, broker_id: int) -> Iterator[tuple[bool, BrokerRow | N
 
 @contextmanager
 def holding_logs(lake: Path, broker_id: int) -> Iterator[bool]:
-    """Keep a broker of this machine from starting meanwhile, for work on its logs; whether its lock was free.
+    """Keep a broker of this machine from starting during work on its logs. Yield whether its lock was free.
 
-    Says nothing of brokers on other machines: see `running_brokers`. Raises `LakeError`.
+    This does not cover brokers on other machines, see `running_brokers`. Raise `LakeError` if the lock file cannot be opened or
+    locks are not supported.
     """
     descriptor = _open_lock_file(paths.lock_path(lake, broker_id))
     try:
@@ -161,7 +162,7 @@ def holding_logs(lake: Path, broker_id: int) -> Iterator[bool]:
 class Lease:
     """A held lease.
 
-    ownership: until when it is certain; moved by each renewal. took_over: the last holder may still run.
+    ownership: its certainty, extended by each renewal. took_over: the last holder may still run.
     """
 
     row: BrokerRow
@@ -176,15 +177,15 @@ class Lease:
 
     @property
     def renew_interval_ms(self) -> int:
-        """How often `renew` is to be called."""
+        """The interval between calls of `renew` in ms."""
         return self.lease_ms // 3
 
     def renew(self, *, host: str | None = None, port: int | None = None) -> None:
-        """Move the expiry on; also writes a new address, once the broker knows its port.
+        """Extend the lease, optionally with a new address once the port is known.
 
-        Raises `LeaseHeldError` when another broker has taken the lease (this machine slept past its expiry, say): the
-        caller must stop serving. `KafkaStorageError` when neither the row nor, in time, the lock file could be written: the
-        lease still stands until it expires, try again.
+        Raise `LeaseHeldError` if another broker has taken the lease (this machine slept past its expiry, say). The caller must then
+        stop serving. Raise `KafkaStorageError` if neither the row nor, in time, the lock file could be written. The lease remains
+        valid until it expires, and the caller should retry.
         """
         with self._lock:
             began_ms = self._clock.elapsed_ms()
@@ -206,7 +207,7 @@ class Lease:
             self.ownership.renewed(began_ms, self.lease_ms)
 
     def _renew_in_lock_file(self, renewed: BrokerRow, reason: KafkaStorageError) -> None:
-        """See the module. Raises `LeaseHeldError`, and `reason` where this does not count either."""
+        """Renew in the lock file, see the module. Raise `LeaseHeldError` if the lease was lost, `reason` if this fails too."""
         row = _row_of(self._store, renewed.broker_id)
         if row is None or row.lease_id != renewed.lease_id:
             self.ownership.end()
@@ -219,14 +220,14 @@ class Lease:
         _log.warning("lease renewed in the lock file alone broker=%d error=%s", renewed.broker_id, reason)
 
     def release(self) -> None:
-        """Give the lease back. The flock goes even when the row cannot be taken out. Repeating it does nothing."""
+        """Release the lease. The flock is released even if the row cannot be removed. Idempotent."""
         with self._lock:
             if self._descriptor < 0:
                 return
             try:
                 self.ownership.end()
                 self._store.release_broker(self.row.broker_id, self.row.lease_id)
-                _write_holder(self._descriptor, None)  # else it still says whose row this was
+                _write_holder(self._descriptor, None)  # else it would still name the released row
             finally:
                 os.close(self._descriptor)
                 self._descriptor = -1
@@ -251,11 +252,11 @@ def acquire(
     wait_ms: int = 0,
     sleep: Callable[[float], bool] = _sleep,
 ) -> Lease:
-    """Take the lease of broker `broker_id`, or raise `LeaseHeldError` with a sentence that says who holds it.
+    """Take the lease of broker `broker_id` and return it.
 
-    `host` and `port` are what clients connect to (port 0 when not known yet, see `Lease.renew`); `machine` is this
-    machine unless given. A holder that may still run is waited for, for at most `wait_ms`; `sleep` waits for some seconds, and
-    returns whether to give up. Raises `LakeError` when the lock file cannot be made.
+    `host` and `port` are the clients' address (port 0: not known yet, see `Lease.renew`). `machine` defaults to this machine. If
+    the holder may still run, wait up to `wait_ms` for its lease to expire. `sleep` waits for some seconds and returns whether to
+    give up. Raise `LeaseHeldError`, naming the holder, if the lease is held, `LakeError` if the lock file cannot be created.
     """
     machine = machine or Machine.here(lake)
     path = paths.lock_path(lake, broker_id)
@@ -270,7 +271,7 @@ def acquire(
                 row = _new_row(lake, broker_id, host, port, clock.now_ms(), lease_ms, machine, current)
                 reserve.give_back(paths.reserve_path(lake, broker_id))
                 acquired_ms = clock.elapsed_ms()
-                # Its holder lives after all, or another was faster: look again.
+                # The holder has renewed or another candidate was faster: look again.
                 with contextlib.suppress(LeaseHeldError):
                     store.acquire_broker(row, replacing=current)
                     break
@@ -319,7 +320,7 @@ def _new_row(
 
 
 class _Waiting:
-    """What the one who wants the lease has seen of its holder."""
+    """A candidate's observations of the lease holder."""
 
     def __init__(
         self, store: MetadataStore, path: Path, broker_id: int, clock: Clock, machine: Machine, lease_ms: int
@@ -335,11 +336,11 @@ class _Waiting:
         self._announced = False
 
     def look(self, *, flock_free: bool) -> tuple[BrokerRow | None, Decision]:
-        """The broker's row now, and what to do about it."""
+        """Return the broker's current row and the decision on it."""
         began_ms = self._clock.elapsed_ms()
         row, holder = _row_of(self._store, self._broker_id), _read_holder_at(self._path)
         if self._seen != (row, holder):
-            # Seen at the end of this look: what is measured from here on was not seen to change.
+            # The time without a change counts from the end of this look.
             self._seen, self._since_ms = (row, holder), self._clock.elapsed_ms()
         decision = decide(
             row,
@@ -351,7 +352,7 @@ class _Waiting:
         return row, decision
 
     def announce(self, row: BrokerRow, wait_ms: int) -> None:
-        """Say once what is waited for."""
+        """Log once which holder delays the start."""
         if self._announced:
             return
         self._announced = True
@@ -369,9 +370,9 @@ def _row_of(store: MetadataStore, broker_id: int) -> BrokerRow | None:
 
 
 def holders(lake: Path) -> list[BrokerRow]:
-    """Who holds a lease by the lock files, which are fresher than the table and cheaper to read; the newest first.
+    """Return the lease holders from the lock files, newest first. These are fresher than the table and cheaper to read.
 
-    A process that was killed is still named. Files that cannot be read are passed over.
+    A killed process is still included. Unreadable files are skipped.
     """
     found = []
     for path in sorted((lake / paths.LOG_DIRECTORY).glob(f"*/{paths.LOCK_FILE}")):
@@ -387,7 +388,7 @@ def holders(lake: Path) -> list[BrokerRow]:
 
 
 def _refusal(broker_id: int, current: BrokerRow | None, holder: BrokerRow | None) -> str:
-    """The lock file is fresher than the row when somebody has just started."""
+    """Return the refusal message. The lock file is preferred, as it is fresher than the row just after a start."""
     known = holder or current
     if known is None:
         return f"broker {broker_id} of this lake is already run by another process, which is just starting"
@@ -403,7 +404,10 @@ def _open_lock_file(path: Path) -> int:
 
 
 def _try_flock(descriptor: int, kind: int = fcntl.LOCK_EX) -> bool:
-    """Take the lock if it is free, for a moment longer than somebody takes who only looks (`running_brokers`)."""
+    """Try to take the lock and return whether that worked, retrying longer than `running_brokers` holds it to look.
+
+    Raise `LakeError` if the file system does not support locks.
+    """
     for attempt in range(_FLOCK_ATTEMPTS):
         try:
             fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
@@ -417,7 +421,7 @@ def _try_flock(descriptor: int, kind: int = fcntl.LOCK_EX) -> bool:
 
 
 def _is_at(path: Path, descriptor: int) -> bool:
-    """Whether the open file is the one at `path`: nobody has removed or replaced it."""
+    """Return whether the open file is still the one at `path`, neither removed nor replaced."""
     try:
         return os.path.samestat(os.stat(path), os.fstat(descriptor))
     except OSError:
@@ -425,7 +429,7 @@ def _is_at(path: Path, descriptor: int) -> bool:
 
 
 def _write_holder(descriptor: int, row: BrokerRow | None, *, sync: bool = False) -> bool:
-    """Write the row (None: nobody) in place, always as many bytes, so that a full disk takes it; whether that worked."""
+    """Write the row (None: no holder) in place and return whether that worked. The fixed size lets it succeed on a full disk."""
     content = b"" if row is None else json.dumps(asdict(row)).encode()
     try:
         os.pwrite(descriptor, content.ljust(_HOLDER_BYTES), 0)
@@ -438,7 +442,7 @@ def _write_holder(descriptor: int, row: BrokerRow | None, *, sync: bool = False)
 
 
 def _read_holder(descriptor: int) -> BrokerRow | None:
-    """The row in the lock file; None while it is being written."""
+    """Return the row in the lock file, or None if it is empty or being written."""
     names = {each.name for each in fields(BrokerRow)}
     try:
         found = json.loads(os.pread(descriptor, 65_536, 0))
@@ -448,7 +452,7 @@ def _read_holder(descriptor: int) -> BrokerRow | None:
 
 
 def _read_holder_at(path: Path) -> BrokerRow | None:
-    """As `_read_holder`, opened anew: over NFS that is what shows another machine's writes."""
+    """Open the lock file and return its row, or None. Over NFS only a new open shows another machine's writes."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

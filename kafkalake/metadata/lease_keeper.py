@@ -1,9 +1,9 @@
-"""Keep a lease, in two threads of their own: nothing that hangs elsewhere stops a renewal, nor a renewal that hangs the watch.
+"""Keeps a lease in two dedicated threads, so that a hang elsewhere cannot block a renewal, nor a hanging renewal the watch.
 
-- `renew` every third of the lease; after a failure every second, and at once when ownership has become uncertain.
-- `watch` the deadline. Past it nothing is written or answered (`kafkalake.ownership`), whatever the other threads do. A process
-  that was only paused renews at once and goes on. The lease is lost when another has it, or when it is not renewed within a
-  third of a lease.
+- `renew` runs every third of the lease, after a failure every second, and at once when ownership becomes uncertain.
+- `watch` checks the deadline. After it nothing is written or answered (`kafkalake.ownership`), whatever other threads do. A process
+  that was merely paused renews at once and continues. The lease is lost if another broker holds it, or if it is not renewed within
+  a third of a lease after the deadline.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LOOK_S_MAX = 1.0
 
 
 class LeaseKeeper:
-    """`on_lost` is called once with the reason, in one of the keeper's threads, and then nothing makes ownership certain again."""
+    """The keeper of one lease. It calls `on_lost` once with the reason, in one of its threads. Ownership has then ended for good."""
 
     def __init__(self, lease: Lease, clock: Clock, on_lost: Callable[[str], None]) -> None:
         self._lease = lease
@@ -37,11 +37,11 @@ class LeaseKeeper:
     def start(self) -> None:
         """Renew and watch until `stop`."""
         for work in (self._renew, self._watch):
-            # Daemons: one that hangs in the disk does not keep the process from ending.
+            # Daemons, because a thread that hangs in disk I/O must not keep the process from exiting.
             threading.Thread(target=work, name=f"lease-{work.__name__.strip('_')}", daemon=True).start()
 
     def stop(self) -> None:
-        """Renew no more, for a stop in order. The lease stands until it is released."""
+        """Stop renewing, for a graceful shutdown. The lease remains valid until it is released or expires."""
         self._stopped.set()
         self._hurry.set()
 

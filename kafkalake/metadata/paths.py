@@ -1,4 +1,4 @@
-"""Where things lie in a lake.
+"""The layout of a lake.
 
     <lake>/metadata/<table>                        a Delta table
     <lake>/metadata/format.json                    the version of this layout (`lake_format`)
@@ -8,8 +8,8 @@
     <lake>/logs/<broker id>/.reserve               space for a start on a full disk (`reserve`)
     <lake>/logs/<broker id>/<topic>-<partition>/   segments, indexes and `state` of one partition
 
-Every other module asks here, so that the layout is written down once. A directory is a lake when its `topics` table
-has a Delta log; that table is created last, so a lake that was half made when its maker died is completed, not refused.
+All paths are defined here once. A directory is a lake if its `topics` table has a Delta log. That table is created last, so a lake
+left incomplete by a crash is completed, not refused.
 """
 
 from __future__ import annotations
@@ -39,59 +39,59 @@ TABLES = (BROKERS, SEGMENTS, PARTITIONS, GROUP_OFFSETS, CLEANING, TRANSACTIONS, 
 JOB_RUNS = "job_runs"
 LAG = "lag"
 JOB_TABLES = (JOB_RUNS, LAG)
-"""Delta tables that a job makes when it first has something to say; a lake without them is whole."""
+"""The Delta tables created by the first job that writes to them. A lake without them is complete."""
 
 BROKER_SETTINGS_FILE = "broker-settings.json"
 GROUP_SETTINGS_FILE = "group-settings.json"
 STATIC_SETTINGS_FILE = "broker-settings-static.json"
-"""Beside a broker's logs: its dynamic settings, and those of its command line, so that a job knows them without the broker."""
+"""The files beside a broker's logs with dynamic and command-line settings, readable by jobs without the broker."""
 
 
 _UMASK = 0o027
 
 
 def table_path(lake: Path, table: str) -> Path:
-    """Directory of the Delta table `table`."""
+    """Return the directory of the Delta table `table`."""
     return lake / METADATA_DIRECTORY / table
 
 
 def broker_log_path(lake: Path, broker_id: int) -> Path:
-    """Directory that holds the partitions of one broker."""
+    """Return the directory of one broker's partitions."""
     return lake / LOG_DIRECTORY / str(broker_id)
 
 
 def partition_path(lake: Path, broker_id: int, topic: str, partition: int) -> Path:
-    """Directory of one partition's segments."""
+    """Return the directory of one partition's segments."""
     return broker_log_path(lake, broker_id) / f"{topic}-{partition}"
 
 
 def lock_path(lake: Path, broker_id: int) -> Path:
-    """File that the running broker keeps locked."""
+    """Return the file locked by the running broker."""
     return broker_log_path(lake, broker_id) / LOCK_FILE
 
 
 def reserve_path(lake: Path, broker_id: int) -> Path:
-    """File that keeps space for the next start of the broker."""
+    """Return the file that reserves space for the broker's next start."""
     return broker_log_path(lake, broker_id) / RESERVE_FILE
 
 
 def job_lock_path(lake: Path, job: str) -> Path:
-    """File that a running job keeps locked, so that two of a kind do not work on one lake at once."""
+    """Return the file locked by a running job, so that no two of a kind work on one lake at once."""
     return lake / METADATA_DIRECTORY / "jobs" / f"{job}.lock"
 
 
 def relative_path(lake: Path, file: Path) -> str:
-    """`file` as `segments.path` holds it: relative to the lake, with forward slashes."""
+    """Return `file` as in `segments.path`: relative to the lake, with forward slashes."""
     return file.relative_to(lake).as_posix()
 
 
 SEGMENT_PATH = "^logs/[0-9]+/[^/]+-[0-9]+/[0-9][^/]*$"
-"""What every path in the column `segments.path` looks like: a file of a partition's directory. Others could lead out of the lake,
-and whoever reads them would open, rewrite or unlink what is not the lake's."""
+"""The pattern of every path in the column `segments.path`: a file in a partition's directory. Other paths could lead out of the
+lake, where readers and jobs would open, rewrite or unlink foreign files."""
 
 
 def is_lake(path: Path) -> bool:
-    """Whether `path` holds a lake."""
+    """Return whether `path` holds a lake."""
     log = table_path(path, TOPICS) / "_delta_log"
     try:
         return any(entry.suffix in (".json", ".parquet") for entry in log.iterdir())
@@ -100,10 +100,7 @@ def is_lake(path: Path) -> bool:
 
 
 def require_lake(path: Path) -> Path:
-    """`path` itself when it is a lake.
-
-    Raises `LakeError` with what to do about it when it is not, or when it is one that this version cannot read.
-    """
+    """Return `path`. Raise `LakeError`, with advice, if it is not a lake or this version cannot read it."""
     if is_lake(path):
         lake_format.require_readable(path)
         return path
@@ -120,9 +117,9 @@ def require_lake(path: Path) -> Path:
 
 
 def prepare_lake(path: Path, disk: Disk = DISK) -> Path:
-    """Make the directories of a lake at `path`, durably, unless they are there; the tables are the store's.
+    """Create missing directories of a lake at `path` durably and return `path`. The store creates the tables.
 
-    Raises `LakeError` when `path` holds something else, is a lake that this version must not change, or cannot be written.
+    Raise `LakeError` if `path` holds something else, is a lake that this version must not change, or cannot be written.
     """
     if re.search("%[0-9A-Fa-f]{2}", str(path.absolute())):
         raise LakeError(
@@ -140,9 +137,10 @@ def prepare_lake(path: Path, disk: Disk = DISK) -> Path:
 
 
 def lake_umask(lake: Path, setting: str | None = None) -> int:
-    """Return which permissions files and directories of a lake do not get: `setting`, as `umask` writes it, or as the lake has it.
+    """Return the umask of a lake's files and directories: `setting` (octal text) if given, else that of the existing lake.
 
-    A new lake is closed to all but the user and the group: directories 0750, files 0640. Raise `ConfigurationError`.
+    A new lake is accessible to user and group only: directories 0750, files 0640. Raise `ConfigurationError` if `setting` is not
+    octal.
     """
     if setting is not None:
         if not re.fullmatch("0?[0-7]{3}", setting):

@@ -1,9 +1,9 @@
-"""A megabyte that a broker keeps of its disk, so that it starts again when the rest of it is full.
+"""A megabyte of disk space reserved by a broker, so that it can start on a full disk.
 
-A broker that runs needs no space to keep its lease (`lease`), and its readers none to go on. A start does: it takes the lease by a
-row in Delta, and recovery puts its small files in order. So whoever is about to take the lease gives the reserve back to the disk
-when little else is free, and once the broker has started, it keeps again what the start has left of it, before it serves anybody
-who could write. A start uses some 50 KB: a disk that stays full is good for several.
+A running broker needs no space to renew its lease (`lease`), nor do its readers. A start does: it takes the lease by a row in
+Delta, and recovery writes small files. If little space is free, the starting process frees the reserve just before it takes the
+lease. Once started, and before it serves any producer, the broker reserves again what the start has left. A start uses some 50 KB,
+so several starts are possible on a disk that stays full.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 
 
 def give_back(file: Path) -> None:
-    """Free the reserve where less than a reserve is free. Only for the one whose start it is: another would use it up."""
+    """Free the reserve if less than its size is free. Only for the starting broker: another would use up its space."""
     try:
         if _free_bytes(file) >= RESERVE_BYTES or not file.stat().st_size:
             return
@@ -31,7 +31,7 @@ def give_back(file: Path) -> None:
 
 
 def keep(file: Path) -> None:
-    """Take what is missing of the reserve, or what there is."""
+    """Fill up the reserve, or as much of it as there is space for. Failures are only logged."""
     try:
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
         try:
