@@ -44,10 +44,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """The damaged files of a log (`names`) and the first damage found (`reason`).
+    """The damaged files of a log (`names`) and a description of the damage (`reason`).
 
-    lacks_first: the log begins at version 0 and only its first entry is not whole. lost: the log cannot be read at all, because its
-    first entries were removed and no whole checkpoint covers them.
+    lacks_first: entry 0 is missing or not whole, and can be recreated. lost: the log cannot be read at all, because its first
+    entries were removed and no whole checkpoint covers them.
     """
 
     names: tuple[str, ...] = ()

@@ -1,8 +1,8 @@
 """The version of a lake's layout on disk, so that an older kafkalake refuses a newer lake with a clear message.
 
-`metadata/format.json` has `format` (of the lake's files), `min_reader` and `min_writer` (the lowest format a program must support to
-read and to change the lake) and `written_by`. A broker writes it at startup. A lake without the file is of version 0.1, which has
-format 1 too.
+`metadata/format.json` has `format` (of the lake's files), `min_reader` and `min_writer` (the lowest format a program must support
+to read and to change the lake) and `written_by`. A broker writes it at startup. A lake without the file is of version 0.1, which
+has format 1 too.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The lease of a broker: one process runs broker N of a lake, and a second one is refused with the holder's address.
+"""The lease of a broker: one process runs broker N of a lake, and a second one is refused with a message naming the first.
 
 Two locks complement each other:
 

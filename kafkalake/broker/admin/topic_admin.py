@@ -95,9 +95,9 @@ class TopicAdmin:
         later: Callable[[int, Callable[[], None]], object],
         wake: Callable[[Partition], None],
     ) -> None:
-        """`settings` returns the broker's current settings. `later(delay_ms, action)` runs an action after a delay.
+        """Create the administration. `settings` returns the broker's current settings.
 
-        `wake` completes the waiting fetches of a partition.
+        `later(delay_ms, action)` runs an action after a delay. `wake` completes the waiting fetches of a partition.
         """
         self._broker_id = broker_id
         self._topics = topics

@@ -1,3 +1,3 @@
-"""Partitions and their logs: `topics`, `partition`, `append_queue`, `fetch`, `purgatory` with its `timing_wheel`,
-`retention`.
+"""Partitions and their logs: `topics`, `partition`, `log_directory`, `append_queue`, `fetch` with `fetch_sessions` and
+`wire_cache`, `offsets`, `purgatory` with `timing_wheel`, `retention`.
 """

@@ -72,7 +72,7 @@ class AppendQueue:
         moved: Callable[[Partition], None],
         ownership: Ownership,
     ) -> None:
-        """`run_blocking` runs a function in a thread. `moved` is called with each partition appended to.
+        """Create the queue. `run_blocking` runs a function in a thread. `moved` is called with each partition appended to.
 
         While `ownership` is not certain, nothing is appended and each batch fails with `NotLeaderOrFollowerError`.
         """

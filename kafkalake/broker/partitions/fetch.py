@@ -134,7 +134,7 @@ class FetchRequest:
 
 
 class Fetcher:
-    """Answers fetches from the topics."""
+    """The reader of fetch requests from the topics."""
 
     def __init__(
         self,
@@ -179,7 +179,7 @@ class Fetcher:
         return topic.partitions[asked.partition]
 
     def read(self, request: FetchRequest, context: FetchContext) -> _Read:
-        """Read all partitions of the request within its limits."""
+        """Read all partitions of the request within its limits and return the result."""
         found = _Read()
         for _ in self.read_into(found, request, context):
             pass

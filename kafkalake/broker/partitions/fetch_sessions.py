@@ -3,10 +3,10 @@
 A request identifies its session by id and epoch:
 
     epoch      id      meaning
-    -1         any     a full fetch without a session; a session with that id is closed
-     0         0       a full fetch that asks for a session
-     0         other   the same, and the session with that id is closed
-    n > 0      other   the next fetch of the session: its partitions, with the changes that the request names
+    -1         any     a full fetch without a session, closing a session with that id
+     0         0       a full fetch that requests a session
+     0         other   the same, closing the session with that id
+    n > 0      other   the next fetch of the session: its partitions with the request's changes
 
 The response to an incremental fetch omits unchanged partitions: no records, no error, high watermark and log start as in the last
 response. Slots are bounded. A session is evicted for a new one after two minutes idle, or two minutes after its creation if it is
@@ -119,7 +119,7 @@ class FetchSessionCache:
         partitions_max: int = 2**31 - 1,
         is_known: Callable[[FetchPartition], bool] = lambda partition: True,
     ) -> None:
-        """`random_id` returns integers in [1, 2**31). `partitions_max` bounds the partitions of all sessions together.
+        """Create an empty cache. `random_id` returns integers in [1, 2**31). `partitions_max` bounds the sum over all sessions.
 
         A session keeps only a few unknown partitions (a topic just deleted, say). A client with more of them gets no session and
         continues with full fetches.

@@ -93,7 +93,7 @@ class Partition:
     )
 
     def __init__(self, topic: Topic, index: int, log: Log, tail: PartitionTail, *, is_offline: bool = False) -> None:
-        """`is_offline`: `log` is an empty placeholder for one that could not be opened (`Log.offline`)."""
+        """Create the partition. `is_offline`: `log` is an empty placeholder for one that could not be opened (`Log.offline`)."""
         self.topic = topic
         self.is_offline = is_offline
         self.index = index
@@ -238,7 +238,7 @@ class Partition:
         base_offset = result.base_offset
         room = self._tail.reserve(length, base_offset, result.last_offset + 1)
         if room is not None:
-            # Record batch v2: base offset at 0, leader epoch at 12; the checksum covers neither.
+            # Record batch v2: base offset at 0, leader epoch at 12. The checksum covers neither.
             room[:] = original
             _BASE_OFFSET.pack_into(room, 0, base_offset)
             _LEADER_EPOCH.pack_into(room, 12, self.leader_epoch)

@@ -57,7 +57,7 @@ class Timers:
         self._set_alarm()
 
     def schedule(self, delay_ms: int, action: Callable[[], None]) -> Timeout:
-        """Call `action` after `delay_ms`."""
+        """Schedule `action` after `delay_ms` and return its timeout."""
         timeout = self._wheel.schedule(self._clock.monotonic_ms() + delay_ms, action)
         self._set_alarm()
         return timeout

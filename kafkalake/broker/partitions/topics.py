@@ -1,4 +1,4 @@
-"""The topics that this broker serves, by name and by id."""
+"""The topics served by this broker, by name and by id."""
 
 from __future__ import annotations
 

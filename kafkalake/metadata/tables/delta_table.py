@@ -10,8 +10,8 @@ Otherwise it raises `CommitConflict` and the change is decided again on fresh ro
 The main cost is listing `_delta_log`: 3 ms per commit per 1,000 files. Tables therefore have a log retention. delta-rs would look
 for expired entries after every commit, at four times that cost. Here it is done once per `CLEANUP_INTERVAL` versions.
 
-Durable data is fsynced before a call returns, together with all earlier log entries, whoever wrote them, because an entry is
-useless without its predecessors. `delta_checkpoint` writes checkpoints in an order that keeps the log readable at any moment.
+Durable data is fsynced before a call returns, together with all earlier log entries of any writer, because an entry is useless
+without its predecessors. `delta_checkpoint` writes checkpoints in an order that keeps the log readable at any moment.
 Damage by a power loss is repaired at startup (`damaged_log`). A commit with an unknown outcome (the error came after the write) is
 found by its commit id.
 
@@ -69,8 +69,8 @@ class CommitConflict(Exception):
 class TableDefinition:
     """The definition of a table. `history`: how long old versions stay readable, as a Delta interval.
 
-    expendable: its data is redundant or may be lost, so a table beyond repair is recreated empty. check: called with the rows of
-    each file read; raises `LakeError` if they are not acceptable.
+    expendable: its data is redundant or may be lost, so a table beyond repair is recreated empty. check: validates the rows of each
+    file read and raises `LakeError` if they are not acceptable.
     """
 
     schema: pa.Schema
@@ -404,7 +404,7 @@ class OpenDeltaTable:
         )
 
     def _after_failure(self, error: Exception, written: Sequence[AddAction], commit_id: str) -> None:
-        """Return if the commit exists after all; otherwise remove its files and raise.
+        """Return without error if the commit exists after all. Otherwise remove its files and raise.
 
         Raise `CommitConflict` if there is a newer version of another writer (a lost race), else `KafkaStorageError`.
         """

@@ -301,7 +301,7 @@ class TransactionRow:
 
 Row = TypeVar("Row", TopicRow, BrokerRow, PartitionRow, SegmentRow, GroupOffsetRow, CleaningRow, TransactionRow)
 
-# Producers may send any int64 as a timestamp; microseconds in an int64 hold a thousandth of that range.
+# Producers may send any int64 as a timestamp in ms. Microseconds in an int64 hold a thousandth of that range.
 _TIMESTAMP_MS_MAX = (2**63 - 1) // 1000
 
 
