@@ -23,7 +23,7 @@ _LOOK_S_MAX = 1.0
 
 
 class LeaseKeeper:
-    """The keeper of one lease. On a loss, ownership ends for good and `on_lost` is called once with the reason, in a keeper thread."""
+    """The keeper of one lease. On a loss, ownership ends for good and a keeper thread calls `on_lost` once with the reason."""
 
     def __init__(self, lease: Lease, clock: Clock, on_lost: Callable[[str], None]) -> None:
         self._lease = lease

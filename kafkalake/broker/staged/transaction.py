@@ -78,7 +78,7 @@ class ApplicationTransaction:
             raise result.error()
 
     def outcome(self, producer: Producer) -> Outcome:
-        """Return the state of the transaction of `producer`. Raise `KafkaError` while the coordinator is loading."""
+        """Return the state of the transaction of `producer`. Raise `KafkaError` if the coordinator cannot answer (loading, say)."""
         try:
             if self._coordinator.is_deciding(self._id):
                 return Outcome.UNDECIDED
