@@ -138,7 +138,7 @@ def test_a_setting_that_means_nothing_here_is_refused_with_the_reason(name: str,
 def test_every_setting_is_defined_once() -> None:
     """Clients are shown a setting that means something here with its own documentation and bounds."""
     assert BROKER_SETTINGS["log.initial.task.delay.ms"].minimum == 0
-    with pytest.raises(ValueError, match="num.partitions is defined twice"):
+    with pytest.raises(ValueError, match=r"num\.partitions is defined twice"):
         by_name([*BROKER_SETTINGS.values(), BROKER_SETTINGS["num.partitions"]])
 
 
