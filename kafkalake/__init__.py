@@ -1,7 +1,7 @@
 """kafkalake: Kafka topics that already are lakehouse tables.
 
-Any Kafka client writes and reads the topics; Spark, DuckDB and Polars query the very same Arrow files, up to the
-last acknowledged record. `ARCHITECTURE.md` walks a record through the house.
+Any Kafka client writes and reads the topics. Spark, DuckDB and Polars query the very same Arrow files, up to the
+last acknowledged record. `ARCHITECTURE.md` follows a record through the system.
 """
 
 __version__ = "0.1.0"

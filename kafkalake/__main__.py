@@ -1,4 +1,4 @@
-"""`python -m kafkalake` is the command `kafkalake`."""
+"""Runs the command `kafkalake` as `python -m kafkalake`."""
 
 from kafkalake.cli.main import main
 

@@ -1,4 +1,4 @@
-"""Time as a parameter: whoever needs it takes a `Clock`, so that a test drives it and a simulation replays it."""
+"""Time as a parameter: code that needs it takes a `Clock`, so that tests control it and simulations replay it."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ class Clock(Protocol):
     """Three readings of time, all in milliseconds."""
 
     def now_ms(self) -> int:
-        """Wall clock: milliseconds since the Unix epoch, UTC. May jump."""
+        """Return the wall clock: milliseconds since the Unix epoch, UTC. May jump."""
         ...
 
     def monotonic_ms(self) -> int:
-        """Milliseconds since some fixed point; never goes back. For timeouts and ages."""
+        """Return milliseconds since some fixed point. Never goes back. For timeouts and ages."""
         ...
 
     def elapsed_ms(self) -> int:
-        """As `monotonic_ms`, from another fixed point, and it goes on while the machine is suspended. For leases."""
+        """Return `monotonic_ms` from another fixed point, which also advances while the machine is suspended. For leases."""
         ...
 
     def elapsed_ns(self) -> int:
-        """As `elapsed_ms`, in nanoseconds. Looked at for each write."""
+        """Return `elapsed_ms` in nanoseconds. Called for each write."""
         ...
 
 
@@ -45,7 +45,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that moves only when told to. All readings start at `start_ms`."""
+    """A clock that moves only by `advance` and `jump`. All readings start at `start_ms`."""
 
     def __init__(self, start_ms: int = 1_700_000_000_000) -> None:
         self._wall_ms = start_ms

@@ -1,12 +1,12 @@
-"""Topics for DuckDB, Polars, pandas and everything else that reads Arrow: no Spark, no JVM, no broker.
+"""Topics for DuckDB, Polars, pandas and any other Arrow reader: no Spark, no JVM, no broker.
 
     clicks = topic_dataset("/data/lake", "clicks")
     duckdb.sql("SELECT partition, count(*) FROM clicks GROUP BY 1")     # finds the Python variable
     polars.scan_pyarrow_dataset(clicks).filter(pl.col("offset") > 100)
 
-Both push the columns that they use and their filters into the topic: other columns are not read, segments that cannot match
+Both push their columns and filters into the topic: other columns are not read, and segments that cannot match
 are not opened. Every query takes a new snapshot, up to the last acknowledged record. Segments are read a few
-MiB at a time, whatever the topic holds.
+MiB at a time, whatever the size of the topic.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from kafkalake.reader.scanner import TopicScanner
 from kafkalake.reader.slice_reader import SliceReader
 
 _PRUNED_PIECES = 256
-"""With a filter, a topic is cut into about this many pieces, to be ruled out one by one."""
+"""With a filter, a topic is cut into about this many pieces, which are pruned one by one."""
 _NO_FILE, _NO_DISK = ds.IpcFileFormat(), LocalFileSystem()
 
 
 def topic_dataset(
     lake: str | Path, topic: str, *, value_schema: pa.Schema | Mapping[str, pa.DataType] | None = None, **options: Any
 ) -> TopicDataset:
-    """The topic (or several: `"a,b"`) as a pyarrow dataset that can be queried again and again.
+    """Return the topic (or several: `"a,b"`) as a pyarrow dataset that can be queried repeatedly.
 
     Columns are those of Spark's Kafka source: key, value (binary), topic, partition (int32), offset (int64), timestamp (us, UTC),
-    timestampType (int32: 0 CreateTime, 1 LogAppendTime), headers. `value_schema` adds fields of values that are JSON; a value or
-    a field that is not what it should be is null. `options` are Spark's, also in snake case: `starting_offsets`,
+    timestampType (int32: 0 CreateTime, 1 LogAppendTime), headers. `value_schema` adds fields of JSON values. A value or
+    field that does not fit is null. `options` are Spark's, also in snake case: `starting_offsets`,
     `ending_timestamp`, `isolation`, `version_as_of`, ...
 
-    Raises `ConfigurationError`; a query raises `LakeError`, `UnknownTopicOrPartitionError`, `CorruptSegmentError`,
-    and `RecordsLostError` where it asks for records that a power failure took (`fail_on_data_loss=False` passes over them).
+    Raise `ConfigurationError`. Queries raise `LakeError`, `UnknownTopicOrPartitionError`, `CorruptSegmentError`,
+    and `RecordsLostError` for records lost in a power failure (`fail_on_data_loss=False` skips them).
     """
     given = {"lake": str(lake), "subscribe": topic, **{_option(name): _text(value) for name, value in options.items()}}
     if given.pop("subscribePattern", None) is not None:
@@ -66,42 +66,42 @@ def topic_reader(
     value_schema: pa.Schema | Mapping[str, pa.DataType] | None = None,
     **options: Any,
 ) -> pa.RecordBatchReader:
-    """The topic's records as a stream of Arrow batches, by partition and offset, to be read once.
+    """Return the topic's records as a stream of Arrow batches, by partition and offset, readable once.
 
-    Only `columns` are read, in their order (None: all). Otherwise as `topic_dataset`.
+    Only `columns` are read, in their order (None: all). Otherwise like `topic_dataset`.
     """
     return topic_dataset(lake, topic, value_schema=value_schema, **options).reader(columns)
 
 
 class TopicDataset(ds.FileSystemDataset):  # type: ignore[misc]
-    """A `pyarrow.dataset.Dataset` over a topic: what queries it asks for a scanner, and gets one of a new snapshot.
+    """A `pyarrow.dataset.Dataset` over a topic, whose scanners each read a new snapshot.
 
-    Reading goes through `scanner` (and what pyarrow builds on it: `to_table`, `to_batches`, `head`, `count_rows`), or
-    `reader`. Operations that would go around it raise an error.
+    Read with `scanner` (and what pyarrow builds on it: `to_table`, `to_batches`, `head`, `count_rows`) or
+    `reader`. Operations that would bypass them raise an error.
     """
 
     def __init__(self, options: ReadOptions, schema: pa.Schema) -> None:
-        # What pyarrow sees below is one file that is not there, so that nothing goes around `scanner` and finds no records.
+        # pyarrow's base class gets one nonexistent file, so that operations that bypass `scanner` fail rather than find nothing.
         super().__init__([_NO_FILE.make_fragment(_AROUND, filesystem=_NO_DISK)], schema, _NO_FILE, _NO_DISK)
         self._options = options
         self._topic_schema = schema
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns that can be asked for."""
+        """The available columns."""
         return self._topic_schema
 
     def reader(self, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:
-        """All records with these columns (None: all), by partition and offset, a few MiB at a time."""
+        """Return all records with these columns (None: all), by partition and offset, a few MiB at a time."""
         groups = plan_read(self._options, Selection(), cores=1)
         return self._stream(self._columns(columns), [piece for group in groups for piece in group])
 
     def scanner(
         self, columns: Sequence[str] | None = None, filter: ds.Expression | None = None, **settings: Any
     ) -> TopicScanner:
-        """A scanner of a new snapshot: pyarrow applies `filter` to what cannot be ruled out before it is read.
+        """Return a scanner of a new snapshot. pyarrow applies `filter` to the records that cannot be pruned before reading.
 
-        `settings` (batch sizes, threads) are taken and change nothing: batches are as they lie in the segments.
+        `settings` (batch sizes, threads) are accepted and ignored: batches are as stored in the segments.
         """
         needed = self._topic_schema if isinstance(columns, Mapping) else self._columns(columns, also=filter)
         cores = 1 if filter is None else _PRUNED_PIECES
@@ -113,7 +113,7 @@ class TopicDataset(ds.FileSystemDataset):  # type: ignore[misc]
         return TopicScanner(self._stream(needed, pieces), columns, filter)
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        """Arrow's PyCapsule interface: `polars.DataFrame(dataset)`, `pyarrow.table(dataset)`."""
+        """Export Arrow's PyCapsule interface: `polars.DataFrame(dataset)`, `pyarrow.table(dataset)`."""
         return self.reader().__arrow_c_stream__(requested_schema)
 
     def get_fragments(self, filter: ds.Expression | None = None) -> Any:
@@ -129,7 +129,7 @@ class TopicDataset(ds.FileSystemDataset):  # type: ignore[misc]
         return TopicDataset, (self._options, self._topic_schema)
 
     def _columns(self, columns: Sequence[str] | None, also: ds.Expression | None = None) -> pa.Schema:
-        """The schema of `columns`, and of those that the expression mentions (or seems to: one too many does no harm)."""
+        """Return the schema of `columns` and of those that the expression mentions (or seems to: one too many is harmless)."""
         schema = self._topic_schema
         if columns is None:
             return schema
@@ -147,7 +147,7 @@ class TopicDataset(ds.FileSystemDataset):  # type: ignore[misc]
         return pa.RecordBatchReader.from_batches(schema, reader.read(pieces))
 
     def _possible(self, pieces: Sequence[SegmentSlice], expression: ds.Expression) -> list[SegmentSlice]:
-        """The pieces that may hold a match, by what pyarrow can conclude from their topics, partitions, offsets and times."""
+        """Return the pieces that may match, as pyarrow infers from their topics, partitions, offsets and times."""
         fragments = [
             _NO_FILE.make_fragment(str(index), _NO_DISK, partition_expression=_guarantee(piece))
             for index, piece in enumerate(pieces)
@@ -160,7 +160,7 @@ _AROUND = "a topic is read through `scanner`, `reader`, `to_table` or `to_batche
 
 
 def _guarantee(piece: SegmentSlice) -> ds.Expression:
-    """What is true of every record of a piece."""
+    """Return an expression that is true of every record of a piece."""
     offset, timestamp = ds.field("offset"), ds.field("timestamp")
     known = (ds.field("topic") == piece.topic) & (ds.field("partition") == pa.scalar(piece.partition, pa.int32()))
     known = known & (offset >= piece.from_offset) & (offset < piece.to_offset)
@@ -172,7 +172,7 @@ def _guarantee(piece: SegmentSlice) -> ds.Expression:
 
 
 def _option(name: str) -> str:
-    """`starting_offsets` as Spark names it."""
+    """Return `starting_offsets` in Spark's spelling."""
     return re.sub(r"_([a-z])", lambda match: match[1].upper(), name)
 
 

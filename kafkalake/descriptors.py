@@ -1,7 +1,7 @@
-"""File descriptors: how many this process may have, and who gets them.
+"""Shares out the file descriptors of this process.
 
-Half of them at most are for segment files. Of the other half a reserve stays for what must always go on, whatever clients do: the
-lease, Delta, staged files. What is left is for connections; a further one is closed at once, whatever `max.connections` says.
+At most half of them are for segment files. Of the other half, a reserve is kept for work that must continue under any client load:
+the lease, Delta, staged files. The rest is for connections. Further ones are closed at once, whatever `max.connections` says.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ RESERVE_MAX = 256
 
 
 class Descriptors(NamedTuple):
-    """How a process's descriptors are shared out."""
+    """The shares of a process's descriptors."""
 
     limit: int
     segment_files: int
@@ -24,7 +24,7 @@ class Descriptors(NamedTuple):
 
 
 def raise_limit() -> None:
-    """Raise the soft limit of this process to the hard one, at most to `LIMIT_MAX`: the usual soft one, 1,024, is for `select`."""
+    """Raise this process's soft limit to the hard one, at most to `LIMIT_MAX`: the usual soft one, 1,024, suits only `select`."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = LIMIT_MAX if hard == resource.RLIM_INFINITY else min(hard, LIMIT_MAX)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -33,13 +33,13 @@ def raise_limit() -> None:
 
 
 def current_limit() -> int:
-    """Return how many descriptors this process may have."""
+    """Return the maximum number of descriptors of this process."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return LIMIT_MAX if soft == resource.RLIM_INFINITY else soft
 
 
 def share_out(limit: int, segment_files_max: int) -> Descriptors:
-    """Share out `limit` descriptors where `open.files.max` is `segment_files_max`."""
+    """Return the shares of `limit` descriptors if `open.files.max` is `segment_files_max`."""
     segment_files = max(1, min(segment_files_max, limit // 2))
     reserve = min(RESERVE_MAX, limit // 4)
     return Descriptors(limit, segment_files, max(1, limit - segment_files - reserve), reserve)

@@ -1,4 +1,4 @@
-"""Kafka's own sentence for each of its errors, by the error's code: the text where nobody has more to say.
+"""Kafka's own message for each of its error codes: the default text of an error.
 
 Source: Apache Kafka 4.1, `org.apache.kafka.common.protocol.Errors`.
 """

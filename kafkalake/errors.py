@@ -1,20 +1,20 @@
 """The one error tree of kafkalake.
 
     KafkaLakeError
-    ├── ConfigurationError            a setting that cannot be used (also InvalidConfigError at the Kafka door)
-    ├── LakeError                     the lake on disk is not what it should be
+    ├── ConfigurationError            a setting that cannot be used (in the Kafka protocol also InvalidConfigError)
+    ├── LakeError                     the lake on disk is missing or invalid
     │   ├── CorruptSegmentError       bytes on disk that fail their checksum or their format: file and position
-    │   ├── RecordsLostError              acknowledged records that are asked for were lost when the machine stopped
+    │   ├── RecordsLostError          requested records were acknowledged, but lost when the machine stopped
     │   ├── LeaseHeldError            another broker holds this lake and broker id
-    │   └── SegmentsChangedError      segments that a job wanted to replace are not what they were
+    │   └── SegmentsChangedError      the segments that a job wanted to replace have changed
     ├── BrokerUnavailableError        no broker answers at the address (client side)
-    └── KafkaError                    everything that has a Kafka error code; one class per code that we use
+    └── KafkaError                    errors with a Kafka error code; one class per code in use
 
 Each `KafkaError` class carries Kafka's numeric `code`, Kafka's `label` and whether a client may simply retry.
 An error that is caught and kept, as the result of a batch or the answer for a partition, goes through `as_value` first: its
-traceback holds the frames that it came through, and they a request's buffers.
+traceback holds the frames that it passed through, and they hold a request's buffers.
 
-An error without a text of its own has Kafka's sentence for its code (`error_sentences.py`). No type of a transport or a library
+An error without a text of its own has Kafka's message for its code (`error_sentences.py`). No type of a transport or a library
 appears here. Source of codes: Kafka protocol guide, "Error Codes".
 """
 
@@ -26,7 +26,7 @@ from kafkalake.error_sentences import SENTENCES
 
 
 class KafkaLakeError(Exception):
-    """Base of all errors that kafkalake raises on purpose."""
+    """Base of all errors that kafkalake raises deliberately."""
 
 
 class ConfigurationError(KafkaLakeError):
@@ -34,7 +34,7 @@ class ConfigurationError(KafkaLakeError):
 
 
 class LakeError(KafkaLakeError):
-    """The lake on disk is missing or not what it should be."""
+    """The lake on disk is missing or invalid."""
 
 
 class CorruptSegmentError(LakeError):
@@ -48,7 +48,7 @@ class CorruptSegmentError(LakeError):
 
 
 class RecordsLostError(LakeError):
-    """Acknowledged records that are asked for were lost when the machine stopped before they were on the disk."""
+    """Requested records were acknowledged, but lost when the machine stopped before they were on disk."""
 
 
 class LeaseHeldError(LakeError):
@@ -56,7 +56,7 @@ class LeaseHeldError(LakeError):
 
 
 class SegmentsChangedError(LakeError):
-    """Segments that a job wanted to replace were removed or replaced meanwhile; nothing was changed, it can look again."""
+    """Segments that a job wanted to replace were removed or replaced meanwhile. Nothing was changed, and the job can retry."""
 
 
 class BrokerUnavailableError(KafkaLakeError):
@@ -64,15 +64,15 @@ class BrokerUnavailableError(KafkaLakeError):
 
 
 MESSAGE_CHARACTERS_MAX = 1_000
-"""A message names what a client sent, which may be as long as a request; an answer's field and a line of the log are not."""
+"""Limit of a message: it may quote client input as long as a request, but goes into response fields and log lines."""
 
 
 class KafkaError(KafkaLakeError):
     """An error that Kafka's protocol has a code for.
 
     Attributes: `code` int16 as sent on the wire, `label` Kafka's name, `retriable` whether the same request may
-    succeed later without change; `record_errors`, of a produced batch that was refused, the records at fault: index in the
-    batch, and a sentence where there is one.
+    succeed later without change. `record_errors`, for a refused batch, lists the invalid records: index in the
+    batch, and a message if there is one.
     """
 
     code: int = -1
@@ -119,7 +119,7 @@ class MessageTooLargeError(KafkaError):
 
 
 class DecompressedTooLargeError(MessageTooLargeError):
-    """Records exceed the limit when they are decompressed. Kafka's clients divide a batch that is too large, and send it again."""
+    """Decompressed records exceed the limit. Kafka's clients split a batch that is too large and send it again."""
 
 
 class OffsetMetadataTooLargeError(KafkaError):
@@ -402,7 +402,7 @@ _BY_CODE: dict[int, type[KafkaError]] = {error.code: error for error in KafkaErr
 
 
 def error_for_code(code: int, message: str = "") -> KafkaError:
-    """The error that Kafka's `code` (int16, not 0) names; a code that we have no class for keeps its number."""
+    """Return the error for Kafka's `code` (int16, not 0). A code without a class keeps its number."""
     error = _BY_CODE.get(code, KafkaError)(message or SENTENCES.get(code, ""))
     error.code = code
     return error
@@ -413,12 +413,12 @@ K = TypeVar("K", bound=KafkaError)
 
 
 def with_retriable(error: K, retriable: bool) -> K:
-    """Return the same error, to be raised: a variable for it would be in a frame of its own traceback."""
+    """Return the same error, so that it can be raised directly: a variable for it would be in a frame of its own traceback."""
     error.retriable = retriable
     return error
 
 
 def as_value(error: E) -> E:
-    """Return the same error for keeping: without its traceback and the errors that led to it, which hold whole frames."""
+    """Return the same error without its traceback, cause and context, which would keep whole frames alive."""
     error.__traceback__ = error.__cause__ = error.__context__ = None
     return error

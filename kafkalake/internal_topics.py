@@ -1,6 +1,6 @@
-"""Topics that the broker keeps its own journals in: every reader may have them, and must ask for them by name.
+"""Topics in which the broker keeps its own journals. Clients may read them, but must name them.
 
-Clients leave them out of subscriptions by pattern, as Kafka's consumers do (`exclude.internal.topics`).
+Clients exclude them from subscriptions by pattern, as Kafka's consumers do (`exclude.internal.topics`).
 """
 
 from __future__ import annotations
@@ -8,4 +8,4 @@ from __future__ import annotations
 GROUP_JOURNAL = "__consumer_offsets"
 TRANSACTION_JOURNAL = "__transaction_state"
 INTERNAL = frozenset({GROUP_JOURNAL, TRANSACTION_JOURNAL})
-"""Topics that the broker writes itself; clients may read them."""
+"""Topics written by the broker itself and readable by clients."""

@@ -1,7 +1,7 @@
-"""Which machine this is, and whose files a directory holds.
+"""Identifies this machine and whether it alone can mount a file system.
 
-A host name says little: the pods of a StatefulSet keep theirs on another node, and each new container has a new one on the same
-node. The kernel's boot id is one of a kind, the same in all of a machine's containers, and another after each start.
+A host name is not enough: the pods of a StatefulSet keep theirs on another node, and each new container has a new one on the same
+node. The kernel's boot id is unique, the same in all of a machine's containers, and changes with each boot.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from pathlib import Path
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _MOUNTS = Path("/proc/self/mountinfo")
 _ONE_MACHINE = frozenset({"bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "jfs", "overlay", "tmpfs", "xfs", "zfs"})
-"""File systems whose disk or memory one kernel has at a time: two that mount it at once destroy it."""
+"""File systems on the disk or memory of a single kernel: mounting one on two at once destroys it."""
 
 
 @cache
 def boot_id() -> bytes:
-    """16 bytes that name the running kernel's boot; zeros where that cannot be told."""
+    """Return the 16 bytes that identify the running kernel's boot, or zeros if unknown."""
     try:
         return bytes.fromhex(_BOOT_ID.read_text().strip().replace("-", ""))
     except (OSError, ValueError):
@@ -26,9 +26,9 @@ def boot_id() -> bytes:
 
 
 def is_of_one_machine(path: Path, mounts: Path = _MOUNTS) -> bool:
-    """Whether `path` lies on a file system that only one running kernel can have mounted, by its type.
+    """Return whether the type of the file system of `path` allows only one running kernel to have it mounted.
 
-    False for network file systems, for unknown ones, and where it cannot be told.
+    False for network file systems, for unknown ones, and if the type cannot be determined.
     """
     try:
         lines = mounts.read_text().splitlines()

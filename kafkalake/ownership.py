@@ -1,13 +1,13 @@
-"""Until when this process knows that it owns its logs: the one place that answers, everything that writes or answers asks it.
+"""The time until which this process certainly owns its logs. Checked before every write and every response.
 
-A broker owns its logs while its lease stands. Others may take it over once the lease has run out, so the broker stops before:
-at the **start** of its last renewal that succeeded, plus the lease, less a margin for clocks that do not run at the same speed
+A broker owns its logs while its lease is valid. Others may take it over once the lease has expired, so the broker stops before:
+at the **start** of its last successful renewal, plus the lease, less a margin for clocks that do not run at the same speed
 and for a file system that shows a write late. Times are of `Clock.elapsed_ms`, which no operator and no NTP moves and which
-goes on while the machine is suspended. A process that was paused (SIGSTOP, a laptop that slept, a hanging disk) therefore knows
-of itself that it may not be the owner any more, before it has heard of another.
+advances while the machine is suspended. A process that was paused (SIGSTOP, a suspended laptop, a hanging disk) therefore
+finds its ownership uncertain even before it sees another owner.
 
-While that is not certain nothing is written, published or answered; a renewal that succeeds makes it certain again, because
-the row that it replaces still named this lease, so nobody was the owner in between.
+While ownership is uncertain nothing is written, published or answered. A successful renewal makes it certain again, because
+the row that it replaces still named this lease, so there was no other owner in between.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MARGIN_DIVISOR = 6
 
 
 class Ownership:
-    """The deadline. One thread moves it, any thread asks."""
+    """The deadline. One thread moves it, any thread reads it."""
 
     __slots__ = ("_elapsed_ns", "_until_ns")
 
@@ -28,17 +28,17 @@ class Ownership:
 
     @property
     def until_ms(self) -> int:
-        """`Clock.elapsed_ms` up to which ownership is certain."""
+        """The `Clock.elapsed_ms` until which ownership is certain."""
         return self._until_ns // 1_000_000
 
     def is_certain(self) -> bool:
-        """Whether this process still owns its logs. Called for each write and each answer."""
+        """Return whether this process still owns its logs. Called for each write and each response."""
         return self._elapsed_ns() < self._until_ns
 
     def renewed(self, began_ms: int, lease_ms: int) -> None:
-        """A lease of `lease_ms` was acquired or renewed by what began at `began_ms`."""
+        """Extend ownership by a lease of `lease_ms` whose acquisition or renewal began at `began_ms`."""
         self._until_ns = max(self._until_ns, (began_ms + lease_ms - lease_ms // MARGIN_DIVISOR) * 1_000_000)
 
     def end(self) -> None:
-        """The lease is another's: nothing makes this process the owner again."""
+        """End ownership: the lease was lost or released, and is not renewed again."""
         self._until_ns = -1

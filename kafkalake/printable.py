@@ -1,8 +1,8 @@
-"""Text from elsewhere on a terminal: control characters made visible.
+"""Escapes control characters in foreign text on a terminal.
 
-Names of groups and clients, keys and values come from whoever can connect. On a terminal they could move the cursor, clear the
-screen, set the window's title, or turn the direction of writing; so C0, C1 and the bidirectional controls of Unicode are shown as
-escapes there.
+Names of groups and clients, keys and values come from anyone who can connect. On a terminal they could move the cursor, clear the
+screen, set the window title, or reverse the writing direction. C0, C1 and the bidirectional controls of Unicode are therefore
+shown as escapes.
 """
 
 from __future__ import annotations
@@ -21,5 +21,5 @@ def printable(text: str) -> str:
 
 
 def printable_on(stream: TextIO, text: str) -> str:
-    """Return `printable(text)` where `stream` is a terminal, else `text`."""
+    """Return `printable(text)` if `stream` is a terminal, else `text`."""
     return printable(text) if stream.isatty() else text

@@ -1,4 +1,4 @@
-"""A UUID as Kafka's tools print it: base64 with the URL alphabet, 22 characters. So are the ids of topics, clusters, members."""
+"""UUIDs in the format of Kafka's tools: URL-safe base64, 22 characters. Used for ids of topics, clusters and members."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ def encode_uuid(identifier: UUID) -> str:
 
 
 def decode_uuid(text: str) -> UUID:
-    """Return the id that `encode_uuid` made this text of. Raise `ValueError` for any other text."""
+    """Return the id whose text `encode_uuid` returned. Raise `ValueError` for any other text."""
     return UUID(bytes=base64.urlsafe_b64decode(text + "=="))

@@ -1,7 +1,7 @@
-"""Where a read starts and ends in each partition: options over a snapshot.
+"""Applies a read's start and end options to snapshots.
 
-Offsets by time are found as Kafka finds them: the first record whose timestamp is at or after the one asked for. Delta's
-timestamps lead to the segment, batch headers to the message, so one message per partition is opened.
+Offsets by time are found as in Kafka: the first record with a timestamp at or after the requested one. Delta's
+timestamps select the segment, batch headers the message, so one message per partition is opened.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from kafkalake.reader.snapshot import PartitionSnapshot
 def bounded(
     snapshots: Sequence[PartitionSnapshot], options: ReadOptions, committed: Mapping[tuple[str, int], int] | None = None
 ) -> list[PartitionSnapshot]:
-    """The snapshots with the start and end offsets that `options` ask for.
+    """Return the snapshots with the start and end offsets that `options` define.
 
-    `committed`: what the group has committed, by topic and partition, where one is named; a partition starts there.
+    `committed`: the group's committed offsets by topic and partition, if a group is named. A partition starts there.
 
-    Raises `ConfigurationError` (offsets for partitions that are not read, or not for all), `OffsetOutOfRangeError` (of a topic that
-    was created again since; below the log start or above the end, unless `failOnDataLoss` is false), `CorruptSegmentError`.
+    Raise `ConfigurationError` (offsets for partitions that are not read, or not for all), `OffsetOutOfRangeError` (the topic was
+    deleted and created again; or below the log start or above the end, unless `failOnDataLoss` is false) or `CorruptSegmentError`.
     """
     for option, rule in (("startingOffsets", options.starting), ("endingOffsets", options.ending)):
         for snapshot in snapshots:
@@ -99,7 +99,7 @@ def _offset(rule: OffsetRule, option: str, snapshot: PartitionSnapshot, fail: bo
 
 
 def _there(offset: int, what: str, snapshot: PartitionSnapshot, fail: bool) -> int:
-    """`offset`, or the nearest one that is there."""
+    """Return `offset`, or the nearest available one. Raise `OffsetOutOfRangeError` if `fail` and it is not available."""
     if fail and not snapshot.start_offset <= offset <= snapshot.end_offset:
         raise OffsetOutOfRangeError(
             f"{what}: {offset} of {snapshot.topic}-{snapshot.partition} is not there: offsets {snapshot.start_offset} to "
@@ -109,10 +109,10 @@ def _there(offset: int, what: str, snapshot: PartitionSnapshot, fail: bool) -> i
 
 
 def committed_positions(options: ReadOptions) -> Mapping[tuple[str, int], int] | None:
-    """What the group of `options` has committed; None where none is named. Raises `LakeError`, `KafkaError`."""
+    """Return the committed offsets of the group, or None if none is named. Raise `LakeError` or `KafkaError` if unreadable."""
     if options.group is None:
         return None
-    # Only here: reading without a group needs no client.
+    # Imported here: reading without a group needs no client.
     from kafkalake.reader.group_positions import ConsumerGroup
 
     return ConsumerGroup(options.lake, options.group).committed()

@@ -1,7 +1,7 @@
-"""The columns that a read yields: those of Spark's Kafka source, and fields of values that are JSON.
+"""The columns that a read yields: those of Spark's Kafka source, and fields of JSON values.
 
-A schema given by the user is the projection: Spark tells a Python source nothing of the columns that a query uses, so what is
-not in the schema is not read, checked or sent.
+The schema given by the user is the projection, because Spark does not pass the columns used by a query to a Python source.
+Columns outside the schema are not read, verified or sent.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pyarrow as pa
 from kafkalake.errors import ConfigurationError
 
 OFFSET, TIMESTAMP, KEY, VALUE, HEADERS = 1, 2, 4, 8, 16
-"""Bits of the columns of a segment, as `record.message_set` takes them."""
+"""Bits of a segment's columns, as used by `record.message_set`."""
 
 TIMESTAMP_US = pa.timestamp("us", tz="UTC")
 HEADERS_TYPE = pa.list_(pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])))
@@ -33,7 +33,7 @@ DDL = {
 """Kafka's columns in the order of Spark's Kafka source, with their Spark types."""
 
 TOPIC_ID = "_topic_id"
-"""A column that only who asks for it gets: the topic's id, which tells records of two topics of one name apart."""
+"""Optional column: the topic's id, which distinguishes records of two topics with the same name."""
 
 _TYPES: dict[str, tuple[pa.DataType, ...]] = {
     "key": (pa.binary(), pa.string()),
@@ -54,9 +54,9 @@ KAFKA_SCHEMA = pa.schema([pa.field(name, _TYPES[name][0]) for name in DDL])
 
 @dataclass(frozen=True)
 class Projection:
-    """Columns to yield, in order. json_fields: those of them that are fields of JSON values, by their name in the JSON.
+    """The columns to yield, in order. json_fields: names in the JSON, by column, for the columns that are fields of JSON values.
 
-    time_zone: of times in these that name none.
+    time_zone: for times in these fields that have no zone.
     """
 
     schema: pa.Schema
@@ -65,7 +65,7 @@ class Projection:
 
     @property
     def record_columns(self) -> int:
-        """Bit mask of the columns of a segment that it takes."""
+        """The bit mask of the segment's columns to read."""
         mask = VALUE if self.json_fields else 0
         for name in self.schema.names:
             if name not in self.json_fields:
@@ -74,10 +74,10 @@ class Projection:
 
 
 def project(schema: pa.Schema, *, json_values: bool, time_zone: str = "UTC") -> Projection:
-    """The projection that an Arrow schema asks for.
+    """Return the projection for an Arrow schema.
 
-    With `json_values` a column that is none of Kafka's is a field of the JSON; a field with the name of a Kafka column is
-    called `value_<name>`. Raises `ConfigurationError` for a name that is not there or a type that the column does not have.
+    With `json_values` a column that is none of Kafka's is a field of the JSON. A field with the name of a Kafka column is
+    called `value_<name>`. Raise `ConfigurationError` if a column does not exist or cannot have the given type.
     """
     json_fields = value_fields(schema.names)
     if json_fields and not json_values:
@@ -97,7 +97,7 @@ def _check_type(field: pa.Field) -> None:
 
 
 def same_type(first: pa.DataType, second: pa.DataType) -> bool:
-    """Equal but for whether parts may be null."""
+    """Return whether the types are equal except for nullability."""
     if pa.types.is_list(first) and pa.types.is_list(second):
         return same_type(first.value_type, second.value_type)
     if pa.types.is_struct(first) and pa.types.is_struct(second):
@@ -120,18 +120,18 @@ def _unknown(name: str) -> str:
 
 
 def json_name(column: str) -> str:
-    """The name in the JSON of a typed column: its own, unless a Kafka column has it."""
+    """Return the JSON name of a typed column: its own, or without the prefix `value_` if the rest names a Kafka column."""
     stripped = column.removeprefix(_VALUE_PREFIX)
     return stripped if column != stripped and stripped in _TYPES else column
 
 
 def value_fields(columns: Sequence[str]) -> dict[str, str]:
-    """Of these columns those that are fields of JSON values, where there is a `valueSchema`, and their names in the JSON."""
+    """Return the columns that are fields of JSON values (given a `valueSchema`), with their names in the JSON."""
     return {column: json_name(column) for column in columns if column not in _TYPES}
 
 
 def kafka_ddl(*, headers: bool, value_schema: str | None, topic_id: bool = False) -> str:
-    """The full schema as Spark's DDL: Kafka's columns, the topic's id if it is asked for, the fields of `value_schema` (DDL)."""
+    """Return the full schema as Spark DDL: Kafka's columns, the topic id if requested, the fields of `value_schema` (DDL)."""
     columns = [f"{name} {kind}" for name, kind in DDL.items() if headers or name != "headers"]
     if topic_id:
         columns.append(f"{TOPIC_ID} STRING")
@@ -142,7 +142,7 @@ def kafka_ddl(*, headers: bool, value_schema: str | None, topic_id: bool = False
 
 
 def split_ddl(text: str) -> Sequence[tuple[str, str]]:
-    """(name, rest) of each field of a DDL schema: `"a INT, b ARRAY<INT>"`. Only Spark can judge the types."""
+    """Return (name, rest) of each field of a DDL schema: `"a INT, b ARRAY<INT>"`. Types are left for Spark to check."""
     fields: list[tuple[str, str]] = []
     for part in _top_level(text):
         part = part.strip()

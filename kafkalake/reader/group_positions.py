@@ -1,9 +1,9 @@
-"""A Spark job as a consumer group: committed offsets, read and written, so that its lag shows where every other group's does.
+"""Committed offsets of a Spark job as a consumer group, so that its lag appears with that of all other groups.
 
-Offsets are committed through a broker of the lake, as by a consumer that assigns its partitions itself (no member, no generation).
-Brokers are found in the lake (`brokers`), and believed only when they answer with the lake's cluster id: the port may be
-another's by now. With no broker running, committed offsets are read from `group_offsets`, and a commit is kept until one
-runs: what is written to that table behind a broker's journal could be undone when the journal is read again.
+Offsets are committed through a broker of the lake, as by a consumer with manual assignment (no member, no generation).
+Brokers are found in the lake (`brokers`) and accepted only if they answer with the lake's cluster id, because another process
+may use the port by now. With no broker running, committed offsets are read from `group_offsets`, and commits are kept until one
+runs: writing that table behind a broker's journal could be undone when the journal is replayed.
 
 Spark's own Kafka connector commits nothing (SPARK-27549).
 """
@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 
 class ConsumerGroup:
-    """The group `group` of the lake at `lake`."""
+    """The consumer group `group` of the lake at `lake`."""
 
     def __init__(self, lake: str | Path, group: str) -> None:
         self.group = group
@@ -38,7 +38,7 @@ class ConsumerGroup:
         self._warned = ""
 
     def committed(self) -> Positions:
-        """The committed offsets: a running broker's, else what was published last. Raises `LakeError`, `KafkaError`."""
+        """Return the committed offsets of a running broker, or else the last published. Raise `LakeError` or `KafkaError`."""
         store = DeltaMetadataStore(self._lake, create=False)
         try:
             with self._cluster(store) as cluster:
@@ -54,7 +54,7 @@ class ConsumerGroup:
             }
 
     def commit(self, positions: Mapping[Partition, int]) -> bool:
-        """Commit what is new in `positions`; whether it was. What was not comes along with the next; why is logged, once."""
+        """Commit changed positions and return success. Failed ones are retried by the next call; a failure is logged once."""
         self._pending |= {where: offset for where, offset in positions.items() if self._done.get(where) != offset}
         if not self._pending:
             return True
@@ -71,7 +71,7 @@ class ConsumerGroup:
 
     @contextmanager
     def _cluster(self, store: DeltaMetadataStore) -> Iterator[Cluster]:
-        """A running broker of this lake. Raises `BrokerUnavailableError`."""
+        """Connect to a running broker of this lake. Raise `BrokerUnavailableError` if there is none."""
         wanted = known_cluster_id(self._lake)
         brokers = store.load_brokers() if wanted is not None else []
         for row in brokers:

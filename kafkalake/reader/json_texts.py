@@ -1,7 +1,7 @@
-"""Typed columns -> values that are JSON, the way back of `json_values`: what is written to a table's fields is in the record.
+"""Converts typed columns to JSON values, the inverse of `json_values`: fields written to a table end up in the record.
 
-The JSON is that of Spark's `to_json(struct(...))`: fields that are null are left out, NaN and the infinities are strings. Times
-have all their digits, and a zone where their type has one, so that reading gives what was written.
+The JSON is that of Spark's `to_json(struct(...))`: null fields are omitted, NaN and the infinities are strings. Times
+keep all their digits, and a zone if their type has one, so that a round trip is lossless.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ NULL = "null"
 
 
 def with_values(rows: pa.RecordBatch, fields: Mapping[str, str], time_zone: str = "UTC") -> pa.RecordBatch:
-    """Return the rows with `value` made of `fields`, names in the JSON by column, in rows where it is null and a field is not.
+    """Return the rows with `value` built from `fields` (column -> JSON name) in rows where it is null and a field is not.
 
-    A row of nulls stays without a value. Raise `InvalidRecordError` where a row has both and they differ.
+    A row of nulls keeps a null value. Raise `InvalidRecordError` if a row has both and they differ.
     """
     columns = {name: rows.column(name) for name in fields if name in rows.schema.names}
     if not columns:
@@ -48,7 +48,7 @@ def with_values(rows: pa.RecordBatch, fields: Mapping[str, str], time_zone: str 
 
 
 def json_objects(fields: Mapping[str, pa.Array], wanted: pa.BooleanArray) -> pa.Array:
-    """Return one JSON object (binary) a row with these fields, in rows that are `wanted`; null elsewhere."""
+    """Return one JSON object (binary) for each row that is `wanted`, and null for the others."""
     names = [_quoted(name) for name in fields]
     objects: list[bytes | None] = [
         _object(names, texts).encode() if is_wanted else None
@@ -65,7 +65,7 @@ def _any_valid(columns: Sequence[pa.Array]) -> pa.BooleanArray:
 
 
 def _check_same(values: pa.Array, columns: Mapping[str, pa.Array], fields: Mapping[str, str], time_zone: str) -> None:
-    """Whether the fields of rows that have a value are those of the value; one that is null says nothing."""
+    """Raise `InvalidRecordError` if fields differ from those of the row's value. Null fields are not compared."""
     schema = pa.schema([pa.field(fields[name], column.type) for name, column in columns.items()])
     for (name, column), parsed in zip(columns.items(), parse_values(values, schema, time_zone), strict=True):
         if column.equals(parsed):
@@ -79,7 +79,7 @@ def _check_same(values: pa.Array, columns: Mapping[str, pa.Array], fields: Mappi
 
 
 def _texts(column: pa.Array) -> list[str | None]:
-    """Return the JSON of each element; None where it is null."""
+    """Return the JSON of each element, or None if it is null."""
     kind = column.type
     if pa.types.is_struct(kind):
         names = [_quoted(part.name) for part in kind]
@@ -107,7 +107,7 @@ def _texts(column: pa.Array) -> list[str | None]:
     if pa.types.is_boolean(kind):
         return [None if value is None else str(value).lower() for value in column.to_pylist()]
     if pa.types.is_floating(kind):
-        # Of a float its own digits, not those of the double nearest to it.
+        # Use the digits of the float, not those of the nearest double.
         shown = column.cast(pa.string()).to_pylist() if pa.types.is_float32(kind) else map(_repr, column.to_pylist())
         return [None if text is None else _number(text) for text in shown]
     texts = column.cast(pa.string()).to_pylist()
@@ -136,5 +136,5 @@ def _number(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """A decimal without an exponent that JSON would read as a double."""
+    """Format a decimal without an exponent, which JSON parsers would read as a double."""
     return format(Decimal(text), "f")

@@ -1,15 +1,15 @@
-"""Values that are JSON -> typed columns, at the speed of a parser and with the patience of a person.
+"""Converts JSON values to typed columns, fast for good values and tolerant of bad ones.
 
-Every value is wrapped as `{"v":<value>}`, one a line, and all lines are parsed by pyarrow in one call. A wrapper cannot be
-swallowed by the value before it (a string cannot hold a bare line feed, and only at the top level may an object follow
-a `}`), so as many rows as values means that each value was exactly one document. Anything else - a broken value, one that
-is no object, a number where a string should be - fails the call, and the values are parsed again in smaller and smaller parts,
-at last one by one.
+Every value is wrapped as `{"v":<value>}`, one per line, and all lines are parsed by pyarrow in one call. A wrapper cannot be
+swallowed by the preceding value (a string cannot hold a bare line feed, and only at the top level may an object follow
+a `}`), so equal numbers of rows and values mean that each value was exactly one document. Anything else (a malformed value,
+one that is not an object, a number instead of a string) fails the call. The values are then parsed again in smaller and
+smaller parts, finally one by one.
 
-Times without a zone are those of the session's zone, as Spark's `from_json` has them.
+Times without a zone are in the session's zone, as in Spark's `from_json`.
 
-A record that is no JSON object gives nulls; a field that cannot be its type gives null, and the record's other fields are kept.
-The raw value is there all the while: ask for `value` beside the fields.
+A record that is not a JSON object yields nulls. A field that does not fit its type yields null, and the other fields are kept.
+The raw value remains available as the column `value`.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from kafkalake.reader.columns import Projection
 from kafkalake.reader.session_time import zone_named
 
 _WHOLE = 8192
-"""Values that are parsed in one call."""
+"""Number of values parsed in one call."""
 _FEW = 32
-"""Values that are parsed one by one where one of them is bad."""
+"""Number of values parsed one by one if one of them is bad."""
 
 
 @dataclass(frozen=True)
 class JsonColumns:
-    """Where in a projection the fields stand, and what they are. positions: index of the column by index of the field."""
+    """Types and positions of the JSON fields in a projection. positions: column index by field index."""
 
     positions: tuple[int, ...]
     fields: pa.Schema
@@ -46,7 +46,7 @@ class JsonColumns:
 
     @staticmethod
     def of(projection: Projection) -> JsonColumns | None:
-        """Of a projection; None where it asks for no field. Raises `ConfigurationError` for a type that JSON cannot give."""
+        """Return the JSON fields of a projection, or None. Raise `ConfigurationError` for a type that JSON cannot hold."""
         names = projection.json_fields
         if not names:
             return None
@@ -61,7 +61,7 @@ class JsonColumns:
         )
 
     def filled(self, arrays: Sequence[Any], values: pa.Array) -> list[Any]:
-        """`arrays` with the fields of `values` (binary, JSON) put in their places."""
+        """Return `arrays` with the fields of `values` (binary, JSON) filled in."""
         parsed = parse_values(values, self.fields, self.time_zone)
         filled = list(arrays)
         for position, column in zip(self.positions, parsed, strict=True):
@@ -70,9 +70,9 @@ class JsonColumns:
 
 
 def parse_values(values: pa.Array, fields: pa.Schema, time_zone: str = "UTC") -> list[pa.Array]:
-    """One array a field, as long as `values` (binary); null where the value or the field is none of what was asked for.
+    """Return one array per field, as long as `values` (binary), with null if the value or the field does not fit.
 
-    `time_zone`: of times that name none.
+    `time_zone`: for times without a zone.
     """
     struct, zone = pa.struct(list(fields)), zone_named(time_zone)
     parts = [_parse(values.slice(start, _WHOLE), struct, zone) for start in range(0, max(1, len(values)), _WHOLE)]
@@ -83,7 +83,7 @@ def parse_values(values: pa.Array, fields: pa.Schema, time_zone: str = "UTC") ->
 def _parse(values: pa.Array, struct: pa.StructType, zone: tzinfo) -> pa.StructArray:
     parsed = _parse_together(values, struct, zone, exact=True)
     if parsed is None and len(values) > _FEW:
-        # Whole numbers written as 517.0, as pandas does, are in every record or in none.
+        # Whole numbers written as 517.0, as pandas does, occur in every record or in none.
         parsed = _parse_together(values, struct, zone, exact=False)
     if parsed is not None:
         return parsed
@@ -94,10 +94,10 @@ def _parse(values: pa.Array, struct: pa.StructType, zone: tzinfo) -> pa.StructAr
 
 
 def _parse_together(values: pa.Array, struct: pa.StructType, zone: tzinfo, *, exact: bool) -> pa.StructArray | None:
-    """All values in one call; None where any of them is not as it should be."""
+    """Parse all values in one call. Return None if any of them does not fit."""
     lines = pc.binary_join_element_wise(b'{"v":', pc.fill_null(values, b"null"), b"}\n", b"")
     try:
-        lines.cast(pa.string())  # JSON is UTF-8, and the parser does not look
+        lines.cast(pa.string())  # JSON is UTF-8, which the parser does not check
         table = pyarrow.json.read_json(
             pa.BufferReader(_text(lines)),
             read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=_text(lines).size + 1),
@@ -115,16 +115,16 @@ def _parse_together(values: pa.Array, struct: pa.StructType, zone: tzinfo, *, ex
 
 
 def _text(lines: pa.Array) -> pa.Buffer:
-    """The bytes of all lines, one after the other."""
+    """Return the bytes of all lines, concatenated."""
     offsets, data = lines.buffers()[1:]
     return data.slice(0, int.from_bytes(offsets.slice(4 * len(lines), 4).to_pybytes(), "little"))
 
 
 def _readable(kind: pa.DataType, *, exact: bool, utc: bool) -> pa.DataType:
-    """The type to read where pyarrow's JSON does not know `kind` as JSON has it: dates are strings.
+    """Return the type to parse if pyarrow's JSON reader cannot parse `kind` as written in JSON. Dates are read as strings.
 
-    Not `exact`: whole numbers are read as doubles, and the cast that follows refuses what is lost by that. Not `utc`: so are times,
-    which pyarrow takes for UTC's where they name no zone, and the cast refuses those.
+    Not `exact`: integers are read as doubles, and the later cast refuses lossy values. Not `utc`: times are read as strings too,
+    because pyarrow assumes UTC for times without a zone. The cast refuses those.
     """
     if pa.types.is_struct(kind):
         return pa.struct([pa.field(part.name, _readable(part.type, exact=exact, utc=utc)) for part in kind])
@@ -138,7 +138,7 @@ def _readable(kind: pa.DataType, *, exact: bool, utc: bool) -> pa.DataType:
 
 
 def check_json_type(column: str, kind: pa.DataType) -> None:
-    """Raise `ConfigurationError` where JSON has nothing that would be of this type."""
+    """Raise `ConfigurationError` if JSON cannot represent this type."""
     if pa.types.is_struct(kind):
         for part in kind:
             check_json_type(f"{column}.{part.name}", part.type)
@@ -153,7 +153,7 @@ def check_json_type(column: str, kind: pa.DataType) -> None:
 
 
 def _document(value: bytes | None, struct: pa.StructType, zone: tzinfo) -> dict[str, Any] | None:
-    """The fields of one value; None where it is no JSON object."""
+    """Return the fields of one value, or None if it is not a JSON object."""
     try:
         parsed = json.loads(value, parse_float=_Digits) if value is not None else None
     except (ValueError, RecursionError):
@@ -162,7 +162,7 @@ def _document(value: bytes | None, struct: pa.StructType, zone: tzinfo) -> dict[
 
 
 def _convert(value: Any, kind: pa.DataType, zone: tzinfo) -> Any:
-    """`value` of a JSON document as pyarrow takes it for `kind`; None where it is nothing of that kind."""
+    """Convert `value` of a JSON document for pyarrow's `kind`. Return None if it does not fit."""
     if value is None:
         return None
     if pa.types.is_struct(kind):
@@ -217,7 +217,7 @@ def _boolean(value: Any, kind: pa.DataType) -> bool:
 
 
 class _Digits(float):
-    """A number of a document, which remembers the digits that a double has no room for."""
+    """A parsed number that keeps the digits beyond a double's precision."""
 
     def __new__(cls, text: str) -> _Digits:
         number = super().__new__(cls, text)
@@ -234,7 +234,7 @@ def _decimal(value: Any, kind: pa.DataType) -> Decimal:
 
 
 def _timestamp(value: Any, kind: pa.DataType) -> datetime:
-    """An ISO 8601 time, or seconds since 1970, as Spark's `from_json` has it; without a zone where it names none."""
+    """Parse an ISO 8601 time, or seconds since 1970, as Spark's `from_json` does. The result is naive if no zone is given."""
     if isinstance(value, int) and not isinstance(value, bool):
         parsed = datetime.fromtimestamp(value, UTC)
     else:

@@ -1,6 +1,6 @@
-"""The first offset at or after a time, as Kafka's ListOffsets finds it.
+"""Finds the first offset at or after a time, as Kafka's ListOffsets does.
 
-Delta's timestamps lead to the segment, the time index and the headers of its batches to the message.
+Delta's timestamps select the segment; the time index and batch headers select the message.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _OFFSET_AND_TIMESTAMP = 0b11
 
 
 def first_offset_at(snapshot: PartitionSnapshot, timestamp_ms: int) -> int | None:
-    """The first readable offset whose record has a timestamp at or after `timestamp_ms`; None where there is none."""
+    """Return the first readable offset with a timestamp at or after `timestamp_ms`, or None."""
     for segment in snapshot.segments:
         newest = segment.max_timestamp_ms
         if segment.sealed if newest is None else newest < timestamp_ms:

@@ -1,6 +1,6 @@
-"""Where the partitions of a stream start and end now: read from their `state` files, once a micro-batch.
+"""Reads the current start and end of a stream's partitions from their `state` files, once per micro-batch.
 
-The tables stay open from one look to the next, so that a look costs a listing of two logs and 256 bytes a partition.
+The tables stay open between calls, so that each call costs a listing of two logs and 256 bytes per partition.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from kafkalake.storage.state import read_state
 
 
 class Edges:
-    """Looks at the partitions that `options` name; those of a pattern may change from look to look."""
+    """The edges of the partitions that `options` name. The topics that match a pattern may change between calls."""
 
     def __init__(self, options: ReadOptions) -> None:
-        """Raises `LakeError`: there is no lake."""
+        """Raise `LakeError` if there is no lake."""
         self._options = options
         self._lake = Path(options.lake).absolute()
         self.store = DeltaMetadataStore(self._lake, create=False)
 
     def look(self) -> dict[Partition, Edge]:
-        """By topic and partition. Raises `UnknownTopicOrPartitionError` (a topic that was named), `LakeError`."""
+        """Return the edges by topic and partition. Raise `UnknownTopicOrPartitionError` (for a named topic) or `LakeError`."""
         try:
             wanted = wanted_partitions(self._options, self.store.load_topics())
         except UnknownTopicOrPartitionError:
             if self._options.pattern is None:
                 raise
-            return {}  # one may come
+            return {}  # a matching topic may be created later
         leaders = partitions_by_id(self.store.load_partitions())
         found = {}
         for topic, partitions in wanted:

@@ -1,7 +1,7 @@
-"""From snapshots to input partitions: pure, but for the index files of segments that are split.
+"""Plans input partitions from snapshots. Pure, except for reading the index files of segments that are split.
 
-Segments that the selection rules out are not touched. What is left is cut into pieces of about the same number of bytes,
-large segments by the entries of their index, and small ones are put together, as Spark does with files.
+Segments that the selection rules out are not opened. The others are cut into pieces of about equal size in bytes: large
+segments are split at entries of their index, and small ones are combined, as Spark does with files.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from kafkalake.storage.producer_state import AbortedTransaction
 PIECE_BYTES_MAX = 256 << 20
 PIECE_BYTES_MIN = 4 << 20
 OPEN_COST_BYTES = 256 << 10
-"""What opening a segment counts as, so that thousands of tiny ones are not put into one task."""
+"""The cost of opening a segment, so that thousands of tiny ones are not put into one task."""
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentSlice:
-    """Offsets [from_offset, to_offset) of one segment file; `size` bytes of the file count (-1: all).
+    """Offsets [from_offset, to_offset) of one segment file, of which the first `size` bytes are read (-1: all).
 
-    topic_id: the topic's, which the file's directory must still name when it is read. cost: bytes it is about
-    worth. Timestamps are the segment's, None: unknown. aborted: (producer id, first offset, last offset) of aborted transactions
-    in it.
+    topic_id: the topic id that the file's directory must still name when it is read. cost: estimated bytes.
+    Timestamps are those of the segment (None: unknown). aborted: (producer id, first offset, last offset) of the aborted
+    transactions in it.
     """
 
     path: str
@@ -48,7 +48,7 @@ class SegmentSlice:
     max_timestamp_ms: int | None = None
     aborted: tuple[tuple[int, int, int], ...] = ()
     is_lost: bool = False
-    """Its offsets were given out, and the records were lost with the power; there is nothing to read."""
+    """The offsets were assigned, but their records were lost in a power failure. There is nothing to read."""
 
 
 def plan_slices(
@@ -59,10 +59,10 @@ def plan_slices(
     *,
     refuse_losses: bool = True,
 ) -> list[list[SegmentSlice]]:
-    """Groups of slices, one for each input partition; together they are exactly what is to be read.
+    """Return groups of slices, one for each input partition, which together cover exactly the records to read.
 
-    `refuse_losses`: raise `RecordsLostError` where that touches offsets whose records were lost, unless `failOnDataLoss` is
-    false. Otherwise the caller sees to it, once it has ruled out more slices.
+    `refuse_losses`: raise `RecordsLostError` if they include offsets whose records were lost, unless `failOnDataLoss` is
+    false. If not set, the caller must call `check_losses` after it has ruled out more slices.
     """
     slices = [piece for snapshot in snapshots for piece in _slices_of(snapshot, selection, options)]
     if refuse_losses:
@@ -85,7 +85,7 @@ def plan_slices(
 
 
 def check_losses(slices: Iterable[SegmentSlice], options: ReadOptions) -> None:
-    """Raise `RecordsLostError` where a slice is of lost records, unless `failOnDataLoss` is false."""
+    """Raise `RecordsLostError` if a slice holds lost records, unless `failOnDataLoss` is false."""
     for piece in slices:
         if piece.is_lost and options.fail_on_data_loss:
             raise RecordsLostError(
@@ -104,7 +104,7 @@ def _slices_of(snapshot: PartitionSnapshot, selection: Selection, options: ReadO
     found = []
     ends = [segment.next_offset for segment in snapshot.segments]
     for first, end in ranges:
-        # The first segment that ends behind `first`: ranges are few, segments many.
+        # Start at the first segment that ends after `first`: ranges are few, segments many.
         for segment in snapshot.segments[bisect_left(ends, first + 1) :]:
             if segment.base_offset >= end:
                 break
@@ -132,13 +132,13 @@ def _slices_of(snapshot: PartitionSnapshot, selection: Selection, options: ReadO
 
 
 def _overlapping(aborted: Sequence[AbortedTransaction], first: int, end: int) -> tuple[tuple[int, int, int], ...]:
-    """The transactions with an offset in [first, end); `aborted` is in the order of their markers."""
+    """Return the transactions with an offset in [first, end). `aborted` is in the order of the markers."""
     found = []
     for entry in aborted[bisect_left(aborted, first, key=lambda entry: entry.last_offset) :]:
         if entry.first_offset < end:
             found.append((entry.producer_id, entry.first_offset, entry.last_offset))
         if entry.last_stable_offset >= end:
-            break  # whatever is aborted later began behind `end`
+            break  # transactions aborted later began at or after `end`
     return tuple(found)
 
 
@@ -147,7 +147,7 @@ def _bytes_between(segment: SegmentFile, first: int, end: int) -> int:
 
 
 def _split(piece: SegmentSlice, target: int) -> list[SegmentSlice]:
-    """Parts of about `target` bytes, at offsets of the index where it has them."""
+    """Cut into parts of about `target` bytes, at offsets of the index if it has enough."""
     count = min(round(piece.cost / target), piece.to_offset - piece.from_offset)
     if count < 2:
         return [piece]
@@ -181,7 +181,7 @@ def _by_records(piece: SegmentSlice, records_max: int) -> list[SegmentSlice]:
 
 
 def _joined(pieces: Sequence[SegmentSlice], target: int, options: ReadOptions) -> list[list[SegmentSlice]]:
-    """Neighbours together while they stay within `target` bytes (half of the last piece may stand over)."""
+    """Group neighbours of up to `target` bytes in total (half of the last piece may exceed it)."""
     groups: list[list[SegmentSlice]] = []
     cost, records = 0, 0
     for piece in pieces:
@@ -199,7 +199,7 @@ def _joined(pieces: Sequence[SegmentSlice], target: int, options: ReadOptions) -
 
 
 def _at_least(groups: list[list[SegmentSlice]], count: int) -> list[list[SegmentSlice]]:
-    """Cut the dearest groups in two until there are `count`, or none has two records."""
+    """Halve the most expensive groups until there are `count`, or no group has two records."""
     while len(groups) < count:
         index = max(range(len(groups)), key=lambda i: (_records(groups[i]) > 1, sum(piece.cost for piece in groups[i])))
         group = groups[index]

@@ -1,13 +1,13 @@
-"""How far a stream goes in one step: pure arithmetic on offsets by partition.
+"""Computes how far a stream reads in one step: pure arithmetic on offsets by partition.
 
     positions   {topic: {partition: next offset to read}}, in JSON as Spark's Kafka source writes them:
                 {"clicks": {"0": 23, "1": 17}}; topics and partitions in order, because Spark compares the text
     topic ids   beside them, as a topic without partitions: {"clicks#qLgPoSNLQmGwWbvXL1kcpQ": {}}. No topic has a `#` in its name,
-                and Spark's Kafka source, which knows no ids, reads such an entry as nothing, so checkpoints still go both ways
-    edges       what there is to read of each partition now
+                and Spark's Kafka source, which has no ids, ignores such an entry, so checkpoints work in both directions
+    edges       the current readable range of each partition
 
-A name is no identity: where the ids differ, the topic was deleted and created again, and its offsets count from 0 once more.
-A step never passes what is readable (for `read_committed`: the last stable offset), and never goes back.
+A name does not identify a topic: if the ids differ, the topic was deleted and created again, and its offsets start at 0 again.
+A step never passes the readable end (for `read_committed`: the last stable offset), and never goes back.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from kafkalake.errors import OffsetOutOfRangeError
 _log = logging.getLogger(__name__)
 
 Partition = tuple[str, int]
-"""Topic and partition."""
+"""(topic, partition)"""
 Positions = dict[Partition, int]
 TopicIds = dict[str, str]
-"""By topic, as Kafka writes them; a topic whose id is not known is not in it."""
+"""Topic ids by topic, in Kafka's format. Topics with an unknown id are absent."""
 _ID_MARK = "#"
 
 
 class Edge(NamedTuple):
-    """Of a partition: first offset that is there, end of what a reader may see, end of the log; the id of its topic."""
+    """The first available offset, the end of the readable offsets and the log end offset of a partition, and its topic id."""
 
     log_start: int
     readable_end: int
@@ -40,7 +40,7 @@ class Edge(NamedTuple):
 def to_json(
     positions: Mapping[Partition, int], topic_ids: Mapping[str, str] | None = None
 ) -> dict[str, dict[str, int]]:
-    """As Spark keeps them, in an order that only depends on what they are; with the ids of their topics, where they are known."""
+    """Return the positions as Spark stores them, in a deterministic order, with the known ids of their topics."""
     found: dict[str, dict[str, int]] = {}
     for topic, partition in sorted(positions):
         found.setdefault(topic, {})[str(partition)] = positions[topic, partition]
@@ -51,7 +51,7 @@ def to_json(
 
 
 def from_json(offsets: Mapping[str, Mapping[str, Any]]) -> Positions:
-    """Positions of what `to_json` gave, or Spark's Kafka source."""
+    """Return the positions in offsets written by `to_json` or by Spark's Kafka source."""
     return {
         (topic, int(partition)): int(offset)
         for topic, numbers in offsets.items()
@@ -60,17 +60,17 @@ def from_json(offsets: Mapping[str, Mapping[str, Any]]) -> Positions:
 
 
 def ids_from_json(offsets: Iterable[str]) -> TopicIds:
-    """The ids of topics that `to_json` was given; none of them in what 0.1, or Spark's Kafka source, has written."""
+    """Return the topic ids given to `to_json`. Offsets written by version 0.1 or by Spark's Kafka source have none."""
     return {topic: topic_id for topic, mark, topic_id in (name.partition(_ID_MARK) for name in offsets) if mark}
 
 
 def is_another(topic: str, topic_id: str, known: Mapping[str, str]) -> bool:
-    """Whether this is another topic than the one of the name that was `known`; where one of the ids is not, it is not."""
+    """Return whether the topic is another one than the `known` topic of the same name. False if one of the ids is unknown."""
     return bool(topic_id) and known.get(topic, topic_id) != topic_id
 
 
 def made_anew(topics: Iterable[str], fail: bool) -> None:
-    """What is to be said of topics that were created again. Raises `OffsetOutOfRangeError`; unless `fail`, warns."""
+    """Raise `OffsetOutOfRangeError` for topics that were deleted and created again; unless `fail`, log a warning instead."""
     for topic in sorted(set(topics)):
         what = f"topic {topic} was deleted and created again since it was read"
         if fail:
@@ -87,12 +87,12 @@ def next_end(
     target: Mapping[Partition, int] | None = None,
     fail_on_data_loss: bool = True,
 ) -> Positions:
-    """Where a step that begins at `start` ends: at the edges, or after about `offsets_max` offsets, or at `target`.
+    """Return the end of a step that begins at `start`: at the edges, after about `offsets_max` offsets, or at `target`.
 
-    A partition that `start` lacks is new, and read from its first offset. With a `target` (`Trigger.AvailableNow`) nothing behind
-    it is read, and nothing of partitions that it lacks. `topic_ids`: of the topics that `start` is of. Raises
-    `OffsetOutOfRangeError` where a partition is gone, ends before `start` or is another topic's, unless `fail_on_data_loss` is
-    false: then the first is left out, and the others begin anew.
+    A partition absent from `start` is new and read from its first offset. With a `target` (`Trigger.AvailableNow`) no record after
+    it is read, and no partition absent from it. `topic_ids`: ids of the topics in `start`. Raise `OffsetOutOfRangeError` if a
+    partition is gone, ends before `start` or belongs to another topic, unless `fail_on_data_loss` is false: then a partition that
+    is gone is left out, and the others are read from their beginning.
     """
     begins: Positions = {}
     ends: Positions = {}
@@ -112,7 +112,7 @@ def next_end(
             begin = min(edge.log_start, edge.readable_end)
         end = edge.readable_end if target is None else min(edge.readable_end, target[partition])
         begins[partition] = max(begin, min(edge.log_start, edge.readable_end))
-        # Where the isolation was changed between two runs, what is stable may lie before what was read.
+        # If the isolation changed between two runs, the last stable offset may lie before the last read offset.
         ends[partition] = max(end, begin)
     for partition in start.keys() - edges.keys():
         _lost(partition, "it is gone", fail_on_data_loss)
@@ -120,7 +120,7 @@ def next_end(
 
 
 def shared_out(begins: Mapping[Partition, int], ends: Mapping[Partition, int], offsets_max: int) -> Positions:
-    """`ends`, or about `offsets_max` offsets behind `begins`, shared out by how much each partition has, at least one each.
+    """Return `ends`, limited to about `offsets_max` offsets in proportion to partition sizes, at least one each.
 
     >>> shared_out({("clicks", 0): 0, ("clicks", 1): 0}, {("clicks", 0): 300, ("clicks", 1): 100}, 100)
     {('clicks', 0): 75, ('clicks', 1): 25}
@@ -131,7 +131,7 @@ def shared_out(begins: Mapping[Partition, int], ends: Mapping[Partition, int], o
         return dict(ends)
     found, before = {}, 0
     for partition, size in sizes.items():
-        # Shares of the running sum: what rounding takes from one partition the next one gets.
+        # Take shares of the running sum, so that a partition's rounding error passes to the next one.
         share = (before + size) * offsets_max // total - before * offsets_max // total
         found[partition] = begins[partition] + min(size, max(1, share)) if size else ends[partition]
         before += size

@@ -1,7 +1,7 @@
-"""What the filters of a query leave of a topic, as ranges and sets: pure, and free of pyspark.
+"""The filters of a query as ranges and sets. Pure, and free of pyspark.
 
-A `Selection` prunes whole segments when a read is planned and single records when it runs; both use the same numbers, and both
-are exact, so Spark need not check again.
+A `Selection` prunes whole segments at planning and single records at reading. Both use the same numbers, and both
+are exact, so Spark need not filter again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Records of `topics`, of `partitions` and [`partition_min`, `partition_end`), with an offset in [`offset_min`, `offset_end`)
+    """Records of `topics`, of `partitions` in [`partition_min`, `partition_end`), with an offset in [`offset_min`, `offset_end`)
     and in `offsets`, and a timestamp (microseconds since 1970) in [`time_min_us`, `time_end_us`). None: all.
     """
 
@@ -30,37 +30,37 @@ class Selection:
     time_end_us: int = INT64_MAX
 
     def with_topics(self, topics: Iterable[str]) -> Selection:
-        """Of these topics only."""
+        """Return the selection restricted to these topics."""
         return replace(self, topics=_intersection(self.topics, topics))
 
     def with_partitions(self, partitions: Iterable[int]) -> Selection:
-        """Of these partitions only."""
+        """Return the selection restricted to these partitions."""
         return replace(self, partitions=_intersection(self.partitions, partitions))
 
     def with_partition_range(self, first: int, end: int) -> Selection:
-        """Of partitions [first, end) only."""
+        """Return the selection restricted to partitions [first, end)."""
         return replace(self, partition_min=max(self.partition_min, first), partition_end=min(self.partition_end, end))
 
     def with_offset_range(self, first: int, end: int) -> Selection:
-        """Offsets [first, end) only."""
+        """Return the selection restricted to offsets [first, end)."""
         return replace(self, offset_min=max(self.offset_min, first), offset_end=min(self.offset_end, end))
 
     def with_offsets(self, offsets: Iterable[int]) -> Selection:
-        """These offsets only."""
+        """Return the selection restricted to these offsets."""
         wanted = set(offsets) if self.offsets is None else set(offsets) & set(self.offsets)
         return replace(self, offsets=tuple(sorted(wanted)))
 
     def with_time_range(self, first_us: int, end_us: int) -> Selection:
-        """Timestamps [first_us, end_us) only."""
+        """Return the selection restricted to timestamps [first_us, end_us)."""
         return replace(self, time_min_us=max(self.time_min_us, first_us), time_end_us=min(self.time_end_us, end_us))
 
     @property
     def has_time(self) -> bool:
-        """Whether timestamps matter."""
+        """Whether timestamps are restricted."""
         return self.time_min_us > INT64_MIN or self.time_end_us < INT64_MAX
 
     def takes_partition(self, topic: str, partition: int) -> bool:
-        """Whether anything of the partition can be wanted."""
+        """Return whether the partition may hold selected records."""
         return (
             (self.topics is None or topic in self.topics)
             and (self.partitions is None or partition in self.partitions)
@@ -68,13 +68,13 @@ class Selection:
         )
 
     def takes_times(self, min_ms: int | None, max_ms: int | None) -> bool:
-        """Whether a segment whose timestamps span [min_ms, max_ms] can hold a wanted record; None: unknown."""
+        """Return whether a segment with timestamps in [min_ms, max_ms] may hold selected records. None: unknown."""
         return (max_ms is None or max_ms * 1000 >= self.time_min_us) and (
             min_ms is None or min_ms * 1000 < self.time_end_us
         )
 
     def offset_ranges(self, start: int, end: int) -> list[tuple[int, int]]:
-        """The wanted parts of offsets [start, end), ascending; single offsets that are near each other become one range."""
+        """Return the selected ranges of offsets [start, end), ascending. Single offsets near each other become one range."""
         start, end = max(start, self.offset_min), min(end, self.offset_end)
         if start >= end:
             return []
@@ -91,7 +91,7 @@ class Selection:
 
 
 NEAR_OFFSETS = 10_000
-"""Offsets closer than this are read in one go rather than by a search for each."""
+"""Offsets closer than this are read in one range instead of being looked up one by one."""
 
 
 def _intersection(first: frozenset[Any] | None, second: Iterable[Any]) -> frozenset[Any]:

@@ -1,4 +1,4 @@
-"""A read of topics: snapshot, bounds, plan, slices. What Spark's source and `kafkalake.dataset` have in common."""
+"""The steps of a read: snapshot, bounds, plan, slices. Shared by Spark's source and `kafkalake.dataset`."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def plan_read(
     agreed: Callable[[Sequence[PartitionSnapshot]], list[PartitionSnapshot]] = list,
     refuse_losses: bool = True,
 ) -> list[list[SegmentSlice]]:
-    """Fix the snapshot and what is read of it. Raises what `take_snapshot`, `bounded` and `plan_slices` do.
+    """Take the snapshot and plan its slices. Raise the errors of `take_snapshot`, `bounded` and `plan_slices`.
 
-    `agreed` makes of the snapshot the one that all scans of the same query read.
+    `agreed` maps the snapshot to the one shared by all scans of the same query.
     """
     snapshots = agreed(take_snapshot(options))
     pieces = bounded(snapshots, options, committed_positions(options))

@@ -1,8 +1,8 @@
-"""The options of a read, parsed once into a frozen value: pure.
+"""The options of a read, parsed once into a frozen value. Pure.
 
 Names and meanings are those of Spark's Kafka source, so that an existing job changes `format("kafka")` and adds `lake`. Options
-that begin with `kafka.` speak to a Kafka client, and there is none here: `kafka.isolation.level` is heeded, what would have
-secured a connection is refused, and of the others a warning says that they have no effect.
+that begin with `kafka.` configure a Kafka client, and none is used here. `kafka.isolation.level` is honoured, options that would
+secure a connection are refused, and the others are ignored with a warning.
 Source: Spark, "Structured Streaming + Kafka Integration Guide".
 """
 
@@ -58,7 +58,7 @@ OPTIONS = (
 _ONLY_STREAMING = ("maxOffsetsPerTrigger",)
 _ONLY_BATCH = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "versionAsOf", "timestampAsOf")
 _WRITE_OPTIONS = ("topic", "txnAppId", "txnVersion", "commitTimeout", "checkpointLocation", "queryName")
-"""What `write_options` knows beside them: a table in a catalogue has both."""
+"""Options of `write_options` only. A table in a catalogue carries both kinds."""
 _NAMES = {name.lower(): name for name in (*OPTIONS, *_WRITE_OPTIONS)}
 _FROM_CATALOGUE = (
     "serialization.format",
@@ -69,16 +69,16 @@ _FROM_CATALOGUE = (
     "external",
     "is_managed_location",
 )
-"""What a catalogue adds to the options of a table."""
+"""Properties that a catalogue adds to the options of a table."""
 _TABLE_PREFIX = "option."
-"""A catalogue has the options of a table a second time among its properties, under this prefix."""
+"""Prefix under which a catalogue repeats the options of a table among its properties."""
 _FOREIGN_PREFIXES = ("kafka.", _TABLE_PREFIX, "__")
-"""Options of a Kafka client; those of a table; notes of the JVM side of the source."""
+"""Prefixes of Kafka client options, of table properties, and of notes from the JVM side of the source."""
 _ISOLATION_LEVEL = "kafka.isolation.level"
 _HEEDED = (_ISOLATION_LEVEL, "kafka.bootstrap.servers")
 _SECURING = ("kafka.security.", "kafka.sasl.", "kafka.ssl.")
 TIME_ZONE_NOTE = "__timezone"
-"""The JVM's note of the session's time zone."""
+"""The session's time zone, noted by the JVM."""
 
 TopicOffsets = Mapping[str, Mapping[int, int]]
 """{topic: {partition: offset, or timestamp in ms}}"""
@@ -86,11 +86,11 @@ TopicOffsets = Mapping[str, Mapping[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class OffsetRule:
-    """Where a read starts or ends: the first of these that is set.
+    """The start or end of a read: the first of these fields that is set.
 
-    timestamp_ms: the first record at or after it, in every partition. timestamps_ms: the same, each partition its own.
-    offsets: per partition, -2 earliest, -1 latest. everywhere: EARLIEST or LATEST. topic_ids: of the topics that the offsets are
-    of, where they say so as those of a stream do.
+    timestamp_ms: the first record at or after it, in every partition. timestamps_ms: the same, one per partition.
+    offsets: per partition, -2 earliest, -1 latest. everywhere: EARLIEST or LATEST. topic_ids: ids of the topics that the offsets
+    belong to, if given, as in the offsets of a stream.
     """
 
     everywhere: int
@@ -102,7 +102,7 @@ class OffsetRule:
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What to read. Of `topics`, `pattern` and `assigned` exactly one is set."""
+    """The parsed options. Exactly one of `topics`, `pattern` and `assigned` is set."""
 
     lake: str
     topics: tuple[str, ...] | None = None
@@ -125,7 +125,7 @@ class ReadOptions:
 
     @property
     def has_lasting_start(self) -> bool:
-        """Whether a read begins at the same offsets whenever it begins; not at the latest, a time, or where a group is."""
+        """Whether every start of the read finds the same offsets. False for latest, for times and for a group's offsets."""
         starting = self.starting
         if self.group is not None or starting.timestamp_ms is not None or starting.timestamps_ms is not None:
             return False
@@ -135,7 +135,7 @@ class ReadOptions:
 
 
 class Use(Enum):
-    """What a read is for. A schema is asked for before Spark says which."""
+    """The purpose of a read. Spark requests the schema before the purpose is known."""
 
     BATCH = "a batch query"
     STREAM = "a stream"
@@ -143,10 +143,10 @@ class Use(Enum):
 
 
 def parse_options(given: Mapping[str, str], use: Use = Use.BATCH, time_zone: str | None = "UTC") -> ReadOptions:
-    """Check and parse; names in any case. Raises `ConfigurationError` that says what is wrong and what was meant.
+    """Validate and parse the options, with names in any case. Raise `ConfigurationError` with the problem and a suggestion.
 
-    A stream starts at the latest offsets where nothing is said, a batch query at the earliest, as in Spark's Kafka source.
-    `time_zone`: of times that name none; None: not known, and such times are refused.
+    By default a stream starts at the latest offsets and a batch query at the earliest, as in Spark's Kafka source.
+    `time_zone`: for times without a zone. With None (unknown) such times are refused.
     """
     options = known_options(given)
     if use is not Use.SCHEMA:
@@ -185,9 +185,9 @@ def parse_options(given: Mapping[str, str], use: Use = Use.BATCH, time_zone: str
 
 
 def known_options(given: Mapping[str, str]) -> dict[str, str]:
-    """The options under their right names, less those that are for somebody else. Raises `ConfigurationError`.
+    """Return the options of this source under their canonical names. Raise `ConfigurationError` for unknown or conflicting ones.
 
-    Where a catalogue gives a table's properties as well, those that are no options are passed over.
+    Unknown names are ignored if a catalogue passes a table's properties along.
     """
     options: dict[str, str] = {}
     of_table = any(key.lower().startswith(_TABLE_PREFIX) for key in given)
@@ -208,9 +208,9 @@ def known_options(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def check_client_settings(given: Mapping[str, str]) -> None:
-    """Warn of settings of a Kafka client, which have no effect here.
+    """Warn of Kafka client settings, which have no effect here.
 
-    Raises `ConfigurationError` for one that was to secure a connection: who leaves it out knows that nothing does.
+    Raise `ConfigurationError` for a setting that secures a connection: ignoring it would suggest security that does not exist.
     """
     ignored = []
     for key, value in given.items():
@@ -227,7 +227,7 @@ def check_client_settings(given: Mapping[str, str]) -> None:
 
 
 def lake_option(options: Mapping[str, str]) -> str:
-    """The lake that was named, or that of the environment. Raises `ConfigurationError`."""
+    """Return the lake of the options, or else of the environment. Raise `ConfigurationError` if there is none."""
     lake = options.get("lake") or os.environ.get(LAKE_VARIABLE)
     if not lake:
         raise ConfigurationError(
@@ -239,14 +239,14 @@ def lake_option(options: Mapping[str, str]) -> str:
 def _topics(
     options: Mapping[str, str],
 ) -> tuple[tuple[str, ...] | None, str | None, Mapping[str, tuple[int, ...]] | None]:
-    """The one way in which topics were named."""
+    """Return topics, pattern or assignment, exactly one of which must be given."""
     given = {name: options[name] for name in ("subscribe", "subscribePattern", "assign") if name in options}
-    # A table in a catalogue has a location beside its options; a topic's name has no slash.
+    # A table in a catalogue has a location beside its options. A topic name has no slash.
     path = options.get("path", "")
     if path and not (given and "/" in path):
         given["load(...)"] = path
     if "topic" in options and all("/" in text for text in given.values()):
-        given = {"topic": options["topic"]}  # of a table that was made to be written to
+        given = {"topic": options["topic"]}  # a table that was created for writing
     if len(given) != 1:
         what = f"{', '.join(given)} were given" if given else "none was named"
         raise ConfigurationError(
@@ -305,7 +305,7 @@ def _mentions(offsets: TopicOffsets | None, special: int) -> bool:
 
 
 def _rule(options: Mapping[str, str], edge: str, everywhere: int, time_zone: str | None) -> OffsetRule:
-    """Timestamps come before offsets, as in Spark's Kafka source."""
+    """Return the rule for one edge. Timestamps take precedence over offsets, as in Spark's Kafka source."""
     text = options.get(f"{edge}Timestamp")
     if text is not None:
         return OffsetRule(everywhere, timestamp_ms=parse_time(f"{edge}Timestamp", text, time_zone))
@@ -325,7 +325,7 @@ def _rule(options: Mapping[str, str], edge: str, everywhere: int, time_zone: str
 
 
 def _by_partition(option: str, text: str, minimum: int) -> TopicOffsets:
-    """JSON `{"topic": {"0": 23, "1": -2}}`."""
+    """Parse JSON `{"topic": {"0": 23, "1": -2}}`."""
     try:
         parsed = json.loads(text)
         found = {

@@ -1,8 +1,8 @@
-"""A scan of a topic's records as `pyarrow.dataset.Scanner` has it, but without threads.
+"""A scan of a topic's records with the interface of `pyarrow.dataset.Scanner`, but without threads.
 
-pyarrow's scanner reads ahead in threads of its own, and goes on when whoever asked has enough (`LIMIT`): a thread that calls
-back into Python while the interpreter ends aborts the process. Here a batch is read when it is asked for, in the thread that
-asks; DuckDB, which asks from several, then filters and aggregates in the others. What pyarrow is asked is one batch in memory.
+pyarrow's scanner reads ahead in its own threads, even after the consumer has stopped (`LIMIT`). A thread that calls
+back into Python while the interpreter exits aborts the process. Here a batch is read on request, in the requesting thread.
+DuckDB requests from several threads and then filters and aggregates in the others. pyarrow only evaluates one batch in memory.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ Columns = Sequence[str] | Mapping[str, ds.Expression] | None
 
 
 class TopicScanner:
-    """The rows of `batches` that `filter` takes, with `columns` of them; to be read once. Its methods are those of `ds.Scanner`."""
+    """The rows of `batches` that match `filter`, with `columns`, readable once. Has the methods of `ds.Scanner`."""
 
     def __init__(self, batches: pa.RecordBatchReader, columns: Columns, filter: ds.Expression | None) -> None:
-        """Raises `pyarrow.ArrowInvalid` for an expression that does not fit the schema."""
+        """Raise `pyarrow.ArrowInvalid` if an expression does not fit the schema."""
         self.dataset_schema = batches.schema
         self._batches = batches
         self._columns = columns
@@ -28,19 +28,19 @@ class TopicScanner:
         self.projected_schema: pa.Schema = self._scan(empty).projected_schema
 
     def to_reader(self) -> pa.RecordBatchReader:
-        """The batches, each read when it is asked for."""
+        """Return a reader of the batches, each read on request."""
         return pa.RecordBatchReader.from_batches(self.projected_schema, self._found())
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """The batches, each read when it is asked for."""
+        """Return an iterator over the batches, each read on request."""
         return self._found()
 
     def to_table(self) -> pa.Table:
-        """All rows."""
+        """Return all rows."""
         return pa.Table.from_batches(self._found(), self.projected_schema)
 
     def head(self, num_rows: int) -> pa.Table:
-        """The first rows; what lies behind them is not read."""
+        """Return the first rows, without reading further."""
         taken: list[pa.RecordBatch] = []
         found = self._found()
         while num_rows > 0 and (batch := next(found, None)) is not None:
@@ -49,11 +49,11 @@ class TopicScanner:
         return pa.Table.from_batches(taken, self.projected_schema)
 
     def take(self, indices: pa.Array) -> pa.Table:
-        """The rows at these positions."""
+        """Return the rows at these positions."""
         return self.to_table().take(indices)
 
     def count_rows(self) -> int:
-        """How many rows there are."""
+        """Return the number of rows."""
         return sum(batch.num_rows for batch in self._found())
 
     def _found(self) -> Iterator[pa.RecordBatch]:

@@ -1,8 +1,8 @@
-"""Reading a segment file from any process: verified messages in chunks of a few MiB, from an offset on.
+"""Reads a segment file from any process: verified messages in chunks of a few MiB, starting at an offset.
 
-No Python runs per message: a chunk is read by one pread and walked by one compiled call. The offset index says where to
-start; it is a hint, and what it points at is checked like everything else. numba is imported by the first
-chunk, not with this module: planning a read needs none of it.
+No Python runs per message: a chunk is read by one pread and walked by one compiled call. The offset index gives the start
+position. It is only a hint: the data there is verified like any other. numba is imported with the first
+chunk, not with this module, because planning a read does not need it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 CHUNK_BYTES = 4 << 20
 _FIRST_CHUNK_BYTES = 128 << 10
 _PLAIN_BYTES = 16 << 20
-"""A chunk of compressed messages is made smaller until it holds about this much once decompressed."""
+"""Chunks of compressed messages are shrunk until they decompress to about this size."""
 _CHUNK_BYTES_MIN = 64 << 10
 _INDEX_ENTRY = np.dtype([("offset", "<i8"), ("position", "<u4"), ("checksum", "<u4")])
 
@@ -35,14 +35,14 @@ Bytes = npt.NDArray[np.uint8]
 
 
 class SegmentScan:
-    """One pass over a segment file. Close it, or use it in a `with`."""
+    """One pass over a segment file. Close it by using it in a `with`."""
 
     def __init__(
         self, path: str, size: int = -1, *, topic_id: str = "", first_chunk_bytes: int = _FIRST_CHUNK_BYTES
     ) -> None:
-        """Open the file; only its first `size` bytes count (-1: all). first_chunk_bytes: how much the first look reads.
+        """Open the file, of which only the first `size` bytes are read (-1: all). first_chunk_bytes: size of the first read.
 
-        Raises `LakeError` where this host cannot read it, and where its directory is no longer that of topic `topic_id`.
+        Raise `LakeError` if this host cannot read it, or if its directory no longer belongs to topic `topic_id`.
         """
         self.path = path
         self.bytes_read = 0
@@ -72,9 +72,9 @@ class SegmentScan:
         os.close(self._descriptor)
 
     def messages(self, from_offset: int, to_offset: int, columns: int) -> Iterator[MessageSet]:
-        """Messages that overlap offsets [from_offset, to_offset), verified in the columns of the bit mask `columns`.
+        """Yield messages that overlap offsets [from_offset, to_offset), verified in the columns of the bit mask `columns`.
 
-        A message set is valid until the next one is asked for. Raises `CorruptSegmentError`, also where the file ends
+        A message set is valid until the next one is requested. Raise `CorruptSegmentError` if data is damaged or the file ends
         before `to_offset`.
         """
         start = self._position_of(from_offset)
@@ -120,7 +120,7 @@ class SegmentScan:
         )
 
     def _read(self, position: int, length: int) -> Bytes:
-        """The next bytes, in the one buffer unless somebody still looks at it."""
+        """Read the next bytes into the reused buffer (a new one after `give_away_buffer`)."""
         length = min(length, self._size - position)
         if len(self._buffer) < length:
             self._buffer = np.empty(length, dtype=np.uint8)
@@ -134,7 +134,7 @@ class SegmentScan:
         return self._buffer[:length]
 
     def give_away_buffer(self) -> None:
-        """The caller keeps what the last message set looks at: read on in another buffer."""
+        """Continue in a new buffer, because the caller keeps the last message set."""
         self._buffer = np.empty(0, dtype=np.uint8)
 
     def _position_of(self, offset: int) -> int:
@@ -146,11 +146,11 @@ class SegmentScan:
 
 
 class _WrongStart(Exception):
-    """The index named a position where no message starts, or one behind the offset."""
+    """The index gave a position at which no message starts, or one after the offset."""
 
 
 def _overlap(messages: MessageSet, from_offset: int, to_offset: int) -> tuple[int, int]:
-    """The messages [first, last) that hold any of the offsets, by the headers of their batches."""
+    """Return the range [first, last) of messages that hold any of the offsets, by their batch headers."""
     from kafkalake.record import layout as at
 
     headers, batches = messages.headers, messages.first_batch
@@ -162,7 +162,7 @@ def _overlap(messages: MessageSet, from_offset: int, to_offset: int) -> tuple[in
 
 
 def _message_bytes(chunk: Bytes) -> int:
-    """Length of the message that begins the chunk, as it says itself."""
+    """Return the length of the chunk's first message according to its frame, or 0 if the frame is damaged."""
     from kafkalake.record.message import OK, check_frame
 
     lengths = np.zeros(3, dtype=np.int64)
@@ -170,9 +170,9 @@ def _message_bytes(chunk: Bytes) -> int:
 
 
 def _check_topic(path: str, topic_id: str) -> None:
-    """Raises `LakeError` where the directory of an opened file names another topic: the next one of the name has its paths.
+    """Raise `LakeError` if an opened file's directory names another topic: a later topic of the same name has the same paths.
 
-    Looked at after the file is open: who makes a directory names its topic before anything else is put there.
+    Called after the file is open, because a new directory names its topic before it gets any file.
     """
     if not topic_id:
         return
@@ -192,7 +192,7 @@ def _preamble_bytes() -> int:
 
 
 def index_entries(path: str) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Offsets and positions of the index beside the segment at `path`, ascending, both int64[n]: hints on where to split it."""
+    """Return the offsets and positions (ascending, int64[n]) of the segment's index, as hints for splitting."""
     try:
         entries = np.fromfile(path.removesuffix(".arrow") + ".index", dtype=_INDEX_ENTRY)
     except OSError:

@@ -1,8 +1,8 @@
-"""Times that options name, as Spark takes them: one without a zone is a time of the session's zone.
+"""Parses times in options as Spark does: a time without a zone is in the session's zone.
 
-Spark's own readers, Delta and Iceberg do so, and a time that was meant as Tokyo's and taken as UTC's reads another snapshot
-without a word. Of a time that the zone's clocks show twice the first is meant; one that they skip is moved on by what they skip,
-as Java does it.
+Spark's own readers, Delta and Iceberg do the same. A Tokyo time read as UTC would silently select another snapshot.
+A time that occurs twice when clocks change means the first. A skipped time is moved forward by the length of the gap,
+as in Java.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ _OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d{2})(?::?(\d{2}))?)
 
 
 def parse_time(option: str, text: str, zone: str | None) -> int:
-    """Milliseconds since 1970 of a number of them, or of an ISO 8601 time; in `zone` where it names none.
+    """Return milliseconds since 1970 from such a number or an ISO 8601 time, in `zone` if the time has none.
 
-    `zone` is one of Spark's names; None: the session's is not known. Raises `ConfigurationError`.
+    `zone` is one of Spark's names, or None if the session's is unknown. Raise `ConfigurationError` if the text cannot be resolved.
     """
     try:
         if re.fullmatch(r"-?\d{5,}", text.strip()):
@@ -41,7 +41,7 @@ def parse_time(option: str, text: str, zone: str | None) -> int:
 
 
 def zone_named(name: str) -> tzinfo:
-    """The zone that `spark.sql.session.timeZone` names: a region, or an offset such as +09:00. Raises `ConfigurationError`."""
+    """Return the zone for `spark.sql.session.timeZone`: a region or an offset (+09:00). Raise `ConfigurationError` if unknown."""
     if name in ("Z", "UTC", "GMT", "UT"):
         return UTC
     found = _OFFSET.fullmatch(name)

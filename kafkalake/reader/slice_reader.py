@@ -1,8 +1,8 @@
-"""Slices of segments -> Arrow batches, where the records are: on an executor, or in a process that uses `kafkalake.dataset`.
+"""Converts slices of segments to Arrow batches, on an executor or in a process that uses `kafkalake.dataset`.
 
-A chunk of a segment (a few MiB) becomes one batch by a handful of calls, however many messages it holds: `SegmentScan` reads
-and verifies the projected columns, `to_arrow` joins them, and this module trims the edges, drops aborted
-transactions, applies the selection, and adds what the file need not say of each record (topic, partition).
+A chunk of a segment (a few MiB) becomes one batch in a handful of calls, however many messages it holds. `SegmentScan` reads
+and verifies the projected columns, and `to_arrow` joins them. This module trims the edges, drops aborted
+transactions, applies the selection, and adds the constant columns (topic, partition).
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from kafkalake.record.message_set import MessageSet
 
 _TIMESTAMP_MS_MAX = INT64_MAX // 1000
-"""Producers may send any int64; what microseconds cannot hold is shown as the largest that they can."""
+"""Limit of timestamps in ms. Producers may send any int64; values that overflow in microseconds are clipped."""
 
 Int64s = npt.NDArray[np.int64]
 Rows = slice | npt.NDArray[np.bool_]
 
 
 class SliceReader:
-    """Reads slices with one projection and selection; `bytes_read` and `rows_read` say what it took."""
+    """Reads slices with one projection and selection. `bytes_read` and `rows_read` count its work."""
 
     def __init__(self, projection: Projection, selection: Selection) -> None:
         self._projection = projection
@@ -46,10 +46,10 @@ class SliceReader:
         self.rows_read = 0
 
     def read(self, slices: Sequence[SegmentSlice]) -> Iterator[pa.RecordBatch]:
-        """Batches with exactly the projection's schema. Raises `CorruptSegmentError`, `LakeError` (no such file here)."""
+        """Yield batches with exactly the projection's schema. Raise `CorruptSegmentError` or `LakeError` (no such file here)."""
         for piece in slices:
             with SegmentScan(piece.path, piece.size, topic_id=piece.topic_id) as opened:
-                # Offsets are always verified: which rows of the first and the last message are wanted depends on them.
+                # Always verify offsets: they decide which rows of the first and the last message are selected.
                 for messages in opened.messages(piece.from_offset, piece.to_offset, self._columns | OFFSET):
                     batch = self._batch(messages, piece)
                     if len(messages) == 1:
@@ -59,7 +59,7 @@ class SliceReader:
                 self.bytes_read += opened.bytes_read
 
     def _batch(self, messages: MessageSet, piece: SegmentSlice) -> pa.RecordBatch | None:
-        """The wanted rows of the messages with the columns asked for; None where there is none."""
+        """Return the selected rows of the messages with the projected columns, or None if there are none."""
         from kafkalake.record.message_set import to_arrow
 
         if self._selection.has_time:
@@ -79,7 +79,7 @@ class SliceReader:
         return pa.RecordBatch.from_arrays(arrays, schema=self._projection.schema)
 
     def _wanted(self, messages: MessageSet, raw: pa.RecordBatch, piece: SegmentSlice, straddles: bool) -> Rows | None:
-        """Which rows: a slice of them, or a mask where the selection or aborted transactions leave holes; None: no row."""
+        """Return the selected rows as a slice, as a mask if the selection or aborted transactions leave gaps, or None."""
         first, end = 0, messages.rows
         if straddles:
             offsets = raw.column("offset").to_numpy()
@@ -106,7 +106,7 @@ class SliceReader:
     def _column(
         self, field: pa.Field, raw: pa.RecordBatch, messages: MessageSet, piece: SegmentSlice, wanted: Rows
     ) -> Any:
-        """One column of the result; None for a field of a JSON value, which comes later."""
+        """Return one column of the result, or None for a field of a JSON value, which is filled in later."""
         name = field.name
         if name in self._projection.json_fields:
             return None
@@ -136,7 +136,7 @@ def _taken(column: pa.Array, wanted: Rows) -> pa.Array:
 
 
 def _late_enough(messages: MessageSet, time_min_us: int) -> MessageSet:
-    """The messages from the first to the last that has a batch whose largest timestamp is not too early."""
+    """Return the messages from the first to the last with a batch whose largest timestamp is not too early."""
     from kafkalake.record import layout as at
 
     late = np.flatnonzero(messages.headers[:, at.MAX_TIMESTAMP] >= -(-time_min_us // 1000))
@@ -147,7 +147,7 @@ def _late_enough(messages: MessageSet, time_min_us: int) -> MessageSet:
 
 
 def _not_aborted(messages: MessageSet, aborted: Sequence[tuple[int, int, int]]) -> npt.NDArray[np.bool_]:
-    """A mask of the rows that are in no aborted transaction: batches of its producer between its first and last offset."""
+    """Return a mask of the rows outside aborted transactions (a producer's batches between their first and last offset)."""
     from kafkalake.record import layout as at
     from kafkalake.storage.txn_index import in_aborted
 
@@ -156,13 +156,13 @@ def _not_aborted(messages: MessageSet, aborted: Sequence[tuple[int, int, int]]) 
 
 
 def _microseconds(timestamps: pa.Array) -> Int64s:
-    """int64 microseconds of a column of milliseconds."""
+    """Convert a column of milliseconds to int64 microseconds."""
     milliseconds: Int64s = timestamps.view(pa.int64()).to_numpy()
     return np.clip(milliseconds, -_TIMESTAMP_MS_MAX, _TIMESTAMP_MS_MAX) * 1000
 
 
 def _timestamp_types(messages: MessageSet) -> npt.NDArray[np.int32]:
-    """Of each row, 0 (CreateTime) or 1 (LogAppendTime), as Spark's Kafka source numbers them."""
+    """Return 0 (CreateTime) or 1 (LogAppendTime) for each row, as Spark's Kafka source does."""
     from kafkalake.record import layout as at
 
     types = (messages.headers[:, at.ATTRIBUTES] & at.ATTRIBUTE_LOG_APPEND_TIME) != 0
@@ -170,14 +170,14 @@ def _timestamp_types(messages: MessageSet) -> npt.NDArray[np.int32]:
 
 
 def _repeated(text: str, rows: int) -> pa.Array:
-    """A string column of one text."""
+    """Return a string column of one repeated text."""
     data = text.encode()
     offsets = np.arange(rows + 1, dtype=np.int32) * len(data)
     return pa.StringArray.from_buffers(rows, pa.py_buffer(offsets), pa.py_buffer(data * rows))
 
 
 def _headers(column: pa.ListArray, wanted: pa.DataType) -> pa.Array:
-    """Headers as Spark's Kafka source has them: null, not an empty list, where a record has none."""
+    """Convert headers as Spark's Kafka source does: null, not an empty list, for a record without headers."""
     offsets = column.offsets
     present = np.diff(offsets.to_numpy()) > 0
     struct = column.values

@@ -1,14 +1,14 @@
-"""A topic as it is on disk at one moment: where each partition starts and ends, and the segment files between.
+"""Takes a snapshot of a topic on disk: the start and end of each partition, and the segment files between.
 
-Live: sealed segments from Delta, then what lies beyond them in the partition's directory, up to what its `state` file says.
-The broker writes `state` when a record is acknowledged, so a query that starts afterwards sees it, and no broker need run.
+Live: sealed segments from Delta, then the later ones in the partition's directory, up to the end given by its `state` file.
+The broker writes `state` when it acknowledges a record, so a query that starts later sees it, and no broker need run.
 
-    1. `segments` is read from Delta         what retention removes meanwhile lies below the log start, read next
-    2. `state` is read                       what is below the high watermark was in a file before that was written
-    3. the directory is listed               so every such file is found here
+    1. read `segments` from Delta            segments removed by retention meanwhile lie below the log start, read next
+    2. read `state`                          records below the high watermark were in a file before `state` was written
+    3. list the directory                    so every such file is found here
 
-As of a version: offsets and segments that were published together; records that were in the active segment then are
-read from where they are now, for a log is only ever appended to.
+As of a version: offsets and segments that were published together. Records that were in the active segment then are
+read from their present place, because a log is append-only.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ _ATTEMPTS = 5
 
 @dataclass(frozen=True, slots=True)
 class SegmentFile:
-    """A segment as a plan sees it: offsets [base_offset, next_offset), whole messages in the first `size` bytes.
+    """A segment as the planner uses it: offsets [base_offset, next_offset), whole messages in the first `size` bytes.
 
-    Timestamps (ms) are None where Delta does not know the segment yet; `sealed` says whether it does.
+    Timestamps (ms) are None if the segment is not yet in Delta. `sealed`: whether it is in Delta.
     """
 
     base_offset: int
@@ -60,15 +60,15 @@ class SegmentFile:
 
     @property
     def readable_bytes(self) -> int:
-        """How far to look into the file: a sealed one wholly (-1), the active one as far as its `state` said."""
+        """The number of bytes to read: -1 (all) for a sealed file, else the position given by `state`."""
         return -1 if self.sealed else self.size
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionSnapshot:
-    """Offsets [start_offset, end_offset) of a partition are readable; `segments` cover them, ascending.
+    """The readable offsets [start_offset, end_offset) of a partition; `segments` cover them, ascending.
 
-    `later_segments` follow them: the end of a transaction may be there, whose records are here. topic_id: as Kafka writes it.
+    `later_segments` follow them and may hold the end of a transaction whose records are in `segments`. topic_id: in Kafka's format.
     """
 
     topic: str
@@ -80,9 +80,9 @@ class PartitionSnapshot:
     topic_id: str = ""
 
     def aborted_transactions(self, start_offset: int) -> list[AbortedTransaction]:
-        """Aborted transactions that may have records at or after `start_offset`, by the segments' `.txnindex` files.
+        """Return the aborted transactions that may have records at or after `start_offset`, from the `.txnindex` files.
 
-        Raises `CorruptSegmentError`: guessing would show aborted records.
+        Raise `CorruptSegmentError` if one is damaged, because guessing would show aborted records.
         """
         aborted: list[AbortedTransaction] = []
         there: dict[str, set[str]] = {}
@@ -98,9 +98,9 @@ class PartitionSnapshot:
 
 
 def take_snapshot(options: ReadOptions, store: DeltaMetadataStore | None = None) -> list[PartitionSnapshot]:
-    """The partitions that `options` name, by topic and partition. `store`: the lake's tables, where they are open already.
+    """Return the partitions that `options` name, by topic and partition. `store`: the lake's tables, if already open.
 
-    Raises `LakeError` (no lake, or it lacks what it should have), `UnknownTopicOrPartitionError`, `CorruptSegmentError`.
+    Raise `LakeError` (no lake, or parts of it missing), `UnknownTopicOrPartitionError` or `CorruptSegmentError`.
     """
     lake = Path(options.lake).absolute()
     _check_past(options)
@@ -132,7 +132,7 @@ def take_snapshot(options: ReadOptions, store: DeltaMetadataStore | None = None)
 
 
 def _check_past(options: ReadOptions) -> None:
-    """Of a time to come there is no version. Raises `LakeError`, as Delta refuses it: the newest state would be a guess."""
+    """Raise `LakeError` if the requested time is in the future, as Delta does: the newest state would be a guess."""
     now_ms = time.time_ns() // 1_000_000
     if options.as_of_ms is not None and options.as_of_ms > now_ms:
         wanted, now = (
@@ -143,7 +143,7 @@ def _check_past(options: ReadOptions) -> None:
 
 
 def wanted_partitions(options: ReadOptions, topics: Iterable[TopicRow]) -> list[tuple[TopicRow, Iterable[int]]]:
-    """The topics and partitions that were named, in order; a pattern means no internal topic, as in Kafka's consumers."""
+    """Return the named topics and partitions, in order. A pattern matches no internal topic, as in Kafka's consumers."""
     by_name = {topic.topic: topic for topic in topics}
     if options.pattern is not None:
         matching = [
@@ -173,7 +173,7 @@ def wanted_partitions(options: ReadOptions, topics: Iterable[TopicRow]) -> list[
 
 
 def _topics_then(topics: Iterable[TopicRow], rows: Sequence[PartitionRow]) -> list[TopicRow]:
-    """Topics as `partitions` had them: with fewer partitions perhaps, or gone since."""
+    """Return the topics as of the version of `partitions`: perhaps with fewer partitions, or deleted since."""
     now = {topic.topic_id: topic for topic in topics}
     counts: dict[tuple[str, str], int] = {}
     for row in rows:
@@ -186,16 +186,16 @@ def _topics_then(topics: Iterable[TopicRow], rows: Sequence[PartitionRow]) -> li
 
 
 def topic_id_of(topic: TopicRow) -> str:
-    """The topic's id as Kafka writes it, and the directories of its partitions."""
+    """Return the topic's id in Kafka's format, as in the directories of its partitions."""
     return encode_uuid(UUID(topic.topic_id))
 
 
 def partition_now(
     lake: Path, topic: TopicRow, partition: int, row: PartitionRow | None, sealed: Sequence[SegmentRow], isolation: str
 ) -> PartitionSnapshot:
-    """A partition as it is: `sealed` is what Delta says of its sealed segments, `row` of the partition.
+    """Return the current snapshot of a partition. `row` and `sealed` are its Delta rows and those of its sealed segments.
 
-    Raises `LakeError` where the lake lacks what it should have.
+    Raise `LakeError` if files of the lake are missing.
     """
     directory = live_directory(lake, topic, partition, row)
     if directory is None:
@@ -208,7 +208,7 @@ def partition_now(
         try:
             return _covering(topic, partition, log_start(state, row), end, segments)
         except LakeError:
-            # Retention may have moved on between the two looks.
+            # Retention may have moved on between reading `state` and listing the directory.
             if attempt == _ATTEMPTS - 1:
                 raise
     raise AssertionError
@@ -235,7 +235,7 @@ def _partition_then(
             "deletion of the topic has removed since"
         )
     row_end = segments[-1].next_offset if segments else 0
-    # What was not sealed then and is rewritten by now may lack records of that time; its old file is listed while it is kept.
+    # A segment that was unsealed then and rewritten since may lack records of that time. The old file is listed while it is kept.
     unchanged = takewhile(
         lambda segment: segment.generation == 0, (each for each in now if each.base_offset >= row_end)
     )
@@ -247,16 +247,16 @@ def _partition_then(
 
 
 def log_start(state: PartitionState, row: PartitionRow | None) -> int:
-    """Where a partition begins: retention says it in Delta, and its broker (or its next start) in `state` a little later."""
+    """Return the first offset of a partition: retention raises it in Delta, and its broker (or the next start) in `state` later."""
     if row is None:
         return state.log_start_offset
     return raised_log_start(state.log_start_offset, row.log_start_offset, state.high_watermark)
 
 
 def live_directory(lake: Path, topic: TopicRow, partition: int, row: PartitionRow | None) -> Path | None:
-    """Where the partition is; None while it was created and never opened.
+    """Return the directory of the partition, or None if it was created and never opened.
 
-    Raises `LakeError`: it has records, out of sight; or its directory is that of another topic of the name by now.
+    Raise `LakeError` if it has records that this host cannot see, or if the directory now belongs to another topic of the name.
     """
     directory = _directory(lake, topic, partition, row)
     if directory is None and row is not None and row.log_end_offset > 0:
@@ -268,7 +268,7 @@ def live_directory(lake: Path, topic: TopicRow, partition: int, row: PartitionRo
 
 
 def _directory(lake: Path, topic: TopicRow, partition: int, row: PartitionRow | None) -> Path | None:
-    """Where the partition of this very topic is; None while it was created and never opened."""
+    """Return the directory of the partition with this topic id, or None if it was created and never opened."""
     if row is not None:
         directory = paths.partition_path(lake, row.leader, topic.topic, partition)
         if directory.is_dir() and _is_of(directory, topic):
@@ -278,7 +278,7 @@ def _directory(lake: Path, topic: TopicRow, partition: int, row: PartitionRow | 
 
 
 def _is_of(directory: Path, topic: TopicRow) -> bool:
-    """Whether it is the topic's; in a lake of 0.1 a directory does not say."""
+    """Return whether the directory is the topic's. In a lake of version 0.1 directories have no topic id."""
     return read_topic_id(directory) in (None, UUID(topic.topic_id))
 
 
@@ -295,7 +295,7 @@ def _from_row(lake: Path, row: SegmentRow) -> SegmentFile:
 
 
 def _listed(directory: Path, state: PartitionState, first_offset: int) -> list[SegmentFile]:
-    """The segments from `first_offset` on that the directory shows; one ends where the next begins, the last where the log does."""
+    """Return the directory's segments from `first_offset` on. Each ends where the next begins, the last at the log end."""
     first = f"{first_offset:020d}"
     names = sorted(name for name in os.listdir(directory) if name >= first and _SEGMENT_NAME.fullmatch(name))
     bases = [int(name[:20]) for name in names]
@@ -309,7 +309,7 @@ def _listed(directory: Path, state: PartitionState, first_offset: int) -> list[S
 
 
 def _joined(first: list[SegmentFile], then: Sequence[SegmentFile]) -> list[SegmentFile]:
-    """`first`, and of `then` what begins where `first` ends or later."""
+    """Return `first`, followed by the segments of `then` that begin at or after its end."""
     covered = first[-1].next_offset if first else 0
     return first + [segment for segment in then if segment.base_offset >= covered]
 
@@ -317,7 +317,7 @@ def _joined(first: list[SegmentFile], then: Sequence[SegmentFile]) -> list[Segme
 def _covering(
     topic: TopicRow, partition: int, start: int, end: int, segments: Sequence[SegmentFile]
 ) -> PartitionSnapshot:
-    """The snapshot with the segments that hold [start, end), in which no offset may be missing."""
+    """Return a snapshot with the segments that hold [start, end). Raise `LakeError` if an offset is missing."""
     needed = [segment for segment in segments if segment.next_offset > start and segment.base_offset < end]
     expected = start
     for segment in needed:

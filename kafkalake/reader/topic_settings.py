@@ -1,6 +1,6 @@
-"""The settings of topics as the lake's brokers have them, read from disk, so that a job knows them while no broker runs.
+"""Reads the effective settings of topics from disk, so that jobs have them while no broker runs.
 
-A topic's own are in the Delta table `topics`. What it leaves open comes from its broker: dynamic settings from
+A topic's own settings are in the Delta table `topics`. The defaults come from its broker: dynamic settings from
 `broker-settings.json` beside its logs, those of its command line from `broker-settings-static.json`, which it writes at each start.
 """
 
@@ -20,9 +20,9 @@ from kafkalake.metadata.tables.schemas import TopicRow
 
 
 def broker_settings(lake: Path) -> Settings:
-    """The settings of the lake's broker (the one with the smallest id, where there are several), or the defaults.
+    """Return the settings of the lake's broker (the one with the smallest id, if there are several), or the defaults.
 
-    Raises `LakeError` where a file is damaged.
+    Raise `LakeError` if a file is damaged.
     """
     directories = sorted(
         (path for path in (lake / paths.LOG_DIRECTORY).glob("*") if path.name.isdecimal()), key=lambda p: int(p.name)
@@ -43,7 +43,7 @@ def broker_settings(lake: Path) -> Settings:
 
 
 def topic_configs(lake: Path, topics: Iterable[TopicRow]) -> dict[str, TopicConfig]:
-    """By name. Raises `LakeError`."""
+    """Return the settings of topics by name. Raise `LakeError` if a file is damaged."""
     settings = broker_settings(lake)
     return {topic.topic: settings.topic(parse_stored_overrides(topic.config)[0]) for topic in topics}
 
