@@ -3,11 +3,11 @@
     source          batch reads
     stream          `spark.readStream`
     sink            `df.write`, `writeStream`
-    jvm             the jar: scans that are planned anew, and segments read without Python
+    jvm             the jar: separately planned scans, and segments read without Python
     exactly_once    `foreachBatch` functions that add each record once
     spark_session   a session with sensible settings
 
-What is read, and how, is in `kafkalake.reader`, which DuckDB and Polars use without Spark.
+Reading is implemented in `kafkalake.reader`, which DuckDB and Polars use without Spark.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["session"]
 
 
 def __getattr__(name: str) -> Any:
-    """`kafkalake.spark.session`, imported when it is asked for: Python workers import this package and want none of it."""
+    """Import `kafkalake.spark.session` on first use: Python workers import this package and do not need it."""
     if name == "session":
         from kafkalake.spark.spark_session import session
 

@@ -1,15 +1,15 @@
-"""Records of a topic into a Delta table, each once, whatever is repeated: (topic, partition, offset) is the key of a record.
+"""Writes records of a topic into a Delta table exactly once, under any repetition. The key is (topic, partition, offset).
 
     from kafkalake.spark.exactly_once import merge_into
 
     stream = spark.readStream.format("kafkalake").option("lake", lake).option("includeTopicId", True).load("clicks")
     stream.writeStream.foreachBatch(merge_into("/data/clicks")).option("checkpointLocation", "/data/checkpoint").start()
 
-It does not matter who repeats: Spark after a crash, a query that lost its checkpoint, two queries at once, a batch job that is run
-again. `MERGE` inserts what is not there yet. It works for Spark's Kafka source as well, which has the same columns.
+The source of the repetition does not matter: Spark after a crash, a query that lost its checkpoint, two concurrent queries, a
+batch job that is run again. `MERGE` inserts only missing rows. Spark's Kafka source has the same columns and works as well.
 
-With the column `_topic_id` (option `includeTopicId`) it belongs to the key: offsets of a topic that was deleted and created again
-begin at 0 once more, and without it these records would be taken for those that the table has.
+The column `_topic_id` (option `includeTopicId`), if present, is part of the key: offsets of a topic that was deleted and created
+again start at 0 again, and without it these records would be taken for existing ones.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ KEY = ("topic", "partition", "offset")
 
 
 def merge_into(path: str, *, key: Sequence[str] = KEY) -> Callable[[DataFrame, int], None]:
-    """A function for `foreachBatch` that adds the batch's records to the Delta table at `path`, those that it lacks."""
+    """Return a function for `foreachBatch` that adds the batch's missing records to the Delta table at `path`."""
 
     def merge_batch(frame: DataFrame, batch_id: int) -> None:
         merge_records(frame, path, key=key)
@@ -35,13 +35,13 @@ def merge_into(path: str, *, key: Sequence[str] = KEY) -> Callable[[DataFrame, i
 
 
 def merge_records(frame: DataFrame, path: str, *, key: Sequence[str] = KEY) -> None:
-    """Add the records of `frame` to the Delta table at `path`, which is made where it is missing; what it has stays as it is.
+    """Add the records of `frame` to the Delta table at `path`, which is created if missing. Existing rows stay unchanged.
 
-    Where `frame` has the column `_topic_id`, and the table not yet, the table gets it; rows from before, which have none, count
-    as the topic's. `key`: columns that name a row of `frame` and of the table; `topic`, `partition` and `offset` must be among
-    them, more are needed where a record became several rows. Rows of `frame` with one key are added once. Only files with
-    offsets of the batch are looked into. Raises `ConfigurationError` (a column of the key is missing) and Spark's exceptions; a
-    merge that another writer of the same offsets overtakes is a `ConcurrentAppendException`: run it again.
+    If `frame` has the column `_topic_id` and the table has not, the column is added. Earlier rows without an id count
+    as the topic's. `key`: columns that identify a row in `frame` and in the table. They must include `topic`, `partition` and
+    `offset`, and more if a record became several rows. Rows of `frame` with the same key are added once. Only files with
+    offsets of the batch are read. Raise `ConfigurationError` if a key column is missing, and Spark's exceptions.
+    `ConcurrentAppendException` means that another writer merged the same offsets first: run the merge again.
     """
     from delta.tables import DeltaTable
 
@@ -61,7 +61,7 @@ def merge_records(frame: DataFrame, path: str, *, key: Sequence[str] = KEY) -> N
         same.append(f"coalesce(there.{TOPIC_ID}, new.{TOPIC_ID}) <=> new.{TOPIC_ID}")
         if TOPIC_ID not in DeltaTable.forPath(spark, path).toDF().columns:
             spark.sql(f"ALTER TABLE delta.`{path}` ADD COLUMNS ({TOPIC_ID} STRING)")
-    # Literals: Delta leaves out the files whose statistics rule them out.
+    # Use literals, so that Delta skips the files that their statistics rule out.
     within = " OR ".join(
         f"(there.topic = '{row.topic}' AND there.partition = {row.partition}"
         f" AND there.offset BETWEEN {row['first']} AND {row['last']})"

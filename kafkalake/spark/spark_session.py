@@ -1,4 +1,4 @@
-"""A Spark session that suits kafkalake: Delta, filters pushed into topics, Arrow in large batches, UTC.
+"""Creates a Spark session that suits kafkalake: Delta, filters pushed into topics, Arrow in large batches, UTC.
 
 For scripts, notebooks and tests. The same settings for spark-submit are in `spark-conf/spark-defaults.conf`.
 """
@@ -29,7 +29,7 @@ SETTINGS = {
     "spark.driver.memory": "2g",
     "spark.ui.showConsoleProgress": "false",
 }
-"""What a session gets unless the caller says otherwise."""
+"""Default settings of a session."""
 
 DELTA_SETTINGS = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -37,9 +37,9 @@ DELTA_SETTINGS = {
 }
 
 SCAN_JAR = Path(__file__).parent / "jvm" / "kafkalake-spark.jar"
-"""Gives every scan a plan, filters and columns of its own; see `jvm/`."""
+"""Gives every scan its own plan, filters and columns. See `jvm/`."""
 
-# Jars that Delta asks for and Spark already ships: two versions of one class is a lottery.
+# Jars that Delta depends on and Spark already ships: with two versions of a class, either may be loaded.
 _DELTA_EXCLUDES = (
     "org.apache.hadoop:*,org.apache.parquet:*,org.apache.logging.log4j:*,org.slf4j:*,com.fasterxml.jackson.*:*,"
     "org.roaringbitmap:*,org.xerial.snappy:*,com.github.luben:*,io.airlift:*,commons-logging:*,commons-pool:*,"
@@ -55,16 +55,16 @@ def session(
     delta: bool = True,
     config: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """A session, or the one that runs already.
+    """Return a new session, or the running one.
 
-    lake: what queries read that name no lake of their own. master: default is all cores of this machine. delta: with Delta's
-    jar, which Spark fetches the first time. config: more settings; they win. Under spark-submit its own settings hold, and
-    of these only `config` is added.
+    lake: default lake of queries that name none. master: default is all cores of this machine. delta: include Delta's
+    jar, which Spark downloads the first time. config: additional settings, which win. Under spark-submit its own settings
+    apply, and only `config` is added.
     """
     from pyspark.sql import SparkSession
 
     if lake is not None:
-        # Python workers inherit the environment of the JVM, which this process starts.
+        # Python workers inherit the environment of the JVM, which is started by this process.
         os.environ[LAKE_VARIABLE] = str(Path(lake).absolute())
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(app_name)
@@ -80,14 +80,14 @@ def session(
 
 
 def session_zone(spark: SparkSession) -> str:
-    """The time zone of the session: that of times that name none."""
+    """Return the session's time zone, which applies to times without a zone."""
     zone = spark.conf.get("spark.sql.session.timeZone")
     assert zone is not None
     return zone
 
 
 def _scan_jar() -> dict[str, str]:
-    """The jar, where it is not among Spark's own already, as it is after an installation."""
+    """Return the setting for the scan jar, or none if it is installed among Spark's own jars."""
     import pyspark
 
     home = os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent
@@ -95,7 +95,7 @@ def _scan_jar() -> dict[str, str]:
 
 
 def _delta_jars() -> dict[str, str]:
-    """Delta's jar by its Maven coordinates: that of the installed Python package, for this Spark and Scala."""
+    """Return Delta's jar by its Maven coordinates: that of the installed Python package, for this Spark and Scala."""
     spark = ".".join(version("pyspark").split(".")[:2])
     return {
         "spark.jars.packages": f"io.delta:delta-spark_{spark}_2.13:{version('delta-spark')}",

@@ -1,11 +1,11 @@
 """`df.write.format("kafkalake")`, `df.writeStream.format("kafkalake")`: all rows of a job become records of topics, or none.
 
-    driver    the writer is made: options checked, the broker says what the topics take   (nothing is written yet)
-    tasks     each writes a staged file of its own below `<lake>/staging/<job>/`
-    driver    commit: the broker is asked to append the files of the tasks that counted, as one transaction; asked again until
-              it answers. Known by application and version: a job's own id and 0, or a stream's query id and batch id.
+    driver    create the writer: validate options, ask the broker for the topics' properties (nothing is written yet)
+    tasks     each writes its own staged file below `<lake>/staging/<job>/`
+    driver    commit: ask the broker to append the files of the successful tasks as one transaction, and repeat until
+              it answers. Idempotent by application and version: a job's own id and 0, or a stream's query id and batch id.
 
-Failed, repeated and speculative attempts only leave files that nobody asks for. A driver that dies before the broker has the
+Failed, repeated and speculative attempts only leave unused files. A driver that dies before the broker has the
 request has written nothing; one that dies after it, everything.
 """
 
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _QUERY_ID, _BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
-"""Local properties that Spark sets on the tasks of a stream; the query's id is that of its checkpoint."""
+"""Local properties that Spark sets on the tasks of a stream. The query id is that of its checkpoint."""
 FILE_SUFFIX = ".arrow"
 
 
 @dataclass(frozen=True, slots=True)
 class Staged(WriterCommitMessage):
-    """What a task has staged: `file` None where it had no rows. used: (number of the topic, partition). query: of a stream."""
+    """The result of a task. `file`: None if it had no rows. used: (number of the topic, partition). query: set for streams."""
 
     directory: str
     file: str | None
@@ -54,10 +54,10 @@ class Staged(WriterCommitMessage):
 
 
 class Sink:
-    """One job's way into the topics: made on the driver, sent to its tasks, and used again on the driver to commit."""
+    """The writer of one job: created on the driver, sent to its tasks, and used again on the driver to commit."""
 
     def __init__(self, given: dict[str, str], schema: StructType, overwrite: bool) -> None:
-        """Raises `ConfigurationError`, `BrokerUnavailableError`, `KafkaError`; nothing is written then."""
+        """Raise `ConfigurationError`, `BrokerUnavailableError` or `KafkaError`. Nothing is written then."""
         if overwrite:
             raise ConfigurationError('a topic cannot be overwritten, only added to: use mode("append") or INSERT INTO')
         self.options = parse_write_options(given)
@@ -78,7 +78,7 @@ class Sink:
     # On executors.
 
     def stage(self, rows: Iterator[pa.RecordBatch], directory: str, query: str | None = None) -> Staged:
-        """Write the rows of this task into a file of its own. Raises what is wrong with them in one sentence."""
+        """Write this task's rows into its own file. Raise `KafkaLakeError` with one sentence if they are invalid or this fails."""
         from kafkalake.reader.json_texts import with_values
         from kafkalake.spark.sink.staged_rows import RowStager
         from kafkalake.storage.staged_file import StagedWriter
@@ -105,7 +105,7 @@ class Sink:
     # On the driver.
 
     def commit(self, application: str, version: int, messages: Sequence[Any]) -> None:
-        """Have everything appended that the tasks have staged, once. Raises why not; then nothing will be."""
+        """Ask the broker to append all staged records, once. Raise `KafkaLakeError` if they are not appended or this is unknown."""
         staged = [each for each in messages if isinstance(each, Staged) and each.file is not None]
         if not staged:
             return
@@ -124,7 +124,7 @@ class Sink:
         remove_directory(directory)
 
     def abort(self, directory: str | None) -> None:
-        """The job has failed: what it staged goes, unless the broker may still be reading it."""
+        """Remove what a failed job staged, unless the broker may still be reading it."""
         if directory is None:
             return
         path = staging_path(self.options.lake) / directory
@@ -169,7 +169,7 @@ class Sink:
 
 @plain_errors
 class KafkaLakeWriter(DataSourceArrowWriter):
-    """A batch write. Its application is the user's, or an id of its own: then it is written once however its tasks fail."""
+    """A batch write. Its application is the user's or a unique id, with which task failures cause no duplicates."""
 
     def __init__(self, given: dict[str, str], schema: StructType, overwrite: bool) -> None:
         self._sink = Sink(given, schema, overwrite)
@@ -188,7 +188,7 @@ class KafkaLakeWriter(DataSourceArrowWriter):
 
 @plain_errors
 class KafkaLakeStreamWriter(DataSourceStreamArrowWriter):
-    """The batches of a stream: written once each, by query id and batch id, however often Spark repeats one."""
+    """The batches of a stream, each written once by query id and batch id, however often Spark repeats it."""
 
     def __init__(self, given: dict[str, str], schema: StructType, overwrite: bool) -> None:
         self._sink = Sink(given, schema, overwrite)

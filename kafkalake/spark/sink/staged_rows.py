@@ -1,8 +1,8 @@
-"""Rows of a Spark task -> staged batches: which topic and partition each is for, and batches of a good size for each partition.
+"""Converts rows of a Spark task to staged batches: selects topic and partition of each row, and fills batches per partition.
 
-Arrow in, Arrow out: a whole batch of rows is hashed in one compiled call, sorted by partition, and cut. Partitions are chosen as
-Java's producer does: the column `partition` where it has a value, else murmur2 of the key, else (no key) one partition after
-another, a batch each. Knows nothing of Spark.
+Arrow in, Arrow out: a whole batch of rows is hashed in one compiled call, sorted by partition, and cut. Partitions are selected as
+in Java's producer: the column `partition` if it has a value, else murmur2 of the key, else (no key) one partition after
+another, a batch each. Independent of Spark.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from kafkalake.wire.arrow_batch import batch_from_arrow
 
 BATCH_BYTES = 1 << 20
 BATCH_OVERHEAD_BYTES = 61
-"""The header of a record batch v2."""
+"""Size of a record batch v2 header."""
 HELD_BYTES = 64 << 20
-"""Rows of so many bytes may wait for their batch to fill; then all are written."""
+"""Limit of buffered rows in bytes, at which all partial batches are written."""
 
 Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
@@ -41,7 +41,7 @@ Int64s = npt.NDArray[np.int64]
 
 @dataclass(slots=True, eq=False)
 class _Pile:
-    """Rows that wait for one partition."""
+    """Rows buffered for one partition."""
 
     slices: list[pa.RecordBatch] = field(default_factory=list)
     bytes: int = BATCH_OVERHEAD_BYTES
@@ -50,8 +50,8 @@ class _Pile:
 class RowStager:
     """Stages the rows of one task. Call `add` with each batch of rows, then `finish`.
 
-    targets: the topics there are. topic: where all rows go; None: the column `topic` says. bytes_max: the most that the task
-    may stage. first: number of the task, so that tasks begin with different partitions for records without a key.
+    targets: the available topics. topic: the topic of all rows, or None to use the column `topic`. bytes_max: limit of the bytes
+    that the task may stage. first: number of the task, so that tasks start at different partitions for records without a key.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class RowStager:
         self._held_bytes = 0
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Take a batch of rows. Raises what is wrong with them as one sentence: `ConfigurationError`, `KafkaError`."""
+        """Add a batch of rows. Raise `ConfigurationError` or `KafkaError` with one sentence if they are invalid."""
         if not rows.num_rows:
             return
         records = _records(rows)
@@ -83,13 +83,13 @@ class RowStager:
             self.finish()
 
     def finish(self) -> None:
-        """Write what waits."""
+        """Write the buffered rows."""
         for (number, partition), pile in self._piles.items():
             self._write(number, partition, pile)
         self._held_bytes = 0
 
     def _by_topic(self, rows: pa.RecordBatch) -> Iterator[tuple[Target, pa.Array | None]]:
-        """The topics of the rows, and which rows are for them (None: all)."""
+        """Yield the topics of the rows, with the indices of their rows (None: all)."""
         if self._topic is not None:
             yield self._target(self._topic), None
             return
@@ -124,7 +124,7 @@ class RowStager:
         partitions = self._partitions(target, keys, sizes, chosen)
         starts = np.concatenate(([0], np.flatnonzero(np.diff(partitions)) + 1, [len(partitions)]))
         if len(starts) > 2 * target.partitions + 2:
-            # Kept order within each partition. 16-bit numbers are sorted by radix.
+            # A stable sort keeps the order within each partition. 16-bit numbers are sorted by radix.
             order = np.argsort(
                 partitions.astype(np.uint16) if target.partitions <= 1 << 16 else partitions, kind="stable"
             )
@@ -134,7 +134,7 @@ class RowStager:
             self._pile(target, int(partitions[begin]), records.slice(begin, end - begin), sizes[begin:end])
 
     def _partitions(self, target: Target, keys: pa.Array | None, sizes: Int64s, chosen: pa.Array | None) -> Int32s:
-        """int32[N]: the partition of each record. Raises `UnknownTopicOrPartitionError`."""
+        """Return the partition of each record as int32[N]. Raise `UnknownTopicOrPartitionError` if a given one does not exist."""
         rows = len(sizes)
         if chosen is not None and not chosen.null_count:
             return self._chosen(target, chosen)
@@ -164,7 +164,7 @@ class RowStager:
         return wanted.astype(np.int32)
 
     def _pile(self, target: Target, partition: int, records: pa.RecordBatch, sizes: Int64s) -> None:
-        """Put records of one partition on its pile; write it each time that it is a full batch."""
+        """Buffer records of one partition, and write each full batch."""
         key = (target.number, partition)
         pile = self._piles.get(key)
         if pile is None:
@@ -199,7 +199,7 @@ _NONE = np.empty(0, dtype=np.int64)
 
 
 def _records(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """The columns of a record that the rows have, with their types in a log."""
+    """Return the record columns present in the rows, with their types in a log."""
     columns: dict[str, pa.Array] = {}
     for name in ("key", "value"):
         if name in rows.schema.names:
@@ -220,7 +220,7 @@ def _timestamps(column: pa.Array) -> pa.Array:
 def _headers(column: pa.Array) -> pa.Array:
     if column.flatten().field("key").null_count:
         raise InvalidRecordError("a header has no key")
-    # A cast of a list to one whose fields may not be null is refused: the same arrays under the other type.
+    # Arrow refuses to cast a list to one with non-nullable fields, so rebuild the same arrays under the other type.
     inner = column.flatten()
     pairs = pa.StructArray.from_arrays(
         [inner.field("key").cast(pa.string()), inner.field("value").cast(pa.binary())],

@@ -1,8 +1,8 @@
 """The options of a write, parsed once into a frozen value.
 
 Names are those of Spark's Kafka sink (`topic`, `kafka.bootstrap.servers`) and of Delta's idempotent writes (`txnAppId`,
-`txnVersion`). A table in a catalogue has the options of a read as well: of those `valueSchema` says that values are made of fields,
-and the others are passed over.
+`txnVersion`). A table in a catalogue also has read options. Of those, `valueSchema` means that values are built from fields,
+and the others are ignored.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ APPLICATION_CHARACTERS = re.compile(r"[\x21-\x7e]{1,200}")
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """Where to write. topic: where all rows go, None: the column `topic` says.
+    """Where and how to write. topic: the topic of all rows, or None to use the column `topic`.
 
-    application, version: who writes and its how-manieth write this is; None: a fresh one each time. servers: where the broker is,
-    (host, port); empty: the lake says. json_fields: whether columns that are none of Kafka's are fields of a value that is JSON.
+    application, version: the writing application and the number of its write. None: a unique id each time. servers: broker
+    addresses (host, port), or empty to find them in the lake. json_fields: whether other columns are fields of a JSON value.
     """
 
     lake: Path
@@ -37,7 +37,7 @@ class WriteOptions:
 
 
 def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
-    """Check and parse; names in any case. Raises `ConfigurationError`."""
+    """Validate and parse the options, with names in any case. Raise `ConfigurationError` if one is invalid."""
     options = known_options(given)
     check_client_settings(given)
     application = options.get("txnAppId")
@@ -57,7 +57,7 @@ def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
 
 
 def _topic(options: Mapping[str, str]) -> str | None:
-    """`option("topic", ...)`, else `save("clicks")`, else the one topic that a table reads."""
+    """Return `option("topic", ...)`, else `save("clicks")`, else the one topic that a table reads."""
     for name in ("topic", "path", "subscribe"):
         topic = options.get(name, "")
         if name == "path" and "/" in topic:

@@ -1,6 +1,6 @@
-"""What is written to, and whether rows can be: what the driver knows before any task runs.
+"""The target topics of a write and the checks that the driver makes before any task runs.
 
-Apart from `staged_rows` because that loads compiled code, and Spark makes and commits each write in Python processes of its own.
+Separate from `staged_rows`, which loads compiled code, because Spark creates and commits each write in separate Python processes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _BINARY_LIKE = (pa.binary(), pa.string(), pa.large_binary(), pa.large_string())
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A topic that may be written to, as the broker described it. number: how staged files name it."""
+    """A topic that may be written to, as described by the broker. number: its number in staged files."""
 
     name: str
     number: int
@@ -28,9 +28,9 @@ class Target:
 
 
 def check_columns(schema: pa.Schema, topic: str | None, json_fields: bool = False) -> None:
-    """Whether rows of `schema` are records. Raises `ConfigurationError` with one sentence.
+    """Raise `ConfigurationError` with one sentence if rows of `schema` are not valid records.
 
-    `json_fields`: columns that are none of Kafka's are fields of values that are JSON, and may stand for `value`.
+    `json_fields`: columns that are none of Kafka's are fields of JSON values, and may replace `value`.
     """
     names = schema.names
     fields = value_fields(names) if json_fields else {}

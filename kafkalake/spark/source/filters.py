@@ -1,4 +1,4 @@
-"""Spark's filters -> a `Selection`, and the filters that Spark must apply itself."""
+"""Converts Spark's filters to a `Selection`, and returns those that Spark must apply itself."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def push(filters: Iterable[Filter]) -> tuple[Selection, list[Filter]]:
-    """The selection that says what it can of `filters`, and those that it does not say exactly."""
+    """Return the selection for `filters`, and the filters that it does not express exactly."""
     selection, left = Selection(), []
     for pushed in filters:
         narrowed = _narrowed(selection, pushed)
@@ -37,7 +37,7 @@ def push(filters: Iterable[Filter]) -> tuple[Selection, list[Filter]]:
 
 
 def _narrowed(selection: Selection, pushed: Filter) -> Selection | None:
-    """`selection` and `pushed`; None where it cannot be said."""
+    """Return `selection` narrowed by `pushed`, or None if it cannot be expressed."""
     attribute: tuple[str, ...] = getattr(pushed, "attribute", ())
     name = attribute[0] if len(attribute) == 1 else ""
     if isinstance(pushed, IsNotNull):
@@ -70,7 +70,7 @@ def _number(name: str, value: Any) -> int | None:
 
 
 def _bounds(pushed: Filter, number: int | None) -> tuple[int, int] | None:
-    """[first, end) of whole numbers that a comparison with `number` leaves."""
+    """Return the integer range [first, end) selected by a comparison with `number`."""
     if number is None:
         return None
     if isinstance(pushed, EqualTo | EqualNullSafe):

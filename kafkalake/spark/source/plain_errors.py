@@ -1,9 +1,9 @@
-"""What a user sees of a `KafkaLakeError` that is raised where Spark runs Python for a data source: its sentence, no traceback.
+"""Shows users only the sentence of a `KafkaLakeError` raised in Spark's Python code for a data source, not the traceback.
 
 Spark puts the traceback of its Python process into the message of its own exception: twenty lines of ours for a misspelt
-option. Its processes leave it out where `SPARK_HIDE_TRACEBACK` is set when they report an error, which is what Spark's setting
-`spark.sql.execution.pyspark.udf.hideTraceback.enabled` does as well. A process ends with the error that it reports, so that
-the variable counts for this one only. Errors of other kinds, and all where `KAFKALAKE_DEBUG` is set, keep their tracebacks.
+option. Its processes omit it if `SPARK_HIDE_TRACEBACK` is set when they report an error, which is also the effect of Spark's
+setting `spark.sql.execution.pyspark.udf.hideTraceback.enabled`. A process ends with the error that it reports, so the
+variable affects only this error. Other errors, and all errors if `KAFKALAKE_DEBUG` is set, keep their tracebacks.
 
 Source: pyspark, `util.handle_worker_exception`.
 """
@@ -22,7 +22,7 @@ _Class = TypeVar("_Class", bound=type)
 
 
 def plain_errors(of: _Class) -> _Class:
-    """A class decorator: for what the class's public methods and `__init__` raise. Generators are left as they are."""
+    """Decorate a class, so that errors of its public methods and `__init__` are plain. Generators are left unchanged."""
     for name, member in list(vars(of).items()):
         if inspect.isfunction(member) and (name == "__init__" or not name.startswith("_")):
             setattr(of, name, _plain(member))

@@ -1,7 +1,7 @@
-"""One snapshot for all scans of a query: a topic that is joined with itself must not be two topics.
+"""Shares one snapshot among all scans of a query: a self-join must read the same records twice.
 
-Spark plans each scan on its own, in whatever Python process is free. The first one of a query writes down where its
-partitions end; those after it end there too. The note is a small file of the driver's machine, named by the query and removed
+Spark plans each scan separately, in any free Python process. The first scan of a query records the partition ends,
+and later ones end there too. The record is a small file on the driver's machine, named after the query and removed
 by a later query.
 """
 
@@ -27,7 +27,7 @@ _KEPT_S = 3600
 def as_first_seen(
     snapshots: Sequence[PartitionSnapshot], options: ReadOptions, query: str, directory: Path | None = None
 ) -> list[PartitionSnapshot]:
-    """`snapshots`, ending where the query's first scan of each topic saw them end. `query` names the query; empty: none."""
+    """Return `snapshots`, ending where the first scan of each topic in `query` ended. An empty `query` means no sharing."""
     if not query or options.version is not None or options.as_of_ms is not None:
         return list(snapshots)
     directory = directory or _directory()
@@ -45,7 +45,7 @@ def as_first_seen(
         partial = file.with_suffix(f".{os.getpid()}")
         partial.write_text(json.dumps(ends))
         partial.replace(file)
-    # A partition that the first scan did not see is as new as a record that it did not see.
+    # A partition that the first scan did not see is excluded, like a record that it did not see.
     return [
         replace(snapshot, end_offset=max(snapshot.start_offset, min(snapshot.end_offset, end)))
         for snapshot in snapshots
@@ -54,12 +54,12 @@ def as_first_seen(
 
 
 def _topic(snapshot: PartitionSnapshot) -> str:
-    """Names the very topic, not the next one of its name."""
+    """Return a key for the topic with this id, as distinct from later topics of its name."""
     return f"{snapshot.topic}#{snapshot.topic_id}"
 
 
 def _directory() -> Path:
-    """The directory of the notes: this user's own, where nobody else can write. Raise `PermissionError` where it is not."""
+    """Return the directory of the files, writable only by this user. Raise `PermissionError` if it is not."""
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     root = Path(runtime) if runtime and os.access(runtime, os.W_OK) else Path(tempfile.gettempdir())
     directory = root / f"kafkalake-queries-{os.getuid()}"

@@ -1,8 +1,8 @@
 """`spark.read.format("kafkalake")`: topics as a data frame.
 
-A Python data source of Spark 4: `DataSource` is made when a data frame is, `DataSourceReader.partitions` runs once a query and
-fixes its snapshot, `read` runs on executors. All of it lives in Python workers that Spark starts, which is why
-imports are few and numba waits for the first record. Streams are in `stream`.
+A Python data source of Spark 4: `DataSource` is created with a data frame, `DataSourceReader.partitions` runs once per query and
+takes its snapshot, `read` runs on executors. All of it runs in Python workers that Spark starts, therefore
+imports are few and numba is loaded with the first record. Streams are in `stream`.
 """
 
 from __future__ import annotations
@@ -39,38 +39,38 @@ if TYPE_CHECKING:
 
 @plain_errors
 class KafkaLakeSource(DataSource):
-    """Reads topics of a lake; see `options.OPTIONS` for what can be set."""
+    """A data source that reads topics of a lake. `options.OPTIONS` lists its options."""
 
     @classmethod
     def name(cls) -> str:
         return "kafkalake"
 
     def schema(self) -> str:
-        """Kafka's columns, then the fields of `valueSchema`. Raises `ConfigurationError`."""
+        """Return Kafka's columns, then the fields of `valueSchema`. Raise `ConfigurationError` if an option is invalid."""
         options = parse_options(self.options, Use.SCHEMA)
         return kafka_ddl(headers=options.headers, value_schema=options.value_schema, topic_id=options.topic_id)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A reader of the columns of `schema`, which the user may have given. Raises `ConfigurationError`."""
+        """Return a reader of the columns of `schema`, which the user may have given. Raise `ConfigurationError` if invalid."""
         pushing = self.options.get("__pushFilters") == "true"
         return (PushdownReader if pushing else KafkaLakeReader)(dict(self.options), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """One write of rows of `schema`. Raises `ConfigurationError`, `BrokerUnavailableError`, `KafkaError`."""
-        # Only here, as below: a query does without it.
+        """Return a writer for rows of `schema`. Raise `ConfigurationError`, `BrokerUnavailableError` or `KafkaError`."""
+        # Imported here, as below: queries do not need it.
         from kafkalake.spark.sink.sink import KafkaLakeWriter
 
         return KafkaLakeWriter(dict(self.options), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        """One batch of a stream. Raises as `writer`."""
+        """Return a writer of the batches of a stream. Raise the errors of `writer`."""
         from kafkalake.spark.sink.sink import KafkaLakeStreamWriter
 
         return KafkaLakeStreamWriter(dict(self.options), schema, overwrite)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """A stream of the columns of `schema`; one that cannot be raises `ConfigurationError` when it is started."""
-        # Only here: a batch query does without it.
+        """Return a stream of the columns of `schema`. An invalid one raises `ConfigurationError` when it is started."""
+        # Imported here: batch queries do not need it.
         from kafkalake.spark.stream.refused import RefusedStream
         from kafkalake.spark.stream.stream import KafkaLakeStreamReader
 
@@ -84,9 +84,9 @@ class KafkaLakeSource(DataSource):
 class KafkaLakeReader(DataSourceReader):
     """One read: planned on the driver, then sent to the executors.
 
-    It takes no filters. Spark 4.2 keeps the plan of a Python source in one field per data frame, so that a query without a filter
+    It accepts no filters. Spark 4.2 keeps the plan of a Python source in one field per data frame, so that a query without a filter
     after one with a filter, or two filters in one query, would read the wrong records. With the jar
-    of `kafkalake.spark.jvm` every scan has a source of its own, and a `PushdownReader`.
+    of `kafkalake.spark.jvm` every scan has its own source, and a `PushdownReader`.
     """
 
     def __init__(self, given: dict[str, str], schema: StructType) -> None:
@@ -101,8 +101,8 @@ class KafkaLakeReader(DataSourceReader):
         self._selection = Selection()
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Fix the snapshot and plan its tasks."""
-        # Only here: the Delta library is large, and an executor does without it.
+        """Take the snapshot and plan its tasks."""
+        # Imported here: the Delta library is large, and executors do not need it.
         from kafkalake.reader.read import plan_read
 
         agreed = partial(as_first_seen, options=self._options, query=self._query)
@@ -110,14 +110,14 @@ class KafkaLakeReader(DataSourceReader):
         return tasks_of(groups, self._projection)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The records of one task."""
+        """Return the records of one task."""
         return read_task(partition, self._projection, self._selection)
 
 
 class PushdownReader(KafkaLakeReader):
-    """A read that leaves out what the filters of its one scan rule out."""
+    """A read that prunes records by the filters of its one scan."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Take filters on topic, partition, offset and timestamp; give back the others."""
+        """Take filters on topic, partition, offset and timestamp. Return the others."""
         self._selection, left = push(filters)
         return left

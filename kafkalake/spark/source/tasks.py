@@ -1,4 +1,4 @@
-"""What a task is to Spark: the slices of segments that it reads, how they are read in Python, and what a worker loads once."""
+"""A Spark task: its slices of segments, their reading in Python, and the code that a worker loads once."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
 
 FORMAT = 2
-"""Of the JSON that a task travels as. A jar that knows another one refuses the task."""
+"""Version of the JSON form of a task. A jar with another version refuses the task."""
 
 
 class Slices(InputPartition):
-    """What one task reads. in_jvm: whether the scan's jar can do it alone, where a driver has it.
+    """The slices of one task. in_jvm: whether the scan's jar can read them alone, if the driver has it.
 
-    It travels as JSON, which both Python workers and the jar (`jvm/.../SlicesPartition.java`) read.
+    Serialized as JSON, which both Python workers and the jar (`jvm/.../SlicesPartition.java`) read.
     """
 
     def __init__(self, slices: Sequence[SegmentSlice], *, in_jvm: bool) -> None:
         self.slices = slices
-        # A JVM whose locale is not UTF-8 cannot name other files.
+        # A JVM whose locale is not UTF-8 cannot open other file names.
         self.in_jvm = in_jvm and all(piece.path.isascii() for piece in slices)
 
     def __reduce__(self) -> tuple[Callable[[str], Slices], tuple[str]]:
@@ -40,7 +40,7 @@ class Slices(InputPartition):
 
 
 def slices_from_json(text: str) -> Slices:
-    """The task that pickled itself as this text."""
+    """Return the task that was serialized as this text."""
     from kafkalake.reader.plan import SegmentSlice
 
     task = json.loads(text)
@@ -49,13 +49,13 @@ def slices_from_json(text: str) -> Slices:
 
 
 def tasks_of(groups: Iterable[Sequence[SegmentSlice]], projection: Projection) -> list[Slices]:
-    """A task a group of slices. Fields of JSON values are Python's to make."""
+    """Return one task per group of slices. Fields of JSON values require Python."""
     return [Slices(group, in_jvm=not projection.json_fields) for group in groups]
 
 
 def read_task(task: InputPartition, projection: Projection, selection: Selection) -> Iterator[pa.RecordBatch]:
-    """The records of a task, read in this process. Raises what `SliceReader.read` does."""
-    # Only here: the process that plans does without it, and all of Python does where the JVM reads.
+    """Return the records of a task, read in this process. Raise the errors of `SliceReader.read`."""
+    # Imported here: the planning process does not need it, and no Python does if the JVM reads.
     from kafkalake.reader.slice_reader import SliceReader
 
     assert isinstance(task, Slices)
@@ -65,9 +65,9 @@ def read_task(task: InputPartition, projection: Projection, selection: Selection
 
 @cache
 def load_compiled_code() -> None:
-    """Once a worker: what the first record would wait for, kept out of the garbage collector's sight.
+    """Load compiled code before the first record, once per worker, and exempt it from garbage collection.
 
-    A worker collects garbage after every task. With numba loaded that took 65 ms a task, more than reading 64 MiB does.
+    A worker collects garbage after every task. With numba loaded that took 65 ms per task, more than reading 64 MiB.
     """
     import kafkalake.record.message_set  # noqa: F401
 

@@ -1,8 +1,8 @@
-"""Where a stream began, kept in its checkpoint.
+"""Stores the initial offsets of a stream in its checkpoint.
 
-Spark asks a source again for its first offsets when a query dies before its first batch is done. `latest`, and times, would be
-something else by then, and what lies between would be lost. The file is that of Spark's Kafka source, so that a query which changes
-its format from `kafka` to `kafkalake` goes on with the checkpoint that it has.
+Spark requests the initial offsets again if a query dies before its first batch is done. `latest`, and times, would resolve
+differently by then, and the records in between would be lost. The file has the format of Spark's Kafka source, so that a query that
+changes its format from `kafka` to `kafkalake` continues with its checkpoint.
 
 Source: Spark, `KafkaSourceInitialOffsetWriter`: a zero byte, "v1", the offsets as JSON.
 """
@@ -27,11 +27,11 @@ _HEADER = b"\0v1\n"
 def initial_offsets(
     location: str, first: Callable[[], dict[str, Any]], *, is_repeatable: bool = False
 ) -> dict[str, Any]:
-    """The first offsets in the source's part of the checkpoint, at `location`; where none are, those of `first`, which are kept.
+    """Return the initial offsets from the source's part of the checkpoint, at `location`, or else those of `first`, and store them.
 
-    `location` is empty where Spark does not say it: without kafkalake's jar. Nothing is kept there, nor where pyarrow knows no
-    such file system (`s3a:`, say) and `first` finds the same whenever it is asked (`is_repeatable`). Raises `LakeError` where the
-    file is something else, or where offsets that would be others later cannot be kept.
+    `location` is empty if Spark does not give it (without kafkalake's jar). Nothing is stored then, nor if pyarrow cannot access
+    the file system (such as `s3a:`) and `first` always returns the same (`is_repeatable`). Raise `LakeError` if the
+    file has other content, or if offsets that would change later cannot be stored.
     """
     if not location:
         return first()
@@ -58,7 +58,7 @@ def initial_offsets(
 
 
 def _file_system(location: str) -> tuple[pyarrow.fs.FileSystem, str]:
-    """Where this is. Spark names a path as Hadoop shows it: with its spaces and percent signs, whatever stands before it."""
+    """Return file system and path. Spark gives the path as Hadoop displays it: unescaped, whatever its scheme."""
     scheme, colon, rest = location.partition(":")
     if not colon or scheme == "file":
         path = (rest if colon else location).removeprefix("//")

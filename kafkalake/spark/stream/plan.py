@@ -1,4 +1,4 @@
-"""Where a stream begins, and the tasks of one of its batches: snapshots, bounded by positions, planned as a batch query is."""
+"""Plans the start of a stream and the tasks of its batches: snapshots, bounded by positions, planned like batch queries."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from kafkalake.reader.snapshot import PartitionSnapshot, take_snapshot
 
 
 def first_positions(options: ReadOptions) -> tuple[Positions, TopicIds]:
-    """Where a stream that never ran begins, and of which topics. Raises what `take_snapshot` and `bounded` do."""
+    """Return the start of a new stream, and its topic ids. Raise the errors of `take_snapshot` and `bounded`."""
     try:
         snapshots = take_snapshot(options)
     except UnknownTopicOrPartitionError:
         if options.pattern is None:
             raise
-        return {}, {}  # a topic that matches may come, and is read from its first record
+        return {}, {}  # a matching topic may be created later, and is read from its first record
     positions = {
         (found.topic, found.partition): found.start_offset
         for found in bounded(snapshots, options, committed_positions(options))
@@ -40,11 +40,11 @@ def plan_batch(
     start_ids: Mapping[str, str] | None = None,
     end_ids: Mapping[str, str] | None = None,
 ) -> list[list[SegmentSlice]]:
-    """Groups of slices that hold the records from `start` to `end`, and no others.
+    """Return groups of slices with exactly the records from `start` to `end`.
 
-    A partition that `start` lacks begins at 0, and so does one whose topic is another at `end` than at `start`, by their ids.
-    Raises `OffsetOutOfRangeError` where some of it is not there any more, unless `failOnDataLoss` is false; and what
-    `take_snapshot` raises.
+    A partition absent from `start` begins at 0, and so does one whose topic id at `end` differs from that at `start`.
+    Raise `OffsetOutOfRangeError` if some of them are no longer available, unless `failOnDataLoss` is false, and the errors of
+    `take_snapshot`.
     """
     known = end_ids or {}
     anew = {topic for topic, topic_id in known.items() if is_another(topic, topic_id, start_ids or {})}
@@ -86,7 +86,7 @@ def _snapshots(
 
 
 def _within(snapshot: PartitionSnapshot, first: int, stop: int, options: ReadOptions) -> PartitionSnapshot:
-    """The snapshot from `first` to `stop`. A `stop` before `first` is that of a topic that was made anew."""
+    """Return the snapshot from `first` to `stop`. A `stop` before `first` means that the topic was created again."""
     partition = (snapshot.topic, snapshot.partition)
     if stop < first:
         _lost(partition, f"offset {stop} follows offset {first}: it was made anew", options)

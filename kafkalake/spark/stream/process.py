@@ -1,7 +1,7 @@
-"""`python -m kafkalake.spark.stream.process`: Spark's process of a streaming source, which the scan's jar starts this way.
+"""`python -m kafkalake.spark.stream.process`: Spark's process for a streaming source, started by the scan's jar.
 
-It is the module that Spark starts itself, begun sooner (see `installed_pyspark`) and without pandas: pyarrow asks of much that it
-is given whether it is pandas', and imports that to find out, 0.2 s. Nothing that plans a stream is.
+It runs the same module as Spark does, but starts faster (see `installed_pyspark`) and without pandas: pyarrow tests many of
+its arguments for pandas types, and imports pandas to do so, 0.2 s. Planning a stream uses no pandas.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kafkalake.spark.source.installed_pyspark import prefer_installed_pyspark
 
 
 class WithoutPandas(MetaPathFinder):
-    """An import of pandas fails as where it is not installed, which pyarrow and pyspark are ready for."""
+    """Makes the import of pandas fail as if it were not installed, which pyarrow and pyspark handle."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None

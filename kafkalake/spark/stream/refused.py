@@ -1,7 +1,7 @@
-"""A stream that cannot be: it says why when Spark first asks it something.
+"""A stream with invalid options, which reports the error on Spark's first call.
 
-Where making a reader fails, pyspark 4.2's `python_streaming_source_runner` stops the reader that it does not have, and reports
-that (`UnboundLocalError`) instead of what was wrong.
+If creating a reader fails, pyspark 4.2's `python_streaming_source_runner` stops the reader that it does not have, and reports
+that (`UnboundLocalError`) instead of the original error.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""`spark.readStream.format("kafkalake")`: what Spark asks of a stream, answered from the lake's files.
+"""`spark.readStream.format("kafkalake")`: Spark's calls for a stream, served from the lake's files.
 
-One Python process answers for one query as long as it runs. Its offsets are what Spark's Kafka source writes into checkpoints.
-What a batch holds follows from its two offsets alone, so that Spark can ask for a batch again, in another process, after a
-crash, and gets the same records: what is below the last stable offset does not change.
+One Python process serves one query as long as it runs. Its offsets have the format of Spark's Kafka source in checkpoints.
+A batch is determined by its two offsets alone, so that Spark can request it again, in another process, after a
+crash, and gets the same records: records below the last stable offset do not change.
 
-    initialOffset    first offsets, once a checkpoint
+    initialOffset    initial offsets, once per checkpoint
     latestOffset     end of the next batch: edges of the partitions, within maxOffsetsPerTrigger
-    partitions       tasks of a batch, planned as those of a batch query
-    commit           a batch is done: the group, if one is named, is told
+    partitions       tasks of a batch, planned like those of a batch query
+    commit           end of a batch, committed to the group if one is named
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Offsets = dict[str, Any]
 
 @plain_errors
 class KafkaLakeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A stream over the topics of `given`. Raises `ConfigurationError` when it is made, and whatever reading raises later."""
+    """A stream over the topics of `given`. Raises `ConfigurationError` when created, and the errors of reading later."""
 
     def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
         self._options: ReadOptions = parse_options(given, Use.STREAM, given.get(TIME_ZONE_NOTE))
@@ -51,7 +51,7 @@ class KafkaLakeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             time_zone=given.get(TIME_ZONE_NOTE) or "UTC",
         )
         JsonColumns.of(self._projection)
-        # Executors get this object before it is asked anything, so none of these travels.
+        # This object is sent to executors before its first call, so none of these is sent along.
         self._edges: Edges | None = None
         self._target: Positions | None = None
         self._seen: Positions = {}
@@ -59,21 +59,21 @@ class KafkaLakeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._group: ConsumerGroup | None = None
 
     def initialOffset(self) -> Offsets:
-        """Where the query begins: what its checkpoint says, else what the options say, which the checkpoint then keeps."""
+        """Return the query's start: from its checkpoint, or else from the options, stored in the checkpoint."""
         self._began = initial_offsets(self._checkpoint, self._first, is_repeatable=self._options.has_lasting_start)
         return self._began
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """`maxOffsetsPerTrigger`."""
+        """Return `maxOffsetsPerTrigger`."""
         limit = self._options.offsets_per_trigger_max
         return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """What is there now is what the query will read."""
+        """Limit the query to the records available now."""
         self._target = {partition: edge.readable_end for partition, edge in self._look().items()}
 
     def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:
-        """The end of the batch that begins at `start`."""
+        """Return the end of the batch that begins at `start`."""
         self._done(start)
         edges = self._look()
         self._seen = {partition: edge.readable_end for partition, edge in edges.items()}
@@ -88,12 +88,12 @@ class KafkaLakeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return to_json(end, {topic: edge.topic_id for (topic, _), edge in edges.items()})
 
     def reportLatestOffset(self) -> Offsets | None:
-        """What the last look saw, for the query's progress."""
+        """Return the last seen ends of the partitions, for the query's progress."""
         return to_json(self._seen) or None
 
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
-        """The tasks that read from `start` to `end`."""
-        # Only here: the Delta library is large, and an executor does without it.
+        """Return the tasks that read from `start` to `end`."""
+        # Imported here: the Delta library is large, and executors do not need it.
         from kafkalake.spark.stream.plan import plan_batch
 
         store = self._open_edges().store
@@ -108,11 +108,11 @@ class KafkaLakeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return tasks_of(groups, self._projection)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The records of one task."""
+        """Return the records of one task."""
         return read_task(partition, self._projection, Selection())
 
     def commit(self, end: Offsets) -> None:
-        """Batches up to `end` are done."""
+        """Commit the batches up to `end`."""
         self._done(end)
 
     def _first(self) -> Offsets:
@@ -121,9 +121,9 @@ class KafkaLakeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return to_json(*first_positions(self._options))
 
     def _done(self, end: Offsets) -> None:
-        """Tell the group how far the query is, where one is named.
+        """Commit the query's progress to the group, if one is named.
 
-        Spark says `commit` of a batch when the next one has been planned, and of the last one never. But it asks for the end of
+        Spark calls `commit` for a batch after it has planned the next one, and never for the last one. But it requests the end of
         the next batch only when the last one is done.
         """
         if self._options.group is None or end == self._began:
