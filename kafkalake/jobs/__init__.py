@@ -1,8 +1,8 @@
-"""What runs on a lake beside or without a broker, with `main(arguments) -> exit code` each; `registry` has them by name.
+"""Jobs that run on a lake with or without a broker. Each has a `main(arguments) -> exit code`; `registry` lists them by name.
 
-retention, maintenance           remove what nothing needs
-compaction, lag, consume         rooms of their own
-frame, lock, record, progress    what all jobs share: start and end, one at a time, their row in `job_runs`
-cleaned_partitions               what retention and compaction know of a partition
-error_sentence, webhook          what people are told
+retention, maintenance           remove unneeded data and files
+compaction, lag, consume         packages of their own
+frame, lock, record, progress    shared by all jobs: start and end, mutual exclusion, rows in `job_runs`, output
+cleaned_partitions               partition data that retention and compaction decide on
+error_sentence, webhook          errors and alerts for users
 """

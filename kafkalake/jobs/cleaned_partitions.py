@@ -1,4 +1,4 @@
-"""What the jobs that clean logs decide on: of each partition its sealed segments, and what its broker says of it."""
+"""The input of the jobs that clean logs: the sealed segments and the broker's state of each partition."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ COMPACT_POLICY, DELETE_POLICY = "compact", "delete"
 
 @dataclass(frozen=True, slots=True)
 class CleanedPartition:
-    """A partition with sealed segments: `rows`, ascending, those that the log start has passed too.
+    """A partition with sealed segments. `rows`: ascending, including those below the log start.
 
-    leader: the broker in whose directory it is. state: with the log start that readers go by, Delta's or the broker's.
+    leader: the broker in whose directory it is. state: with the log start that readers use, Delta's or the broker's.
     """
 
     topic: TopicRow
@@ -34,7 +34,7 @@ class CleanedPartition:
 
 
 def cleaned_topics(run: Run, policy: str) -> list[TopicRow]:
-    """The topics of a run whose cleanup.policy names `policy`; no journals, which the broker trims itself."""
+    """Return the topics of a run whose cleanup.policy contains `policy`, without journals, which the broker trims itself."""
     return [
         topic
         for topic in run.topics
@@ -43,12 +43,12 @@ def cleaned_topics(run: Run, policy: str) -> list[TopicRow]:
 
 
 def policies(config: TopicConfig) -> list[str]:
-    """What cleanup.policy names."""
+    """Return the policies in cleanup.policy."""
     return members_of(config.cleanup_policy)
 
 
 def cleaned_partitions(run: Run, topics: Sequence[TopicRow]) -> Iterator[CleanedPartition]:
-    """The partitions of `topics`, by topic and number. Raises `LakeError`, `KafkaStorageError`."""
+    """Yield the partitions of `topics`, by topic and number. Raise `LakeError` or `KafkaStorageError`."""
     segments = segments_by_id(run.store.load_segments()) if topics else {}
     leaders = partitions_by_id(run.store.load_partitions())
     for topic in topics:

@@ -1,4 +1,4 @@
-"""One sentence of an error, whatever it went through: Python, the JVM, a worker's traceback in a Java exception's message."""
+"""Reduces an error from Python, the JVM, or a worker's traceback in a Java exception to one sentence."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 
 def sentence(error: BaseException) -> str:
-    """What an error says, without the stack of Python and the JVM around it."""
+    """Return the message of an error without the stack traces of Python and the JVM."""
     text = str(error).strip()
     ours = re.findall(r"\bkafkalake\.errors\.\w+: (.+)$", text, flags=re.MULTILINE)
     if ours:

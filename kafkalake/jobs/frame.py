@@ -1,14 +1,14 @@
-"""The frame of every job: arguments, a plan that can be shown without being done, progress, rows in `job_runs`, an exit code.
+"""The frame of every job: arguments, a plan with dry run, progress, rows in `job_runs`, an exit code.
 
-A job is two functions over a `Run`: `plan` says what is to be done and why, as `Step`s, and changes nothing; `perform` does
-one step (`begin` what is common to all), and must be safe to repeat, because a job may die at any point and is then simply
+A job is two functions over a `Run`. `plan` returns what to do and why, as `Step`s, and changes nothing. `perform` does
+one step (`begin` the work common to all), and must be safe to repeat, because a job may die at any point and is then simply
 run again. The frame does the rest:
 
-    lock        one run of a kind on a lake at a time (`job_lock.py`); the kernel drops the lock with the process
-    --dry-run   the table of steps, and nothing else
-    steps       performed in order; one that fails does not keep the others from being done
-    job_runs    a row a step, and one for the run (`job_record.py`); for a run that was killed, the next one writes it
-    exit code   0 done, 1 not (one sentence on stderr), 2 wrong usage
+    lock        one run of a kind on a lake at a time (`lock.py`); the kernel releases the lock when the process ends
+    --dry-run   prints the table of steps, and nothing else
+    steps       performed in order; the failure of one does not stop the others
+    job_runs    one row per step, and one for the run (`record.py`); for a killed run, the next one writes it
+    exit code   0 success, 1 failure (one sentence on stderr), 2 usage error
 
 `reached` names the points at which tests kill a job.
 """
@@ -47,19 +47,19 @@ if TYPE_CHECKING:
     from kafkalake.config.broker import TopicConfig
 
 at_point: Callable[[str], None] = lambda name: None  # noqa: E731
-"""What happens where a job calls `reached`: nothing, unless a test puts a SIGKILL here."""
+"""Hook of `reached`: does nothing, unless a test sends SIGKILL here."""
 
 
 def reached(name: str) -> None:
-    """A point of a job at which it may die; `name` says what has been done by then."""
+    """Mark a point at which a job may die. `name` tells what has been done by then."""
     at_point(name)
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing to do: `action` on a topic or partition (None: on the lake), `why`, and how things are `before`.
+    """One thing to do: `action` on a topic or partition (None: on the lake), `why`, and the state `before`.
 
-    `detail` is what the job's own `perform` needs; nobody else looks at it. `warning`: worth a line on stderr.
+    `detail` is private data for the job's own `perform`. `warning`: a line for stderr.
     """
 
     action: str
@@ -80,9 +80,9 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """How things are `after` a step, and the version of the Delta table `table` that holds what it did (None: no table).
+    """The state `after` a step, and the version of the Delta table `table` that contains its change (None: no table).
 
-    `outcome` is `done`, or one word on why there was nothing to do any more, as `skipped`.
+    `outcome` is `done`, or one word on why there was nothing left to do, such as `skipped`.
     """
 
     after: Mapping[str, Any] = field(default_factory=dict)
@@ -92,10 +92,10 @@ class Done:
 
 
 class Run:
-    """What a job works with: the lake, its metadata, the arguments, the topics that were named."""
+    """The context of a job: the lake, its metadata, the arguments, the selected topics."""
 
     def __init__(self, lake: Path, arguments: argparse.Namespace, clock: Clock, spark: SparkSession | None) -> None:
-        """Raises `LakeError` where there is no lake."""
+        """Raise `LakeError` if there is no lake."""
         self.lake = lake
         self.arguments = arguments
         self.clock = clock
@@ -106,26 +106,26 @@ class Run:
         self._spark = spark
 
     def note(self, step: Step, done: Done) -> None:
-        """Have `job_runs` say something that was no step of the plan."""
+        """Add a row to `job_runs` that was no step of the plan."""
         self.notes.append((step, done))
 
     @cached_property
     def topics(self) -> list[TopicRow]:
-        """The topics that `--topic` or `--pattern` name, or all. Raises `UnknownTopicOrPartitionError`, `ConfigurationError`."""
+        """The topics that `--topic` or `--pattern` name, or all. Raises `UnknownTopicOrPartitionError` or `ConfigurationError`."""
         return select_topics(self.store.load_topics(), self.arguments.topic, self.arguments.pattern)
 
     @cached_property
     def topic_configs(self) -> dict[str, TopicConfig]:
-        """The settings of `topics` by name, as the brokers of the lake have them, running or not."""
+        """The settings of `topics` by name, as used by the lake's brokers, running or not."""
         from kafkalake.reader.topic_settings import topic_configs
 
         return topic_configs(self.lake, self.topics)
 
     @property
     def spark(self) -> SparkSession:
-        """The session, started when it is first asked for: a job that only moves metadata does not wait for a JVM.
+        """The session, started on first use: a job that only changes metadata starts no JVM.
 
-        Without Delta's jar: jobs read and write Delta through delta-rs, and wait for no registry to find the jar.
+        Without Delta's jar: jobs read and write Delta through delta-rs, and need no registry to download the jar.
         """
         if self._spark is None:
             from kafkalake.spark.spark_session import session
@@ -135,38 +135,38 @@ class Run:
 
 
 class Job(ABC):
-    """A job of one kind; one object a run."""
+    """A job of one kind. One object per run."""
 
     name: ClassVar[str]
     summary: ClassVar[str]
-    """One line for people."""
+    """One line for users."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:  # noqa: B027
         """Add the job's own arguments to the common ones."""
 
     def check(self, arguments: argparse.Namespace) -> None:  # noqa: B027
-        """Refuse arguments that make no sense, before anything is opened. Raises `ConfigurationError`."""
+        """Raise `ConfigurationError` for arguments that make no sense, before anything is opened."""
 
     @abstractmethod
     def plan(self, run: Run) -> Sequence[Step]:
-        """What is to be done. Changes nothing. Raises `KafkaLakeError`."""
+        """Return the steps to perform, without changing anything. Raise `KafkaLakeError` on failure."""
 
     def begin(self, run: Run, steps: Sequence[Step]) -> None:  # noqa: B027
-        """What is done for all steps at once, before the first: one commit rather than thousands. Raises `KafkaLakeError`."""
+        """Do the common work of all steps before the first, in one commit, not thousands. Raise `KafkaLakeError` on failure."""
 
     @abstractmethod
     def perform(self, run: Run, step: Step) -> Done:
-        """Do one step. May be called again for a step that was done already, whole or in part. Raises `KafkaLakeError`."""
+        """Do one step. May be called again for a step that was wholly or partly done already. Raise `KafkaLakeError` on failure."""
 
     def finish(self, run: Run) -> int:
-        """After all steps, also without any: say what the run found; returns the exit code if no step failed."""
+        """Report the results after all steps, even if there were none. Return the exit code for a run without failed steps."""
         return 0
 
 
 def main(job: Job, arguments: Sequence[str], *, spark: SparkSession | None = None, clock: Clock | None = None) -> int:
-    """The command line of a job; returns the exit code. Results go to stdout, progress and what went wrong to stderr.
+    """Run a job's command line and return the exit code. Results go to stdout, progress and errors to stderr.
 
-    spark: a session that runs already. Wrong usage raises `SystemExit` with code 2, as argparse does.
+    spark: a running session. Raise `SystemExit` with code 2 for usage errors, as argparse does.
     """
     parser = parser_of(job)
     parsed, unknown = parser.parse_known_args(list(arguments))
@@ -254,7 +254,7 @@ def _say(job: Job, error: Exception) -> int:
 
 
 def _is_expected(error: Exception) -> bool:
-    """Whether an error's sentence says it all; a programming error keeps its traceback."""
+    """Return whether an error's sentence is enough. A programming error keeps its traceback."""
     return isinstance(error, KafkaLakeError | OSError) or type(error).__module__.split(".")[0] in ("pyspark", "py4j")
 
 
@@ -263,9 +263,9 @@ def _pairs(values: Mapping[str, Any]) -> str:
 
 
 def select_topics(topics: Sequence[TopicRow], names: str | None, pattern: str | None) -> list[TopicRow]:
-    """Topics by comma separated names, by a pattern for the whole name, or all (both None), by name.
+    """Return topics by comma separated names, by a pattern for the whole name, or all (both None), sorted by name.
 
-    Raises `UnknownTopicOrPartitionError` (with a near name), `ConfigurationError` (a bad pattern).
+    Raise `UnknownTopicOrPartitionError` (suggesting a similar name) or `ConfigurationError` (invalid pattern).
     """
     by_name = {topic.topic: topic for topic in sorted(topics, key=lambda topic: topic.topic)}
     if names is not None:
@@ -288,7 +288,7 @@ def select_topics(topics: Sequence[TopicRow], names: str | None, pattern: str | 
 
 
 def parser_of(job: Job) -> argparse.ArgumentParser:
-    """The arguments that every job takes, and the job's own."""
+    """Return a parser with the common arguments and the job's own."""
     parser = argparse.ArgumentParser(prog=job.name, description=job.summary, allow_abbrev=False)
     parser.add_argument(
         "--lake", metavar="DIR", default=os.environ.get(LAKE_VARIABLE), help=f"the lake (default: ${LAKE_VARIABLE})"

@@ -1,7 +1,7 @@
-"""One run of a kind on a lake at a time, and what is known of a run that was killed.
+"""Allows one run of a kind on a lake at a time, and detects a run that was killed.
 
-The lock is the kernel's (`flock`), which drops it with the process. The file says who holds it and is emptied when a run ends
-by itself: a lock that is free and names a run is that of a run that was killed, and the next one says so in `job_runs`.
+The lock is the kernel's (`flock`) and released when the process ends. The file names the holder and is emptied at the normal end
+of a run. A free lock that names a run therefore belongs to a killed one, which the next run records in `job_runs`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kafkalake.metadata import paths
 
 @dataclass(frozen=True, slots=True)
 class LockHolder:
-    """A run of a job, as the lock file names it."""
+    """A run of a job, as written to the lock file."""
 
     run_id: str
     started_ms: int
@@ -32,9 +32,9 @@ class LockHolder:
 
 @contextmanager
 def only_one(lake: Path, job: str, run_id: str, started_ms: int) -> Iterator[LockHolder | None]:
-    """Hold the lock of a job on a lake; the run that held it last, if that was killed.
+    """Hold the lock of a job on a lake. Yields the previous holder if it was killed, else None.
 
-    Raises `LakeError` while another process holds it.
+    Raise `LakeError` while another process holds the lock.
     """
     path = paths.job_lock_path(lake, job)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -57,7 +57,7 @@ def only_one(lake: Path, job: str, run_id: str, started_ms: int) -> Iterator[Loc
 
 
 def _named(file: IO[str]) -> LockHolder | None:
-    """Who the file names; None for nobody, and while it is being written."""
+    """Return the holder in the file, or None if there is none or it is being written."""
     file.seek(0)
     try:
         return LockHolder(**json.loads(file.read()))

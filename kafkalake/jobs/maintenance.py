@@ -1,12 +1,13 @@
-"""The maintenance job: metadata tables stay small, and what nothing needs leaves the disk.
+"""The maintenance job: keeps metadata tables small and removes unneeded files.
 
-    tables      old log entries and files go after `metadata.retention.ms`; old rows of `lag` and `job_runs` after --keep-days
-    segments    of a broker that is down: files that retention or compaction took out of the log, `file.delete.delay.ms` ago
-    staged      what a write from Spark that was killed has left
-    orphans     files and directories that nothing accounts for are listed, and left alone
+    tables      removes old log entries and files after `metadata.retention.ms`, old rows of `lag` and `job_runs` after --keep-days
+    segments    for a broker that is down: removes files that retention or compaction took out of the log, after
+                `file.delete.delay.ms`
+    staged      removes the files of killed writes from Spark
+    orphans     lists files and directories that belong to nothing, and leaves them alone
 
 A running broker unlinks the files of removed segments itself. For one that is down the job holds its lock, opens each such log
-as it would, and closes it: log start, indexes and `state` then say the same, and a broker that starts meanwhile is told to wait.
+like the broker, and closes it. Log start, indexes and `state` are then consistent. A broker that starts meanwhile has to wait.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ _OTHER_FILES = (STATE_FILE, LEADER_EPOCHS_FILE, PARTITION_METADATA_FILE)
 
 @dataclass(frozen=True, slots=True)
 class _Removed:
-    """A partition whose broker is down, with files that are no longer part of its log."""
+    """A partition with files that are no longer part of its log, and whose broker is down."""
 
     directory: Path
     topic_id: UUID
@@ -145,7 +146,7 @@ class Maintenance(Job):
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The command line; returns the exit code."""
+    """Run the command line and return the exit code."""
     return run_job(Maintenance(), arguments)
 
 
@@ -171,7 +172,7 @@ def _removed(
     segments: dict[tuple[str, int], list[SwappedSegment]],
     running: frozenset[int],
 ) -> Iterator[Step]:
-    """Partitions of brokers that are down, with files of segments that are no longer part of the log."""
+    """Yield steps for partitions of stopped brokers with files of segments that are no longer part of the log."""
     topics = {topic.topic_id: topic for topic in run.topics}
     quiet_ms = run.clock.now_ms() - _last_commit_ms(run.lake)
     for row in rows:
@@ -208,7 +209,7 @@ def _log_size(run: Run, name: str) -> dict[str, int]:
 
 
 def _last_commit_ms(lake: Path) -> int:
-    """When segments were last taken out of any log, at the latest: the newest commit to the tables that say so."""
+    """Return the latest time at which segments were removed from any log: the newest commit to the tables that define it."""
     times = []
     for table in (paths.SEGMENTS, paths.PARTITIONS):
         log = paths.table_path(lake, table) / "_delta_log"
@@ -217,10 +218,10 @@ def _last_commit_ms(lake: Path) -> int:
 
 
 def _below(names: Sequence[str], current: Sequence[SwappedSegment], log_start_offset: int) -> set[str]:
-    """Files of segments that end at or below the log start."""
+    """Return the files of segments that end at or below the log start."""
     parsed = {name: found for name in names if (found := parse_name(name)) and found.suffix in SUFFIXES}
     bases = sorted({each.base_offset for each in parsed.values() if each.suffix == DATA_SUFFIX})
-    ends = dict(pairwise(bases))  # the last one is never below: it may still be written to
+    ends = dict(pairwise(bases))  # the last one is never below: it may still be active
     for base in bases:
         known = covering(current, base)
         if known is not None:
@@ -231,12 +232,12 @@ def _below(names: Sequence[str], current: Sequence[SwappedSegment], log_start_of
 
 
 def _unlink(run: Run, partition: _Removed | None) -> Done:
-    """Open a log as its broker would, with no delay for what is removed, and close it."""
+    """Open a log as its broker would, with no deletion delay, and close it."""
     if partition is None:
         return Done({}, outcome="waiting")
     with holding_logs(run.lake, partition.leader) as held:
         if not held:
-            return Done({}, outcome="skipped")  # its broker runs, and does it
+            return Done({}, outcome="skipped")  # its broker is running and removes the files
         before = len(os.listdir(partition.directory))
         config = LogConfig(file_delete_delay_ms=0)
         directory, topic_id = str(partition.directory), partition.topic_id
@@ -254,7 +255,7 @@ def _unlink(run: Run, partition: _Removed | None) -> Done:
 def orphans(
     lake: Path, rows: Sequence[PartitionRow], segments: dict[tuple[str, int], list[SwappedSegment]]
 ) -> Iterator[tuple[Path, str]]:
-    """What lies below `logs` and belongs to no partition, or in a partition and to no segment; and why it is one."""
+    """Yield everything below `logs` outside any partition, or in a partition outside any segment, and why."""
     known = {(row.leader, f"{row.topic}-{row.partition}"): row for row in rows}
     for broker in sorted((lake / paths.LOG_DIRECTORY).iterdir()):
         if not broker.is_dir() or not broker.name.isdecimal():

@@ -1,4 +1,4 @@
-"""What a job shows while it works: a counter on a terminal, a line now and then in a log file; and plain tables."""
+"""The output of a running job: a counter on a terminal, occasional lines in a log file, and plain tables."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LOG_INTERVAL_S = 5.0
 
 
 class Progress:
-    """`retention: 12 of 40, clicks-3: delete segments`, on stderr: rewritten in place on a terminal, else every few seconds."""
+    """Progress on stderr (`retention: 12 of 40, clicks-3: delete segments`): one line on a terminal, else every few seconds."""
 
     def __init__(self, job: str, total: int) -> None:
         self._job = job
@@ -33,7 +33,7 @@ class Progress:
         self._end_line()
 
     def advance(self, what: str) -> None:
-        """One more step is done."""
+        """Count one completed step."""
         self._count += 1
         now = time.monotonic()
         if now - self._shown < (_TERMINAL_INTERVAL_S if self._terminal else _LOG_INTERVAL_S):
@@ -47,7 +47,7 @@ class Progress:
             print(text, file=sys.stderr, flush=True)
 
     def say(self, text: str) -> None:
-        """A line that stays."""
+        """Print a permanent line."""
         self._end_line()
         print(printable_on(sys.stderr, f"{self._job}: {text}"), file=sys.stderr, flush=True)
 
@@ -58,7 +58,7 @@ class Progress:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Iterable[str] = ()) -> None:
-    """Columns as wide as their content, on stdout; `right`: columns of numbers. None is shown as `-`."""
+    """Print columns as wide as their content to stdout. `right`: numeric columns. None is shown as `-`."""
     cells = [["-" if cell is None else printable_on(sys.stdout, str(cell)) for cell in row] for row in rows]
     widths = [max(len(name), *(len(row[index]) for row in cells), 0) for index, name in enumerate(columns)]
     numbers = set(right)

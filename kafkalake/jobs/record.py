@@ -1,9 +1,9 @@
-"""What a job did, as rows of the Delta table `job_runs`: one a step, one with the action `run` for the whole.
+"""Records a job's work as rows of the Delta table `job_runs`: one per step, and one with the action `run` for the whole.
 
-Rows are written every few seconds and at the end, also when the job fails, so that thousands of steps are few commits. A run
-that is killed has left the rows of its steps but for those of the last seconds; the next run writes that it was killed, and
-when it had begun. A step that is done and not recorded is safe: the next run finds nothing to do there, and what the step
-changed is a version of that table, with its time, in Delta's own history.
+Rows are written every few seconds and at the end, also when the job fails, so that thousands of steps are few commits. A killed
+run leaves the rows of its steps except those of the last seconds. The next run records that it was killed, and when it
+had started. A step that was done but not recorded is safe: the next run finds nothing to do there, and the step's
+change is a version of that table, with its time, in Delta's own history.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _ROWS_MAX = 1_000
 
 
 class JobRecord:
-    """The rows of one run. A context: what is left is written at its end, with the row of the run."""
+    """The rows of one run. On exit of the context, the remaining rows and the row of the run are written."""
 
     def __init__(self, lake: Path, job: str, run_id: str, clock: Clock) -> None:
-        """Raises `LakeError` where the table can be neither opened nor made."""
+        """Raise `LakeError` if the table can be neither opened nor created."""
         self.summary: Mapping[str, Any] = {}
         self.failed = False
         self._table = JobTable(lake, paths.JOB_RUNS)
@@ -52,14 +52,14 @@ class JobRecord:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Raises `KafkaStorageError` where the rows cannot be written."""
+        """Raise `KafkaStorageError` if the rows cannot be written."""
         summary = dict(self.summary) if error is None else {"error": sentence(error)}
         outcome = FAILED if error is not None or self.failed else DONE
         self._add(RUN, outcome, self._started_ms, after=summary)
         self.flush()
 
     def step(self, step: Step, done: Done, started_ms: int) -> None:
-        """A step was performed, or failed."""
+        """Record a step that was performed or failed."""
         self._add(
             step.action,
             done.outcome,
@@ -76,7 +76,7 @@ class JobRecord:
             self.flush()
 
     def killed(self, holder: LockHolder) -> None:
-        """The run before this one was killed: its row, at once. Raises `KafkaStorageError`."""
+        """Record at once that the previous run was killed. Raise `KafkaStorageError` if it cannot be written."""
         self._add(
             RUN,
             KILLED,
@@ -89,7 +89,7 @@ class JobRecord:
         self.flush()
 
     def flush(self) -> None:
-        """Write what there is. Raises `KafkaStorageError`."""
+        """Write the buffered rows. Raise `KafkaStorageError` if they cannot be written."""
         if self._rows:
             self._table.append(pa.Table.from_pylist(self._rows, schema=JOB_RUNS_SCHEMA))
         self._rows = []
@@ -105,7 +105,7 @@ class JobRecord:
         after: Mapping[str, Any] | None = None,
         **others: Any,
     ) -> None:
-        """others: any columns of `JOB_RUNS_SCHEMA`."""
+        """Buffer a row. others: any columns of `JOB_RUNS_SCHEMA`."""
         self._rows.append(
             {
                 "run_id": self._run_id,

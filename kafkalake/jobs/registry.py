@@ -1,4 +1,4 @@
-"""The jobs by name, and where they are. Nothing of them is imported before one is asked for."""
+"""The jobs by name, and their modules, which are imported only when used."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from importlib.util import find_spec
 
 @dataclass(frozen=True, slots=True)
 class JobEntry:
-    """A job: the module whose `main(arguments) -> exit code` runs it, and a line for people."""
+    """A job: the module whose `main(arguments) -> exit code` runs it, and a summary for users."""
 
     name: str
     module: str
     summary: str
 
     def main(self) -> Callable[[Sequence[str]], int]:
-        """The job's command line; imports what it needs."""
+        """Import the job and return its command line function."""
         main: Callable[[Sequence[str]], int] = import_module(self.module).main
         return main
 
@@ -33,4 +33,4 @@ _ENTRIES = (
 )
 
 JOBS = {entry.name: entry for entry in _ENTRIES if find_spec(entry.module) is not None}
-"""What can be run, by name."""
+"""The available jobs by name."""

@@ -1,14 +1,14 @@
 """The retention job: removes the sealed segments that a topic's settings no longer keep, oldest first.
 
-`storage.retention` decides; here is what it decides on, and what follows. Two commits to Delta are all that this job writes:
+`storage.retention` decides. This module provides its input and carries out the decision, in just two commits to Delta:
 
-    1. `partitions`: where each log begins now     readers begin there from then on; no publish of a broker lowers it
-    2. `segments`: without the rows below          what a kill between the two leaves, the broker or the next run removes
+    1. `partitions`: the new log starts            readers begin there from then on; no publish of a broker lowers it
+    2. `segments`: without the rows below          if killed between the two, the broker or the next run removes the rest
 
 The broker notices the first within a second, moves its log start durably, and unlinks files after `file.delete.delay.ms`.
 While it is down, its next start does that, or `maintenance` unlinks the files. So the job touches no file that a broker may
-hold open, and running it twice removes nothing more. A broker that runs does all of it itself, by the
-same rule (`broker/partitions/retention.py`): this job is for lakes whose broker is down, for a look ahead (`--dry-run`), and
+hold open, and running it twice removes nothing more. A running broker does all of it itself, by the
+same rule (`broker/partitions/retention.py`). This job is for lakes whose broker is down, for previews (`--dry-run`), and
 for its warnings of slow groups.
 """
 
@@ -43,14 +43,14 @@ _GROUPS_SHOWN = 3
 
 @dataclass(frozen=True, slots=True)
 class _Partition:
-    """A partition as the decision was made on it, and the decision."""
+    """The input of a decision on a partition, and the decision."""
 
     log: CleanedPartition
     decision: PartitionRetention
 
     @property
     def rows_before_start(self) -> list[SegmentRow]:
-        """Of segments that are gone once the log begins where the decision says."""
+        """The rows of segments that lie wholly below the decided log start."""
         return [row for row in self.log.rows if row.next_offset <= self.decision.log_start_offset]
 
 
@@ -130,7 +130,7 @@ class Retention(Job):
         return 0
 
     def _broker_says(self, partition: _Partition) -> str:
-        """Wait for a running broker to move its log start; what it did, for `job_runs`."""
+        """Wait for a running broker to move its log start, and return the outcome for `job_runs`."""
         if partition.log.leader not in self._running:
             return "not running: its next start removes the files"
         while read_state(partition.log.directory).log_start_offset < partition.decision.log_start_offset:
@@ -141,7 +141,7 @@ class Retention(Job):
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The command line; returns the exit code."""
+    """Run the command line and return the exit code."""
     return run_job(Retention(), arguments)
 
 
@@ -157,7 +157,7 @@ def _range(row: SegmentRow) -> SealedRange:
 
 
 def _committed(run: Run) -> dict[tuple[str, int], dict[str, int]]:
-    """The groups' committed offsets by topic and partition; not those that were committed in an earlier topic of that name."""
+    """Return the groups' committed offsets by topic and partition, without those of an earlier topic of the same name."""
     topic_ids = {topic.topic: topic.topic_id for topic in run.topics}
     found: dict[tuple[str, int], dict[str, int]] = {}
     for row in run.store.load_group_offsets().rows:
@@ -167,7 +167,7 @@ def _committed(run: Run) -> dict[tuple[str, int], dict[str, int]]:
 
 
 def _steps(partition: _Partition, rule: RetentionRule, *, broker_runs: bool) -> list[Step]:
-    """What is to be done in a partition. A broker that runs removes what a killed run has left itself."""
+    """Return the steps for a partition. A running broker itself removes the leftovers of a killed run."""
     log, decision = partition.log, partition.decision
     here = [row for row in log.rows if row.next_offset > log.state.log_start_offset]
     before = {
@@ -202,7 +202,7 @@ def _why(decision: PartitionRetention, rule: RetentionRule) -> str:
 
 
 def _groups(behind: Mapping[str, int], end: int | None) -> str:
-    """`group 'etl' (at 120, 80 records before the end) has`."""
+    """Return a text such as `group 'etl' (at 120, 80 records before the end) has`."""
     shown = [
         f"{group!r} (at {offset}" + (f", {end - offset} records" if end is not None else "") + ")"
         for group, offset in list(behind.items())[:_GROUPS_SHOWN]

@@ -1,4 +1,4 @@
-"""Telling a webhook. Its URL is a secret with many services: only its scheme and host are ever shown."""
+"""Posts to a webhook. Many services treat its URL as a secret, so only scheme and host are ever shown."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from urllib.parse import urlsplit
 from kafkalake.errors import ConfigurationError, LakeError
 
 TIMEOUT_S = 10.0
-"""For all of it: a server that answers byte by byte is not waited for."""
+"""Total timeout, which also ends a response that arrives byte by byte."""
 
 _ERRORS = (urllib.error.URLError, http.client.HTTPException, OSError, ValueError)
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Who is allowed to name the address is the operator, not the server there."""
+    """Refuses redirects: the operator chooses the address, not the server there."""
 
     def redirect_request(self, *_: Any) -> None:
         return None
 
 
 def webhook_url(given: str | None, file: Path | None) -> str | None:
-    """Return the URL of the options `--webhook` and `--webhook-file`. Raise `ConfigurationError` for one that is none."""
+    """Return the URL of the options `--webhook` and `--webhook-file`. Raise `ConfigurationError` if it is invalid."""
     if given is not None and file is not None:
         raise ConfigurationError("--webhook and --webhook-file: give one of them")
     option, url = "--webhook", given
@@ -45,13 +45,13 @@ def webhook_url(given: str | None, file: Path | None) -> str | None:
 
 
 def shown(url: str) -> str:
-    """Return what may be shown of a webhook's URL."""
+    """Return the part of a webhook's URL that may be shown."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.hostname}"
 
 
 def post(url: str, content: Mapping[str, Any], timeout_s: float = TIMEOUT_S) -> None:
-    """Send `content` as JSON. Raise `LakeError` where it is not taken in time; redirects are not followed."""
+    """Send `content` as JSON. Raise `LakeError` if it is not accepted in time. Redirects are not followed."""
     failures: list[str] = []
     request = urllib.request.Request(
         url, json.dumps(content).encode(), {"Content-Type": "application/json", "User-Agent": "kafkalake"}
@@ -74,7 +74,7 @@ def post(url: str, content: Mapping[str, Any], timeout_s: float = TIMEOUT_S) -> 
 
 
 def _reason(error: Exception) -> str:
-    """What failed, without the URL, which many of these texts have."""
+    """Return the reason of a failure without the URL, which many of these texts contain."""
     if isinstance(error, urllib.error.HTTPError):
         return f"HTTP status {error.code}"
     cause = error.reason if isinstance(error, urllib.error.URLError) else error

@@ -1,1 +1,1 @@
-"""Compaction: `command` finds and swaps segments, `key_offsets` has Spark find the newest record of each key."""
+"""Compaction: `command` selects and swaps segments, `key_offsets` finds the newest record of each key in Spark."""

@@ -1,17 +1,17 @@
-"""The compaction job: of each key the newest record stays, and small segments become larger ones.
+"""The compaction job: keeps the newest record of each key, and merges small segments into larger ones.
 
-`storage.cleaning` decides what is worth it, `key_offsets` does the work in Spark, and here the result is made to count, so
-that a reader has the old segments or the new ones, whatever dies:
+`storage.cleaning` decides what to compact, `key_offsets` does the work in Spark, and this module publishes the result, so
+that a reader sees either the old segments or the new ones, whatever dies:
 
-    1. leftovers of a job that was killed are removed
-    2. new segments are written into a directory of this run
-    3. and moved beside the old ones, under names of a generation that nobody reads yet
-    4. one commit to `segments` names them in place of the old ones
-    5. `cleaning` remembers how far the partition is compacted
+    1. remove the leftovers of killed jobs
+    2. write new segments into a directory of this run
+    3. move them beside the old ones, under names of a generation that is not read yet
+    4. replace the old ones by them in one commit to `segments`
+    5. record in `cleaning` how far the partition is compacted
 
-Before 4 nothing has happened; after it all has, and what is missing is done by the broker or the next run: a segment of a
-generation that `cleaning` does not know says that 5 is missing, and the same range is not compacted again. The broker reads
-the new files from its next look at Delta on, and removes the old ones after `file.delete.delay.ms`; while none runs, the next
+Before 4 nothing has changed. After it everything has, and the broker or the next run completes the rest: a segment whose
+generation is not in `cleaning` shows that 5 is missing, and the same range is not compacted again. The broker reads
+the new files after its next look at Delta, and removes the old ones after `file.delete.delay.ms`. While none runs, the next
 run or the next start does.
 """
 
@@ -67,7 +67,7 @@ _RUN_PREFIX = ".compaction-"
 
 @dataclass(frozen=True, slots=True)
 class _Partition:
-    """A partition as the decision was made on it: `rows` are the segments that are cleaned, ascending."""
+    """The input of a decision on a partition. `rows`: the segments to clean, ascending."""
 
     topic: TopicRow
     directory: Path
@@ -92,7 +92,7 @@ class CompactionJob(Job):
         return steps
 
     def begin(self, run: Run, steps: Sequence[Step]) -> None:
-        """Remove what a job that was killed has left, in every topic that was named."""
+        """Remove the leftovers of killed jobs in every selected topic."""
         segments = segments_by_id(run.store.load_segments())
         running = running_brokers(run.lake, run.store.load_brokers(), run.clock.now_ms())
         topics = {topic.topic_id: topic for topic in cleaned_topics(run, COMPACT_POLICY)}
@@ -176,12 +176,12 @@ class CompactionJob(Job):
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The command line; returns the exit code."""
+    """Run the command line and return the exit code."""
     return run_job(CompactionJob(), arguments)
 
 
 def _step(lake: Path, log: CleanedPartition, config: TopicConfig, said: CleaningRow, now_ms: int) -> Step | None:
-    """What is to be done in a partition, of which `cleaning` says `said`."""
+    """Return the step for a partition, given its row `said` of `cleaning`, or None if there is nothing to do."""
     rows = [row for row in log.rows if row.next_offset > log.state.log_start_offset]
     known = _with_committed(said, rows)
     decision = decide_compaction(
@@ -217,7 +217,7 @@ def _rule(config: TopicConfig) -> CompactionRule:
 
 
 def _with_committed(said: CleaningRow, rows: Sequence[SegmentRow]) -> CleaningRow:
-    """What `cleaning` says of a partition, and what a run has committed that was killed before it could say so."""
+    """Return the row of `cleaning`, updated with the commit of a run that was killed before it updated the row."""
     unsaid = [row for row in rows if row.generation > said.generation]
     if not unsaid:
         return said
@@ -228,7 +228,7 @@ def _with_committed(said: CleaningRow, rows: Sequence[SegmentRow]) -> CleaningRo
 def _cleanable(lake: Path, row: SegmentRow) -> CleanableSegment:
     smallest, largest = row.min_timestamp_ms, row.max_timestamp_ms
     lost = False
-    with contextlib.suppress(OSError, CorruptSegmentError):  # rewriting it says so, if it comes to that
+    with contextlib.suppress(OSError, CorruptSegmentError):  # the rewrite reports these errors, if it happens
         lost = lost_range(lake / row.path, row.bytes) is not None
     return CleanableSegment(
         row.base_offset,
@@ -241,7 +241,7 @@ def _cleanable(lake: Path, row: SegmentRow) -> CleanableSegment:
 
 
 def _rewrite(run: Run, spark: SparkSession, partition: _Partition, own: Path) -> list[Any]:
-    """Write the new segments below `own`; what came out, a row for each group."""
+    """Write the new segments below `own`. Return a result row for each group."""
     groups = partition.decision.groups
     group_of = {number: group for group, numbers in enumerate(groups) for number in numbers}
     sources = tuple(
@@ -273,7 +273,7 @@ def _outputs(
     groups: Sequence[Sequence[int]],
     events: Mapping[int, Mapping[int, ProducerEvents]],
 ) -> list[Output]:
-    """What each group has to know of producers: those with a transaction that began before it, and their last batches in it."""
+    """Return the producer state that each group needs: open transactions from before it, and last batches in it."""
     outputs = []
     open_producers: set[int] = set()
     for numbers in groups:
@@ -292,7 +292,7 @@ def _outputs(
 
 
 def _move(run: Run, partition: _Partition, found: Iterable[Any]) -> tuple[list[SegmentRow], list[SegmentRow], int]:
-    """Move new segments beside the old ones. Rows that go, rows that come, and how many segments stay as they are."""
+    """Move new segments beside the old ones. Return the removed rows, the added rows, and the number of unchanged segments."""
     old: list[SegmentRow] = []
     new: list[SegmentRow] = []
     unchanged = 0
@@ -335,7 +335,7 @@ def _remove_files(directory: Path, rows: Iterable[SegmentRow]) -> None:
 def _remove_leftovers(
     directory: Path, rows: Sequence[SegmentRow], log_start_offset: int, kept_since_ms: int | None
 ) -> None:
-    """Remove what no commit names; and, where no broker runs that would, old generations that were replaced before a time."""
+    """Remove uncommitted files. If no broker runs to do it, also remove old generations replaced before a given time."""
     names = os.listdir(directory)
     current = [SwappedSegment(row.base_offset, row.next_offset, row.generation) for row in rows]
     sealed_ms = {row.base_offset: row.sealed_at_ms for row in rows}

@@ -1,11 +1,11 @@
-"""Compaction's work in Spark: the newest offset of each key, then each group of segments written again.
+"""Compaction in Spark: finds the newest offset of each key, then rewrites each group of segments.
 
-    segments, cut into tasks               each key becomes a 128-bit hash (record/key_hash.py), so that keys need not fit anywhere
-    group by hash, largest offset          Spark's own aggregation: it spills to disk where memory ends
-    by group of segments                   the offsets that stay, 8 bytes each, for one output segment at a time
+    segments, cut into tasks               each key becomes a 128-bit hash (record/key_hash.py), so that keys need not fit in memory
+    group by hash, largest offset          Spark's own aggregation, which spills to disk if memory is short
+    by group of segments                   the offsets to keep, 8 bytes each, for one output segment at a time
     rewrite                                storage/rewrite.py, into a directory of the task's own
 
-Nothing here is seen by anybody: the driver moves the files that came out and commits them (`compaction.py`).
+None of this is visible to readers until the driver moves and commits the resulting files (`command.py`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TASK_BYTES_MAX = 256 << 20
 _TASKS_PER_CORE = 3
 _SLOTS = 1 << 21
 _KEYS_MAX = _SLOTS * 5 // 8
-"""Keys that a task of the first step remembers before it hands them on: 48 MiB."""
+"""Keys that a task of the first step buffers before it emits them: 48 MiB."""
 _OFFSET, _KEY = 1 << 0, 1 << 2
 _BATCH_ROWS = 1 << 16
 
@@ -45,7 +45,7 @@ RESULT_SCHEMA = (
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A segment to read: `number` in its partition, and of the group of segments that become one."""
+    """A segment to read: its `number` in the partition, and its `group` of segments that become one."""
 
     number: int
     group: int
@@ -57,7 +57,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """A group of segments that become one: what `storage.rewrite.RewriteRule` asks, but for the offsets."""
+    """A group of segments that become one: the input of `storage.rewrite.RewriteRule`, except for the offsets."""
 
     paths: tuple[str, ...]
     open_producers: frozenset[int]
@@ -66,7 +66,7 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The rewriting of one partition. directory: where tasks make theirs. secret: of the hash. Times in ms."""
+    """The rewrite of one partition. directory: parent of the tasks' directories. secret: key of the hash. Times in ms."""
 
     directory: str
     generation: int
@@ -81,8 +81,8 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class ProducerEvents:
-    """What a segment's headers say of a producer: base offset of its last batch with records (-1: none), whether records of a
-    transaction stand behind its last marker here, and whether there is a marker."""
+    """A producer in a segment's headers: base offset of its last batch with records (-1: none), whether records of a
+    transaction follow its last marker here, and whether there is a marker."""
 
     last_batch: int
     open: bool
@@ -90,7 +90,7 @@ class ProducerEvents:
 
 
 def producer_events(spark: SparkSession, sources: Sequence[Source]) -> dict[int, dict[int, ProducerEvents]]:
-    """Of each segment by number, its producers. Reads headers only."""
+    """Return the producers of each segment by number. Reads headers only."""
     tasks = _tasks(spark, sources)
 
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -114,19 +114,19 @@ def producer_events(spark: SparkSession, sources: Sequence[Source]) -> dict[int,
 
 
 def rewrite_segments(spark: SparkSession, work: Work, outputs: Sequence[Output]) -> list[Any]:
-    """Rewrite each group of segments in a directory of its own below `work.directory`; rows of `RESULT_SCHEMA`."""
+    """Rewrite each group of segments in its own directory below `work.directory`. Return rows of `RESULT_SCHEMA`."""
     from pyspark.sql import functions as F
 
     tasks = _tasks(spark, [piece for source in work.sources for piece in _pieces(source)])
     keys = spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(_hasher(work, tasks), KEYS_SCHEMA)
-    # Groups follow each other as offsets do, so the group of the largest offset is the largest group.
+    # Groups are in offset order, so the group of the largest offset is the largest group.
     newest = keys.groupBy("first", "second").agg(F.max("offset").alias("offset"), F.max("group").alias("group"))
     by_group = newest.select("group", "offset").repartition(len(outputs), "group")
     return by_group.mapInArrow(_rewriter(work, outputs), RESULT_SCHEMA).collect()
 
 
 def _tasks(spark: SparkSession, pieces: Sequence[Source]) -> list[list[Source]]:
-    """Pieces put together to tasks of about the same size, at least one for each core where there is enough."""
+    """Combine pieces into tasks of about equal size, at least one for each core if there is enough data."""
     total = sum(piece.bytes for piece in pieces)
     cores = max(1, spark.sparkContext.defaultParallelism)
     target = max(4 << 20, min(TASK_BYTES_MAX, total // (_TASKS_PER_CORE * cores)))
@@ -148,7 +148,7 @@ def _of_task(batches: Iterable[pa.RecordBatch], tasks: Sequence[Sequence[Source]
 
 
 def _pieces(source: Source) -> Iterator[Source]:
-    """A large segment cut at entries of its index."""
+    """Cut a large segment at entries of its index."""
     count = round(source.bytes / PIECE_BYTES)
     offsets, positions = index_entries(source.path)
     if count < 2 or len(offsets) < count:
@@ -194,7 +194,7 @@ def _hasher(
         pieces = list(_of_task(batches, tasks))
         newest = _Newest([piece.base_offset for piece in pieces], [piece.group for piece in pieces])
         for piece in pieces:
-            # Every group has a row, also one of which no record stays.
+            # Emit a row for every group, even one that keeps no record.
             yield _key_rows(np.array([[piece.group, -1, -1]], dtype=np.int64), np.array([piece.group]))
             here = [each for each in aborted if each[2] >= piece.base_offset and each[1] < piece.next_offset]
             with SegmentScan(piece.path) as opened:
@@ -210,9 +210,9 @@ def _hasher(
 
 
 class _Newest:
-    """The newest offset of each key of a task, as far as they fit: what Spark has to group is less by that.
+    """The newest offset of each key of a task, as far as they fit, which reduces the rows for Spark to group.
 
-    bases, groups: where each piece of the task begins, ascending, and which group it belongs to.
+    bases, groups: the first offset of each piece of the task, ascending, and its group.
     """
 
     def __init__(self, bases: Sequence[int], groups: Sequence[int]) -> None:
@@ -222,7 +222,7 @@ class _Newest:
         self._room = _KEYS_MAX
 
     def add(self, keys: Any, count: int) -> Iterator[pa.RecordBatch]:
-        """Take in the first `count` columns of keys; the rows of what there was no more room for."""
+        """Add the first `count` columns of keys. Yield buffered rows whenever the table is full."""
         from kafkalake.record.key_hash import keep_newest
 
         begin = 0
@@ -233,7 +233,7 @@ class _Newest:
                 yield from self.take()
 
     def take(self) -> Iterator[pa.RecordBatch]:
-        """All that is there, in rows; it is empty then."""
+        """Yield all buffered rows, and empty the table."""
         rows = self._table[:-1]
         rows = rows[rows[:, 2] >= 0]
         groups = self._groups[np.searchsorted(self._bases, rows[:, 2], side="right") - 1]
@@ -271,8 +271,8 @@ def _rewriter(work: Work, outputs: Sequence[Output]) -> Callable[[Iterable[pa.Re
 def _rewritten(work: Work, group: int, output: Output, kept: Any) -> pa.RecordBatch:
     from kafkalake.storage.rewrite import RewriteRule, rewrite
 
-    directory = os.path.join(work.directory, uuid.uuid4().hex)  # a task that runs twice must not write to one file
-    os.mkdir(directory)  # not its parent: where that is gone the run was killed, and another has tidied up
+    directory = os.path.join(work.directory, uuid.uuid4().hex)  # unique, because a task may run twice
+    os.mkdir(directory)  # without parents: if they are missing, the run was killed and another one has cleaned up
     rule = RewriteRule(
         kept[kept >= 0],
         output.open_producers,

@@ -1,1 +1,1 @@
-"""Copies of a topic: `command`, `consumption` (batches of a group), `loop` (a stream of them), `output`, `forced_output`."""
+"""Copies topics: `command`, `consumption` (a group's batches), `loop` (a stream of them), `output`, `forced_output`."""

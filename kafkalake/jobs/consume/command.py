@@ -1,7 +1,7 @@
-"""Copying topics into a table, from the lake's files, with no broker needed: the command line of `jobs/consume.py`.
+"""Copies topics into a table, from the lake's files, without a broker: the command line of `jobs/consume.py`.
 
-With `--group`, as a consumer group (`consumption`): each run goes on where the output ends, every record once; `--stream` waits for
-more. Without, one bounded batch: what is copied is fixed before the first record is read, and printed as offsets, which are
+With `--group`, as a consumer group (`consumption`): each run continues at the end of the output, every record once.
+`--stream` waits for more. Without it, one bounded batch: its offsets are fixed before the first record is read, and printed as
 the starting offsets of the next run with `--mode append`.
 """
 
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 
 MODES = ("error", "append", "overwrite")
 Offsets = Mapping[str, Mapping[str, int]]
-"""{topic: {partition: offset}} and the topics' ids, as the options of the data source take them."""
+"""{topic: {partition: offset}} and the topics' ids, in the format of the data source's options."""
 
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """A copy: records written, from and to which offsets (ends exclusive), and the version of the Delta table that has them."""
+    """A copy: number of records, first and end offsets (ends exclusive), and the version of the Delta table that contains them."""
 
     records: int
     starting_offsets: Offsets
@@ -49,9 +49,9 @@ class Copied:
 def copy_topics(
     spark: SparkSession, output: str, options: Mapping[str, str], *, columns: Sequence[str] = (), mode: str = "error"
 ) -> Copied:
-    """Write what `options` (those of the data source) select, or `columns` of it, to the Delta table at `output`.
+    """Write the records that `options` (of the data source) select, or their `columns`, to the Delta table at `output`.
 
-    Raises `KafkaLakeError` (what is asked for cannot be read) and Spark's exceptions (it cannot be written).
+    Raise `KafkaLakeError` if they cannot be read, and Spark's exceptions if they cannot be written.
     """
     from delta.tables import DeltaTable
 
@@ -82,11 +82,11 @@ def copy_topics(
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The command line; returns the exit code. Results go to stdout, what went wrong to stderr in one sentence."""
+    """Run the command line and return the exit code. Results go to stdout, an error to stderr in one sentence."""
     parsed = _parser().parse_args(arguments)
     try:
         options = _options(parsed)
-        known = parse_options(options)  # before a JVM is started for nothing
+        known = parse_options(options)  # before a JVM is started in vain
         _check(parsed)
         spark = session(app_name=f"consume {parsed.topic or parsed.pattern}")
         columns = [name.strip() for name in parsed.columns.split(",")] if parsed.columns else []
@@ -115,7 +115,7 @@ def _report(copied: Copied, output: str) -> None:
 
 
 def _check(parsed: argparse.Namespace) -> None:
-    """Refuse arguments that do not go together. Raises `ConfigurationError`."""
+    """Raise `ConfigurationError` for arguments that do not go together."""
     if parsed.group is None:
         for name in ("stream", "max_offsets", "dry_run"):
             if getattr(parsed, name):
@@ -141,7 +141,7 @@ _ARGUMENTS = {
     "min_partitions": "minPartitions",
     "group": "group",
 }
-"""Arguments of the command and the options of the data source that they are."""
+"""Options of the data source by argument of the command."""
 
 
 def _options(parsed: argparse.Namespace) -> dict[str, str]:

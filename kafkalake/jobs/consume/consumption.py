@@ -1,12 +1,12 @@
-"""A Spark job as a consumer group: from where the group is, to where the topics end now, into a table, exactly once.
+"""A Spark job as a consumer group: copies records from the group's offsets to the current end into a table, exactly once.
 
-What is true is the output: it holds the records and, in the same commit, their offsets (`consumed_output`). The group's committed
-offsets say where a new output starts; after each batch they are set to what the output holds, for `kafkalake groups describe`
-and the lag report. So a run may die anywhere: the next one starts where the output ends.
+The output is authoritative: it contains the records and, in the same commit, their offsets (`output`). The group's committed
+offsets define the start of a new output. After each batch they are set to those of the output, for `kafkalake groups describe`
+and the lag report. So a run may die anywhere, and the next one starts at the end of the output.
 
     1. plan      offsets of the output, else of the group, else startingOffsets -> ends of the partitions, at most offsets_max
-    2. written   records and offsets, one commit
-    3. told      the group
+    2. write     records and offsets, one commit
+    3. commit    the group's offsets
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ FORMATS = ("delta", "parquet")
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Offsets to read (ends exclusive), and when it is written the records and the version of the output that has them.
+    """Offsets to read (ends exclusive) and, once written, the number of records and the version of the output with them.
 
-    holds: up to where the output has every partition afterwards, also of those that this batch does not read.
-    there: up to where there was something to read. topic_ids: of the topics that these are offsets of.
+    holds: the output's end in every partition afterwards, including those that this batch does not read.
+    there: the available end of each partition. topic_ids: ids of the topics of these offsets.
     """
 
     starts: Positions
@@ -60,7 +60,7 @@ class Batch:
 
 
 class Consumption:
-    """Group `options["group"]` copies what `options` (the data source's) select, or `columns` of it, to `output`. A context."""
+    """Copies what `options` (of the data source) select, or its `columns`, to `output` as group `options["group"]`. A context."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Consumption:
         columns: Sequence[str] = (),
         offsets_max: int | None = None,
     ) -> None:
-        """Raises `ConfigurationError`, `LakeError`."""
+        """Raise `ConfigurationError` or `LakeError`."""
         self._options: ReadOptions = parse_options(options, time_zone=session_zone(spark))
         if self._options.group is None:
             raise ConfigurationError("name the consumer group: option group")
@@ -96,9 +96,9 @@ class Consumption:
         self._output.close()
 
     def batches(self) -> Iterator[Batch]:
-        """Write what is there now, batch by batch; yields each batch when it is written, and the group told.
+        """Write the records available now, batch by batch. Yields each batch after it is written and its offsets are committed.
 
-        Raises `KafkaLakeError` (what is to be read cannot be) and Spark's exceptions (it cannot be written).
+        Raise `KafkaLakeError` if records cannot be read, and Spark's exceptions if they cannot be written.
         """
         batch = self.plan()
         target = batch.there
@@ -106,13 +106,13 @@ class Consumption:
             reached("planned")
             yield self._write(batch)
             batch = self.plan(target)
-        # A run may have died after it wrote, and before it told the group.
+        # An earlier run may have died after writing and before committing the group's offsets.
         self._group.commit(batch.holds)
 
     def plan(self, target: Mapping[Partition, int] | None = None) -> Batch:
-        """The next batch, which ends at `target`, where one is given, or at what is there now. Changes nothing.
+        """Return the next batch, which ends at `target`, if given, or at the current end, without changing anything.
 
-        Raises `OffsetOutOfRangeError` where a topic was created again since, unless `failOnDataLoss` is false: then it is read
+        Raise `OffsetOutOfRangeError` if a topic was deleted and created again, unless `failOnDataLoss` is false: then it is read
         from its beginning.
         """
         if self._starts is None:
@@ -147,7 +147,7 @@ class Consumption:
         return replace(batch, records=records, version=version, seconds=time.monotonic() - began)
 
     def _frame(self, batch: Batch) -> DataFrame:
-        """The records of the batch, whatever else of the topics is named."""
+        """Return the records of the batch, whichever topics the options name."""
         named = ("subscribe", "assign", "starting", "ending", "group", "path")
         kept = {name: value for name, value in self._given.items() if not name.lower().startswith(named)}
         assigned: dict[str, list[int]] = {}

@@ -1,5 +1,5 @@
-"""Having the disk keep what Spark has written: Spark forces nothing, and the offsets that a group commits afterwards outlive a loss
-of power. A table that is on no file system of this machine is as durable as its store makes it.
+"""Forces Spark's output to disk: Spark does not, and the group's offsets, committed afterwards, would survive a power failure that
+the records do not. A table outside this machine's file systems is as durable as its store makes it.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ _VERSION = re.compile(r"\.?(\d{20})\.")
 
 
 def force_directory_of_files(directory: Path, disk: Disk) -> None:
-    """Force a directory's files and their names, not its own. Raise `OSError`."""
+    """Force a directory's files and their names, not its own. Raise `OSError` on failure."""
     for file in directory.iterdir():
         disk.force(file)
     disk.force_directory(directory)
 
 
 def force_commits(table: Path, after: int | None, version: int, disk: Disk) -> None:
-    """Force the commits of a Delta table after `after` up to `version`, with their data files and all names. Raise `OSError`.
+    """Force a Delta table's commits after `after` up to `version`, with their data files and all names. Raise `OSError` on failure.
 
-    after: what is forced already; None: it is not known. Then those since the checkpoint before the last are forced too, which a
-    run may have made that was killed before it forced them.
+    after: the last commit already forced, or None if unknown. Then commits since the checkpoint before the last are forced too:
+    a run may have been killed before it forced them.
     """
     log = log_path(table)
     if not log.is_dir():
@@ -53,18 +53,18 @@ def force_commits(table: Path, after: int | None, version: int, disk: Disk) -> N
 
 
 def _force_leading_to(table: Path, disk: Disk) -> None:
-    """Force the names of a new table and of the directories that Spark may have made for it."""
+    """Force the names of a new table and of the directories that Spark may have created for it."""
     device = table.stat().st_dev
     for directory in table.parents:
         if directory.stat().st_dev != device or not os.access(directory, os.R_OK):
-            return  # not made by this user
+            return  # not created by this user
         disk.force_directory(directory)
 
 
 def _added(table: Path, version: int) -> Iterable[Path]:
     try:
         lines = entry_path(table, version).read_bytes().splitlines()
-    except FileNotFoundError:  # removed: a checkpoint stands for it
+    except FileNotFoundError:  # removed: replaced by a checkpoint
         return
     for line in lines:
         path = json.loads(line).get("add", {}).get("path")
@@ -76,4 +76,4 @@ def _force(file: Path, disk: Disk) -> None:
     try:
         disk.force(file)
     except FileNotFoundError:
-        return  # removed meanwhile: nobody needs it any more
+        return  # removed meanwhile, so no longer needed

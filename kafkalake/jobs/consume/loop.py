@@ -1,4 +1,4 @@
-"""`jobs/consume.py --group`: batches one after another, each said, recorded in `job_runs`, and ended in order by a signal."""
+"""`jobs/consume.py --group`: runs batches one after another, reports and records each, and stops cleanly on a signal."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def consume_as_group(
     options: Mapping[str, str],
     columns: Sequence[str],
 ) -> int:
-    """Copy what the group has not read, and with `--stream` what comes; returns the exit code. Raises what `Consumption` does."""
+    """Copy the group's unread records, and with `--stream` later ones. Return the exit code. Raise the errors of `Consumption`."""
     consumption = Consumption(
         spark, parsed.output, options, output_format=parsed.format, columns=columns, offsets_max=parsed.max_offsets
     )
@@ -59,7 +59,7 @@ def consume_as_group(
 
 @contextmanager
 def _until_told() -> Iterator[threading.Event]:
-    """Set by SIGTERM or Ctrl-C: the batch under way is finished, and no other begun."""
+    """Yield an event that SIGTERM or Ctrl-C sets: the current batch is finished, and no other is started."""
     told = threading.Event()
 
     def tell(number: int, frame: FrameType | None) -> None:

@@ -1,11 +1,11 @@
-"""Where a group's records go, with the offsets up to which they were taken: both in one commit, or neither.
+"""Writes a group's records together with their end offsets: both in one commit, or neither.
 
-    Delta     `txn` of the commit: application `kafkalake-consume-<group>`, version = that of the commit before and one more, so
-              that of two runs that go on from one commit Delta takes one; the commit's `userMetadata` holds the offsets
-    Parquet   each batch is a directory `batch=<n>` with the offsets in `_offsets.json`, renamed into place when it is whole
+    Delta     `txn` of the commit: application `kafkalake-consume-<group>`, version = that of the previous commit plus one, so
+              that Delta accepts only one of two runs that continue from the same commit; its `userMetadata` holds the offsets
+    Parquet   each batch is a directory `batch=<n>` with the offsets in `_offsets.json`, renamed into place when complete
 
-A run that dies before the commit leaves nothing that a reader sees; one that dies after it has the next run start behind it.
-What was written is on the disk before `write` returns: the group's offsets, which are committed then, must not outlive the records.
+A run that dies before the commit leaves nothing visible to readers. After one that dies later, the next run starts behind it.
+Records are on disk before `write` returns, because the group's offsets, committed then, must not outlive them.
 """
 
 from __future__ import annotations
@@ -32,29 +32,29 @@ _HISTORY_COMMITS = 1_000
 _OFFSETS_FILE = "_offsets.json"
 _STAGING = "_staging-"
 _VERSIONS = 1 << 62
-"""Where versions of a group's commits begin; 0.1 took the sum of the offsets, which is less."""
+"""First version of a group's commits. Version 0.1 used the sum of the offsets, which is smaller."""
 Offsets = Mapping[str, Mapping[str, int]]
-"""Offsets by topic and partition and the ids of the topics, as `stream_offsets.to_json` has them."""
+"""Offsets by topic and partition and the ids of the topics, in the format of `positions.to_json`."""
 
 
 class ConsumedOutput(Protocol):
-    """An output of one group."""
+    """The output of one group."""
 
     def offsets(self, committed: Mapping[Partition, int]) -> Offsets | None:
-        """Up to where the records are in the output; None: it has none of the group's. `committed`: what the group says."""
+        """Return the end offsets of the output's records, or None if it has none of the group. `committed`: the group's offsets."""
         ...
 
     def write(self, frame: DataFrame, offsets: Offsets) -> tuple[int, int]:
-        """Add the records of `frame`, which end at `offsets`; returns (records, version or number of the batch)."""
+        """Add the records of `frame`, which end at `offsets`. Return (records, version or number of the batch)."""
         ...
 
     def close(self) -> None:
-        """Let others write."""
+        """Release the output for other writers."""
         ...
 
 
 class DeltaOutput:
-    """A Delta table, which other jobs, and other groups, may write to as well."""
+    """A Delta table, which other jobs and other groups may also write."""
 
     def __init__(self, spark: SparkSession, path: str, group: str, disk: Disk = DISK) -> None:
         self._spark = spark
@@ -66,8 +66,8 @@ class DeltaOutput:
         self._version: int | None = None
 
     def offsets(self, committed: Mapping[Partition, int]) -> Offsets | None:
-        """Raises `LakeError` where the table says that it has some, but its log not any more up to where."""
-        # Before the offsets: a run that commits between the two looks has the version that this one would write.
+        """Raise `LakeError` if the table has records of the group, but its log no longer has their end offsets."""
+        # Read the version first: a run that commits in between then has the version that this one would write.
         self._version = self._transaction_version()
         newest = self._newest()
         if newest is None and self._version is not None:
@@ -84,7 +84,7 @@ class DeltaOutput:
         )
 
     def write(self, frame: DataFrame, offsets: Offsets) -> tuple[int, int]:
-        """Raises `LakeError` where another run of the group was faster, Spark's exceptions, and `OSError`."""
+        """Raise `LakeError` if another run of the group committed first, Spark's exceptions, or `OSError`."""
         run = str(uuid.uuid4())
         metadata = {_METADATA_KEY: self._group, "run": run, "offsets": offsets}
         version = max(self._version or 0, _VERSIONS) + 1
@@ -105,12 +105,12 @@ class DeltaOutput:
         return newest[1], newest[2]
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing, since no lock is held."""
 
     def _newest(
         self, run: str | None = None, commits: int | None = _HISTORY_COMMITS
     ) -> tuple[Offsets, int, int] | None:
-        """(offsets, records, version) of the group's newest commit, or that of `run`; among the last `commits`, None: among all."""
+        """Return (offsets, records, version) of the group's newest commit, or of `run`, among the last `commits` (None: all)."""
         from delta.tables import DeltaTable
         from pyspark.sql import functions as f
 
@@ -134,10 +134,10 @@ class DeltaOutput:
 
 
 class ParquetOutput:
-    """A directory of this machine with one directory a batch, written by one group, one run at a time."""
+    """A local directory with one directory per batch, written by one group, one run at a time."""
 
     def __init__(self, path: str, group: str, disk: Disk = DISK) -> None:
-        """Raises `LakeError`: another run writes, or another group does, or the directory holds something else."""
+        """Raise `LakeError` if another run or another group writes here, or the directory holds something else."""
         self._path = Path(path).absolute()
         self._group = group
         self._disk = disk
@@ -149,14 +149,14 @@ class ParquetOutput:
             os.close(self._lock)
             raise LakeError(f"another run is writing to {self._path}") from None
         for left in self._path.glob(f"{_STAGING}*"):
-            shutil.rmtree(left)  # by a run that died
+            shutil.rmtree(left)  # left by a run that died
         strange = [entry.name for entry in self._path.iterdir() if not entry.name.startswith(("_", ".", "batch="))]
         if strange:
             self.close()
             raise LakeError(f"{self._path} holds {strange[0]}, which no run of consume wrote: name an empty directory")
 
     def offsets(self, committed: Mapping[Partition, int]) -> Offsets | None:
-        """Raises `LakeError` where the batches are another group's."""
+        """Raise `LakeError` if the batches are another group's."""
         batch = self._batches() - 1
         if batch < 0:
             return None
@@ -167,7 +167,7 @@ class ParquetOutput:
         return offsets
 
     def write(self, frame: DataFrame, offsets: Offsets) -> tuple[int, int]:
-        """Raises Spark's exceptions, and `OSError`."""
+        """Raise Spark's exceptions, or `OSError`."""
         import pyarrow.parquet as pq
 
         staging = self._path / f"{_STAGING}{uuid.uuid4()}"
@@ -182,7 +182,7 @@ class ParquetOutput:
         return records, batch
 
     def close(self) -> None:
-        """Let others write. Repeating it does nothing."""
+        """Release the directory for other writers. Idempotent."""
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1

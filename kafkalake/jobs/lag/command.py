@@ -1,12 +1,12 @@
-"""The lag job: how far every group is behind, from the lake's files alone, so also with the broker down.
+"""The lag job: measures how far every group is behind, from the lake's files alone, so also with the broker down.
 
-    committed    `group_offsets`, of all groups, whether or not a member lives
+    committed    `group_offsets`, of all groups, with or without active members
     log end      each partition's `state` file: the high watermark
-    seconds      the timestamp of the one record that a group reads next, by the index of its segment
+    seconds      the timestamp of the next record to read, by the index of its segment
     rates        the history of `group_offsets`, and of `partitions` in its older versions, over a window
 
-Rows go to the Delta table `lag`. On a lake that has none yet, the last hours are measured as well, from the same history. Alerts
-set the exit code (3), and go to stderr, to `job_runs` and, if asked for, to a webhook.
+Rows go to the Delta table `lag`. If it does not exist yet, the last hours are measured as well, from the same history. Alerts
+set the exit code (3), and go to stderr, to `job_runs` and, if configured, to a webhook.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ class LagJob(Job):
     def _measure_now(self, run: Run, commits: CommitHistory) -> list[Lag]:
         now_ms = self._now_ms
         window_ms = int(run.arguments.window * 1000)
-        committed = commits.at(now_ms + _HOUR_MS)  # clocks of committers may be ahead
+        committed = commits.at(now_ms + _HOUR_MS)  # committers' clocks may be ahead
         snapshots = _snapshots(run, {(key.topic, key.partition) for key in committed})
         past = History(run.lake).partitions_at(now_ms - window_ms)
         edges = _edges(run, snapshots, past.rows, now_ms - past.time_ms)
@@ -191,7 +191,7 @@ class LagJob(Job):
         edges: Mapping[tuple[str, int], PartitionEdge],
         snapshots: Mapping[tuple[str, int], PartitionSnapshot],
     ) -> dict[tuple[str, int, int], int | None]:
-        """Timestamps of the records read next, by topic, partition and committed offset; each place is looked at once."""
+        """Return timestamps of the next records, by topic, partition and committed offset. Each place is read once."""
         places: dict[tuple[str, int, int], Place] = {}
         for key, commit in committed.items():
             where = (key.topic, key.partition)
@@ -202,7 +202,7 @@ class LagJob(Job):
         return dict(zip(places, timestamps_of(list(places.values()), lambda: run.spark), strict=True))
 
     def _measure_past(self, run: Run, commits: CommitHistory, hours: float) -> pa.Table:
-        """What the tables' history says of the last hours, without a lag in seconds: the records may be gone."""
+        """Return the lag in the last hours from the tables' history, without seconds, because the records may be gone."""
         history = History(run.lake)
         tables, done = [LAG_SCHEMA.empty_table()], set()
         for number in range(PAST_POINTS, 0, -1):
@@ -224,12 +224,12 @@ class LagJob(Job):
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The command line; returns the exit code: 3 where an alert was raised."""
+    """Run the command line and return the exit code: 3 if an alert was raised."""
     return run_job(LagJob(), arguments)
 
 
 def lag_table(run_id: str, measured_at_ms: int, rows: Sequence[Lag]) -> pa.Table:
-    """Rows of the Delta table `lag`."""
+    """Return rows of the Delta table `lag`."""
     columns = {
         "run_id": [run_id] * len(rows),
         "measured_at": [measured_at_ms * 1000] * len(rows),
@@ -245,7 +245,7 @@ def lag_table(run_id: str, measured_at_ms: int, rows: Sequence[Lag]) -> pa.Table
 
 
 def _snapshots(run: Run, wanted: set[tuple[str, int]]) -> dict[tuple[str, int], PartitionSnapshot]:
-    """The partitions that any group has committed in, as they are now."""
+    """Return current snapshots of the partitions in which any group has committed offsets."""
     leaders = partitions_by_id(run.store.load_partitions())
     sealed = segments_by_id(run.store.load_segments())
     found = {}
@@ -263,7 +263,7 @@ def _snapshots(run: Run, wanted: set[tuple[str, int]]) -> dict[tuple[str, int], 
 def _edges(
     run: Run, snapshots: Mapping[tuple[str, int], PartitionSnapshot], past: Sequence[PartitionRow], passed_ms: int
 ) -> dict[tuple[str, int], PartitionEdge]:
-    """Where partitions begin and end, and the records a second that came since `past`, so long ago."""
+    """Return the edges of partitions, and the records per second added since `past`, `passed_ms` ago."""
     ids = {topic.topic: topic.topic_id for topic in run.topics}
     then = {(row.topic_id, row.partition): row.high_watermark for row in past}
     edges = {}
@@ -277,7 +277,7 @@ def _edges(
 
 
 def _earlier_totals(run: Run, runs: int) -> list[dict[GroupTopic, int]]:
-    """The lag of each group in each topic in the runs before this one, the oldest first; not of what history filled in."""
+    """Return each group's lag by topic in the previous runs, oldest first, without the rows measured from history."""
     table = JobTable(run.lake, paths.LAG).rows(columns=["run_id", "measured_at", "group", "topic", "lag"])
     by_run: dict[tuple[datetime, str], dict[GroupTopic, int]] = defaultdict(lambda: defaultdict(int))
     summed = table.group_by(["run_id", "measured_at", "group", "topic"]).aggregate([("lag", "sum")])
@@ -321,7 +321,7 @@ def _number(value: float | None) -> str | None:
 
 
 def _post(url: str, run: Run, measured_at_ms: int, raised: Sequence[Alert]) -> None:
-    """Tell a webhook. Raises `LakeError` where it does not take it."""
+    """Post alerts to a webhook. Raise `LakeError` if it does not accept them."""
     content = {
         "lake": str(run.lake),
         "runId": run.run_id,

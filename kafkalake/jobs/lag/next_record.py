@@ -1,7 +1,7 @@
-"""Timestamps of single records: the index of their segment, then the few messages at that place. For a lag in seconds.
+"""Timestamps of single records, for the lag in seconds: reads the index of their segment, then a few messages there.
 
-Places in one segment are read in one go, in order, so that many groups in one partition cost little more than one. So many
-segments that it takes long are shared among Spark's tasks.
+Places in one segment are read together, in order, so that many groups in one partition cost little more than one. A large
+number of segments is distributed over Spark's tasks.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SPARK_SEGMENTS = 50_000
-"""From so many segments to look into on, Spark's tasks share them."""
+"""Number of segments to read from which on Spark's tasks share them."""
 
 _SEGMENTS_OF_TASK = 2_000
 _CHUNK_BYTES = 16 << 10
 
 
 class SegmentPart(NamedTuple):
-    """Offsets [base_offset, end_offset) of a segment file, of which `size` bytes may be looked at (-1: all)."""
+    """Offsets [base_offset, end_offset) of a segment file, of which the first `size` bytes may be read (-1: all)."""
 
     path: str
     size: int
@@ -37,14 +37,14 @@ class SegmentPart(NamedTuple):
 
 
 class Place(NamedTuple):
-    """An offset, and the segments in which the first record at or after it may be, the nearest first."""
+    """An offset, and the segments that may hold the first record at or after it, nearest first."""
 
     offset: int
     segments: tuple[SegmentPart, ...]
 
 
 def place_of(snapshot: PartitionSnapshot, offset: int) -> Place:
-    """Where in a partition the first record at or after `offset` is."""
+    """Return the place of the first record at or after `offset` in a partition."""
     segments = tuple(
         SegmentPart(each.path, each.readable_bytes, each.base_offset, min(each.next_offset, snapshot.end_offset))
         for each in snapshot.segments
@@ -54,14 +54,14 @@ def place_of(snapshot: PartitionSnapshot, offset: int) -> Place:
 
 
 def timestamps_of(places: Sequence[Place], spark: Callable[[], SparkSession]) -> list[int | None]:
-    """For each place the timestamp (ms) of the first record at or after its offset; None: there is none, or not any more.
+    """Return the timestamp (ms) of the first record at or after each place's offset, or None if there is none or it was removed.
 
-    spark: asked for a session where there is much to read. Raises `CorruptSegmentError`.
+    spark: returns a session, called if there is much to read. Raise `CorruptSegmentError` if a segment is damaged.
     """
     found: list[int | None] = [None] * len(places)
     left = list(range(len(places)))
     depth = 0
-    while left:  # almost always once: a compacted segment may have no record behind an offset
+    while left:  # almost always once: a compacted segment may have no record after an offset
         wanted: dict[SegmentPart, set[int]] = defaultdict(set)
         left = [number for number in left if depth < len(places[number].segments)]
         for number in left:
@@ -93,9 +93,9 @@ def _read(wanted: Iterable[_Wanted]) -> Iterator[tuple[SegmentPart, dict[int, in
 
 
 def read_timestamps(part: SegmentPart, offsets: Sequence[int]) -> dict[int, int]:
-    """By offset of `offsets` (ascending, in the part): timestamp of the first record of the part at or after it, if there is one.
+    """Return the timestamp of the part's first record at or after each of `offsets` (ascending, in the part), if there is one.
 
-    Empty where the file is gone: retention was faster. Raises `CorruptSegmentError`.
+    Empty if retention has removed the file. Raise `CorruptSegmentError` if it is damaged.
     """
     found: dict[int, int] = {}
     left = deque(offsets)
@@ -110,7 +110,7 @@ def read_timestamps(part: SegmentPart, offsets: Sequence[int]) -> dict[int, int]
 
 
 def _read_from(scan: SegmentScan, part: SegmentPart, left: deque[int], found: dict[int, int]) -> bool:
-    """Answer what is `left` from its first offset on, as long as it is near; whether to go on elsewhere in the file."""
+    """Look up `left` from its first offset on, as long as it is near. Return whether to continue elsewhere in the file."""
     from kafkalake.record.message_set import to_arrow
 
     for messages in scan.messages(left[0], part.end_offset, OFFSET | TIMESTAMP):

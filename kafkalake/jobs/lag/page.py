@@ -1,8 +1,8 @@
-"""The lag report as one HTML file: plots of lag over time, a table a group, nothing fetched from anywhere.
+"""The lag report as one self-contained HTML file: plots of lag over time, and a table per group.
 
-Plots (`lag_plot`) are SVG, each in a data URI, so that ids inside them cannot meet; what their lines are is text beside them. The
-groups that are furthest behind come first and get plots; the table below has them all, up to a bound. Wide things scroll
-sideways by themselves, so that the page fits a telephone; it is dark where the reader's screen is.
+Plots (`plot`) are SVG in data URIs, so that their ids cannot collide. Their legends are text beside them. The
+groups furthest behind come first and have plots; the last table lists all others, up to a limit. Wide elements scroll
+sideways, so that the page fits a phone. It follows the reader's dark mode.
 """
 
 from __future__ import annotations
@@ -54,18 +54,18 @@ td.text { white-space: normal; overflow-wrap: anywhere; min-width: 9rem; } tr.be
 """
 
 History = Mapping[tuple[str, str], Line]
-"""The lag over time by group and topic."""
+"""The lag over time, by group and topic."""
 
 
 def write_page(path: Path, lake: Path, now_ms: int, rows: Sequence[Lag], raised: Sequence[Alert]) -> None:
-    """Write the page for what was measured now, with the plots of what `lag` has of the last days. Raises `OSError`."""
+    """Write the page for the current measurements, with plots of the last days from `lag`. Raise `OSError` on failure."""
     history = _history(lake, now_ms)
     content = page(lake, now_ms, rows, raised, history)
     path.write_text(content, encoding="utf-8")
 
 
 def page(lake: Path, now_ms: int, rows: Sequence[Lag], raised: Sequence[Alert], history: History) -> str:
-    """The page as text."""
+    """Return the page as text."""
     by_group: dict[str, list[Lag]] = defaultdict(list)
     for row in rows:
         by_group[row.group].append(row)
@@ -112,7 +112,7 @@ def _alerts(raised: Sequence[Alert]) -> str:
 
 
 def _figure(title: str, lines: Sequence[Line]) -> str:
-    """A plot under its title, and what its lines are; a sentence where there is nothing to draw a line between."""
+    """Return a plot with its title and legend, or a sentence if there are fewer than two points."""
     if max((len(line.times) for line in lines), default=0) < 2:
         return "<p class='more'>Measured once so far: a plot comes with the next run.</p>"
     drawn = list(shown(lines))
@@ -128,7 +128,7 @@ def _figure(title: str, lines: Sequence[Line]) -> str:
 
 
 def _overview(order: Sequence[str], history: History) -> list[Line]:
-    """The lag of each group over all its topics, of the groups that are furthest behind."""
+    """Return the total lag of each of the groups furthest behind, over all its topics."""
     sums: dict[str, dict[datetime, float]] = defaultdict(lambda: defaultdict(float))
     for (group, _), line in history.items():
         for time, value in zip(line.times, line.values, strict=True):
@@ -138,7 +138,7 @@ def _overview(order: Sequence[str], history: History) -> list[Line]:
 
 
 def _history(lake: Path, now_ms: int) -> dict[tuple[str, str], Line]:
-    """The lag over time by group and topic, from the Delta table `lag`."""
+    """Return the lag over time by group and topic, from the Delta table `lag`."""
     if not exists(lake, paths.LAG):
         return {}
     columns = ["measured_at", "group", "topic", "lag"]

@@ -1,7 +1,7 @@
-"""Lag over time as an SVG picture of lines, and how many points such a picture has.
+"""Plots lag over time as SVG, with a limited number of points.
 
-A picture has no names in it: the page writes them beside it as text, where long ones break, any script has its letters, and
-nothing in a name (`$`, a leading `_`) means something to matplotlib.
+A plot contains no names. The page shows them beside it as text, where long ones wrap, all scripts are supported, and
+no character of a name (`$`, a leading `_`) is special to matplotlib.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from itertools import pairwise
 
 LINES_MAX = 8
 POINTS_MAX = 400
-"""Of one line: a lake that is looked at every minute has 10,000 in a week."""
+"""Maximum of one line: a lake measured every minute has 10,000 points per week."""
 COLOURS = ("#0b6e99", "#d1495b", "#4f8f6b", "#c98a12", "#7b5ea7", "#8d6a4f", "#3f88c5", "#555555")
 _DOTS_MAX = 60
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of a plot: its name, times (UTC, ascending) and values, as many of them, at least one."""
+    """A line of a plot: its name, times (UTC, ascending) and as many values, at least one."""
 
     name: str
     times: list[datetime]
@@ -29,7 +29,7 @@ class Line:
 
 
 def thinned(line: Line, points_max: int = POINTS_MAX) -> Line:
-    """At most `points_max` of its points: the largest of each stretch, so that no peak is lost, and the last one.
+    """Return at most `points_max` points: the largest of each stretch, so that no peak is lost, and the last one.
 
     >>> thinned(Line("clicks", [1, 2, 3, 4, 5, 6, 7], [0, 9, 0, 0, 4, 5, 1]), 3).values
     [9, 5, 1]
@@ -45,13 +45,13 @@ def thinned(line: Line, points_max: int = POINTS_MAX) -> Line:
 
 
 def shown(lines: Sequence[Line]) -> Iterator[tuple[Line, str]]:
-    """The lines that a plot has room for, those with the largest last values, and their colours."""
+    """Return the lines with the largest last values, up to the limit of a plot, with their colours."""
     largest = sorted(lines, key=lambda line: (-line.values[-1], line.name))
     return zip(largest, COLOURS[:LINES_MAX], strict=False)
 
 
 def plot(lines: Sequence[tuple[Line, str]]) -> bytes:
-    """An SVG picture of lines in their colours; its background is whatever is behind it."""
+    """Return an SVG picture of lines in their colours, with a transparent background."""
     from matplotlib import rc_context
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
     from matplotlib.figure import Figure

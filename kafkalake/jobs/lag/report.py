@@ -1,8 +1,8 @@
-"""How far groups are behind, from what was read of the lake: pure, with no file, no table and no clock.
+"""Computes how far groups are behind. Pure: no file, no table and no clock.
 
-A group's lag in a partition is what Kafka's tools show: the high watermark less the committed offset. In seconds it is the age of
-the record that the group would read next. Rates are taken over a window: what came in and what was committed in it. A group whose
-rate out is above the rate in catches up in lag / (out - in).
+A group's lag in a partition is defined as in Kafka's tools: high watermark minus committed offset. In seconds it is the age of
+the next record to read. Rates are the records added and committed within a window. A group that reads faster than
+records arrive catches up in lag / (out - in).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kafkalake.metadata.tables.schemas import GroupOffsetRow
 
 
 class GroupPartition(NamedTuple):
-    """What is committed: by a group, in a partition."""
+    """The key of a committed offset: a group and a partition."""
 
     group: str
     topic: str
@@ -25,7 +25,7 @@ class GroupPartition(NamedTuple):
 
 
 class GroupTopic(NamedTuple):
-    """What alerts are about: a group in a topic, all partitions together."""
+    """The key of an alert: a group in a topic, all partitions together."""
 
     group: str
     topic: str
@@ -40,7 +40,7 @@ class Commit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartitionEdge:
-    """Where a partition begins and ends (the high watermark), and records a second that come in; None: not known."""
+    """The first offset and the end (high watermark) of a partition, and records added per second (None: unknown)."""
 
     log_start_offset: int
     log_end_offset: int
@@ -49,7 +49,7 @@ class PartitionEdge:
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """A row of the report. Offsets and `lag` in records, `lost` of them removed before the group read them; rates a second."""
+    """A row of the report. Offsets and `lag` in records, `lost` of them removed before the group read them. Rates per second."""
 
     group: str
     topic: str
@@ -71,10 +71,10 @@ class Lag:
 
 
 class CommitHistory:
-    """Commits by group and partition, in the order in which they count."""
+    """Commits by group and partition, in journal order."""
 
     def __init__(self, rows: Iterable[GroupOffsetRow]) -> None:
-        """`rows` of `group_offsets`, the newest last; one without an offset says that the group has none any more."""
+        """`rows` of `group_offsets`, newest last. A row without an offset means that the group's offset was removed."""
         self._commits: dict[GroupPartition, list[Commit | None]] = defaultdict(list)
         self._times: dict[GroupPartition, list[int]] = defaultdict(list)
         for row in rows:
@@ -83,7 +83,7 @@ class CommitHistory:
             self._times[key].append(row.committed_at_ms)
 
     def at(self, time_ms: int) -> dict[GroupPartition, Commit]:
-        """What was committed at a time."""
+        """Return the committed offsets at a time."""
         found = {}
         for key, times in self._times.items():
             number = _last_not_after(times, time_ms)
@@ -93,7 +93,7 @@ class CommitHistory:
         return found
 
     def rate(self, key: GroupPartition, from_ms: int, to_ms: int) -> float | None:
-        """Offsets a second that the group went forward in a window; None where it has committed once only, inside the window."""
+        """Return the offsets per second committed in a window, or None if the group's only commit lies inside the window."""
         times, commits = self._times[key], self._commits[key]
         last, first = _last_not_after(times, to_ms), _last_not_after(times, from_ms)
         if last is None:
@@ -110,7 +110,7 @@ class CommitHistory:
 
 
 def _last_not_after(times: Sequence[int], time_ms: int) -> int | None:
-    """Commits come in the order of the journal; their times nearly do, and the later one counts."""
+    """Return the index of the last commit at or before a time. Commits are in journal order, so times are only nearly sorted."""
     for number in range(len(times) - 1, -1, -1):
         if times[number] <= time_ms:
             return number
@@ -118,7 +118,7 @@ def _last_not_after(times: Sequence[int], time_ms: int) -> int | None:
 
 
 def position(commit: Commit, edge: PartitionEdge) -> int | None:
-    """The offset that the group reads next; None where it has read everything."""
+    """Return the next offset that the group reads, or None if it has read everything."""
     return None if commit.offset >= edge.log_end_offset else max(commit.offset, edge.log_start_offset)
 
 
@@ -131,7 +131,7 @@ def measure(
     next_record_ms: int | None,
     rate_out: float | None,
 ) -> Lag:
-    """The lag of a group in a partition. next_record_ms: timestamp of the record it reads next, None: not known."""
+    """Return the lag of a group in a partition. next_record_ms: timestamp of the next record it reads (None: unknown)."""
     lag = max(0, edge.log_end_offset - commit.offset)
     seconds = None if next_record_ms is None else max(0, now_ms - next_record_ms) / 1000
     catch_up = None
@@ -159,7 +159,7 @@ def measure(
 
 @dataclass(frozen=True, slots=True)
 class AlertRules:
-    """When a group in a topic is worth an alert; None: not for that. `growing_runs`: its lag grew in each of so many runs."""
+    """Limits for alerts on a group in a topic (None: no alert). `growing_runs`: the lag grew in each of so many runs."""
 
     max_lag: int | None = None
     max_lag_seconds: float | None = None
@@ -187,7 +187,7 @@ class Alert:
 
 
 def totals(rows: Iterable[Lag]) -> dict[GroupTopic, int]:
-    """The lag of each group in each topic."""
+    """Return the lag of each group in each topic."""
     found: dict[GroupTopic, int] = defaultdict(int)
     for row in rows:
         found[row.group_topic] += row.lag
@@ -195,7 +195,7 @@ def totals(rows: Iterable[Lag]) -> dict[GroupTopic, int]:
 
 
 def alerts(rows: Sequence[Lag], earlier: Sequence[Mapping[GroupTopic, int]], rules: AlertRules) -> list[Alert]:
-    """What the rules say of this run. earlier: `totals` of the runs before it, the oldest first."""
+    """Return the alerts of this run. earlier: `totals` of the previous runs, oldest first."""
     found = []
     now = totals(rows)
     seconds: dict[GroupTopic, float] = defaultdict(float)
@@ -214,7 +214,7 @@ def alerts(rows: Sequence[Lag], earlier: Sequence[Mapping[GroupTopic, int]], rul
 
 
 def duration(seconds: float | None) -> str:
-    """`0 s`, `90 s`, `2.5 h`, or `never`."""
+    """Return a text such as `0 s`, `90 s`, `2.5 h`, or `never`."""
     if seconds is None:
         return "never"
     if seconds < 600:
@@ -225,5 +225,5 @@ def duration(seconds: float | None) -> str:
 
 
 def catching_up(row: Lag) -> str:
-    """How long a group needs to the end: a `duration`, `never` at these rates, and nothing where no rate is known."""
+    """Return the time to catch up as a `duration`, `never` at these rates, or an empty text if no rate is known."""
     return "" if row.catch_up_seconds is None and row.rate_out is None else duration(row.catch_up_seconds)
