@@ -1,4 +1,4 @@
-"""What `kafkalake produce` does with a line that it cannot read: stop there, leave it out, or put it into a file."""
+"""Handles lines that `kafkalake produce` cannot read: stops there, skips them, or writes them to a file."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ STOP, SKIP = "stop", "skip"
 
 
 class BadLines:
-    """The rule of `--on-error`, and the count of lines left out. Use it in a `with` block.
+    """The rule of `--on-error`, and the count of skipped lines. Use it in a `with` block.
 
-    rule: `stop`, `skip`, or the path of a file that the lines go to, as they are. Raises `Failure` where that file cannot be made.
+    rule: `stop`, `skip`, or the path of a file that the lines are written to unchanged. Raises `Failure` if it cannot be created.
     """
 
     def __init__(self, rule: str = STOP) -> None:
         self.count = 0
         self.first: str | None = None
-        """The error of the first line that was left out."""
+        """The error of the first skipped line."""
         self.stopped_at: int | None = None
-        """The number of the line that ended the reading."""
+        """The number of the line at which reading stopped."""
         self._stops = rule == STOP
         self._file: IO[bytes] | None = None
         if rule not in (STOP, SKIP):
@@ -38,9 +38,9 @@ class BadLines:
             self._file.close()
 
     def take(self, failure: Failure, line: bytes, number: int) -> Failure | None:
-        """Leave the line out and return None; or, by the rule `stop`, return the error that ends the reading.
+        """Skip the line and return None, or by the rule `stop` return the error that ends the reading.
 
-        line: its bytes without the line feed at its end; number: of the line, from 1.
+        line: its bytes without the final line feed. number: of the line, from 1.
         """
         if self._stops:
             return self.end(failure, number)
@@ -51,6 +51,6 @@ class BadLines:
         return None
 
     def end(self, failure: Failure, number: int) -> Failure:
-        """Return the error of a line behind which nothing can be read, whatever the rule."""
+        """Return the error of a line after which nothing can be read, whatever the rule."""
         self.stopped_at = number
         return failure

@@ -1,4 +1,4 @@
-"""`kafkalake broker`: start one in the foreground, list those of a cluster."""
+"""`kafkalake broker`: starts a broker in the foreground, lists those of a cluster."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _settings_of(file: Path | None) -> dict[str, str]:
 
 
 def _check_settings(settings: dict[str, str]) -> None:
-    """Refuse a setting that is none, with what was probably meant, before anything is started. Raises `Failure`."""
+    """Raise `Failure` for an unknown or invalid setting, with a suggestion, before anything is started."""
     from kafkalake.config.broker import parse_broker_settings
     from kafkalake.config.definitions import BROKER_SETTINGS
     from kafkalake.config.providers import resolve, without_secrets
@@ -125,7 +125,7 @@ def list_brokers(bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER, j
 
 
 def parse_listen(text: str) -> tuple[str, int]:
-    """`HOST:PORT` as a pair; `[::1]:9092` for IPv6, port 0 for a free one. Raises `UsageProblem`."""
+    """Parse `HOST:PORT`; `[::1]:9092` for IPv6, port 0 for a free one. Raise `UsageProblem` for any other text."""
     host, colon, port = text.rpartition(":")
     if not colon or not host or not port.isdecimal() or int(port) > 65_535:
         raise UsageProblem(f"--listen takes HOST:PORT, such as 127.0.0.1:9092, not '{text}'")

@@ -1,7 +1,7 @@
-"""What the shell completes: names of topics, groups and settings.
+"""Shell completion for names of topics, groups and settings.
 
-A shell asks at every press of the key, in a process of its own; so a listing is kept in a file for a second. A cluster that
-does not answer soon has nothing to complete: a prompt must never wait or show an error.
+A shell runs a separate process for every key press, so listings are cached in a file for a second. If the cluster
+does not answer soon, nothing is completed: a prompt must never block or show an error.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ TIMEOUT_MS = 1_000
 
 
 def complete_topic(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the topics whose names begin with what is typed."""
+    """Return the topics whose names begin with the typed text."""
     return _beginning(incomplete, _listed(context, "topics", _topics))
 
 
 def complete_group(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the groups whose names begin with what is typed."""
+    """Return the groups whose names begin with the typed text."""
     return _beginning(incomplete, _listed(context, "groups", _groups))
 
 
 def complete_topic_setting(incomplete: str) -> list[str]:
-    """Return `NAME=` of the topic settings that begin with what is typed."""
+    """Return `NAME=` of the topic settings that begin with the typed text."""
     from kafkalake.config.definitions import TOPIC_SETTINGS
 
     return _beginning(incomplete, [f"{name}=" for name in TOPIC_SETTINGS])
 
 
 def complete_broker_setting(incomplete: str) -> list[str]:
-    """Return `NAME=` of the broker settings that begin with what is typed."""
+    """Return `NAME=` of the broker settings that begin with the typed text."""
     from kafkalake.config.definitions import BROKER_SETTINGS
 
     return _beginning(incomplete, [f"{name}=" for name in BROKER_SETTINGS])

@@ -1,4 +1,4 @@
-"""`kafkalake consume`: a topic's records to stdout."""
+"""`kafkalake consume`: prints a topic's records to stdout."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ FROM, PRINT, UNTIL = "From where", "What is printed", "Until when"
 
 
 class Format(StrEnum):
-    """How records are printed."""
+    """Output formats of records."""
 
     TEXT = "text"
     VALUE = "value"
@@ -237,35 +237,35 @@ def consume(
 def new_fetcher(
     cluster: Cluster, topic: str, positions: dict[int, int], read_committed: bool, out_of_range: OutOfRange
 ) -> Fetcher:
-    """A fetcher of these partitions, each from its offset on."""
+    """Return a fetcher of these partitions, each from its offset."""
     from kafkalake.client.fetcher import Fetcher
 
     return Fetcher(cluster, topic, positions, read_committed=read_committed, out_of_range=out_of_range)
 
 
 class Source(Protocol):
-    """Where the records come from that are printed."""
+    """A source of records to print."""
 
     @property
     def fetcher(self) -> Fetcher: ...
     @property
     def ends(self) -> dict[int, int] | None:
-        """Where to end in each partition; None: go on."""
+        """The end offset of each partition, or None to continue forever."""
         ...
 
     def printed(self, partition: int, next_offset: int) -> None:
-        """The records before `next_offset` have been printed."""
+        """Note that the records before `next_offset` have been printed."""
         ...
 
     def turn(self) -> None:
-        """Do what is due between two polls."""
+        """Do the work due between two polls."""
         ...
 
     def close(self) -> None: ...
 
 
 class FixedPositions:
-    """Partitions and places that the command line names."""
+    """Partitions and positions given on the command line."""
 
     def __init__(self, fetcher: Fetcher, ends: dict[int, int] | None) -> None:
         self.fetcher = fetcher
@@ -296,7 +296,7 @@ def _partitions(cluster: Cluster, topic: str, wanted: Sequence[int] | None) -> l
 def start_positions(
     cluster: Cluster, topic: str, partitions: Sequence[int], place: str, from_time: str | None, read_committed: bool
 ) -> dict[int, int]:
-    """Where to start in each partition. Raises `UsageProblem` for an offset that is none."""
+    """Return the start offset of each partition. Raise `UsageProblem` for an invalid offset."""
     from kafkalake.cli.times import parse_time
     from kafkalake.client import admin
 
@@ -306,7 +306,7 @@ def start_positions(
 
     if from_time is not None:
         found = listed(parse_time(from_time, "--from-time"))
-        if -1 in found.values():  # no record is that new: what comes next
+        if -1 in found.values():  # no record is that new: start at the end
             ends = listed(admin.LATEST)
             found = {number: ends[number] if offset < 0 else offset for number, offset in found.items()}
         return found
@@ -321,7 +321,7 @@ def start_positions(
 
 
 def end_offsets(cluster: Cluster, topic: str, partitions: Sequence[int], read_committed: bool) -> dict[int, int]:
-    """Where each partition ends now."""
+    """Return the current end offset of each partition."""
     from kafkalake.client import admin
 
     found = admin.list_offsets(cluster, topic, dict.fromkeys(partitions, admin.LATEST), read_committed=read_committed)
@@ -336,7 +336,7 @@ def _print_all(
     quiet: bool,
     raw: bool,
 ) -> None:
-    """Poll and print until one of the bounds is reached, Ctrl-C, or nobody reads any more."""
+    """Poll and print until a limit is reached, on Ctrl-C, or when stdout is closed."""
     printed = 0
     newest = time.monotonic()
     try:

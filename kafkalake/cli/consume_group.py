@@ -1,4 +1,4 @@
-"""`kafkalake consume --group`: the partitions that a group assigns, from its committed offsets on."""
+"""`kafkalake consume --group`: reads the partitions that a group assigns, from its committed offsets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COMMIT_INTERVAL_S = 5.0
 
 
 class GroupPositions:
-    """A member of a group. A partition without a committed offset begins at its end, or `from_beginning` at its start."""
+    """A group member. A partition without a committed offset starts at its end, or with `from_beginning` at its start."""
 
     def __init__(
         self,
@@ -36,20 +36,20 @@ class GroupPositions:
         self._read_committed = read_committed
         self._exit_at_end = exit_at_end
         self._printed: dict[int, int] = {}
-        """By partition, what is to be committed."""
+        """Offsets to commit, by partition."""
         self._committed: dict[int, int | None] = {}
-        """By partition of this member, what was committed when it last looked or committed."""
+        """The offsets last seen or committed, by partition of this member."""
         self._committed_at = time.monotonic()
         self.fetcher: Fetcher
         self.ends: dict[int, int] | None = None
         self._join()
 
     def printed(self, partition: int, next_offset: int) -> None:
-        """Note what is to be committed."""
+        """Note the offset to commit."""
         self._printed[partition] = next_offset
 
     def turn(self) -> None:
-        """Send the heartbeat that is due, commit, and take over what the group assigns anew."""
+        """Send due heartbeats, commit, and take over new assignments."""
         if time.monotonic() - self._committed_at >= COMMIT_INTERVAL_S:
             self._commit()
         if self._member.is_due() and not self._member.heartbeat():
@@ -57,8 +57,8 @@ class GroupPositions:
             self._join()
 
     def close(self) -> None:
-        """Commit and leave the group, so that other members go on at once."""
-        self._cluster.close()  # Ctrl-C leaves connections that owe the answer to a fetch
+        """Commit and leave the group, so that other members continue at once."""
+        self._cluster.close()  # after Ctrl-C a connection may still await the answer to a fetch
         self._commit()
         with contextlib.suppress(KafkaError, BrokerUnavailableError):  # the session ends by itself
             self._member.leave()
@@ -68,7 +68,7 @@ class GroupPositions:
         partitions = self._member.join()
         known = committed_offsets(self._cluster, self._member.group_id)
         positions = {number: known[topic, number].offset for number in partitions if (topic, number) in known}
-        # What could not be committed, where the partition is this member's again and nobody has committed in between.
+        # Keep uncommitted offsets if the partition is again this member's and its committed offset has not changed in between.
         self._printed = {
             number: offset
             for number, offset in self._printed.items()
@@ -85,7 +85,7 @@ class GroupPositions:
         self._commit()
 
     def _commit(self) -> None:
-        """Commit what was printed; what is refused because the group rebalances is kept until it has."""
+        """Commit the printed offsets. Those refused during a rebalance are kept until it ends."""
         self._committed_at = time.monotonic()
         if self._commits and self._printed and self._member.commit(self._printed):
             self._committed |= self._printed

@@ -1,7 +1,7 @@
-"""CSV files as Arrow batches of text columns: what Python's csv module reads, or an error that names the line.
+"""Reads CSV files as Arrow batches of text columns with Python's csv module. Errors name the line.
 
-Nothing is guessed from the rows. The head says how many columns each row has; a delimiter that is not given is the one that
-cuts the head into the most columns, and a head that two delimiters cut alike is refused.
+Nothing is inferred from the rows. The header defines the number of columns. A delimiter that is not given is the one that
+splits the header into the most columns. A header that two delimiters split into equally many is refused.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from kafkalake.cli.lines import LONGEST_LINE_BYTES
 from kafkalake.cli.output import Failure, UsageProblem
 
 DELIMITERS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a bar"}
-"""What a delimiter that is not given may be, and how it is called."""
+"""Delimiters that can be detected, with their names."""
 
 _NAMES = {"\\t": "\t", "tab": "\t"}
 
 
 class CsvFile:
-    """An open CSV file of which the head has been read. Use it in a `with` block.
+    """An open CSV file whose header has been read. Use it in a `with` block.
 
-    delimiter: one character, `\\t` or `tab` for a tab; None: found out from the head. Raises `UsageProblem` for a delimiter of
-    several characters, `Failure` for a file that cannot be read or whose head cannot be used.
+    delimiter: one character, `\\t` or `tab` for a tab; None: detected from the header. Raises `UsageProblem` for a delimiter of
+    several characters, `Failure` for a file that cannot be read or whose header is invalid.
     """
 
     def __init__(self, path: Path, delimiter: str | None) -> None:
@@ -52,10 +52,10 @@ class CsvFile:
     def batches(
         self, rows_per_batch: int, bad: BadLines, from_line: int, progress: Callable[[int], None]
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows as batches of string columns; an empty field is null, blank lines are left out.
+        """Yield the rows as batches of string columns. An empty field is null, blank lines are skipped.
 
-        Rows that begin before line `from_line` are passed over. `progress` is called with the rows so far. A row that cannot be
-        read goes to `bad`; where that ends the reading, the rows before it come first.
+        Rows that begin before line `from_line` are skipped. `progress` is called with the rows so far. An invalid row goes
+        to `bad`. If that ends the reading, the preceding rows are yielded first.
         """
         reader = csv.reader(self._lines(), delimiter=self.delimiter, strict=True)
         offset = self._first_line - 1
@@ -92,7 +92,7 @@ class CsvFile:
             raise problem
 
     def _lines(self) -> Iterator[str]:
-        """The lines of the file; those of the row that is being read are remembered."""
+        """Yield the lines of the file, and keep those of the current row."""
         for line in self._file:
             self._read.append(line)
             yield line
@@ -106,7 +106,7 @@ class CsvFile:
         )
 
     def _read_head(self) -> tuple[tuple[str, ...], int]:
-        """The names of the columns, and the number of the line where the head ends; sets `delimiter` where none is given."""
+        """Return the column names and the number of the header's last line. Set `delimiter` if none is given."""
         start = self._file.tell()
         found = {}
         for delimiter in (self.delimiter,) if self.delimiter else tuple(DELIMITERS):
@@ -130,7 +130,7 @@ class CsvFile:
 
     def _best(self, found: dict[str, tuple[list[str], int, int]]) -> str:
         clean = {each: head for each, (head, _, _) in found.items() if not any('"' in name for name in head)}
-        heads = clean or {each: head for each, (head, _, _) in found.items()}  # a quote inside: cut inside of quotes
+        heads = clean or {each: head for each, (head, _, _) in found.items()}  # a quote in a name: split inside quotes
         most = max(map(len, heads.values()))
         best = [delimiter for delimiter, head in heads.items() if len(head) == most]
         if most > 1 and len(best) > 1:
@@ -159,7 +159,7 @@ def _open(path: Path) -> IO[str]:
 
 
 def _delimiter_of(path: Path, given: str | None) -> str:
-    """The delimiter that is given or that the file's name says; empty where the head has to tell."""
+    """Return the given delimiter or that of the file's suffix, or an empty text to detect it from the header."""
     if given is None:
         return "\t" if path.suffix.lower() == ".tsv" else ""
     delimiter = _NAMES.get(given, given)

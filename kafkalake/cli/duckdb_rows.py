@@ -1,4 +1,4 @@
-"""DuckDB's results as Arrow batches, whichever way this version of DuckDB spells it."""
+"""DuckDB's results as Arrow batches, with either version of DuckDB's API."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def arrow_batches(connection: DuckDBPyConnection, query: str, rows: int) -> Iterator[pa.RecordBatch]:
-    """Run a query and yield its rows, at most about `rows` at a time, as they are made. Raises `duckdb.Error`."""
+    """Run a query and yield its rows, at most about `rows` at a time, as they are produced. Raise `duckdb.Error` if it fails."""
     relation: Any = connection.sql(query)
     if relation is None:
         return

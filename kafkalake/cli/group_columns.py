@@ -1,6 +1,6 @@
-"""Groups as `kafkalake groups` shows them: the columns of `kafka-consumer-groups`, and the same as JSON.
+"""Formats groups for `kafkalake groups`: the columns of `kafka-consumer-groups`, and the same as JSON.
 
-A function `*_columns` gives the names of the columns and the rows; what is not there is a dash, as in Kafka's tool.
+Functions `*_columns` return the column names and the rows. Missing values are dashes, as in Kafka's tool.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ NUMBERS = (
     "PARTITION", "LEADER-EPOCH", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "NEW-OFFSET",
     "#PARTITIONS", "CURRENT-EPOCH", "TARGET-EPOCH", "GROUP-EPOCH", "TARGET-ASSIGNMENT-EPOCH", "#MEMBERS",
 )  # fmt: skip
-"""Columns that stand to the right."""
+"""Right-aligned columns."""
 
 
 def list_columns(groups: Iterable[ListedGroup], *, state: bool, group_type: bool) -> Columns:
-    """As `kafka-consumer-groups --list --type --state`."""
+    """Return the columns of `kafka-consumer-groups --list --type --state`."""
     shown = ("GROUP", *(("TYPE",) if group_type else ()), *(("STATE",) if state else ()))
     values = [{"GROUP": each.group_id, "TYPE": each.group_type.capitalize(), "STATE": each.state} for each in groups]
     return shown, [tuple(each[column] for column in shown) for each in values]
 
 
 def offset_columns(rows: Sequence[tuple[Any, ...]], *, verbose: bool) -> Columns:
-    """As `kafka-consumer-groups --describe`; `rows` with all of `OFFSET_COLUMNS`."""
+    """Return the columns of `kafka-consumer-groups --describe`, from `rows` with all of `OFFSET_COLUMNS`."""
 
     def shown(row: tuple[Any, ...]) -> tuple[Any, ...]:
         return _dashes(row if verbose else row[:_ONLY_VERBOSE] + row[_ONLY_VERBOSE + 1 :])
@@ -48,7 +48,7 @@ def offset_columns(rows: Sequence[tuple[Any, ...]], *, verbose: bool) -> Columns
 
 
 def state_columns(group: Group, *, verbose: bool) -> Columns:
-    """As `kafka-consumer-groups --describe --state`."""
+    """Return the columns of `kafka-consumer-groups --describe --state`."""
     node = group.coordinator
     row = (group.group_id, f"{node.host}:{node.port} ({node.broker_id})", group.assignor or None, group.state)
     epochs = (group.epoch, group.assignment_epoch) if verbose else ()
@@ -58,7 +58,7 @@ def state_columns(group: Group, *, verbose: bool) -> Columns:
 
 
 def member_columns(group: Group, *, verbose: bool) -> Columns:
-    """As `kafka-consumer-groups --describe --members`, and what each member reads also where it is not `verbose`."""
+    """Return the columns of `kafka-consumer-groups --describe --members`, with assignments even if not `verbose`."""
     names: tuple[str, ...] = ("ASSIGNMENT",)
     if verbose:
         names = ("CURRENT-EPOCH", "CURRENT-ASSIGNMENT", "TARGET-EPOCH", "TARGET-ASSIGNMENT")
@@ -73,7 +73,7 @@ def member_columns(group: Group, *, verbose: bool) -> Columns:
 
 
 def state_as_json(group: Group) -> dict[str, Any]:
-    """A group without its members; epochs where it is of the consumer protocol."""
+    """Return a group without its members, with epochs if it uses the consumer protocol."""
     state: dict[str, Any] = {
         "group": group.group_id,
         "type": group.group_type,
@@ -92,7 +92,7 @@ def state_as_json(group: Group) -> dict[str, Any]:
 
 
 def member_as_json(member: GroupMember) -> dict[str, Any]:
-    """A member and its partitions; epoch and target where its group is of the consumer protocol."""
+    """Return a member and its partitions, with epoch and target if its group uses the consumer protocol."""
     found: dict[str, Any] = {
         "consumerId": member.member_id,
         "groupInstanceId": member.group_instance_id,
@@ -106,7 +106,7 @@ def member_as_json(member: GroupMember) -> dict[str, Any]:
 
 
 def assignment_text(partitions: Sequence[Partition]) -> str:
-    """Partitions as `kafka-consumer-groups` shows them: `clicks:0,1; views:0`."""
+    """Return partitions in the format of `kafka-consumer-groups`: `clicks:0,1; views:0`."""
     topics: dict[str, list[int]] = {}
     for topic, index in partitions:
         topics.setdefault(topic, []).append(index)

@@ -323,7 +323,7 @@ def reset_offsets(
 
 
 def _offset_rows(cluster: Cluster, group: Group) -> list[tuple[Any, ...]]:
-    """One row a partition with an offset or a reader, as `OFFSET_COLUMNS`; None for what there is not."""
+    """Return a row of `OFFSET_COLUMNS` for each partition with an offset or a reader, with None for missing values."""
     from kafkalake.client import group_admin
 
     committed = group_admin.committed_offsets(cluster, group.group_id)
@@ -343,7 +343,7 @@ def _offset_rows(cluster: Cluster, group: Group) -> list[tuple[Any, ...]]:
 
 
 def _places(cluster: Cluster, partitions: Any, place: Callable[[Any], int]) -> dict[Partition, int]:
-    """An offset by place or time of each partition that is there."""
+    """Return an offset by place or time for each existing partition."""
     from kafkalake.client import admin
     from kafkalake.errors import UnknownTopicOrPartitionError
 
@@ -360,7 +360,7 @@ def _places(cluster: Cluster, partitions: Any, place: Callable[[Any], int]) -> d
 
 
 def _partitions(cluster: Cluster, asked: Sequence[str] | None, committed: dict[Partition, int]) -> list[Partition]:
-    """The partitions that `--topic` names, or all that have an offset. Raises `UsageProblem`, `Failure`."""
+    """Return the partitions that `--topic` names, or all with an offset. Raise `UsageProblem` or `Failure` if there are none."""
     if not asked:
         if not committed:
             raise Failure("the group has no committed offsets; --topic names the topics to give it some")
@@ -377,7 +377,7 @@ def _partitions(cluster: Cluster, asked: Sequence[str] | None, committed: dict[P
 
 
 def _named_partitions(asked: Sequence[str], known: Callable[[str], Sequence[int]]) -> list[Partition]:
-    """The partitions that `TOPIC` (those that are `known`) and `TOPIC:0,1` name. Raises `UsageProblem`."""
+    """Return the partitions that `TOPIC` (the `known` ones) and `TOPIC:0,1` name. Raise `UsageProblem` for an invalid name."""
     found: set[Partition] = set()
     for text in asked:
         name, colon, numbers = text.partition(":")
@@ -389,7 +389,7 @@ def _named_partitions(asked: Sequence[str], known: Callable[[str], Sequence[int]
 
 
 def read_offsets(path: Path) -> dict[Partition, int]:
-    """The offsets in a file of lines `TOPIC,PARTITION,OFFSET`. Raises `Failure` for a line that is none, or that comes twice."""
+    """Return the offsets in a file of lines `TOPIC,PARTITION,OFFSET`. Raise `Failure` for an invalid or repeated line."""
     found: dict[Partition, int] = {}
     try:
         text = path.read_text()
@@ -422,7 +422,7 @@ def _targets(
     timestamp_ms: int | None,
     shift_by: int | None,
 ) -> dict[Partition, int]:
-    """Where each partition goes; within [log start, log end], as `kafka-consumer-groups` does it."""
+    """Return the new offset of each partition, clamped to [log start, log end] as in `kafka-consumer-groups`."""
     begins = _places(cluster, partitions, lambda admin: admin.EARLIEST)
     ends = _places(cluster, partitions, lambda admin: admin.LATEST)
     gone = [at for at in partitions if at not in ends]

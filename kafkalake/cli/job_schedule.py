@@ -1,11 +1,11 @@
-"""Cron rules for jobs: what a rule says, and one process that runs jobs by them.
+"""Runs jobs by cron rules, in one process.
 
     */5 * * * *  lag --max-lag-seconds 600
     @hourly      retention
 
-A rule is five cron fields (a sixth: seconds) or a word such as `@hourly`, then a job and its arguments; times are local.
-Each run is a process of its own, so that what a job leaks or breaks ends with it. A job that still runs when its time comes
-again is not started a second time.
+A rule is five cron fields (a sixth: seconds) or a word such as `@hourly`, then a job and its arguments. Times are local.
+Each run is a separate process, so that its leaks and failures end with it. A job that is still running at its next time
+is not started a second time.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ _WAKE_S = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """When to run which job with which arguments (the lake aside)."""
+    """When to run a job, and its arguments (except the lake)."""
 
     when: str
     job: str
     arguments: tuple[str, ...]
 
     def next_after(self, moment: datetime) -> datetime:
-        """The first time after `moment`, in its time zone."""
+        """Return the first time after `moment`, in its time zone."""
         found: datetime = croniter(self.when, moment).get_next(datetime)
         return found
 
@@ -60,7 +60,7 @@ class Rule:
 
 
 def parse_rule(text: str, jobs: Collection[str]) -> Rule:
-    """The rule in one line. Raises `UsageProblem` for one that is none, with what was probably meant."""
+    """Parse a rule in one line. Raise `UsageProblem` for an invalid one, with a suggestion."""
     try:
         words = shlex.split(text)
     except ValueError as error:
@@ -82,7 +82,7 @@ def parse_rule(text: str, jobs: Collection[str]) -> Rule:
 
 
 def parse_file(text: str, jobs: Collection[str]) -> list[Rule]:
-    """The rules of a file: a line each, `#` begins a comment. Raises `UsageProblem`."""
+    """Return the rules of a file: one per line, `#` begins a comment. Raise `UsageProblem` for an invalid rule."""
     lines = (re.sub(r"(^|\s)#.*", "", line).strip() for line in text.splitlines())
     return [parse_rule(line, jobs) for line in lines if line]
 
@@ -95,7 +95,7 @@ class _Running:
 
 @dataclass(slots=True)
 class Schedule:
-    """Runs jobs by rules. `command` makes the command line of a job's process from the job and its arguments."""
+    """Runs jobs by rules. `command` returns the command line of the process for a rule."""
 
     rules: Sequence[Rule]
     command: Callable[[Rule], Sequence[str]]
@@ -104,7 +104,7 @@ class Schedule:
     _running: dict[int, _Running] = field(default_factory=dict)
 
     def run(self) -> None:
-        """Until `stopped` is set; then what runs is ended."""
+        """Run until `stopped` is set, then terminate running jobs."""
         now = datetime.now().astimezone()
         self._due = [rule.next_after(now) for rule in self.rules]
         try:
@@ -117,7 +117,7 @@ class Schedule:
             self._end()
 
     def tick(self, now: datetime) -> None:
-        """Start what is due, and see what has ended."""
+        """Start due jobs, and collect finished ones."""
         for number, running in list(self._running.items()):
             if running.process.poll() is not None:
                 del self._running[number]
@@ -151,7 +151,7 @@ class Schedule:
 
 
 def run_schedule(lake: Path, rules: Sequence[Rule]) -> int:
-    """Run jobs by rules until SIGTERM or SIGINT; returns the exit code."""
+    """Run jobs by rules until SIGTERM or SIGINT. Return the exit code."""
 
     def command(rule: Rule) -> Sequence[str]:
         return [sys.executable, "-m", "kafkalake", "jobs", "run", rule.job, "--lake", str(lake), *rule.arguments]

@@ -1,4 +1,4 @@
-"""`kafkalake jobs`: run a job of the lake without knowing spark-submit, list them, run them by cron rules."""
+"""`kafkalake jobs`: runs a job of the lake without spark-submit, lists the jobs, runs them by cron rules."""
 
 from __future__ import annotations
 

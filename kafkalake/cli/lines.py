@@ -1,7 +1,7 @@
-"""Lines of a file or of stdin, many at a time, as soon as they are there.
+"""Reads lines of a file or of stdin in batches, as soon as they are available.
 
-A pipe is read without waiting for more than it holds, so that a line typed or logged is sent at once, while a file is read in large
-pieces. The last line counts with or without a line feed; a carriage return before a line feed belongs to neither.
+A pipe is read without waiting for more than it holds, so that a typed or logged line is sent at once, while a file is read in large
+chunks. The last line counts with or without a line feed. A carriage return before a line feed belongs to neither.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ LONGEST_LINE_BYTES = 64 * 1024 * 1024
 
 
 def read_lines(descriptor: int, progress: Callable[[int], None] = lambda _: None) -> Iterator[list[bytes]]:
-    """The lines in lists, one list for what was there to read; `progress` is told the bytes read so far.
+    """Yield lists of lines, one list per read. `progress` is called with the bytes read so far.
 
-    Raises `Failure` for a line of more than 64 MiB.
+    Raise `Failure` for a line of more than 64 MiB.
     """
     is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
     rest = b""
@@ -45,14 +45,14 @@ def read_lines(descriptor: int, progress: Callable[[int], None] = lambda _: None
 
 
 def is_waiting(descriptor: int) -> bool:
-    """Whether reading would wait: nothing is there now, and the end has not come."""
-    poll = select.poll()  # `select` takes no descriptor above 1,023
+    """Return whether reading would block: no data is available, and the end is not reached."""
+    poll = select.poll()  # `select` accepts no descriptor above 1,023
     poll.register(descriptor, select.POLLIN)
     return not poll.poll(0)
 
 
 def _read_available(descriptor: int) -> bytes:
-    """Wait for the first bytes, then take what follows without waiting, up to `CHUNK_BYTES`; empty at the end."""
+    """Wait for the first bytes, then take available ones without waiting, up to `CHUNK_BYTES`. Return empty bytes at the end."""
     chunks = [os.read(descriptor, CHUNK_BYTES)]
     size = len(chunks[0])
     while chunks[-1] and size < CHUNK_BYTES and not is_waiting(descriptor):

@@ -1,4 +1,4 @@
-"""`kafkalake log`: look into segments, check a lake. No broker is needed; one that runs is not disturbed."""
+"""`kafkalake log`: inspects segments and checks a lake. Needs no broker, and does not disturb a running one."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def verify(
 
 
 def problems_of(lake: Path) -> Iterator[Problem]:
-    """What is wrong in a lake, against itself and against its Delta tables. Raises `Failure` for what is no lake."""
+    """Yield inconsistencies of a lake in itself and with its Delta tables. Raise `Failure` if it is not a lake."""
     from kafkalake.metadata import paths
     from kafkalake.metadata.delta import DeltaMetadataStore
     from kafkalake.storage.verify import PublishedPartition, PublishedSegment, verify_lake
@@ -71,7 +71,7 @@ def problems_of(lake: Path) -> Iterator[Problem]:
     if not paths.is_lake(lake):
         raise Failure(f"{lake} is not a lake: it has no metadata/topics")
     store = DeltaMetadataStore(lake, create=False)
-    # Delta is read first: what a broker publishes meanwhile is never behind what is on disk later.
+    # Read Delta first: the disk, read later, is then never behind what was published.
     segments = [
         PublishedSegment(
             row.path,
@@ -135,7 +135,7 @@ def dump(
 
 
 def _batch_lines(batch: DumpedBatch) -> list[str]:
-    """A batch and its records in the words of `kafka-dump-log`; `position` is that of the Arrow message it stands in."""
+    """Format a batch and its records like `kafka-dump-log`. `position` is that of the enclosing Arrow message."""
     last_sequence = batch.base_sequence + batch.last_offset - batch.base_offset if batch.base_sequence >= 0 else -1
     time = "LogAppendTime" if batch.log_append_time else "CreateTime"
     head = (
@@ -212,7 +212,7 @@ def _json_line(document: dict[str, Any]) -> str:
 
 
 def _readable(data: bytes) -> str:
-    """Bytes on one line: text as it is, what cannot be printed escaped."""
+    """Return bytes as one line of text, with unprintable characters escaped."""
     text = data.decode("utf-8", "backslashreplace")
     return text if text.isprintable() else text.encode("unicode_escape").decode("ascii")
 
@@ -224,7 +224,7 @@ def _length(data: bytes | None) -> int:
 def _size(path: Path) -> int:
     try:
         return path.stat().st_size
-    except FileNotFoundError:  # retention was quicker
+    except FileNotFoundError:  # removed by retention meanwhile
         return 0
 
 

@@ -1,7 +1,7 @@
-"""The command `kafkalake`: its families of commands, and how it ends.
+"""The command `kafkalake`: its groups of commands, and its exit codes.
 
-Importing this module is quick (typer, no more): what is heavy is imported inside the commands. Expected errors become one
-sentence on stderr and an exit code: 0 done, 1 could not, 2 wrong usage, 130 interrupted. `KAFKALAKE_DEBUG=1` shows the traceback.
+Importing this module is fast (only typer): heavy modules are imported inside the commands. Expected errors become one
+sentence on stderr and an exit code: 0 success, 1 failure, 2 usage error, 130 interrupted. `KAFKALAKE_DEBUG=1` shows the traceback.
 """
 
 from __future__ import annotations
@@ -71,12 +71,12 @@ app.add_typer(jobs.app, name="jobs", rich_help_panel=INSPECT)
 
 
 def main() -> None:
-    """Entry point of the command: run with `sys.argv` and exit."""
+    """Run the command with `sys.argv` and exit."""
     sys.exit(run(sys.argv[1:]))
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command line and return its exit code; expected errors have been shown on stderr then."""
+    """Run one command line and return its exit code, after showing expected errors on stderr."""
     try:
         result = _command()(args=list(arguments), prog_name="kafkalake", standalone_mode=False)
         return result if isinstance(result, int) else 0
@@ -94,14 +94,14 @@ def run(arguments: Sequence[str]) -> int:
 
 @cache
 def _command() -> Any:
-    """Return the command that Click runs: made once, as it takes a tenth of a second."""
+    """Return the Click command, created once because that takes a tenth of a second."""
     command = typer.main.get_command(app)
     _tidy(command)
     return command
 
 
 def _tidy(command: Any) -> None:
-    """Help without noise: no type beside a switch, nor beside what has a name for its value; completion's options are hidden."""
+    """Simplify the help: no type beside a flag or a named value, and hidden completion options."""
     for parameter in command.params:
         if getattr(parameter, "is_flag", False) and parameter.metavar is None:
             parameter.metavar = ""
@@ -152,10 +152,10 @@ def _explain(error: Exception) -> int:
 
 
 def _explain_usage(error: Any) -> int:
-    """What is wrong with the command line, what was probably meant, and where help is."""
+    """Show the usage error with a suggestion and a pointer to the help, and return the exit code."""
     context = getattr(error, "ctx", None)
     if type(error).__name__ == "NoArgsIsHelpError":
-        return 2  # the help has been shown
+        return 2  # the help was shown already
     message = str(error.format_message()).strip().rstrip(".")
     message = message.split(" (Possible options")[0].replace("No such option: ", "No such option ")
     wrong = getattr(error, "option_name", None)

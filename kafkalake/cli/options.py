@@ -1,4 +1,4 @@
-"""Options and arguments that several commands share, so that they read and behave the same everywhere."""
+"""Options and arguments shared by several commands, so that they look and behave the same everywhere."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ TopicName = Annotated[
 
 
 def connect(bootstrap_server: str, *, request_timeout_ms: int = 30_000) -> Cluster:
-    """The cluster behind an address; nothing is sent yet."""
+    """Return the cluster at an address. Nothing is sent yet."""
     from kafkalake.client.cluster import Cluster
 
     return Cluster(bootstrap_server, client_id="kafkalake-cli", request_timeout_ms=request_timeout_ms)
 
 
 def parse_pairs(pairs: Iterable[str], option: str) -> dict[str, str]:
-    """`["a=b", "c="]` as a dictionary, in the order given. Raises `UsageProblem` for one without `=` or a name."""
+    """Return `["a=b", "c="]` as a dictionary, in the given order. Raise `UsageProblem` for one without `=` or a name."""
     parsed = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
@@ -68,7 +68,7 @@ def parse_pairs(pairs: Iterable[str], option: str) -> dict[str, str]:
 
 
 def unknown_setting_hint(names: Iterable[str], known: Iterable[str]) -> str | None:
-    """For settings that are none: what was probably meant."""
+    """Return suggestions for unknown settings."""
     known = list(known)
     hints = [f"'{name}': {close}" for name in names if name not in known and (close := close_names(name, known))]
     return "; ".join(hints) or None

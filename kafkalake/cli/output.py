@@ -1,10 +1,10 @@
-"""What a command says: results to stdout, all else to stderr; plain text for programs, a table for people.
+"""The output of commands: results to stdout, everything else to stderr; plain text for programs, tables for people.
 
 A table is drawn only on a terminal. Piped output has no colours and no frames; `NO_COLOR` is respected by rich. Writing to a
-pipe whose reader has gone ends the command quietly.
+closed pipe ends the command quietly.
 
-Names and values come from clients. On a terminal their control characters, C0, C1 and those that change the direction of
-writing, are shown as escapes (`printable`), so that nobody's group id moves the cursor; a pipe gets the bytes as they are.
+Names and values come from clients. On a terminal their control characters (C0, C1 and those that change the direction of
+writing) are shown as escapes (`printable`), so that no group id moves the cursor. A pipe gets the bytes unchanged.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ GAP = 3
 
 
 class UsageProblem(Exception):
-    """The command line asks for something that makes no sense: one sentence, exit code 2."""
+    """A command line that makes no sense: one sentence, exit code 2."""
 
 
 class Failure(Exception):
-    """The command could not do what it was asked to: one sentence and perhaps a hint, exit code 1."""
+    """A command that failed: one sentence and perhaps a hint, exit code 1."""
 
     def __init__(self, message: str, hint: str | None = None) -> None:
         super().__init__(message)
@@ -39,16 +39,16 @@ class Failure(Exception):
 
 
 class OutputClosed(Exception):
-    """Nobody reads stdout any more (`kafkalake consume ... | head`)."""
+    """Stdout was closed by its reader (`kafkalake consume ... | head`)."""
 
 
 def on_terminal() -> bool:
-    """Whether stdout is a terminal."""
+    """Return whether stdout is a terminal."""
     return sys.stdout.isatty()
 
 
 def write(data: bytes, *, raw: bool = False) -> None:
-    """Write to stdout and flush it; on a terminal control characters are made visible, unless `raw`. Raises `OutputClosed`."""
+    """Write to stdout and flush, with visible control characters on a terminal unless `raw`. Raise `OutputClosed` if closed."""
     if not raw and on_terminal():
         data = printable(data.decode("utf-8", "backslashreplace")).encode()
     try:
@@ -60,29 +60,29 @@ def write(data: bytes, *, raw: bool = False) -> None:
 
 
 def write_line(text: str = "") -> None:
-    """Write a line of text to stdout. Raises `OutputClosed`."""
+    """Write a line of text to stdout. Raise `OutputClosed` if it is closed."""
     write((text + "\n").encode("utf-8", "surrogateescape"))
 
 
 def write_json(document: Any) -> None:
-    """Write one JSON document: indented for people, on one line otherwise."""
+    """Write one JSON document: indented on a terminal, else on one line."""
     write_line(json.dumps(document, ensure_ascii=False, indent=2 if on_terminal() else None, default=str))
 
 
 def silence() -> None:
-    """Send what is still buffered for stdout nowhere, so that closing it at exit does not complain."""
+    """Redirect buffered stdout to the null device, so that closing it at exit raises no error."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def console() -> Console:
-    """Stdout for people; in a pipe as wide as what is printed."""
+    """Return a console on stdout. In a pipe its width is practically unlimited."""
     from rich.console import Console
 
     return Console(highlight=False, soft_wrap=False, width=None if on_terminal() else PIPED_WIDTH)
 
 
 def error_console() -> Console:
-    """Stderr for people: notes, progress, errors."""
+    """Return a console on stderr for notes, progress and errors."""
     from rich.console import Console
 
     return Console(stderr=True, highlight=False, soft_wrap=True)
@@ -91,8 +91,8 @@ def error_console() -> Console:
 def table(
     title: str | None, columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Iterable[str] = ()
 ) -> None:
-    """Draw a table, a line a row. Of one that is too wide for the terminal, columns without a value are left out, and long
-    cells are cut. `right`: columns of numbers.
+    """Draw a table with one line per row. If it is too wide for the terminal, columns without a value are omitted, and long
+    cells are cut. `right`: numeric columns.
     """
     from rich import box
     from rich.table import Table
@@ -136,7 +136,7 @@ def _natural_widths(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> l
 
 
 def show_columns(columns: Sequence[str], rows: Sequence[Sequence[object]], *, right: Sequence[str] = ()) -> None:
-    """A table on a terminal; else columns padded with blanks, as Kafka's tools print them."""
+    """Draw a table on a terminal, else print columns padded with blanks like Kafka's tools."""
     if on_terminal():
         table(None, columns, rows, right=right)
         return
@@ -147,9 +147,9 @@ def show_columns(columns: Sequence[str], rows: Sequence[Sequence[object]], *, ri
 
 
 def fit(widths: Sequence[int], available: int) -> list[int]:
-    """Column widths that fit: the widest give way, down to `NARROWEST`; narrower ones keep what they need.
+    """Return column widths that fit: the widest are reduced, down to `NARROWEST`, and narrower ones keep their width.
 
-    `[3, 100, 40]` in 80: the wide ones share what the narrow one leaves, `[3, 38, 38]`.
+    `[3, 100, 40]` in 80: the wide ones share the space left by the narrow one, `[3, 38, 38]`.
     """
     fitted = list(widths)
     while (excess := sum(fitted) - available) > 0:
@@ -165,14 +165,14 @@ def fit(widths: Sequence[int], available: int) -> list[int]:
 
 
 def note(text: str) -> None:
-    """A remark to stderr."""
+    """Print a remark to stderr."""
     from rich.text import Text
 
     error_console().print(Text(printable_on(sys.stderr, text), style="dim"))
 
 
 def show_error(message: str, hint: str | None = None) -> None:
-    """`error: ...` to stderr, in red on a terminal, and a hint on a line of its own."""
+    """Print `error: ...` to stderr, in red on a terminal, and a hint on a separate line."""
     from rich.text import Text
 
     printer = error_console()
@@ -182,7 +182,7 @@ def show_error(message: str, hint: str | None = None) -> None:
 
 
 def size(count: int) -> str:
-    """Bytes for people: `999 B`, `1.2 kB`, `3.4 MB`."""
+    """Return a number of bytes for people: `999 B`, `1.2 kB`, `3.4 MB`."""
     if count < 1_000:
         return f"{count} B"
     amount, unit = float(count), "B"
@@ -194,7 +194,7 @@ def size(count: int) -> str:
 
 
 def close_names(name: str, known: Iterable[str]) -> str | None:
-    """`did you mean 'x'?`, or None where nothing known is close to `name`."""
+    """Return `did you mean 'x'?`, or None if no known name is close to `name`."""
     import difflib
 
     names = list(known)

@@ -1,4 +1,4 @@
-"""`kafkalake produce`: records from lines, JSON, CSV or Parquet into a topic."""
+"""`kafkalake produce`: writes records from lines, JSON, CSV or Parquet to a topic."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ EXAMPLES = """Examples
 
 
 class Format(StrEnum):
-    """Formats that can be read."""
+    """Input formats."""
 
     LINES = "lines"
     JSON = "json"
@@ -64,7 +64,7 @@ class Compression(StrEnum):
 
 
 class Acks(StrEnum):
-    """Which acknowledgement a batch waits for."""
+    """The acknowledgement required for a batch."""
 
     ALL = "all"
     LEADER = "1"
@@ -267,7 +267,7 @@ def produce(
 
 @dataclass(frozen=True)
 class _Reading:
-    """What is read, and how."""
+    """The input and its format."""
 
     kind: Format
     path: Path | None
@@ -294,7 +294,7 @@ class _Reading:
 
 
 def _what_was_written(producer: Producer, bad: BadLines, acks: Acks) -> str:
-    """What of the input is in the topic when the command fails, and how to go on."""
+    """Return how much of the input is in the topic after a failure, and how to continue."""
     topic, sent, pending = producer.topic, producer.sent, producer.pending_records
     if producer.is_committing:
         return f"Whether the transaction was committed to {topic} is not known."
@@ -341,7 +341,7 @@ def _open(path: Path) -> int:
 def _send_all(
     producer: Producer, batches: Iterator[pa.RecordBatch], headers: list[tuple[str, bytes]], stdin: int | None
 ) -> None:
-    """Send every batch; when stdin has no more for now, see that what was sent is acknowledged."""
+    """Send every batch. When stdin has no more data for now, wait for acknowledgements."""
     from kafkalake.cli.lines import is_waiting
     from kafkalake.cli.record_input import header_columns
 
@@ -355,13 +355,13 @@ def _send_all(
             if stdin is not None and is_waiting(stdin):
                 producer.flush()
     except (Failure, KeyboardInterrupt):
-        producer.flush()  # what was read before is not lost
+        producer.flush()  # send what was read before the error
         raise
 
 
 @contextmanager
 def _progress(show: bool, path: Path | None, kind: Format, producer: Producer) -> Iterator[Callable[[int], None]]:
-    """A progress bar on the terminal: bytes of a file, rows of a Parquet file, else a count."""
+    """Show progress on the terminal: bytes of a file, rows of a Parquet file, else a count. Yields a function that advances it."""
     if not show:
         yield lambda _: None
         return

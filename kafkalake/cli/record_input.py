@@ -1,10 +1,10 @@
-"""What `kafkalake produce` reads, as Arrow batches: columns `key`, `value`, and where they are given `headers` and `timestamp`.
+"""Reads the input of `kafkalake produce` as Arrow batches: columns `key`, `value`, and if given `headers` and `timestamp`.
 
-- lines      a record a line; with a key separator, key and value
-- json       a JSON value a line, sent as it stands; key and timestamp from fields of it
-- records    a JSON object a line as `kafkalake consume --format json` prints it: key, value, headers, timestamp
-- csv        a record a row, as a JSON object; text that is a JSON number stays a number, as it is written
-- parquet    a record a row, as a JSON object
+- lines      a record per line; with a key separator, key and value
+- json       a JSON value per line, sent unchanged; key and timestamp from its fields
+- records    a JSON object per line in the format of `kafkalake consume --format json`: key, value, headers, timestamp
+- csv        a record per row, as a JSON object; text that is a JSON number becomes that number, with the same digits
+- parquet    a record per row, as a JSON object
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _JSON_NUMBER = r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?"
 
 @dataclass(frozen=True)
 class Fields:
-    """Which fields or columns hold key, value and timestamp; None: no key, the whole row, now."""
+    """Names of the fields or columns for key, value and timestamp. None: no key, the whole row, the current time."""
 
     key: str | None = None
     value: str | None = None
@@ -53,7 +53,7 @@ class _Record:
 
 
 def format_of(path: Path | None) -> str:
-    """The format that a file's name says; `lines` for stdin and for what it does not know."""
+    """Return the format for a file's suffix, or `lines` for stdin and unknown suffixes."""
     suffixes = {
         ".json": "json",
         ".jsonl": "json",
@@ -73,7 +73,7 @@ def from_lines(
     from_line: int,
     progress: Callable[[int], None],
 ) -> Iterator[pa.RecordBatch]:
-    """A record a line, from line `from_line` on; a line without the separator goes to `bad`. Raises `Failure`."""
+    """Yield a record per line, from line `from_line`. Lines without the separator go to `bad`. Raise `Failure` if that ends it."""
     separator = key_separator.encode() if key_separator else None
     null = null_marker.encode() if null_marker is not None else None
     number = 0
@@ -111,7 +111,7 @@ def from_lines(
 def from_json_lines(
     descriptor: int, fields: Fields, bad: BadLines, from_line: int, progress: Callable[[int], None]
 ) -> Iterator[pa.RecordBatch]:
-    """A JSON value a line, from line `from_line` on; blank lines are left out, what is no JSON goes to `bad`. Raises `Failure`."""
+    """Yield a JSON value per line from `from_line`. Skip blank lines, pass bad ones to `bad`. Raise `Failure` if that ends it."""
 
     def record(line: bytes, number: int) -> _Record:
         parsed = _parse(line, number)
@@ -127,7 +127,7 @@ def from_json_lines(
 def from_record_lines(
     descriptor: int, bad: BadLines, from_line: int, progress: Callable[[int], None]
 ) -> Iterator[pa.RecordBatch]:
-    """Whole records, as `consume --format json` prints them; what is none goes to `bad`. Raises `Failure`."""
+    """Yield whole records in the format of `consume --format json`. Invalid ones go to `bad`. Raise `Failure` if that ends it."""
 
     def record(line: bytes, number: int) -> _Record:
         parsed = _parse(line, number)
@@ -151,9 +151,9 @@ def from_csv(
     from_line: int,
     progress: Callable[[int], None],
 ) -> Iterator[pa.RecordBatch]:
-    """A record a row of a CSV file, from line `from_line` on; a row that cannot be read goes to `bad`.
+    """Yield a record per row of a CSV file, from line `from_line`. An invalid row goes to `bad`.
 
-    `progress` is called with the rows so far. Raises `Failure`, `UsageProblem`.
+    `progress` is called with the number of rows so far. Raise `Failure` or `UsageProblem` if the file cannot be read.
     """
     with CsvFile(path, delimiter) as file:
         selection = _selection(dict.fromkeys(file.columns, "VARCHAR"), "csv", fields)
@@ -162,7 +162,7 @@ def from_csv(
 
 
 def from_parquet(path: Path, fields: Fields, progress: Callable[[int], None]) -> Iterator[pa.RecordBatch]:
-    """A record a row of a Parquet file; `progress` is called with the rows so far. Raises `Failure`."""
+    """Yield a record per row of a Parquet file. `progress` is called with the rows so far. Raise `Failure` if unreadable."""
     import duckdb
 
     if not os.access(path, os.R_OK):
@@ -188,7 +188,7 @@ def _duckdb() -> DuckDBPyConnection:
 
 
 def _select(path: Path, selection: str, source: str, tables: dict[str, pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Records made by `selection` from `source`, one of `tables` or what DuckDB reads itself. Raises `Failure`."""
+    """Yield records made by `selection` from `source`, one of `tables` or read by DuckDB. Raise `Failure` if DuckDB fails."""
     import duckdb
 
     from kafkalake.cli.duckdb_rows import arrow_batches
@@ -208,7 +208,7 @@ def _select(path: Path, selection: str, source: str, tables: dict[str, pa.Record
 
 
 def rows_of_parquet(path: Path) -> int:
-    """Rows of a Parquet file, from its footer. Raises `Failure`."""
+    """Return the number of rows of a Parquet file, from its footer. Raise `Failure` if it cannot be read."""
     import pyarrow.parquet as pq
 
     try:
@@ -218,14 +218,14 @@ def rows_of_parquet(path: Path) -> int:
 
 
 def header_columns(headers: Sequence[tuple[str, bytes | None]], rows: int) -> pa.Array:
-    """The same headers for every one of `rows` records."""
+    """Return the same headers for each of `rows` records."""
     return pa.array([[{"key": key, "value": value} for key, value in headers]] * rows, _HEADERS)
 
 
 def _records(
     chunks: Iterator[list[bytes]], record: Callable[[bytes, int], _Record], bad: BadLines, from_line: int
 ) -> Iterator[pa.RecordBatch]:
-    """A batch for each chunk of lines; of a chunk whose reading ends in it, what stands before, and then the error."""
+    """Yield a batch for each chunk of lines. If reading ends inside a chunk, yield the records before, then raise the error."""
     number = 0
     for lines in chunks:
         records = []
@@ -274,7 +274,7 @@ def _parse(line: bytes, number: int) -> Any:
 
 
 def _field(parsed: Any, name: str, number: int) -> Any:
-    """A field of a JSON object; `a.b` is field b of the object in field a, unless there is a field named `a.b`."""
+    """Return a field of a JSON object. `a.b` is field b of the object in field a, unless there is a field named `a.b`."""
     if not isinstance(parsed, dict):
         raise Failure(f"line {number} is no JSON object, so it has no field '{name}'")
     if name in parsed:
@@ -287,14 +287,14 @@ def _field(parsed: Any, name: str, number: int) -> Any:
 
 
 def _as_bytes(value: Any) -> bytes | None:
-    """A field's text: a string as it is, else its JSON; null stays null."""
+    """Return a field's text: a string unchanged, else its JSON, and None for null."""
     if value is None:
         return None
     return (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))).encode()
 
 
 def _text_or_bytes(value: Any, number: int) -> bytes | None:
-    """The bytes of a key or value of `consume --format json`: a string, or `{"base64": ...}` where it was not UTF-8."""
+    """Return the bytes of a key or value of `consume --format json`: a string, or `{"base64": ...}` if it was not UTF-8."""
     if isinstance(value, dict) and list(value) == ["base64"]:
         try:
             return base64.b64decode(value["base64"], validate=True)
@@ -328,7 +328,7 @@ def _milliseconds(value: Any, number: int) -> int | None:
 
 
 def _selection(columns: dict[str, str], kind: str, fields: Fields) -> str:
-    """The SELECT list that makes key, value and timestamp of a row."""
+    """Return the SELECT list for key, value and timestamp of a row."""
     for name in (fields.key, fields.value, fields.timestamp):
         if name is not None and name not in columns:
             close = close_names(name, columns)

@@ -1,7 +1,7 @@
-"""How `kafkalake consume` prints records: as `kafka-console-consumer` does, as JSON lines, as CSV.
+"""Formats records for `kafkalake consume`: like `kafka-console-consumer`, as JSON lines, as CSV.
 
-`text` is byte for byte what Kafka's tool prints for the same properties: the parts asked for, in Kafka's order, with a tab between
-them; keys and values as they are, `null` where they are null.
+`text` is byte for byte the output of Kafka's tool for the same properties: the requested parts, in Kafka's order, separated by
+tabs; keys and values unchanged, `null` if they are null.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CSV_COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "hea
 
 @dataclass(frozen=True)
 class TextProperties:
-    """What is printed of a record, by the names of `kafka-console-consumer`'s properties."""
+    """The printed parts of a record, named after `kafka-console-consumer`'s properties."""
 
     print_timestamp: bool = False
     print_partition: bool = False
@@ -40,7 +40,7 @@ class TextProperties:
     null_literal: str = "null"
 
     def with_property(self, text: str) -> TextProperties:
-        """The same with one of Kafka's properties set, as `print.key=true`. Raises `UsageProblem`."""
+        """Return a copy with one of Kafka's properties set, as in `print.key=true`. Raise `UsageProblem` if it is invalid."""
         name, equals, value = text.partition("=")
         field = name.strip().replace(".", "_")
         if field not in self.__dataclass_fields__ or not equals:
@@ -57,7 +57,7 @@ class TextProperties:
 
 
 def text_formatter(properties: TextProperties) -> Formatter:
-    """Records as `kafka-console-consumer` prints them."""
+    """Return a formatter with the output of `kafka-console-consumer`."""
     p = properties
     only_value = p.print_value and not (
         p.print_timestamp or p.print_partition or p.print_offset or p.print_headers or p.print_key
@@ -78,9 +78,9 @@ def text_formatter(properties: TextProperties) -> Formatter:
 
 
 def json_formatter(topic: str) -> Formatter:
-    """A JSON object a line: topic, partition, offset, timestamp (ms), timestampType, key, value, headers.
+    """Return a formatter of JSON lines: topic, partition, offset, timestamp (ms), timestampType, key, value, headers.
 
-    Keys and values are strings, or `{"base64": ...}` where they are not UTF-8.
+    Keys and values are strings, or `{"base64": ...}` if they are not UTF-8.
     """
 
     def lines(fetched: Fetched) -> bytes:
@@ -111,7 +111,7 @@ def json_formatter(topic: str) -> Formatter:
 
 
 def csv_formatter(topic: str) -> Formatter:
-    """A CSV row a record, with a head line before the first: `CSV_COLUMNS`; headers are a JSON object."""
+    """Return a formatter of CSV rows, with a header line before the first: `CSV_COLUMNS`. Headers are a JSON object."""
     head = [",".join(CSV_COLUMNS) + "\n"]
 
     def rows(fetched: Fetched) -> bytes:
@@ -136,7 +136,7 @@ def csv_formatter(topic: str) -> Formatter:
 
 
 def as_text(value: bytes | None) -> Any:
-    """Bytes in JSON: a string where they are UTF-8, else `{"base64": ...}`; null stays null."""
+    """Return bytes as in JSON: a string if they are UTF-8, else `{"base64": ...}`, and None for null."""
     if value is None:
         return None
     try:
@@ -151,14 +151,14 @@ def _in_csv(value: bytes | None) -> str:
 
 
 def _timestamps(fetched: Fetched) -> list[int]:
-    """Milliseconds since 1970."""
+    """Return milliseconds since 1970."""
     import pyarrow as pa
 
     return fetched.records.column("timestamp").cast(pa.int64()).to_pylist()  # type: ignore[no-any-return]
 
 
 def _columns(fetched: Fetched, p: TextProperties) -> list[Sequence[bytes]]:
-    """The printed parts of each record, in Kafka's order."""
+    """Return the printed parts of each record, in Kafka's order."""
     records = fetched.records
     null = p.null_literal.encode()
     columns: list[Sequence[bytes]] = []

@@ -1,8 +1,8 @@
-"""`kafkalake sql`: DuckDB over the segments; every topic is a table by its name.
+"""`kafkalake sql`: DuckDB over the segments, with every topic as a table.
 
-Only what the query needs of a topic is read: columns and filters reach the segments. A query sees what was acknowledged before it
-began, and of transactions what was committed; with `--as-of` what had been published at a time. The metadata tables are there in
-the schema `lake`. On a terminal without a query there is a prompt.
+Only the needed part of a topic is read: columns and filters reach the segments. A query sees the records acknowledged before it
+began, and of transactions the committed ones; with `--as-of` those published at a time. The metadata tables are in
+the schema `lake`. Without a query, a terminal gets a prompt.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ MACROS = (
     "CREATE MACRO json(bytes) AS try_cast(try(decode(bytes)) AS JSON)",
 )
 READING = {"SELECT", "EXPLAIN", "PRAGMA", "RELATION"}
-"""Kinds of statements that leave nothing behind; all of SHOW, DESCRIBE, FROM and WITH are SELECT."""
+"""Kinds of statements that change nothing. SHOW, DESCRIBE, FROM and WITH all count as SELECT."""
 
 
 class Format(StrEnum):
-    """How rows are printed."""
+    """Output formats of rows."""
 
     TABLE = "table"
     JSON = "json"
@@ -131,7 +131,7 @@ def sql(
 
 
 def _check_leaves_nothing(text: str) -> None:
-    """Refuse statements of which nothing would be left or shown. Raises `Failure`; `duckdb.Error` for what is no SQL."""
+    """Raise `Failure` for statements whose effects would be neither kept nor shown, and `duckdb.Error` for invalid SQL."""
     import duckdb
 
     statements = duckdb.extract_statements(text)
@@ -152,7 +152,7 @@ def _print(kind: Format, schema: pa.Schema, rows: Iterator[pa.RecordBatch], max_
 
 
 def topic_names(lake: Path) -> list[str]:
-    """The topics of a lake in order of their names. Raises `Failure` where there is no lake."""
+    """Return the topics of a lake, sorted by name. Raise `Failure` if there is no lake."""
     from kafkalake.metadata.delta import DeltaMetadataStore
     from kafkalake.metadata.paths import is_lake
 
@@ -239,7 +239,7 @@ def _rows(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON has it: bytes as text where they are UTF-8 (else base64), times as ISO 8601."""
+    """Return a value for JSON: bytes as text if they are UTF-8 (else base64), times as ISO 8601."""
     from kafkalake.cli.record_output import as_text
 
     if isinstance(value, bytes):
@@ -259,7 +259,7 @@ def _plain(value: Any) -> Any:
 
 
 def _shown(value: Any, null: str | None = None) -> Any:
-    """A value in a table or in CSV."""
+    """Return a value for a table or CSV."""
     import json
 
     plain = _plain(value)
@@ -271,7 +271,7 @@ def _shown(value: Any, null: str | None = None) -> Any:
 
 
 def _explained(error: Exception, query: str, topics: Sequence[str]) -> Failure:
-    """DuckDB's error as one sentence, with what was probably meant."""
+    """Return DuckDB's error as one sentence, with a suggestion."""
     said = str(error)
     own = re.search(r"(?:LakeError|CorruptSegmentError|UnknownTopicOrPartitionError|ConfigurationError): (.+)", said)
     if own:
@@ -303,7 +303,7 @@ def _explained(error: Exception, query: str, topics: Sequence[str]) -> Failure:
 
 
 def _quoting(query: str, topics: Sequence[str]) -> str:
-    """Topics whose names need quotes that the query does not give them."""
+    """Return a hint on topics that need quotes in the query, or an empty text."""
     bare = [
         topic for topic in topics if not re.fullmatch(r"\w+", topic) and topic in query and f'"{topic}"' not in query
     ]

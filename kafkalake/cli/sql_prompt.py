@@ -1,4 +1,4 @@
-"""The prompt of `kafkalake sql` on a terminal: statements that end with a semicolon, and a history that is kept."""
+"""The prompt of `kafkalake sql` on a terminal, with statements ended by semicolons and a persistent history."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _QUIT = {"exit", "quit", ".exit", ".quit", "\\q"}
 
 
 def history_file() -> Path:
-    """Return where the history is kept: below `XDG_STATE_HOME`."""
+    """Return the history file, below `XDG_STATE_HOME`."""
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "kafkalake" / "sql-history"
 
 
 def run_prompt(run: Callable[[str], None], explain: Callable[[Exception, str], Exception]) -> None:
-    """Read statements and run each, until `exit` or the end of the input. An error is shown, and the prompt comes again."""
+    """Read and run statements until `exit` or the end of the input. Errors are shown, and the prompt continues."""
     import duckdb
 
     history = history_file()
@@ -47,7 +47,7 @@ def run_prompt(run: Callable[[str], None], explain: Callable[[Exception, str], E
 
 
 def _read_statement() -> str | None:
-    """The lines up to a semicolon; None at the end of the input."""
+    """Return the lines up to a semicolon, or None at the end of the input."""
     lines: list[str] = []
     while True:
         try:
@@ -55,7 +55,7 @@ def _read_statement() -> str | None:
         except EOFError:
             print()
             return None
-        except KeyboardInterrupt:  # away with what was typed
+        except KeyboardInterrupt:  # discard the typed lines
             print()
             lines = []
             continue

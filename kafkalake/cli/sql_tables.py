@@ -1,7 +1,7 @@
-"""The tables that `kafkalake sql` gives DuckDB: topics by their names, and the metadata tables in the schema `lake`.
+"""Registers the tables of `kafkalake sql` with DuckDB: topics by name, and the metadata tables in the schema `lake`.
 
-Only what a statement names is registered, since DuckDB looks at every table it is given. What stands in single quotes names files,
-never topics; and DuckDB's own schemas keep their names.
+Only tables named in a statement are registered, because DuckDB inspects every registered table. Text in single quotes names files,
+never topics. DuckDB's own schemas keep their names.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _TEXTS = re.compile(r"'(?:[^']|'')*'")
 
 
 def topics_meant(query: str, topics: Iterable[str]) -> list[str]:
-    """Return the topics that a query may name; those last whose case is the query's, as DuckDB's names have no case."""
+    """Return the topics that a query may name, exact case last, because DuckDB's names are case-insensitive."""
     names = _TEXTS.sub("''", query)
     lowered = names.lower()
     shown = _ALL_TABLES.search(names) is not None
@@ -44,14 +44,14 @@ def topics_meant(query: str, topics: Iterable[str]) -> list[str]:
 
 
 def metadata_tables_meant(query: str) -> list[str]:
-    """Return the metadata tables that a query may name, as `lake.partitions`."""
+    """Return the metadata tables that a query may name, as in `lake.partitions`."""
     names = _TEXTS.sub("''", query).lower()
     shown = _ALL_TABLES.search(names) is not None
     return [name for name in METADATA_TABLES if shown or re.search(rf'\blake"?\s*\.\s*"?{name}\b', names)]
 
 
 class LakeTables:
-    """Registers tables of one lake with a DuckDB connection, as they are now or were at `as_of_ms` (since 1970)."""
+    """Registers tables of one lake with a DuckDB connection, as of now or of `as_of_ms` (ms since 1970)."""
 
     def __init__(self, connection: DuckDBPyConnection, lake: Path, topics: Sequence[str], as_of_ms: int | None) -> None:
         self._connection = connection
@@ -61,7 +61,7 @@ class LakeTables:
         connection.execute(f"CREATE SCHEMA {SCHEMA}")
 
     def register(self, query: str) -> None:
-        """Register what `query` may name, newly read. Raises `LakeError`, and `Failure` for a time before the lake's first."""
+        """Read and register tables that `query` may name. Raise `LakeError`, or `Failure` for a time before the lake's first."""
         from kafkalake.dataset import topic_dataset
 
         as_of = {} if self._as_of_ms is None else {"timestamp_as_of": _utc(self._as_of_ms).isoformat()}

@@ -11,9 +11,9 @@ _UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def parse_time(text: str, option: str, *, now: datetime | None = None) -> int:
-    """Milliseconds since 1970 for `1732176000000`, `2026-11-21T08:00:00Z`, `2026-11-21` or `15m` (ago; ms, s, m, h, d).
+    """Return ms since 1970 for `1732176000000`, `2026-11-21T08:00:00Z`, `2026-11-21` or `15m` (ago; ms, s, m, h, d).
 
-    A date and time without an offset is UTC. Raises `UsageProblem`.
+    A date and time without an offset is UTC. Raise `UsageProblem` for any other text.
     """
     if text.isdecimal():
         return int(text)
@@ -32,9 +32,9 @@ def parse_time(text: str, option: str, *, now: datetime | None = None) -> int:
 
 
 def parse_duration(text: str, option: str, *, now: datetime | None = None) -> int:
-    """The time that lies a duration back, in milliseconds since 1970: ISO 8601's `PT1H30M` and `P2DT3H`, or `15m`.
+    """Return the time a duration ago in ms since 1970: ISO 8601's `PT1H30M` and `P2DT3H`, or `15m`.
 
-    Raises `UsageProblem`.
+    Raise `UsageProblem` for any other text.
     """
     iso = re.fullmatch(r"P(?:(\d+)D)?(?:T(?=\d)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?", text.strip().upper())
     if iso and any(iso.groups()):

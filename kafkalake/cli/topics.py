@@ -313,12 +313,12 @@ def delete_records(
 
 
 def kafka_uuid(identifier: UUID | None) -> str | None:
-    """A topic id as Kafka's tools write it: URL-safe base64 without padding."""
+    """Return a topic id in the format of Kafka's tools: URL-safe base64 without padding."""
     return None if identifier is None else encode_uuid(identifier)
 
 
 def description_lines(topic: TopicInfo, configs: Sequence[ConfigEntry]) -> list[str]:
-    """A topic as `kafka-topics --describe` prints it, tabs and all."""
+    """Return a topic as `kafka-topics --describe` prints it, including tabs."""
     head = [
         f"Topic: {topic.name}",
         f"TopicId: {kafka_uuid(topic.topic_id)}",
@@ -404,7 +404,7 @@ def _replication_factor(topic: TopicInfo) -> int:
 
 
 def _with_setting_hint(error: KafkaError, names: Iterable[str]) -> Exception:
-    """The same error; for an unknown setting, with what was probably meant."""
+    """Return the same error, with a suggestion if a setting is unknown."""
     from kafkalake.config.definitions import TOPIC_SETTINGS
     from kafkalake.errors import InvalidConfigError
 

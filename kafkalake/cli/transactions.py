@@ -215,7 +215,7 @@ def abort(
 
 
 def _abort_everywhere(cluster: Cluster, transactional_id: str) -> dict[str, object]:
-    """Abort by transactional id; what was aborted. Raises `Failure` where nothing is open."""
+    """Abort the transaction of a transactional id and return its identity. Raise `Failure` if none is open."""
     from kafkalake.client import transaction_admin
 
     found = transaction_admin.describe_transaction(cluster, transactional_id)
@@ -230,7 +230,7 @@ def _abort_everywhere(cluster: Cluster, transactional_id: str) -> dict[str, obje
 
 
 def _producer_at(cluster: Cluster, topic: str, partition: int, start_offset: int) -> ActiveProducer:
-    """The producer whose open transaction begins at this offset. Raises `Failure`."""
+    """Return the producer whose open transaction begins at this offset. Raise `Failure` if there is none."""
     from kafkalake.client import transaction_admin
 
     producers = transaction_admin.describe_producers(cluster, topic, partition)

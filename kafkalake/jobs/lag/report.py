@@ -74,7 +74,7 @@ class CommitHistory:
     """Commits by group and partition, in journal order."""
 
     def __init__(self, rows: Iterable[GroupOffsetRow]) -> None:
-        """`rows` of `group_offsets`, newest last. A row without an offset means that the group's offset was removed."""
+        """Index `rows` of `group_offsets`, newest last. A row without an offset means that the group's offset was removed."""
         self._commits: dict[GroupPartition, list[Commit | None]] = defaultdict(list)
         self._times: dict[GroupPartition, list[int]] = defaultdict(list)
         for row in rows:
