@@ -10,7 +10,7 @@ _ELAPSED = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # macOS has no
 
 
 class Clock(Protocol):
-    """Three readings of time, all in milliseconds."""
+    """Readings of time, in milliseconds unless the name says ns."""
 
     def now_ms(self) -> int:
         """Return the wall clock: milliseconds since the Unix epoch, UTC. May jump."""

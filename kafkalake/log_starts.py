@@ -1,4 +1,4 @@
-"""The one rule for the first offset of a partition, used by brokers, readers and jobs.
+"""The one rule for the first offset of a partition, used by brokers, readers, jobs and the metadata in Delta.
 
 A job truncates the beginning of a partition by raising its log start in Delta. The broker's log follows a little later.
 """

@@ -13,7 +13,7 @@ STOP, SKIP = "stop", "skip"
 class BadLines:
     """The rule of `--on-error`, and the count of skipped lines. Use it in a `with` block.
 
-    rule: `stop`, `skip`, or the path of a file that the lines are written to unchanged. Raises `Failure` if it cannot be created.
+    rule: `stop`, `skip`, or the path of a file that the lines are written to unchanged. Raise `Failure` if it cannot be created.
     """
 
     def __init__(self, rule: str = STOP) -> None:

@@ -52,7 +52,7 @@ class Format(StrEnum):
 
 
 class Commit(StrEnum):
-    """Whether a group's offsets are committed."""
+    """Commit policies for a group's offsets."""
 
     AUTO = "auto"
     NONE = "none"

@@ -26,7 +26,7 @@ _NAMES = {"\\t": "\t", "tab": "\t"}
 class CsvFile:
     """An open CSV file whose header has been read. Use it in a `with` block.
 
-    delimiter: one character, `\\t` or `tab` for a tab; None: detected from the header. Raises `UsageProblem` for a delimiter of
+    delimiter: one character, `\\t` or `tab` for a tab; None: detected from the header. Raise `UsageProblem` for a delimiter of
     several characters, `Failure` for a file that cannot be read or whose header is invalid.
     """
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from kafkalake.client.group_admin import Group, GroupMember, ListedGroup, Partition
 
 Columns: TypeAlias = tuple[tuple[str, ...], list[tuple[Any, ...]]]
-"""Names of columns, and rows."""
+"""Column names, and rows."""
 
 OFFSET_COLUMNS = (
     "GROUP", "TOPIC", "PARTITION", "LEADER-EPOCH", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG",

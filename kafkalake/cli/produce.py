@@ -64,7 +64,7 @@ class Compression(StrEnum):
 
 
 class Acks(StrEnum):
-    """The acknowledgement required for a batch."""
+    """Acknowledgements that a batch can require."""
 
     ALL = "all"
     LEADER = "1"

@@ -1,7 +1,7 @@
 """`kafkalake sql`: DuckDB over the segments, with every topic as a table.
 
 Only the needed part of a topic is read: columns and filters reach the segments. A query sees the records acknowledged before it
-began, and of transactions the committed ones; with `--as-of` those published at a time. The metadata tables are in
+began, and of transactions the committed ones. With `--as-of` it sees those published at a time. The metadata tables are in
 the schema `lake`. Without a query, a terminal gets a prompt.
 """
 

@@ -1,4 +1,4 @@
-"""Jobs that run on a lake with or without a broker. Each has a `main(arguments) -> exit code`; `registry` lists them by name.
+"""Jobs that run on a lake with or without a broker. Each has a `main(arguments) -> exit code`. `registry` lists them by name.
 
 retention, maintenance           remove unneeded data and files
 compaction, lag, consume         packages of their own

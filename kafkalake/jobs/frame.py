@@ -51,7 +51,7 @@ at_point: Callable[[str], None] = lambda name: None  # noqa: E731
 
 
 def reached(name: str) -> None:
-    """Mark a point at which a job may die. `name` tells what has been done by then."""
+    """Mark a point at which a job may die. `name`: the work done by then."""
     at_point(name)
 
 
@@ -72,7 +72,7 @@ class Step:
 
     @property
     def subject(self) -> str:
-        """`clicks-0`, `clicks`, or `lake`."""
+        """The subject as text: `clicks-0`, `clicks`, or `lake`."""
         if self.topic is None:
             return "lake"
         return self.topic if self.partition is None else f"{self.topic}-{self.partition}"
@@ -111,7 +111,7 @@ class Run:
 
     @cached_property
     def topics(self) -> list[TopicRow]:
-        """The topics that `--topic` or `--pattern` name, or all. Raises `UnknownTopicOrPartitionError` or `ConfigurationError`."""
+        """The topics that `--topic` or `--pattern` name, or all. Raise `UnknownTopicOrPartitionError` or `ConfigurationError`."""
         return select_topics(self.store.load_topics(), self.arguments.topic, self.arguments.pattern)
 
     @cached_property

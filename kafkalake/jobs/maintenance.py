@@ -1,8 +1,7 @@
 """The maintenance job: keeps metadata tables small and removes unneeded files.
 
     tables      removes old log entries and files after `metadata.retention.ms`, old rows of `lag` and `job_runs` after --keep-days
-    segments    for a broker that is down: removes files that retention or compaction took out of the log, after
-                `file.delete.delay.ms`
+    segments    of a stopped broker: removes files that retention or compaction took out of the log `file.delete.delay.ms` ago
     staged      removes the files of killed writes from Spark
     orphans     lists files and directories that belong to nothing, and leaves them alone
 
@@ -209,7 +208,7 @@ def _log_size(run: Run, name: str) -> dict[str, int]:
 
 
 def _last_commit_ms(lake: Path) -> int:
-    """Return the latest time at which segments were removed from any log: the newest commit to the tables that define it."""
+    """Return the latest possible time of a removal of segments from any log: the newest commit to the tables that define it."""
     times = []
     for table in (paths.SEGMENTS, paths.PARTITIONS):
         log = paths.table_path(lake, table) / "_delta_log"

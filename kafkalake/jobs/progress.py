@@ -14,7 +14,7 @@ _LOG_INTERVAL_S = 5.0
 
 
 class Progress:
-    """Progress on stderr (`retention: 12 of 40, clicks-3: delete segments`): one line on a terminal, else every few seconds."""
+    """`retention: 12 of 40, clicks-3: delete segments` on stderr: rewritten in place on a terminal, else every few seconds."""
 
     def __init__(self, job: str, total: int) -> None:
         self._job = job

@@ -54,7 +54,7 @@ class ConsumerGroup:
             }
 
     def commit(self, positions: Mapping[Partition, int]) -> bool:
-        """Commit changed positions and return success. Failed ones are retried by the next call; a failure is logged once."""
+        """Commit changed positions and return success. Failed ones are retried by the next call. Log a failure once."""
         self._pending |= {where: offset for where, offset in positions.items() if self._done.get(where) != offset}
         if not self._pending:
             return True

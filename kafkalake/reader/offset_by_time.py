@@ -1,6 +1,6 @@
 """Finds the first offset at or after a time, as Kafka's ListOffsets does.
 
-Delta's timestamps select the segment; the time index and batch headers select the message.
+Delta's timestamps select the segment, the time index and batch headers the message.
 """
 
 from __future__ import annotations

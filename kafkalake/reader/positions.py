@@ -70,7 +70,7 @@ def is_another(topic: str, topic_id: str, known: Mapping[str, str]) -> bool:
 
 
 def made_anew(topics: Iterable[str], fail: bool) -> None:
-    """Raise `OffsetOutOfRangeError` for topics that were deleted and created again; unless `fail`, log a warning instead."""
+    """Raise `OffsetOutOfRangeError` for topics that were deleted and created again. Unless `fail`, log a warning instead."""
     for topic in sorted(set(topics)):
         what = f"topic {topic} was deleted and created again since it was read"
         if fail:

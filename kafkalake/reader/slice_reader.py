@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kafkalake.record.message_set import MessageSet
 
 _TIMESTAMP_MS_MAX = INT64_MAX // 1000
-"""Limit of timestamps in ms. Producers may send any int64; values that overflow in microseconds are clipped."""
+"""Limit of timestamps in ms. Producers may send any int64. Values that overflow in microseconds are clipped."""
 
 Int64s = npt.NDArray[np.int64]
 Rows = slice | npt.NDArray[np.bool_]

@@ -66,7 +66,7 @@ class SegmentFile:
 
 @dataclass(frozen=True, slots=True)
 class PartitionSnapshot:
-    """The readable offsets [start_offset, end_offset) of a partition; `segments` cover them, ascending.
+    """The readable offsets [start_offset, end_offset) of a partition. `segments` cover them, ascending.
 
     `later_segments` follow them and may hold the end of a transaction whose records are in `segments`. topic_id: in Kafka's format.
     """

@@ -116,7 +116,7 @@ class CompactionJob(Job):
 
     def _compact(self, run: Run, step: Step) -> Done:
         partition: _Partition = step.detail
-        spark = run.spark  # its start is not this partition's time
+        spark = run.spark  # started before this partition's time is taken
         started = time.monotonic()
         own = partition.directory / f"{_RUN_PREFIX}{run.run_id}"
         try:

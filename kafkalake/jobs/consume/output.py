@@ -32,7 +32,7 @@ _HISTORY_COMMITS = 1_000
 _OFFSETS_FILE = "_offsets.json"
 _STAGING = "_staging-"
 _VERSIONS = 1 << 62
-"""First version of a group's commits. Version 0.1 used the sum of the offsets, which is smaller."""
+"""Versions of a group's commits start above this. kafkalake 0.1 used the sum of the offsets, which is smaller."""
 Offsets = Mapping[str, Mapping[str, int]]
 """Offsets by topic and partition and the ids of the topics, in the format of `positions.to_json`."""
 

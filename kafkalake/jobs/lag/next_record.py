@@ -93,7 +93,7 @@ def _read(wanted: Iterable[_Wanted]) -> Iterator[tuple[SegmentPart, dict[int, in
 
 
 def read_timestamps(part: SegmentPart, offsets: Sequence[int]) -> dict[int, int]:
-    """Return the timestamp of the part's first record at or after each of `offsets` (ascending, in the part), if there is one.
+    """Return, by offset of `offsets` (ascending, in the part), the timestamp of the part's first record at or after it, if any.
 
     Empty if retention has removed the file. Raise `CorruptSegmentError` if it is damaged.
     """

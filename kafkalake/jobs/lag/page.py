@@ -1,7 +1,7 @@
 """The lag report as one self-contained HTML file: plots of lag over time, and a table per group.
 
 Plots (`plot`) are SVG in data URIs, so that their ids cannot collide. Their legends are text beside them. The
-groups furthest behind come first and have plots; the last table lists all others, up to a limit. Wide elements scroll
+groups furthest behind come first and have plots. The last table lists all others, up to a limit. Wide elements scroll
 sideways, so that the page fits a phone. It follows the reader's dark mode.
 """
 

@@ -195,7 +195,7 @@ def totals(rows: Iterable[Lag]) -> dict[GroupTopic, int]:
 
 
 def alerts(rows: Sequence[Lag], earlier: Sequence[Mapping[GroupTopic, int]], rules: AlertRules) -> list[Alert]:
-    """Return the alerts of this run. earlier: `totals` of the previous runs, oldest first."""
+    """Return the alerts that the rules raise for this run. earlier: `totals` of the previous runs, oldest first."""
     found = []
     now = totals(rows)
     seconds: dict[GroupTopic, float] = defaultdict(float)

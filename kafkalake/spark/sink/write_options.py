@@ -24,7 +24,7 @@ class WriteOptions:
     """Where and how to write. topic: the topic of all rows, or None to use the column `topic`.
 
     application, version: the writing application and the number of its write. None: a unique id each time. servers: broker
-    addresses (host, port), or empty to find them in the lake. json_fields: whether other columns are fields of a JSON value.
+    addresses (host, port), or empty to find them in the lake. json_fields: whether non-Kafka columns are fields of a JSON value.
     """
 
     lake: Path

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 @plain_errors
 class KafkaLakeSource(DataSource):
-    """A data source that reads topics of a lake. `options.OPTIONS` lists its options."""
+    """A data source that reads topics of a lake. `reader.read_options.OPTIONS` lists its options."""
 
     @classmethod
     def name(cls) -> str:

@@ -40,7 +40,7 @@ Offsets = dict[str, Any]
 
 @plain_errors
 class KafkaLakeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A stream over the topics of `given`. Raises `ConfigurationError` when created, and the errors of reading later."""
+    """A stream over the topics of `given`. Raise `ConfigurationError` when created, and the errors of reading later."""
 
     def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
         self._options: ReadOptions = parse_options(given, Use.STREAM, given.get(TIME_ZONE_NOTE))
