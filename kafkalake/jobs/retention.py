@@ -202,7 +202,7 @@ def _why(decision: PartitionRetention, rule: RetentionRule) -> str:
 
 
 def _groups(behind: Mapping[str, int], end: int | None) -> str:
-    """Return a text such as `group 'etl' (at 120, 80 records before the end) has`."""
+    """Return a text such as `group 'etl' (at 120, 80 records) has`."""
     shown = [
         f"{group!r} (at {offset}" + (f", {end - offset} records" if end is not None else "") + ")"
         for group, offset in list(behind.items())[:_GROUPS_SHOWN]
