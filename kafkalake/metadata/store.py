@@ -1,7 +1,7 @@
 """The broker's interface to the metadata: topics, broker leases, and the state published from the logs.
 
 All calls block and are safe in any thread. The broker makes them on an executor. Every write is committed before the call returns.
-Implementations: `DeltaMetadataStore` (the lake) and `MemoryMetadataStore` (tests).
+`DeltaMetadataStore` implements it on the lake's tables.
 
 **How `partitions` and `segments` belong together.** A publish first commits `segments` (if sealed segments were added or removed),
 then `partitions`. Every row of `partitions` carries `segments_version`, the version of `segments` published with this state. A

@@ -1,6 +1,6 @@
 """The log of a partition on disk: index -> segment -> log, each layer built on the one before it.
 
-    files, faulty_files, open_files     the disk interface, fault injection, a bound on descriptors
+    files, open_files                   the disk interface, a bound on descriptors
     index, txn_index                    checksummed entries: read positions, aborted transactions
     append_group, message_writer        check producer batches, then encode them as one Arrow message
     segment, active_segment, segments   an Arrow file being read, the one being appended to, all of a log

@@ -1,6 +1,6 @@
 """The disk as a small interface, so that tests and simulations can replace it.
 
-`RealFiles` is the operating system. The double that injects faults is `faulty_files.py`. Paths are plain strings. File
+`RealFiles` is the operating system. Tests have one that injects faults. Paths are plain strings. File
 descriptors are ints. All calls raise `OSError` if I/O fails.
 """
 
