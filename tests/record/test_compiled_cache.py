@@ -155,7 +155,7 @@ def test_without_any_cache_it_works(installation: Path) -> None:
 
 def test_a_change_in_what_a_kernel_calls_makes_its_cache_stale(installation: Path) -> None:
     run(installation)
-    called = installation / "site" / "kafkalake" / "record" / "process/allocator.py"
+    called = installation / "site" / "kafkalake" / "record" / "memory.py"
     before = called.read_text()
     called.write_text(before + "\n# another version\n")
     assert run(installation)["compiled"] == 1

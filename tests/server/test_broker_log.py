@@ -58,7 +58,7 @@ def send_from_another_address(broker: Kafkalake, data: bytes) -> str:
 
 
 def test_a_start_says_its_version_and_its_settings(broker: Kafkalake) -> None:
-    assert lines(broker, f"INFO node broker starting version={re.escape(__version__)} broker=0 lake=.*lake$")
+    assert lines(broker, rf"INFO process\.node broker starting version={re.escape(__version__)} broker=0 lake=.*lake$")
     assert lines(broker, "broker setting name=num.partitions value=5 source=static_broker$")
     assert not lines(broker, "broker setting name=fetch.max.bytes")
     assert lines(broker, "broker setting changed name=num.partitions old=3 new=5 by=command-line$")

@@ -24,6 +24,7 @@ from waiting import wait_until
 from written_lake import WrittenLake
 
 from kafkalake.errors import ConfigurationError, LakeError, OffsetOutOfRangeError
+from kafkalake.jobs import frame
 from kafkalake.jobs.consume.command import main
 from kafkalake.jobs.consume.consumption import Consumption
 from kafkalake.jobs.consume.output import DeltaOutput
@@ -97,8 +98,8 @@ def test_a_run_that_dies_anywhere_repeats_nothing(
     append(lake, 1, 3)
     assert consume(spark, lake, output, output_format) == [3]
     assert written(spark, output, output_format) == whole(10, 8)
-    frame = spark.read.format(output_format).load(str(output))
-    assert frame.agg({"clicked": "sum"}).first()[0] == 45 + 10 + 3
+    table = spark.read.format(output_format).load(str(output))
+    assert table.agg({"clicked": "sum"}).first()[0] == 45 + 10 + 3
 
 
 def test_a_batch_has_at_most_so_many_offsets_and_a_new_partition_joins(
