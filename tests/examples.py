@@ -18,4 +18,4 @@ def examples(count: int, **others: Any) -> settings:
     """Return settings of `count` examples, of no more than the profile's where it is the fast one, and no deadline."""
     if settings.get_current_profile_name() == FAST:
         count = min(count, settings.default.max_examples)
-    return settings(max_examples=count, deadline=None, **others)
+    return settings(**{"max_examples": count, "deadline": None, **others})

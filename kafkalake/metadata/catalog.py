@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from operator import attrgetter
 
-from kafkalake.metadata.changes import current_partitions
 from kafkalake.metadata.store import PartitionId
 from kafkalake.metadata.tables.schemas import PartitionRow, SegmentRow
 
@@ -13,8 +12,8 @@ _by_offset = attrgetter("base_offset", "generation")
 
 
 def partitions_by_id(rows: Iterable[PartitionRow]) -> dict[PartitionId, PartitionRow]:
-    """Return the row of each partition's leader, by topic id and partition."""
-    return {(row.topic_id, row.partition): row for row in current_partitions(rows)}
+    """Return rows as `load_partitions` has them, one a partition, by topic id and partition."""
+    return {(row.topic_id, row.partition): row for row in rows}
 
 
 def segments_by_id(rows: Iterable[SegmentRow]) -> dict[PartitionId, list[SegmentRow]]:

@@ -166,15 +166,18 @@ class DeltaMetadataStore:
                 return partitions.version
         segments_version = self._publish_segments(state)
         with self._locks[paths.PARTITIONS]:
+            rows: Sequence[PartitionRow] = ()
 
             def change() -> Change | None:
+                nonlocal rows
                 self._look_for_log_starts(state.leader)
                 self._refuse_older_epochs(state)
-                return _partitions_change(partitions, state, segments_version, self._log_starts)
+                rows = changes.with_kept_log_starts(state.partitions, self._log_starts)
+                return _partitions_change(partitions, state, segments_version, rows)
 
             self._commit(partitions, change)
             self._published_version = partitions.version
-            self._log_starts |= _log_starts_of(changes.with_kept_log_starts(state.partitions, self._log_starts))
+            self._log_starts = _log_starts_of(rows)
             return partitions.version
 
     def raise_log_starts(self, log_starts: Mapping[PartitionId, int]) -> int:
@@ -193,7 +196,7 @@ class DeltaMetadataStore:
                 table.refresh()
             self._look_for_log_starts(leader)
             changed, self._log_starts_changed = self._log_starts_changed, False
-            return {key: start for key, start in self._log_starts.items() if start and changed}
+            return dict(self._log_starts) if changed else {}
 
     def remove_segments(self, keys: Collection[SegmentKey]) -> int:
         table = self._tables[paths.SEGMENTS]
@@ -440,7 +443,7 @@ def _is_published(partitions: OpenDeltaTable, state: PublishedState) -> bool:
 
 
 def _partitions_change(
-    partitions: OpenDeltaTable, state: PublishedState, segments_version: int, log_starts: Mapping[PartitionId, int]
+    partitions: OpenDeltaTable, state: PublishedState, segments_version: int, published: Sequence[PartitionRow]
 ) -> Change | None:
     """Return the commit that replaces the leader's rows, stamped with the publish time and version of `segments`.
 
@@ -449,7 +452,7 @@ def _partitions_change(
     if _is_published(partitions, state):
         return None
     leader = {"leader": str(state.leader)}
-    rows = to_table(PARTITIONS_SCHEMA, changes.with_kept_log_starts(state.partitions, log_starts))
+    rows = to_table(PARTITIONS_SCHEMA, published)
     stamps = {
         "leader": pa.scalar(state.leader, pa.int32()),
         "published_at": pa.scalar(state.published_at_ms * 1000, TIMESTAMP),
@@ -463,7 +466,7 @@ def _partitions_change(
 
 
 def _log_starts_of(rows: Iterable[PartitionRow]) -> dict[PartitionId, int]:
-    return {(row.topic_id, row.partition): row.log_start_offset for row in rows}
+    return {(row.topic_id, row.partition): row.log_start_offset for row in rows if row.log_start_offset > 0}
 
 
 def _log_starts_change(partitions: OpenDeltaTable, log_starts: Mapping[PartitionId, int]) -> Change | None:

@@ -54,12 +54,12 @@ def test_a_topic_is_created_described_grown_and_deleted(cluster: Cluster, topic:
     assert exists(cluster, topic)
 
     admin.create_partitions(cluster, topic, 5)
-    wait_until(lambda: len(cluster.topic(topic).partitions) == 5)
+    wait_until(lambda: len(cluster.topic(topic).partitions) == 5, timeout_s=10)
     with pytest.raises(InvalidPartitionsError):
         admin.create_partitions(cluster, topic, 4)
 
     assert admin.delete_topics(cluster, [topic]) == {}
-    wait_until(lambda: not exists(cluster, topic))
+    wait_until(lambda: not exists(cluster, topic), timeout_s=10)
     with pytest.raises(UnknownTopicOrPartitionError):
         cluster.topic(topic)
     (missing,) = admin.delete_topics(cluster, [topic]).values()
@@ -77,9 +77,9 @@ def test_settings_are_set_described_and_returned_to_their_default(cluster: Clust
     assert (retention().value, retention().source, retention().is_default) == ("123456", "DYNAMIC_TOPIC_CONFIG", False)
     assert retention().documentation
     admin.alter_configs(cluster, admin.TOPIC_RESOURCE, topic, set_values={"retention.ms": "99"})
-    wait_until(lambda: retention().value == "99")
+    wait_until(lambda: retention().value == "99", timeout_s=10)
     admin.alter_configs(cluster, admin.TOPIC_RESOURCE, topic, delete=["retention.ms"])
-    wait_until(lambda: (retention().value, retention().is_default) == ("604800000", True))
+    wait_until(lambda: (retention().value, retention().is_default) == ("604800000", True), timeout_s=10)
 
 
 def test_settings_of_a_broker_are_described(cluster: Cluster) -> None:

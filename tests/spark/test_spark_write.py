@@ -294,7 +294,7 @@ def test_a_driver_that_is_killed_has_written_nothing_or_everything(
         finally:
             kill(driver)
     expected = 400 if arrives else 0
-    wait_until(lambda: count(broker.lake, clicks) == expected)
+    wait_until(lambda: count(broker.lake, clicks) == expected, timeout_s=30)
     (left,) = staged(broker.lake)
     rows = spark.range(0, 400, 1, 4).selectExpr("CAST(id AS STRING) AS key", "'x' AS value")
     write(rows, broker.lake, clicks, txnAppId=clicks, txnVersion="0")
