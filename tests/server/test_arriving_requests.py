@@ -82,27 +82,31 @@ def test_a_pause_of_the_broker_ends_no_request(broker: Kafkalake, topic: str) ->
         assert code(client.receive("Produce", 9, 7).responses[0].partition_responses[0].error_code) == 0
 
 
-def test_many_large_requests_at_once_take_turns(broker: Kafkalake, topic: str) -> None:
+def test_many_large_requests_at_once_take_turns(kafkalake_broker: StartBroker, topic: str) -> None:
     """Together they are ten times what the broker holds; each has begun before the first one goes on."""
+    broker = kafkalake_broker(settings={"queued.max.request.bytes": str(24 * MIB)})
     large = batch([(None, b"x" * 20 * MIB)])
-    request = encode("Produce", 9, 1, produce_values("no-such-topic-" + topic, large))
+    request = memoryview(encode("Produce", 9, 1, produce_values("no-such-topic-" + topic, large)))
     clients = [WireClient(broker.bootstrap_servers, timeout_s=60) for _ in range(12)]
+    began, all_began = threading.Semaphore(0), threading.Event()
     errors: list[int] = []
 
     def send(client: WireClient) -> None:
-        client.socket.sendall(memoryview(request)[8 * MIB :])
+        client.socket.sendall(request[: MIB // 2])
+        began.release()
+        assert all_began.wait(60)
+        client.socket.sendall(request[MIB // 2 :])
         answer = client.receive("Produce", 9, 1).responses[0].partition_responses[0]
         errors.append(code(answer.error_code))
 
     threads = [threading.Thread(target=send, args=(client,)) for client in clients]
-    beginnings = [threading.Thread(target=client.socket.sendall, args=(request[: 8 * MIB],)) for client in clients]
     with worst_case(broker) as cost, WireClient(broker.bootstrap_servers) as other:
-        for each in [*beginnings, *threads]:
+        for each in threads:
             each.start()
-            if each is beginnings[-1]:
-                for begun in beginnings:
-                    begun.join(0.05)
-        for each in [*beginnings, *threads]:
+        for _ in threads:
+            assert began.acquire(timeout=60)
+        all_began.set()
+        for each in threads:
             each.join(60)
         create_topic(other, topic)
         assert code(produce(other, topic, batch([(None, b"y")])).error_code) == 0
