@@ -1,4 +1,4 @@
-"""Attributes are assigned by their owner: what an object needs comes through its constructor, what changes it is one of its methods.
+"""Attributes are assigned by their owner: what an object needs comes through its constructor, its methods change it.
 
 The owner of a component (a class with its own `__init__`) is its module, that of a dataclass its package. A class is found by the
 name of the attribute, or by the annotation of the parameter that is assigned to.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -65,6 +65,7 @@ FOREIGN = {
 }
 """Objects of libraries (click, argparse) with an attribute of the same name."""
 
+Nodes = dict[str, list[ast.AST]]
 Owners = dict[str, set[str]]
 
 
@@ -72,56 +73,57 @@ def room(module: str) -> str:
     return module.rpartition(".")[0]
 
 
-def declared(node: ast.ClassDef) -> Iterator[str]:
-    """Yield the attributes of a class: those of its body, and those that its methods assign to `self`."""
-    for statement in node.body:
-        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
-            yield statement.target.id
-    for each in ast.walk(node):
-        if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Store) and is_self(each.value):
-            yield each.attr
+def stored(node: ast.AST, *, to_self: bool) -> bool:
+    """Return whether `node` is the target of an assignment, to an attribute of `self` or to one of something else."""
+    if not isinstance(node, ast.Attribute) or not isinstance(node.ctx, ast.Store):
+        return False
+    return (isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")) == to_self
 
 
-def is_self(node: ast.expr) -> bool:
-    return isinstance(node, ast.Name) and node.id in ("self", "cls")
-
-
-def owners_of(modules: Mapping[str, ast.Module]) -> tuple[Owners, Owners]:
+def owners_of(modules: Nodes) -> tuple[Owners, Owners]:
     """Return the owners (modules or packages) by attribute, and by the name of the class."""
     attributes: Owners = defaultdict(set)
     classes: Owners = defaultdict(set)
-    for module, tree in modules.items():
-        for node in ast.walk(tree):
+    for module, nodes in modules.items():
+        for node in nodes:
             if isinstance(node, ast.ClassDef):
                 is_value = any("dataclass" in ast.unparse(decorator) for decorator in node.decorator_list)
                 owner = room(module) if is_value else module
                 classes[node.name].add(owner)
-                for name in declared(node):
-                    attributes[name].add(owner)
+                names = [each.target for each in node.body if isinstance(each, ast.AnnAssign)]
+                for name in names:
+                    attributes[ast.unparse(name)].add(owner)
+                for each in ast.walk(node):
+                    if stored(each, to_self=True):
+                        attributes[each.attr].add(owner)  # type: ignore[attr-defined]
     return attributes, classes
+
+
+def parameters_around(place: ast.AST, nodes: list[ast.AST]) -> dict[str, str]:
+    """Return the annotations of the parameters of the functions around `place`."""
+    parameters = {}
+    for node in nodes:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.lineno <= place.lineno <= node.end_lineno:  # type: ignore
+            given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+            parameters.update({each.arg: ast.unparse(each.annotation) for each in given if each.annotation})
+    return parameters
 
 
 def assigned_by_others(sources: Mapping[str, str]) -> set[tuple[str, str]]:
     """Return (module, attribute) of each assignment to an attribute whose owner is elsewhere."""
-    modules = {module: ast.parse(source) for module, source in sources.items()}
+    modules = {module: list(ast.walk(ast.parse(source))) for module, source in sources.items()}
     attributes, classes = owners_of(modules)
     found = set()
-
-    def look(node: ast.AST, module: str, parameters: dict[str, str]) -> None:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
-            parameters = parameters | {each.arg: ast.unparse(each.annotation) for each in given if each.annotation}
-        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and not is_self(node.value):
+    for module, nodes in modules.items():
+        for node in nodes:
+            if not stored(node, to_self=False):
+                continue
+            assert isinstance(node, ast.Attribute)
             owners = attributes.get(node.attr, set())
-            if isinstance(node.value, ast.Name):
-                owners = (owners and classes.get(parameters.get(node.value.id, ""))) or owners
+            if owners and isinstance(node.value, ast.Name):
+                owners = classes.get(parameters_around(node, nodes).get(node.value.id, "")) or owners
             if owners and not owners & {module, room(module)}:
                 found.add((module, node.attr))
-        for child in ast.iter_child_nodes(node):
-            look(child, module, parameters)
-
-    for module, tree in modules.items():
-        look(tree, module, {})
     return found
 
 
