@@ -16,7 +16,6 @@ from kafkalake.metadata.store import (
     GroupOffsets,
     JobPosition,
     MetadataSnapshot,
-    PartitionId,
     PublishedState,
     SwappedSegments,
     Transactions,
@@ -31,6 +30,7 @@ from kafkalake.metadata.tables.schemas import (
     TopicRow,
     TransactionRow,
 )
+from kafkalake.topic_partition import PartitionId
 
 _Segments = dict[SegmentKey, SegmentRow]
 
@@ -116,7 +116,7 @@ class MemoryMetadataStore:
             self._transactions[state.app_id] = state.version
             return len(self._partitions) - 1
 
-    def raise_log_starts(self, log_starts: Mapping[PartitionId, int]) -> int:
+    def raise_log_starts(self, log_starts: Mapping[PartitionId[str], int]) -> int:
         with self._lock:
             self._fail()
             rows = changes.with_log_starts(self._partitions[-1][1], log_starts)
@@ -125,7 +125,7 @@ class MemoryMetadataStore:
                 self._raised = True
             return len(self._partitions) - 1
 
-    def raised_log_starts(self, leader: int) -> dict[PartitionId, int]:
+    def raised_log_starts(self, leader: int) -> dict[PartitionId[str], int]:
         with self._lock:
             raised, self._raised = self._raised, False
             rows = self._partitions[-1][1] if raised else []

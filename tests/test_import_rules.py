@@ -27,6 +27,7 @@ LEAVES = {
     "machine",
     "ownership",
     "printable",
+    "topic_partition",
     "uuid_text",
 }
 COORDINATION = {"broker.broker", "broker.callbacks", "broker.coordination", "broker.partitions"}
@@ -38,10 +39,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     # The log, and the tables beside it
     "record": {"errors"},
     "storage": {"record", "errors", "clock", "log_starts", "machine", "ownership", "uuid_text"},
-    "metadata": {"metadata.tables", "errors", "clock", "log_starts", "machine", "ownership", "uuid_text"},
+    "metadata": {"metadata.tables", "errors", "clock", "log_starts", "machine", "ownership"}
+    | {"topic_partition", "uuid_text"},
     "metadata.tables": {
         *("metadata." + name for name in ("paths", "disk", "damaged_log", "delta_checkpoint", "changes", "store")),
         "errors",
+        "topic_partition",
     },
     # The broker: what it does, without the protocol's bytes
     "broker": {"broker.partitions", "broker.admin", "broker.groups", "broker.staged", "broker.transactions", *BROKER},
@@ -53,7 +56,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "broker.staged": {"broker.transactions", *COORDINATION, *BROKER},
     "broker.publishing": {"broker.partitions", "broker.groups", "broker.transactions", *BROKER},
     # The protocol: `broker` and `wire` meet only in `server`
-    "wire": {"record", "errors"},
+    "wire": {"record", "errors", "topic_partition"},
     "server": {"broker", *(f"broker.{room}" for room in ("admin", "coordination", "partitions", "transactions"))}
     | {"server.handlers", "wire", "record", *LEAVES},
     "server.handlers": {"server", *(f"broker.{room}" for room in ("admin", "coordination", "groups", "partitions"))}
@@ -64,7 +67,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "dataset": {"reader", "errors"},
     "spark": {"reader", "errors"},
     "spark.source": {"reader", "spark.stream", "spark.sink", "record", "errors"},
-    "spark.stream": {"reader", "spark.source", "metadata", "errors"},
+    "spark.stream": {"reader", "spark.source", "metadata", "errors", "topic_partition"},
     "spark.sink": {"reader", "spark.source", "client", "metadata", "record", "storage", "wire", "errors"},
     "jobs": JOBS,
     "jobs.compaction": JOBS,

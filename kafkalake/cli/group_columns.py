@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from kafkalake.topic_partition import TopicPartition
+
 if TYPE_CHECKING:
-    from kafkalake.client.group_admin import Group, GroupMember, ListedGroup, Partition
+    from kafkalake.client.group_admin import Group, GroupMember, ListedGroup
 
 Columns: TypeAlias = tuple[tuple[str, ...], list[tuple[Any, ...]]]
 """Column names, and rows."""
@@ -105,7 +107,7 @@ def member_as_json(member: GroupMember) -> dict[str, Any]:
     return found
 
 
-def assignment_text(partitions: Sequence[Partition]) -> str:
+def assignment_text(partitions: Sequence[TopicPartition]) -> str:
     """Return partitions in the format of `kafka-consumer-groups`: `clicks:0,1; views:0`."""
     topics: dict[str, list[int]] = {}
     for topic, index in partitions:
@@ -113,7 +115,7 @@ def assignment_text(partitions: Sequence[Partition]) -> str:
     return "; ".join(f"{topic}:{','.join(map(str, indices))}" for topic, indices in topics.items()) or "-"
 
 
-def _as_json(partitions: Sequence[Partition]) -> list[dict[str, Any]]:
+def _as_json(partitions: Sequence[TopicPartition]) -> list[dict[str, Any]]:
     return [{"topic": topic, "partition": index} for topic, index in partitions]
 
 

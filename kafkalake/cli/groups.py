@@ -26,10 +26,11 @@ from kafkalake.cli.options import (
     connect,
 )
 from kafkalake.cli.output import Failure, UsageProblem, note, show_columns, write_json, write_line
+from kafkalake.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from kafkalake.client.cluster import Cluster
-    from kafkalake.client.group_admin import Group, Partition
+    from kafkalake.client.group_admin import Group
 
 app = typer.Typer(no_args_is_help=True, help="Consumer groups: who reads what, how far, and how far behind.")
 
@@ -342,12 +343,12 @@ def _offset_rows(cluster: Cluster, group: Group) -> list[tuple[Any, ...]]:
     return rows + [(group.group_id, *none, member.member_id, member.host, member.client_id) for member in idle]
 
 
-def _places(cluster: Cluster, partitions: Any, place: Callable[[Any], int]) -> dict[Partition, int]:
+def _places(cluster: Cluster, partitions: Any, place: Callable[[Any], int]) -> dict[TopicPartition, int]:
     """Return an offset by place or time for each existing partition."""
     from kafkalake.client import admin
     from kafkalake.errors import UnknownTopicOrPartitionError
 
-    found: dict[Partition, int] = {}
+    found: dict[TopicPartition, int] = {}
     for topic in sorted({topic for topic, _ in partitions}):
         try:
             known = {info.partition for info in cluster.topic(topic).partitions}
@@ -359,7 +360,9 @@ def _places(cluster: Cluster, partitions: Any, place: Callable[[Any], int]) -> d
     return found
 
 
-def _partitions(cluster: Cluster, asked: Sequence[str] | None, committed: dict[Partition, int]) -> list[Partition]:
+def _partitions(
+    cluster: Cluster, asked: Sequence[str] | None, committed: dict[TopicPartition, int]
+) -> list[TopicPartition]:
     """Return the partitions that `--topic` names, or all with an offset. Raise `UsageProblem` or `Failure` if there are none."""
     if not asked:
         if not committed:
@@ -376,9 +379,9 @@ def _partitions(cluster: Cluster, asked: Sequence[str] | None, committed: dict[P
     return found
 
 
-def _named_partitions(asked: Sequence[str], known: Callable[[str], Sequence[int]]) -> list[Partition]:
+def _named_partitions(asked: Sequence[str], known: Callable[[str], Sequence[int]]) -> list[TopicPartition]:
     """Return the partitions that `TOPIC` (the `known` ones) and `TOPIC:0,1` name. Raise `UsageProblem` for an invalid name."""
-    found: set[Partition] = set()
+    found: set[TopicPartition] = set()
     for text in asked:
         name, colon, numbers = text.partition(":")
         try:
@@ -388,9 +391,9 @@ def _named_partitions(asked: Sequence[str], known: Callable[[str], Sequence[int]
     return sorted(found)
 
 
-def read_offsets(path: Path) -> dict[Partition, int]:
+def read_offsets(path: Path) -> dict[TopicPartition, int]:
     """Return the offsets in a file of lines `TOPIC,PARTITION,OFFSET`. Raise `Failure` for an invalid or repeated line."""
-    found: dict[Partition, int] = {}
+    found: dict[TopicPartition, int] = {}
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
@@ -412,16 +415,16 @@ def read_offsets(path: Path) -> dict[Partition, int]:
 
 def _targets(
     cluster: Cluster,
-    partitions: Sequence[Partition],
-    committed: dict[Partition, int],
-    given: Mapping[Partition, int] | None,
+    partitions: Sequence[TopicPartition],
+    committed: dict[TopicPartition, int],
+    given: Mapping[TopicPartition, int] | None,
     *,
     earliest: bool,
     latest: bool,
     offset: int | None,
     timestamp_ms: int | None,
     shift_by: int | None,
-) -> dict[Partition, int]:
+) -> dict[TopicPartition, int]:
     """Return the new offset of each partition, clamped to [log start, log end] as in `kafka-consumer-groups`."""
     begins = _places(cluster, partitions, lambda admin: admin.EARLIEST)
     ends = _places(cluster, partitions, lambda admin: admin.LATEST)

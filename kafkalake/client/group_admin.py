@@ -23,10 +23,8 @@ from kafkalake.client.requests import (
     OFFSET_FETCH,
 )
 from kafkalake.errors import GroupIdNotFoundError, NonEmptyGroupError, UnsupportedVersionError
+from kafkalake.topic_partition import TopicPartition
 from kafkalake.wire.consumer_protocol import decode_assignment
-
-Partition = tuple[str, int]
-"""Topic and partition."""
 
 _NO_GENERATION = -1
 
@@ -52,9 +50,9 @@ class GroupMember:
     group_instance_id: str | None
     client_id: str
     host: str
-    partitions: tuple[Partition, ...]
+    partitions: tuple[TopicPartition, ...]
     epoch: int | None = None
-    target: tuple[Partition, ...] | None = None
+    target: tuple[TopicPartition, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -164,7 +162,7 @@ def _describe_consumer_group(node: BrokerNode, connection: Connection, group_id:
     )
 
 
-def _partitions_of(assignment: Any) -> tuple[Partition, ...]:
+def _partitions_of(assignment: Any) -> tuple[TopicPartition, ...]:
     return tuple(
         sorted((topic.topic_name, index) for topic in assignment.topic_partitions for index in topic.partitions)
     )
@@ -187,7 +185,7 @@ def delete_group(cluster: Cluster, group_id: str) -> None:
         raise GroupIdNotFoundError(f"group '{group_id}' does not exist") from None
 
 
-def committed_offsets(cluster: Cluster, group_id: str) -> dict[Partition, CommittedOffset]:
+def committed_offsets(cluster: Cluster, group_id: str) -> dict[TopicPartition, CommittedOffset]:
     """Return all committed offsets of a group, none if the group does not exist."""
     answer = ask_coordinator(cluster, GROUP, group_id, OFFSET_FETCH, {"group_id": group_id, "topics": None})
     found = {}
@@ -205,7 +203,7 @@ def committed_offsets(cluster: Cluster, group_id: str) -> dict[Partition, Commit
 def commit_offsets(
     cluster: Cluster,
     group_id: str,
-    offsets: Mapping[Partition, int],
+    offsets: Mapping[TopicPartition, int],
     *,
     generation: int = _NO_GENERATION,
     member_id: str = "",
@@ -244,7 +242,7 @@ def commit_offsets(
         _check_partitions(ask_coordinator(cluster, GROUP, group_id, OFFSET_COMMIT, values, check))
 
 
-def delete_offsets(cluster: Cluster, group_id: str, partitions: Iterable[Partition]) -> None:
+def delete_offsets(cluster: Cluster, group_id: str, partitions: Iterable[TopicPartition]) -> None:
     """Delete committed offsets. Raise `GroupSubscribedToTopicError` for topics the group is subscribed to."""
     topics = [
         {"name": topic, "partitions": [{"partition_index": index} for index in indices]}
@@ -260,7 +258,7 @@ def _check_partitions(answer: Any) -> None:
             raise_error(each.error_code, f"partition {topic.name}-{each.partition_index}")
 
 
-def _by_topic(partitions: Iterable[Partition]) -> dict[str, Sequence[int]]:
+def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, Sequence[int]]:
     found: dict[str, list[int]] = {}
     for topic, index in sorted(partitions):
         found.setdefault(topic, []).append(index)

@@ -8,6 +8,7 @@ from typing import Any
 from kafkalake.client.cluster import Cluster
 from kafkalake.client.coordinators import TRANSACTION, ask_coordinator, raise_error
 from kafkalake.client.requests import ADD_PARTITIONS_TO_TXN, END_TXN, INIT_PRODUCER_ID, Api
+from kafkalake.topic_partition import TopicPartition
 
 TIMEOUT_MS = 900_000
 """Kafka's default largest transaction timeout (`transaction.max.timeout.ms`)."""
@@ -20,7 +21,7 @@ class Transaction:
         self.transactional_id = transactional_id
         self._cluster = cluster
         self._producer = (-1, -1)
-        self._partitions: set[tuple[str, int]] = set()
+        self._partitions: set[TopicPartition] = set()
         self.is_committing = False
         """Whether the commit was requested and not acknowledged, so that its outcome is unknown."""
 

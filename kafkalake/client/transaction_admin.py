@@ -20,6 +20,7 @@ from kafkalake.client.requests import (
     WRITE_TXN_MARKERS,
 )
 from kafkalake.errors import TransactionalIdNotFoundError
+from kafkalake.topic_partition import TopicPartition
 
 OPEN_STATES = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"})
 """States with a transaction that has not ended in all its partitions."""
@@ -48,7 +49,7 @@ class Transaction:
     state: str
     timeout_ms: int
     started_at_ms: int | None
-    partitions: tuple[tuple[str, int], ...]
+    partitions: tuple[TopicPartition, ...]
 
     @property
     def is_open(self) -> bool:

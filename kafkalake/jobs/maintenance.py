@@ -27,7 +27,6 @@ from kafkalake.log_starts import raised_log_start
 from kafkalake.metadata import paths
 from kafkalake.metadata.catalog import segments_by_id
 from kafkalake.metadata.lease import holding_logs, running_brokers
-from kafkalake.metadata.store import PartitionId
 from kafkalake.metadata.tables.delta_table import TableSize
 from kafkalake.metadata.tables.job_tables import JobTable, exists
 from kafkalake.metadata.tables.schemas import PartitionRow, SegmentRow
@@ -42,6 +41,7 @@ from kafkalake.storage.segment import DATA_SUFFIX, SUFFIXES, parse_name
 from kafkalake.storage.snapshot import SNAPSHOT_SUFFIX
 from kafkalake.storage.staging import StagedJob, remove_staged, stale_staging
 from kafkalake.storage.state import STATE_FILE, read_state
+from kafkalake.topic_partition import PartitionId, TopicPartition
 
 TABLE, UNLINK, STAGED, ORPHAN = "clean table", "unlink segments", "remove staged files", "orphan"
 KEEP_DAYS = 30
@@ -157,7 +157,7 @@ def _pairs(values: object) -> str:
     return ", ".join(f"{value} {name}" for name, value in dict(values).items())  # type: ignore[call-overload]
 
 
-def _swapped_segments(rows: Iterable[SegmentRow]) -> dict[PartitionId, list[SwappedSegment]]:
+def _swapped_segments(rows: Iterable[SegmentRow]) -> dict[PartitionId[str], list[SwappedSegment]]:
     """Return the segments that count, by topic id and partition, ascending."""
     return {
         key: [SwappedSegment(row.base_offset, row.next_offset, row.generation) for row in segments]
@@ -168,7 +168,7 @@ def _swapped_segments(rows: Iterable[SegmentRow]) -> dict[PartitionId, list[Swap
 def _removed(
     run: Run,
     rows: Sequence[PartitionRow],
-    segments: dict[tuple[str, int], list[SwappedSegment]],
+    segments: dict[TopicPartition, list[SwappedSegment]],
     running: frozenset[int],
 ) -> Iterator[Step]:
     """Yield steps for partitions of stopped brokers with files of segments that are no longer part of the log."""
@@ -252,7 +252,7 @@ def _unlink(run: Run, partition: _Removed | None) -> Done:
 
 
 def orphans(
-    lake: Path, rows: Sequence[PartitionRow], segments: dict[tuple[str, int], list[SwappedSegment]]
+    lake: Path, rows: Sequence[PartitionRow], segments: dict[TopicPartition, list[SwappedSegment]]
 ) -> Iterator[tuple[Path, str]]:
     """Yield everything below `logs` outside any partition, or in a partition outside any segment, and why."""
     known = {(row.leader, f"{row.topic}-{row.partition}"): row for row in rows}

@@ -34,6 +34,7 @@ from kafkalake.metadata.lease import running_brokers
 from kafkalake.metadata.tables.schemas import SegmentRow
 from kafkalake.storage.retention import GUARDS, PartitionRetention, RetentionRule, SealedRange, decide_retention
 from kafkalake.storage.state import read_state
+from kafkalake.topic_partition import TopicPartition
 
 DELETE, KEEP, FINISH = "delete segments", "keep segments", "finish"
 
@@ -156,10 +157,10 @@ def _range(row: SegmentRow) -> SealedRange:
     return SealedRange(row.base_offset, row.next_offset, row.bytes, latest_ms)
 
 
-def _committed(run: Run) -> dict[tuple[str, int], dict[str, int]]:
+def _committed(run: Run) -> dict[TopicPartition, dict[str, int]]:
     """Return the groups' committed offsets by topic and partition, without those of an earlier topic of the same name."""
     topic_ids = {topic.topic: topic.topic_id for topic in run.topics}
-    found: dict[tuple[str, int], dict[str, int]] = {}
+    found: dict[TopicPartition, dict[str, int]] = {}
     for row in run.store.load_group_offsets().rows:
         if row.offset is not None and row.is_for(topic_ids.get(row.topic)):
             found.setdefault((row.topic, row.partition), {})[row.group] = row.offset

@@ -23,10 +23,10 @@ from kafkalake.metadata.tables.schemas import (
     GroupOffsetRow,
     PartitionRow,
     SegmentRow,
-    TopicPartition,
     TopicRow,
     TransactionRow,
 )
+from kafkalake.topic_partition import TopicPartition
 
 GONE = "Dead"
 """The state of a removed transactional id."""
@@ -115,7 +115,7 @@ def current_partitions(rows: Iterable[PartitionRow]) -> list[PartitionRow]:
     return list({(row.topic_id, row.partition): row for row in ordered}.values())
 
 
-def with_log_starts(rows: Sequence[PartitionRow], log_starts: Mapping[tuple[str, int], int]) -> list[PartitionRow]:
+def with_log_starts(rows: Sequence[PartitionRow], log_starts: Mapping[TopicPartition, int]) -> list[PartitionRow]:
     """Return the rows with log starts raised to those given by (topic id, partition), and other offsets at least as high."""
     raised = []
     for row in rows:
@@ -133,7 +133,7 @@ def with_log_starts(rows: Sequence[PartitionRow], log_starts: Mapping[tuple[str,
 
 
 def with_kept_log_starts(
-    published: Sequence[PartitionRow], log_starts: Mapping[tuple[str, int], int]
+    published: Sequence[PartitionRow], log_starts: Mapping[TopicPartition, int]
 ) -> list[PartitionRow]:
     """Return a broker's rows to publish, keeping log starts raised by a job, given by (topic id, partition)."""
     kept = {
@@ -146,7 +146,7 @@ def with_kept_log_starts(
 
 def segments_of(partitions: Iterable[PartitionRow], segments: Iterable[SegmentRow]) -> list[SegmentRow]:
     """Return the segments of these partitions, matched by topic id. Segments of deleted topics are left out."""
-    wanted = {TopicPartition(row.topic_id, row.partition) for row in partitions}
+    wanted = {(row.topic_id, row.partition) for row in partitions}
     return [row for row in segments if (row.topic_id, row.partition) in wanted]
 
 

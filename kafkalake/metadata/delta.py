@@ -32,7 +32,6 @@ from kafkalake.metadata.store import (
     GroupOffsets,
     JobPosition,
     MetadataSnapshot,
-    PartitionId,
     PublishedState,
     SwappedSegments,
     Transactions,
@@ -62,6 +61,7 @@ from kafkalake.metadata.tables.schemas import (
 from kafkalake.metadata.tables.segment_files import SegmentFiles, check_paths
 from kafkalake.metadata.tables.transaction_files import TransactionFiles
 from kafkalake.ownership import Ownership
+from kafkalake.topic_partition import PartitionId
 
 TABLE_DEFINITIONS = {
     # A broker renews its lease every ten seconds.
@@ -111,9 +111,9 @@ class DeltaMetadataStore:
         self._tables = _Tables(self.lake, disk, create=create)
         # For the broker of this store: its partitions' log starts and epochs as set by other writers.
         self._published_version = -1
-        self._log_starts: dict[PartitionId, int] = {}
+        self._log_starts: dict[PartitionId[str], int] = {}
         self._log_starts_changed = False
-        self._leader_epochs: dict[PartitionId, int] = {}
+        self._leader_epochs: dict[PartitionId[str], int] = {}
 
     @cached_property
     def _segment_files(self) -> SegmentFiles:
@@ -180,7 +180,7 @@ class DeltaMetadataStore:
             self._log_starts = _log_starts_of(rows)
             return partitions.version
 
-    def raise_log_starts(self, log_starts: Mapping[PartitionId, int]) -> int:
+    def raise_log_starts(self, log_starts: Mapping[PartitionId[str], int]) -> int:
         table = self._tables[paths.PARTITIONS]
         with self._locks[paths.PARTITIONS]:
             table.refresh()
@@ -189,7 +189,7 @@ class DeltaMetadataStore:
             table.force()
             return table.version
 
-    def raised_log_starts(self, leader: int) -> dict[PartitionId, int]:
+    def raised_log_starts(self, leader: int) -> dict[PartitionId[str], int]:
         table = self._tables[paths.PARTITIONS]
         with self._locks[paths.PARTITIONS]:
             if table.is_outdated():
@@ -465,11 +465,11 @@ def _partitions_change(
     return Change(add=[rows], remove=replaced, transactions=[(state.app_id, state.version)], partition=leader)
 
 
-def _log_starts_of(rows: Iterable[PartitionRow]) -> dict[PartitionId, int]:
+def _log_starts_of(rows: Iterable[PartitionRow]) -> dict[PartitionId[str], int]:
     return {(row.topic_id, row.partition): row.log_start_offset for row in rows if row.log_start_offset > 0}
 
 
-def _log_starts_change(partitions: OpenDeltaTable, log_starts: Mapping[PartitionId, int]) -> Change | None:
+def _log_starts_change(partitions: OpenDeltaTable, log_starts: Mapping[PartitionId[str], int]) -> Change | None:
     """Return the commit that rewrites one file with raised log starts, or None. A file has one leader, given by its path."""
     for file in partitions.files():
         rows = from_table(PartitionRow, partitions.rows(file))

@@ -32,6 +32,7 @@ from kafkalake.metadata.tables.schemas import (
     TopicRow,
     TransactionRow,
 )
+from kafkalake.topic_partition import PartitionId
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +72,6 @@ class GroupOffsets:
 
     rows: Sequence[GroupOffsetRow]
     positions: Mapping[int, int]
-
-
-PartitionId = tuple[str, int]
-"""(topic id, partition). Unlike the topic's name, the id distinguishes a topic from a later one of the same name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,14 +147,14 @@ class MetadataStore(Protocol):
         """Commit one publish and return the version of `partitions` that includes it."""
         ...
 
-    def raise_log_starts(self, log_starts: Mapping[PartitionId, int]) -> int:
+    def raise_log_starts(self, log_starts: Mapping[PartitionId[str], int]) -> int:
         """Raise lower log starts to these offsets and return the version of `partitions` that includes them.
 
         For jobs. The partition's broker applies them (`raised_log_starts`, or at its next start). No publish lowers them.
         """
         ...
 
-    def raised_log_starts(self, leader: int) -> dict[PartitionId, int]:
+    def raised_log_starts(self, leader: int) -> dict[PartitionId[str], int]:
         """Return the log starts of a leader's partitions if another writer changed the table since the last call, else nothing."""
         ...
 

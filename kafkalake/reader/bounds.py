@@ -14,10 +14,11 @@ from kafkalake.reader.offset_by_time import first_offset_at
 from kafkalake.reader.positions import is_another
 from kafkalake.reader.read_options import EARLIEST, LATEST, OffsetRule, ReadOptions, TopicOffsets
 from kafkalake.reader.snapshot import PartitionSnapshot
+from kafkalake.topic_partition import TopicPartition
 
 
 def bounded(
-    snapshots: Sequence[PartitionSnapshot], options: ReadOptions, committed: Mapping[tuple[str, int], int] | None = None
+    snapshots: Sequence[PartitionSnapshot], options: ReadOptions, committed: Mapping[TopicPartition, int] | None = None
 ) -> list[PartitionSnapshot]:
     """Return the snapshots with the start and end offsets that `options` define.
 
@@ -108,7 +109,7 @@ def _there(offset: int, what: str, snapshot: PartitionSnapshot, fail: bool) -> i
     return min(max(offset, snapshot.start_offset), snapshot.end_offset)
 
 
-def committed_positions(options: ReadOptions) -> Mapping[tuple[str, int], int] | None:
+def committed_positions(options: ReadOptions) -> Mapping[TopicPartition, int] | None:
     """Return the committed offsets of the group, or None if none is named. Raise `LakeError` or `KafkaError` if unreadable."""
     if options.group is None:
         return None

@@ -20,7 +20,8 @@ from kafkalake.client.group_admin import commit_offsets, committed_offsets
 from kafkalake.errors import BrokerUnavailableError, KafkaLakeError
 from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.metadata.identity import known_cluster_id
-from kafkalake.reader.positions import Partition, Positions
+from kafkalake.reader.positions import Positions
+from kafkalake.topic_partition import TopicPartition
 
 TIMEOUT_MS = 10_000
 
@@ -53,7 +54,7 @@ class ConsumerGroup:
                 if row.group == self.group and row.offset is not None and row.is_for(topic_ids.get(row.topic))
             }
 
-    def commit(self, positions: Mapping[Partition, int]) -> bool:
+    def commit(self, positions: Mapping[TopicPartition, int]) -> bool:
         """Commit changed positions and return success. Failed ones are retried by the next call. Log a failure once."""
         self._pending |= {where: offset for where, offset in positions.items() if self._done.get(where) != offset}
         if not self._pending:

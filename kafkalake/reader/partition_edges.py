@@ -10,10 +10,11 @@ from pathlib import Path
 from kafkalake.errors import UnknownTopicOrPartitionError
 from kafkalake.metadata.catalog import partitions_by_id
 from kafkalake.metadata.delta import DeltaMetadataStore
-from kafkalake.reader.positions import Edge, Partition
+from kafkalake.reader.positions import Edge
 from kafkalake.reader.read_options import READ_COMMITTED, ReadOptions
 from kafkalake.reader.snapshot import live_directory, log_start, topic_id_of, wanted_partitions
 from kafkalake.storage.state import read_state
+from kafkalake.topic_partition import TopicPartition
 
 
 class Edges:
@@ -25,7 +26,7 @@ class Edges:
         self._lake = Path(options.lake).absolute()
         self.store = DeltaMetadataStore(self._lake, create=False)
 
-    def look(self) -> dict[Partition, Edge]:
+    def look(self) -> dict[TopicPartition, Edge]:
         """Return the edges by topic and partition. Raise `UnknownTopicOrPartitionError` (for a named topic) or `LakeError`."""
         try:
             wanted = wanted_partitions(self._options, self.store.load_topics())

@@ -17,12 +17,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from kafkalake.errors import OffsetOutOfRangeError
+from kafkalake.topic_partition import TopicPartition
 
 _log = logging.getLogger(__name__)
 
-Partition = tuple[str, int]
-"""(topic, partition)"""
-Positions = dict[Partition, int]
+Positions = dict[TopicPartition, int]
 TopicIds = dict[str, str]
 """Topic ids by topic, in Kafka's format. Topics with an unknown id are absent."""
 _ID_MARK = "#"
@@ -38,7 +37,7 @@ class Edge(NamedTuple):
 
 
 def to_json(
-    positions: Mapping[Partition, int], topic_ids: Mapping[str, str] | None = None
+    positions: Mapping[TopicPartition, int], topic_ids: Mapping[str, str] | None = None
 ) -> dict[str, dict[str, int]]:
     """Return the positions as Spark stores them, in a deterministic order, with the known ids of their topics."""
     found: dict[str, dict[str, int]] = {}
@@ -79,12 +78,12 @@ def made_anew(topics: Iterable[str], fail: bool) -> None:
 
 
 def next_end(
-    start: Mapping[Partition, int],
-    edges: Mapping[Partition, Edge],
+    start: Mapping[TopicPartition, int],
+    edges: Mapping[TopicPartition, Edge],
     *,
     topic_ids: Mapping[str, str] | None = None,
     offsets_max: int | None = None,
-    target: Mapping[Partition, int] | None = None,
+    target: Mapping[TopicPartition, int] | None = None,
     fail_on_data_loss: bool = True,
 ) -> Positions:
     """Return the end of a step that begins at `start`: at the edges, after about `offsets_max` offsets, or at `target`.
@@ -119,7 +118,7 @@ def next_end(
     return ends if offsets_max is None else shared_out(begins, ends, offsets_max)
 
 
-def shared_out(begins: Mapping[Partition, int], ends: Mapping[Partition, int], offsets_max: int) -> Positions:
+def shared_out(begins: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], offsets_max: int) -> Positions:
     """Return `ends`, limited to about `offsets_max` offsets in proportion to partition sizes, at least one each.
 
     >>> shared_out({("clicks", 0): 0, ("clicks", 1): 0}, {("clicks", 0): 300, ("clicks", 1): 100}, 100)
@@ -138,7 +137,7 @@ def shared_out(begins: Mapping[Partition, int], ends: Mapping[Partition, int], o
     return found
 
 
-def _lost(partition: Partition, what: str, fail: bool) -> None:
+def _lost(partition: TopicPartition, what: str, fail: bool) -> None:
     if fail:
         raise OffsetOutOfRangeError(
             f"{partition[0]}-{partition[1]}: {what}: it was deleted, or made anew; with failOnDataLoss=false the stream goes on"

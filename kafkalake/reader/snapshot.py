@@ -30,13 +30,13 @@ from kafkalake.log_starts import raised_log_start
 from kafkalake.metadata import paths
 from kafkalake.metadata.catalog import partitions_by_id, segments_by_id
 from kafkalake.metadata.delta import DeltaMetadataStore
-from kafkalake.metadata.store import PartitionId
 from kafkalake.metadata.tables.schemas import PartitionRow, SegmentRow, TopicRow
 from kafkalake.reader.read_options import READ_COMMITTED, ReadOptions
 from kafkalake.storage.partition_metadata import read_topic_id
 from kafkalake.storage.producer_state import AbortedTransaction
 from kafkalake.storage.state import PartitionState, read_state
 from kafkalake.storage.txn_index import decode_aborted
+from kafkalake.topic_partition import PartitionId
 from kafkalake.uuid_text import encode_uuid
 
 _SEGMENT_NAME = re.compile(r"\d{20}\.arrow")
@@ -114,7 +114,7 @@ def take_snapshot(options: ReadOptions, store: DeltaMetadataStore | None = None)
     leaders = partitions_by_id(rows)
     for topic, partitions in wanted_partitions(options, topics):
         now = segments_by_id(store.load_segments(topic.topic))
-        then: dict[PartitionId, list[SegmentRow]] = {}
+        then: dict[PartitionId[str], list[SegmentRow]] = {}
         if as_of:
             then = segments_by_id(store.load_segments(topic.topic, options.version, options.as_of_ms))
         for partition in partitions:

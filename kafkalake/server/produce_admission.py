@@ -9,7 +9,6 @@ from kafkalake.broker.coordination.decisions import ErrorClass
 from kafkalake.broker.coordination.journal import Producer
 from kafkalake.broker.partitions.append_queue import ProduceRequest
 from kafkalake.broker.partitions.partition import PendingAppend
-from kafkalake.broker.transactions.records import PartitionKey
 from kafkalake.broker.transactions.requests import PartitionResults
 from kafkalake.errors import (
     ConcurrentTransactionsError,
@@ -28,6 +27,7 @@ from kafkalake.record import layout as at
 from kafkalake.server.authorizer import Operation
 from kafkalake.server.request import Request
 from kafkalake.server.transaction_lookup import check_transactional_id
+from kafkalake.topic_partition import TopicPartition
 
 _ABORTABLE_SINCE = 11
 _ADDS_SINCE = 12
@@ -36,7 +36,7 @@ _UNAVAILABLE = (CoordinatorLoadInProgressError, CoordinatorNotAvailableError, No
 
 def admit(request: Request, transactional_id: str, produce: ProduceRequest) -> None:
     """Start `produce` once each of its transactional batches is admitted or refused."""
-    waiting: dict[PartitionKey, list[PendingAppend]] = {}
+    waiting: dict[TopicPartition, list[PendingAppend]] = {}
     producers: set[Producer] = set()
     for each in produce.batches:
         if each.result is None and each.batch is not None and each.partition is not None:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
+from kafkalake.topic_partition import TopicPartition
+
 Assignment = dict[str, list[int]]
 """Partitions by topic."""
 
@@ -40,7 +42,7 @@ def encode_assignment(assignment: Assignment) -> bytes:
     return b"".join(parts) + struct.pack(">i", -1)
 
 
-def decode_assignment(data: bytes) -> tuple[tuple[str, int], ...]:
+def decode_assignment(data: bytes) -> tuple[TopicPartition, ...]:
     """Return the partitions of an assignment of any version, by topic and number, none if the bytes are malformed."""
     try:
         (count,) = struct.unpack_from(">i", data, 2)

@@ -22,11 +22,12 @@ from kafkalake.broker.publishing.schedule import (
 from kafkalake.clock import ManualClock
 from kafkalake.errors import KafkaStorageError
 from kafkalake.metadata.store import PublishedState
-from kafkalake.metadata.tables.schemas import PartitionRow, TopicPartition
+from kafkalake.metadata.tables.schemas import PartitionRow
+from kafkalake.topic_partition import TopicPartition
 
 INTERVAL_MS = 1_000
-CLICKS_0 = TopicPartition("clicks", 0)
-CLICKS_1 = TopicPartition("clicks", 1)
+CLICKS_0: TopicPartition = ("clicks", 0)
+CLICKS_1: TopicPartition = ("clicks", 1)
 FULL_DISK = KafkaStorageError("no space left on device")
 
 
@@ -43,7 +44,7 @@ class Broker:
     def describe(self, partition: TopicPartition) -> PartitionRow | None:
         if partition not in self.ends:
             return None
-        return partition_row(partition.topic, partition.partition, end=self.ends[partition])
+        return partition_row(*partition, end=self.ends[partition])
 
     def append(self, partition: TopicPartition = CLICKS_0, records: int = 1) -> None:
         self.ends[partition] = self.ends.get(partition, 0) + records
@@ -334,9 +335,9 @@ def test_whatever_happens_the_table_ends_up_equal_to_the_log(events: list[tuple[
     broker = Broker()
     segments: set[int] = set()
     for event, argument in events:
-        if event == "append" and isinstance(argument, TopicPartition):
+        if event == "append" and isinstance(argument, tuple):
             broker.append(argument)
-        elif event == "drop" and isinstance(argument, TopicPartition):
+        elif event == "drop" and isinstance(argument, tuple):
             broker.drop(argument)
         elif event == "seal":
             segments.add(int(argument))
@@ -351,6 +352,6 @@ def test_whatever_happens_the_table_ends_up_equal_to_the_log(events: list[tuple[
     broker.store.fail_next = []
     broker.run_for(2 * BACKOFF_MS_MAX)
     published = {(row.partition, row.high_watermark) for row in broker.store.load_partitions()}
-    assert published == {(partition.partition, end) for partition, end in broker.ends.items()}
+    assert published == {(index, end) for (_, index), end in broker.ends.items()}
     assert [row.base_offset for row in broker.store.load_segments()] == [base * 100 for base in sorted(segments)]
     assert broker.run_for(5_000) == 0

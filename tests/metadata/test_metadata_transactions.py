@@ -13,14 +13,14 @@ from metadata_rows import NOW_MS
 from kafkalake.clock import ManualClock
 from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.metadata.store import MetadataStore, Transactions
-from kafkalake.metadata.tables.schemas import TopicPartition, TransactionRow
+from kafkalake.metadata.tables.schemas import TransactionRow
 
 ROW = TransactionRow(
     transactional_id="copier",
     producer_id=7,
     producer_epoch=3,
     state="Ongoing",
-    partitions=(TopicPartition("clicks", 0), TopicPartition("clicks", 4)),
+    partitions=(("clicks", 0), ("clicks", 4)),
     timeout=60_000,
     updated_at_ms=NOW_MS,
     started_at_ms=None,

@@ -16,8 +16,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-TopicPartition: TypeAlias = tuple[uuid.UUID, int]
-Assignment: TypeAlias = frozenset[TopicPartition]
+from kafkalake.topic_partition import PartitionId
+
+Assignment: TypeAlias = frozenset[PartitionId[uuid.UUID]]
 NOTHING: Assignment = frozenset()
 
 
@@ -37,7 +38,7 @@ Assignor: TypeAlias = Callable[[Mapping[str, Subscriber], Mapping[uuid.UUID, int
 def assign_range(members: Mapping[str, Subscriber], partitions: Mapping[uuid.UUID, int]) -> dict[str, Assignment]:
     """Assign contiguous ranges per topic. The first members get one more if the division leaves a remainder."""
     order = sorted(members, key=lambda member: _place(member, members[member]))
-    assigned: dict[str, set[TopicPartition]] = {member: set() for member in members}
+    assigned: dict[str, set[PartitionId[uuid.UUID]]] = {member: set() for member in members}
     for topic, count in partitions.items():
         readers = [member for member in order if topic in members[member].topics]
         start = 0
@@ -56,8 +57,8 @@ def assign_uniform(members: Mapping[str, Subscriber], partitions: Mapping[uuid.U
     """Assign as evenly as the subscriptions allow, keeping previous assignments."""
     if not members:
         return {}
-    taken: set[TopicPartition] = set()
-    kept: dict[str, list[TopicPartition]] = {}
+    taken: set[PartitionId[uuid.UUID]] = set()
+    kept: dict[str, list[PartitionId[uuid.UUID]]] = {}
     for member in sorted(members):
         subscriber = members[member]
         kept[member] = sorted(
@@ -78,10 +79,12 @@ def assign_uniform(members: Mapping[str, Subscriber], partitions: Mapping[uuid.U
     return _as_even_as_possible(members, kept, [one for one in everything if one not in taken])
 
 
-def _even(kept: dict[str, list[TopicPartition]], everything: list[TopicPartition]) -> dict[str, Assignment]:
+def _even(
+    kept: dict[str, list[PartitionId[uuid.UUID]]], everything: list[PartitionId[uuid.UUID]]
+) -> dict[str, Assignment]:
     """Assign with equal subscriptions: each member gets the quota, and those that had most keep the remainder."""
     quota, left_over = divmod(len(everything), len(kept))
-    assigned: dict[str, list[TopicPartition]] = {}
+    assigned: dict[str, list[PartitionId[uuid.UUID]]] = {}
     for member in sorted(kept, key=lambda one: (-len(kept[one]), one)):
         size = quota + (left_over > 0 and len(kept[member]) > quota)
         left_over -= size > quota
@@ -99,7 +102,7 @@ def _even(kept: dict[str, list[TopicPartition]], everything: list[TopicPartition
 
 
 def _as_even_as_possible(
-    members: Mapping[str, Subscriber], kept: dict[str, list[TopicPartition]], free: list[TopicPartition]
+    members: Mapping[str, Subscriber], kept: dict[str, list[PartitionId[uuid.UUID]]], free: list[PartitionId[uuid.UUID]]
 ) -> dict[str, Assignment]:
     """Give free partitions to the least loaded subscriber, then move while two subscribers of a topic differ by two or more.
 

@@ -14,10 +14,12 @@ the new epoch (stable). The next heartbeat of B gets {1} (stable).
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
 
-from kafkalake.broker.groups.assignors import NOTHING, Assignment, TopicPartition
+from kafkalake.broker.groups.assignors import NOTHING, Assignment
 from kafkalake.broker.groups.consumer_records import Current, MemberState
+from kafkalake.topic_partition import PartitionId
 
 
 def reconciled(
@@ -25,7 +27,7 @@ def reconciled(
     target_epoch: int,
     target: Assignment,
     owned: Assignment | None,
-    is_free: Callable[[TopicPartition], bool],
+    is_free: Callable[[PartitionId[uuid.UUID]], bool],
 ) -> Current:
     """Return the member's next state. `owned`: the partitions it reports (None: not sent). `is_free`: no member has it."""
     if current.state is MemberState.STABLE and current.epoch == target_epoch:

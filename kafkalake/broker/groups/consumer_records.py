@@ -27,7 +27,8 @@ from kafkalake.broker.coordination.fields import (
     unsigned_varint,
 )
 from kafkalake.broker.coordination.journal import JournalRecord
-from kafkalake.broker.groups.assignors import NOTHING, Assignment, TopicPartition
+from kafkalake.broker.groups.assignors import NOTHING, Assignment
+from kafkalake.topic_partition import PartitionId
 
 EPOCH_KEY, MEMBER_KEY, TARGET_EPOCH_KEY, TARGET_KEY, CURRENT_KEY = 3, 5, 6, 7, 8
 
@@ -258,7 +259,7 @@ def _read_current(reader: FieldReader) -> Current:
     return Current(epoch, previous_epoch, MemberState(number), assigned, revoking)
 
 
-def by_topic(partitions: Iterable[TopicPartition]) -> dict[uuid.UUID, list[int]]:
+def by_topic(partitions: Iterable[PartitionId[uuid.UUID]]) -> dict[uuid.UUID, list[int]]:
     """Return topic id -> partitions, both in order."""
     topics: dict[uuid.UUID, list[int]] = {}
     for topic, partition in sorted(partitions):
@@ -275,7 +276,7 @@ def _partitions(partitions: Assignment) -> bytes:
 
 
 def _read_partitions(reader: FieldReader) -> Assignment:
-    found: set[TopicPartition] = set()
+    found: set[PartitionId[uuid.UUID]] = set()
     for _ in range(reader.compact_count()):
         topic = reader.uuid()
         found.update((topic, reader.int32()) for _ in range(reader.compact_count()))

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from kafkalake.broker.coordination.patterns import matching
-from kafkalake.broker.groups.assignors import ASSIGNORS, NOTHING, Assignment, Subscriber, TopicPartition
+from kafkalake.broker.groups.assignors import ASSIGNORS, NOTHING, Assignment, Subscriber
 from kafkalake.broker.groups.consumer_records import (
     ConsumerRecord,
     Current,
@@ -26,6 +26,7 @@ from kafkalake.broker.groups.consumer_requests import LEAVE_STATIC_EPOCH
 from kafkalake.broker.groups.consumer_topics import Topics
 from kafkalake.broker.groups.requests import GroupProtocol
 from kafkalake.broker.groups.roster import MetadataMemory, kept_bytes
+from kafkalake.topic_partition import PartitionId
 
 EMPTY, ASSIGNING, RECONCILING, STABLE, DEAD = "Empty", "Assigning", "Reconciling", "Stable", "Dead"
 """Kafka's names of the states."""
@@ -48,7 +49,7 @@ class ConsumerState:
         self.targets: dict[str, Assignment] = {}
         self.currents: dict[str, Current] = {}
         self._static: dict[str, str] = {}
-        self._owners: dict[TopicPartition, str] = {}
+        self._owners: dict[PartitionId[uuid.UUID], str] = {}
 
     def __len__(self) -> int:
         return len(self.subscriptions)
@@ -74,7 +75,7 @@ class ConsumerState:
         """Return the current member id of an instance id."""
         return self._static.get(group_instance_id)
 
-    def owner(self, partition: TopicPartition) -> str | None:
+    def owner(self, partition: PartitionId[uuid.UUID]) -> str | None:
         """Return the member that has the partition or has not revoked it yet, or None."""
         return self._owners.get(partition)
 

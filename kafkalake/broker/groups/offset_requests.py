@@ -20,7 +20,6 @@ from kafkalake.broker.groups.consumer import ConsumerGroup
 from kafkalake.broker.groups.consumer_topics import TopicOfGroup
 from kafkalake.broker.groups.coordinator import GroupCoordinator
 from kafkalake.broker.groups.journal_format import Record
-from kafkalake.broker.groups.offsets import PartitionKey
 from kafkalake.broker.groups.records import (
     NO_EPOCH,
     NO_TIMESTAMP,
@@ -41,8 +40,9 @@ from kafkalake.errors import (
     OffsetMetadataTooLargeError,
     UnknownTopicOrPartitionError,
 )
+from kafkalake.topic_partition import TopicPartition
 
-PartitionErrors: TypeAlias = dict[PartitionKey, ErrorClass | None]
+PartitionErrors: TypeAlias = dict[TopicPartition, ErrorClass | None]
 GroupErrors: TypeAlias = dict[str, ErrorClass | None]
 
 STALE_RETRY_MS = 1_000
@@ -181,11 +181,11 @@ class OffsetRequests:
     def fetch(
         self,
         group_id: str,
-        partitions: Iterable[PartitionKey] | None,
+        partitions: Iterable[TopicPartition] | None,
         *,
         require_stable: bool,
         member: tuple[str | None, int] = (None, -1),
-    ) -> dict[PartitionKey, CommittedOffset | ErrorClass | None]:
+    ) -> dict[TopicPartition, CommittedOffset | ErrorClass | None]:
         """Return the committed offsets of `partitions` (None: of all that have one), or None where there is none.
 
         With `require_stable`, a partition that an open transaction may change gets `UnstableOffsetCommitError`. `member`: id and
@@ -198,7 +198,7 @@ class OffsetRequests:
             return dict.fromkeys(partitions or ())
         if isinstance(entry.group, ConsumerGroup):
             entry.group.check_fetch(*member)
-        found: dict[PartitionKey, CommittedOffset | ErrorClass | None] = {}
+        found: dict[TopicPartition, CommittedOffset | ErrorClass | None] = {}
         for key in entry.offsets.committed_keys() if partitions is None else partitions:
             try:
                 committed = entry.offsets.fetch(key, require_stable=require_stable)
@@ -210,7 +210,7 @@ class OffsetRequests:
     # Deleting
 
     def delete(
-        self, group_id: str, partitions: Iterable[PartitionKey], reply: Callable[[PartitionErrors], None]
+        self, group_id: str, partitions: Iterable[TopicPartition], reply: Callable[[PartitionErrors], None]
     ) -> None:
         """Handle OffsetDelete. Partitions without an offset are no error. Subscribed topics are.
 
@@ -275,7 +275,7 @@ class OffsetRequests:
         if gone:
             self._write_all(entry.partition, _tombstones(entry, gone), self._tried)
 
-    def _has_stale(self, entry: GroupEntry, key: PartitionKey) -> bool:
+    def _has_stale(self, entry: GroupEntry, key: TopicPartition) -> bool:
         """Return whether all offsets of a partition, committed and pending, belong to earlier topics of that name."""
         return all(self._is_stale(key[0], committed) for committed in entry.offsets.all_of(key))
 
@@ -355,7 +355,7 @@ class OffsetRequests:
             self._write_all(entry.partition, _tombstones(entry, gone), _nobody_waits)
 
 
-def _tombstones(entry: GroupEntry, keys: Iterable[PartitionKey]) -> list[OffsetRecord]:
+def _tombstones(entry: GroupEntry, keys: Iterable[TopicPartition]) -> list[OffsetRecord]:
     return [OffsetRecord(entry.group.group_id, topic, partition, None) for topic, partition in keys]
 
 

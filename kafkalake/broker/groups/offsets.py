@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from kafkalake.broker.groups.records import NO_TIMESTAMP, CommittedOffset
 from kafkalake.errors import UnstableOffsetCommitError
-
-PartitionKey: TypeAlias = tuple[str, int]
-"""Topic and partition."""
+from kafkalake.topic_partition import TopicPartition
 
 
 class Positioned(NamedTuple):
@@ -40,14 +38,14 @@ class GroupOffsets:
     """Offsets by topic and partition."""
 
     def __init__(self) -> None:
-        self._committed: dict[PartitionKey, Positioned] = {}
-        self._pending: dict[int, dict[PartitionKey, Positioned]] = {}
-        self._pending_of: Counter[PartitionKey] = Counter()
+        self._committed: dict[TopicPartition, Positioned] = {}
+        self._pending: dict[int, dict[TopicPartition, Positioned]] = {}
+        self._pending_of: Counter[TopicPartition] = Counter()
 
     def __len__(self) -> int:
         return len(self._committed)
 
-    def __iter__(self) -> Iterator[PartitionKey]:
+    def __iter__(self) -> Iterator[TopicPartition]:
         return iter(self._committed)
 
     @property
@@ -55,25 +53,25 @@ class GroupOffsets:
         """Whether an open transaction has committed offsets of this group."""
         return bool(self._pending)
 
-    def get(self, key: PartitionKey) -> Positioned | None:
+    def get(self, key: TopicPartition) -> Positioned | None:
         return self._committed.get(key)
 
-    def fetch(self, key: PartitionKey, *, require_stable: bool) -> CommittedOffset | None:
+    def fetch(self, key: TopicPartition, *, require_stable: bool) -> CommittedOffset | None:
         """Return the committed offset. Raise `UnstableOffsetCommitError` if `require_stable` and a transaction may change it."""
         if require_stable and self._pending_of[key]:
             raise UnstableOffsetCommitError
         positioned = self._committed.get(key)
         return None if positioned is None else positioned.committed
 
-    def committed_keys(self) -> list[PartitionKey]:
+    def committed_keys(self) -> list[TopicPartition]:
         """Return the partitions with a committed offset."""
         return sorted(self._committed)
 
-    def known_keys(self) -> list[PartitionKey]:
+    def known_keys(self) -> list[TopicPartition]:
         """Return the partitions with a committed or pending offset."""
         return sorted({*self._committed, *+self._pending_of})
 
-    def all_of(self, key: PartitionKey) -> list[CommittedOffset]:
+    def all_of(self, key: TopicPartition) -> list[CommittedOffset]:
         """Return the committed offset of a partition and those pending in open transactions."""
         found = [of_producer[key] for of_producer in self._pending.values() if key in of_producer]
         if key in self._committed:
@@ -82,7 +80,7 @@ class GroupOffsets:
 
     # Following the journal
 
-    def commit(self, key: PartitionKey, committed: CommittedOffset, position: int) -> bool:
+    def commit(self, key: TopicPartition, committed: CommittedOffset, position: int) -> bool:
         """Apply a commit in the journal and return whether it is new."""
         known = self._committed.get(key)
         if known is not None and known.position >= position:
@@ -90,7 +88,7 @@ class GroupOffsets:
         self._committed[key] = Positioned(committed, position)
         return True
 
-    def remove(self, key: PartitionKey) -> bool:
+    def remove(self, key: TopicPartition) -> bool:
         """Apply a tombstone, which also drops pending offsets. Return whether there was a committed offset."""
         if self._pending_of.pop(key, 0):
             for producer_id, of_producer in list(self._pending.items()):
@@ -99,14 +97,14 @@ class GroupOffsets:
                     del self._pending[producer_id]
         return self._committed.pop(key, None) is not None
 
-    def commit_pending(self, producer_id: int, key: PartitionKey, committed: CommittedOffset, position: int) -> None:
+    def commit_pending(self, producer_id: int, key: TopicPartition, committed: CommittedOffset, position: int) -> None:
         """Apply a commit inside a transaction. It is pending until the transaction ends."""
         of_producer = self._pending.setdefault(producer_id, {})
         if key not in of_producer:
             self._pending_of[key] += 1
         of_producer[key] = Positioned(committed, position)
 
-    def complete(self, producer_id: int, *, committed: bool) -> list[PartitionKey]:
+    def complete(self, producer_id: int, *, committed: bool) -> list[TopicPartition]:
         """Apply the end of a transaction and return the partitions whose offset changed."""
         ended = self._pending.pop(producer_id, {})
         self._pending_of.subtract(ended.keys())
@@ -115,7 +113,7 @@ class GroupOffsets:
             return []
         return [key for key, (value, position) in ended.items() if self.commit(key, value, position)]
 
-    def expired(self, rule: ExpiryRule, now_ms: int, retention_ms: int) -> list[PartitionKey]:
+    def expired(self, rule: ExpiryRule, now_ms: int, retention_ms: int) -> list[TopicPartition]:
         """Return the partitions whose offset has expired, except those that an open transaction may change."""
         if rule.subscribed is None:
             return []

@@ -36,6 +36,7 @@ from kafkalake.metadata.paths import GROUP_SETTINGS_FILE
 from kafkalake.metadata.tables.schemas import GroupOffsetRow
 from kafkalake.record.build import ReadBatch
 from kafkalake.storage.files import REAL_FILES
+from kafkalake.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from kafkalake.broker.broker import Broker
@@ -79,7 +80,7 @@ class GroupService:
         """Whether the journal's topic exists."""
         return self.topic.is_ready
 
-    def journal_key(self, group_id: str) -> tuple[str, int]:
+    def journal_key(self, group_id: str) -> TopicPartition:
         """Return the partition of `__consumer_offsets` for the group's offsets, whether or not the group exists."""
         return GROUP_JOURNAL, journal_partition(group_id, self.journal.partitions)
 

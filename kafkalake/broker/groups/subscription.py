@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from kafkalake.broker.coordination.fields import FieldReader, JournalFormatError, string
+from kafkalake.topic_partition import TopicPartition
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
 
@@ -30,7 +31,7 @@ class ClassicSubscription(NamedTuple):
 
     version: int
     topics: tuple[str, ...]
-    owned: frozenset[tuple[str, int]] = frozenset()
+    owned: frozenset[TopicPartition] = frozenset()
     rack_id: str | None = None
     user_data: bytes = b""
 
@@ -43,7 +44,7 @@ def read_subscription(data: bytes) -> ClassicSubscription:
         raise JournalFormatError(f"version {version}")
     topics = tuple(reader.string() for _ in range(reader.count()))
     user_data = _nullable_bytes(reader)
-    owned: frozenset[tuple[str, int]] = frozenset()
+    owned: frozenset[TopicPartition] = frozenset()
     rack_id = None
     if version >= _OWNED_SINCE:
         owned = _read_partitions(reader)
@@ -57,7 +58,7 @@ def read_subscription(data: bytes) -> ClassicSubscription:
 class ClassicAssignment(NamedTuple):
     """The (topic, partition) assigned to a member, and its assignor's user data."""
 
-    partitions: frozenset[tuple[str, int]] = frozenset()
+    partitions: frozenset[TopicPartition] = frozenset()
     user_data: bytes = b""
 
 
@@ -79,8 +80,8 @@ def encode_assignment(version: int, partitions: Mapping[str, Sequence[int]]) -> 
     return b"".join((*parts, _NULL_BYTES))
 
 
-def _read_partitions(reader: FieldReader) -> frozenset[tuple[str, int]]:
-    found: set[tuple[str, int]] = set()
+def _read_partitions(reader: FieldReader) -> frozenset[TopicPartition]:
+    found: set[TopicPartition] = set()
     for _ in range(reader.count()):
         topic = reader.string()
         found.update((topic, reader.int32()) for _ in range(reader.count()))

@@ -18,10 +18,11 @@ from kafkalake.broker.groups.classic import ClassicGroup
 from kafkalake.broker.groups.consumer import ConsumerGroup
 from kafkalake.broker.groups.consumer_records import ConsumerRecord, EpochRecord
 from kafkalake.broker.groups.journal_format import Record
-from kafkalake.broker.groups.offsets import GroupOffsets, PartitionKey
+from kafkalake.broker.groups.offsets import GroupOffsets
 from kafkalake.broker.groups.records import CommittedOffset, GroupRecord, GroupTombstone, OffsetRecord
 from kafkalake.broker.groups.roster import MetadataMemory
 from kafkalake.errors import InvalidGroupIdError
+from kafkalake.topic_partition import TopicPartition
 
 Group: TypeAlias = ClassicGroup | ConsumerGroup
 """A group of either protocol. One that has never had a member counts as classic."""
@@ -106,7 +107,7 @@ class GroupTable:
         self._new_consumer_group = new_consumer_group
         self._entries: dict[str, GroupEntry] = {}
         self._shards: Shards[Shard] = Shards(partitions)
-        self._changed: dict[tuple[str, PartitionKey], None] = {}
+        self._changed: dict[tuple[str, TopicPartition], None] = {}
 
     def __iter__(self) -> Iterator[GroupEntry]:
         """Iterate over the groups of active partitions."""

@@ -25,6 +25,7 @@ from kafkalake.storage.log import Log
 from kafkalake.storage.open_files import OpenFiles
 from kafkalake.storage.partition_metadata import read_topic_id
 from kafkalake.storage.takeover import begin_leadership, take_over_files
+from kafkalake.topic_partition import TopicPartition
 from kafkalake.uuid_text import encode_uuid
 
 logger = logging.getLogger(__name__)
@@ -128,7 +129,7 @@ class LogDirectory:
         for directory in directories:
             shutil.rmtree(directory, ignore_errors=True)
 
-    def clear(self, known: Iterable[tuple[str, int]]) -> list[Path]:
+    def clear(self, known: Iterable[TopicPartition]) -> list[Path]:
         """Retire directories of no partition in `known` and return them with those retired before."""
         expected = {f"{topic}-{index}" for topic, index in known}
         found = []

@@ -17,6 +17,7 @@ from kafkalake.broker.partitions.partition import Partition
 from kafkalake.config.broker import TopicConfig
 from kafkalake.internal_topics import INTERNAL
 from kafkalake.storage.retention import BLOCK, OFF, RetentionRule
+from kafkalake.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from kafkalake.broker.broker import Broker
@@ -65,9 +66,9 @@ def _removed(broker: Broker, partition: Partition) -> None:
         broker.moved(partition)
 
 
-def _committed_offsets(broker: Broker, topics: set[str]) -> dict[tuple[str, int], dict[str, int]]:
+def _committed_offsets(broker: Broker, topics: set[str]) -> dict[TopicPartition, dict[str, int]]:
     """Return each group's committed offset by partition of these topics."""
-    found: dict[tuple[str, int], dict[str, int]] = {}
+    found: dict[TopicPartition, dict[str, int]] = {}
     for entry in broker.groups.coordinator.table:
         for key in entry.offsets:
             committed = entry.offsets.get(key)

@@ -21,10 +21,11 @@ from kafkalake.clock import Clock
 from kafkalake.errors import KafkaLakeError, as_value
 from kafkalake.log_starts import raised_log_start
 from kafkalake.metadata import paths
-from kafkalake.metadata.store import JobPosition, MetadataStore, PartitionId, PublishedState
-from kafkalake.metadata.tables.schemas import PartitionRow, SegmentKey, SegmentRow, TopicPartition
+from kafkalake.metadata.store import JobPosition, MetadataStore, PublishedState
+from kafkalake.metadata.tables.schemas import PartitionRow, SegmentKey, SegmentRow
 from kafkalake.storage.generations import SwappedSegment
 from kafkalake.storage.sealed_segment import SealedSegment
+from kafkalake.topic_partition import PartitionId, TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +71,7 @@ class Publishing:
     # Callbacks of the broker and the logs.
 
     def partition_added(self, partition: Partition) -> None:
-        key = TopicPartition(partition.topic.name, partition.index)
+        key = (partition.topic.name, partition.index)
         self._partitions[key] = partition
         log = partition.log
         log.on_sealed = partial(self._sealed, partition)
@@ -78,10 +79,10 @@ class Publishing:
         self.publisher.moved(key)
 
     def partition_moved(self, partition: Partition) -> None:
-        self._moved(TopicPartition(partition.topic.name, partition.index))
+        self._moved((partition.topic.name, partition.index))
 
     def partition_removed(self, partition: Partition) -> None:
-        key = TopicPartition(partition.topic.name, partition.index)
+        key = (partition.topic.name, partition.index)
         self._partitions.pop(key, None)
         self.publisher.dropped(key)
         for base_offset in partition.log.sealed_base_offsets:
@@ -170,7 +171,7 @@ class Publishing:
             partition.leader_epoch = max(partition.leader_epoch, known)
         self._follow_log_starts({(row.topic_id, row.partition): row.log_start_offset for row in rows})
 
-    def _follow_log_starts(self, starts: Mapping[PartitionId, int]) -> None:
+    def _follow_log_starts(self, starts: Mapping[PartitionId[str], int]) -> None:
         """Remove the segments before these offsets from the logs. Blocking, safe in any thread."""
         for key, partition in list(self._partitions.items()):
             raised = starts.get((str(partition.topic.topic_id), partition.index), 0)
@@ -184,13 +185,13 @@ class Publishing:
         if key in self._partitions:
             self.publisher.moved(key)
 
-    def load_swapped(self) -> dict[PartitionId, list[SwappedSegment]]:
+    def load_swapped(self) -> dict[PartitionId[str], list[SwappedSegment]]:
         """Return this broker's segments rewritten by jobs since the last call (the first call: ever). Blocking."""
         found = self._store.load_swapped(self._swapped_read)
         if found is None:
             return {}
         self._swapped_read = found.position
-        segments: dict[PartitionId, list[SwappedSegment]] = {}
+        segments: dict[PartitionId[str], list[SwappedSegment]] = {}
         for row in published_by(self._broker_id, found.rows):
             swapped = SwappedSegment(row.base_offset, row.next_offset, row.generation)
             segments.setdefault((row.topic_id, row.partition), []).append(swapped)
@@ -215,7 +216,7 @@ class Publishing:
         """Compare the sealed segments on disk with Delta and schedule the difference for publishing. Blocking."""
         published = published_by(self._broker_id, self._store.load_segments())
         self._take_swapped(topics.partitions())  # after reading Delta, so that the logs have every segment it names
-        by_partition: dict[tuple[str, int], list[SegmentRow]] = {}
+        by_partition: dict[TopicPartition, list[SegmentRow]] = {}
         for row in published:
             by_partition.setdefault((row.topic_id, row.partition), []).append(row)
         offline = {
@@ -268,9 +269,9 @@ class Publishing:
             return None
         log = partition.log
         return PartitionRow(
-            topic=key.topic,
+            topic=partition.topic.name,
             topic_id=str(partition.topic.topic_id),
-            partition=key.partition,
+            partition=partition.index,
             leader=self._broker_id,
             leader_epoch=partition.leader_epoch,
             replicas=(self._broker_id,),

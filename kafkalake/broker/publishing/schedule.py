@@ -29,7 +29,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from kafkalake.metadata.store import PublishedState
-from kafkalake.metadata.tables.schemas import PartitionRow, SegmentKey, SegmentRow, TopicPartition
+from kafkalake.metadata.tables.schemas import PartitionRow, SegmentKey, SegmentRow
+from kafkalake.topic_partition import TopicPartition
 
 ROLL_GAP_MS = 100
 COST_SHARE = 20
@@ -94,7 +95,7 @@ class Publisher:
 
     def keep(self, row: PartitionRow) -> None:
         """Keep publishing Delta's row of an offline partition led here."""
-        self._rows[TopicPartition(row.topic, row.partition)] = row
+        self._rows[row.topic, row.partition] = row
 
     def sealed(self, segment: SegmentRow) -> None:
         """Note a sealed segment."""
@@ -219,7 +220,7 @@ def reconcile(sealed_on_disk: Iterable[SegmentRow], published: Iterable[SegmentR
     """
     on_disk = {row.key: row for row in sealed_on_disk}
     in_delta = {row.key: row for row in published}
-    newer: dict[tuple[str, int], list[SegmentRow]] = {}
+    newer: dict[TopicPartition, list[SegmentRow]] = {}
     for row in in_delta.values():
         if row.generation > 0 and row.key in on_disk:
             newer.setdefault((row.topic_id, row.partition), []).append(row)
@@ -237,7 +238,7 @@ def published_by(broker_id: int, segments: Iterable[SegmentRow]) -> list[Segment
     return [row for row in segments if row.path.startswith(prefix)]
 
 
-def _is_covered(row: SegmentRow, newer: dict[tuple[str, int], list[SegmentRow]]) -> bool:
+def _is_covered(row: SegmentRow, newer: dict[TopicPartition, list[SegmentRow]]) -> bool:
     return any(
         other.generation > row.generation and other.base_offset <= row.base_offset < other.next_offset
         for other in newer.get((row.topic_id, row.partition), ())

@@ -14,7 +14,6 @@ from typing import Any
 from kafkalake.broker.coordination.journal import Producer
 from kafkalake.broker.transactions.coordinator import TransactionCoordinator
 from kafkalake.broker.transactions.ending import EndRequest
-from kafkalake.broker.transactions.records import PartitionKey
 from kafkalake.broker.transactions.states import State
 from kafkalake.errors import (
     ConcurrentTransactionsError,
@@ -22,6 +21,7 @@ from kafkalake.errors import (
     RequestTimedOutError,
     TransactionalIdNotFoundError,
 )
+from kafkalake.topic_partition import TopicPartition
 
 ANSWER_TIMEOUT_S = 30.0
 PAUSE_S = 0.002
@@ -62,7 +62,7 @@ class ApplicationTransaction:
             await asyncio.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE_S)
 
-    async def add(self, producer: Producer, partitions: Iterable[PartitionKey]) -> None:
+    async def add(self, producer: Producer, partitions: Iterable[TopicPartition]) -> None:
         """Add partitions to the transaction. Raise `KafkaError` if that fails."""
         error = await _answer(
             lambda reply: self._coordinator.add_partitions(self._id, producer, tuple(partitions), reply)

@@ -20,9 +20,9 @@ from kafkalake.broker.coordination.decisions import ErrorClass
 from kafkalake.broker.coordination.journal import Producer, Timers
 from kafkalake.broker.transactions.coordinator import TransactionCoordinator
 from kafkalake.broker.transactions.ending import CLIENT_VERSION_2
-from kafkalake.broker.transactions.records import PartitionKey
 from kafkalake.broker.transactions.requests import PartitionResults
 from kafkalake.errors import ConcurrentTransactionsError, KafkaError
+from kafkalake.topic_partition import TopicPartition
 
 T = TypeVar("T")
 
@@ -49,7 +49,7 @@ class Admission:
         self,
         transactional_id: str,
         producer: Producer,
-        partitions: Collection[PartitionKey],
+        partitions: Collection[TopicPartition],
         reply: Callable[[PartitionResults], None],
         *,
         add: bool,
@@ -123,7 +123,7 @@ class Admission:
         self,
         transactional_id: str,
         producer: Producer,
-        partitions: Collection[PartitionKey],
+        partitions: Collection[TopicPartition],
         reply: Callable[[ErrorClass | None], None],
     ) -> None:
         """Call the coordinator's `add_partitions`. If a step is being written, wait for it, at most `wait_ms`."""

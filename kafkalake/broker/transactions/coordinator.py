@@ -20,7 +20,7 @@ from kafkalake.broker.coordination.patterns import matching
 from kafkalake.broker.transactions.config import TransactionConfig
 from kafkalake.broker.transactions.decisions import FaultPoint, Marker, Reach, TransactionDecision, WriteMarker
 from kafkalake.broker.transactions.ending import EndRequest
-from kafkalake.broker.transactions.records import PartitionKey, TransactionRecord, decode, encode
+from kafkalake.broker.transactions.records import TransactionRecord, decode, encode
 from kafkalake.broker.transactions.requests import (
     PartitionResults,
     ProducerResult,
@@ -42,6 +42,7 @@ from kafkalake.errors import (
     NotCoordinatorError,
     TransactionalIdNotFoundError,
 )
+from kafkalake.topic_partition import TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +52,7 @@ class Markers(Protocol):
 
     def __call__(
         self,
-        partition: PartitionKey,
+        partition: TopicPartition,
         marker: Marker,
         coordinator_epoch: int,
         done: Callable[[ErrorClass | None], None],
@@ -174,7 +175,7 @@ class TransactionCoordinator:
         self,
         transactional_id: str,
         producer: Producer,
-        partitions: Iterable[PartitionKey],
+        partitions: Iterable[TopicPartition],
         reply: Callable[[ErrorClass | None], None],
         *,
         client_version: int = 0,
@@ -193,7 +194,7 @@ class TransactionCoordinator:
         self._carry_out(entry)
 
     def verify_partitions(
-        self, transactional_id: str, producer: Producer, partitions: Iterable[PartitionKey]
+        self, transactional_id: str, producer: Producer, partitions: Iterable[TopicPartition]
     ) -> PartitionResults:
         """Handle a verify-only AddPartitionsToTxn. Raise errors that concern all partitions."""
         return self._entry(transactional_id).transaction.verify_partitions(producer, partitions)
@@ -329,7 +330,7 @@ class TransactionCoordinator:
             return
         self._journal.append(entry.partition, encoded, self.clock.now_ms(), None, appended)
 
-    def _write_marker(self, entry: TransactionEntry, partition: PartitionKey, marker: Marker) -> None:
+    def _write_marker(self, entry: TransactionEntry, partition: TopicPartition, marker: Marker) -> None:
         def done(error: ErrorClass | None) -> None:
             transaction = entry.transaction
             was_fenced = transaction.fenced

@@ -7,7 +7,7 @@ from enum import Enum
 from typing import TypeAlias
 
 from kafkalake.broker.coordination.decisions import Decision
-from kafkalake.broker.transactions.records import PartitionKey
+from kafkalake.topic_partition import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Marker:
 class WriteMarker:
     """Decision: write `marker` to the partition, then call the automaton's `marker_written(partition, marker, error)`."""
 
-    partition: PartitionKey
+    partition: TopicPartition
     marker: Marker
 
 

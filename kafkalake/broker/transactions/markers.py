@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 from kafkalake.broker.coordination.decisions import ErrorClass
 from kafkalake.broker.partitions.partition import Partition, PendingAppend
 from kafkalake.broker.transactions.decisions import Marker
-from kafkalake.broker.transactions.records import PartitionKey
 from kafkalake.errors import (
     InvalidProducerEpochError,
     KafkaError,
@@ -26,6 +25,7 @@ from kafkalake.errors import (
 )
 from kafkalake.internal_topics import GROUP_JOURNAL
 from kafkalake.storage.producer_state import ABORT, COMMIT, EndMarker
+from kafkalake.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from kafkalake.broker.broker import Broker
@@ -41,12 +41,12 @@ class MarkerWriter:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._unwritten: dict[int, set[PartitionKey]] = {}
+        self._unwritten: dict[int, set[TopicPartition]] = {}
         self._held: dict[Partition, dict[int, int]] = {}
         self._holders: dict[int, list[Partition]] = {}
-        self._published: Mapping[PartitionKey, int] = {}
+        self._published: Mapping[TopicPartition, int] = {}
 
-    def __call__(self, partition: PartitionKey, marker: Marker, coordinator_epoch: int, done: Done) -> None:
+    def __call__(self, partition: TopicPartition, marker: Marker, coordinator_epoch: int, done: Done) -> None:
         """Write the coordinator's marker as `Markers` defines it."""
         try:
             found = self._broker.topics.partition(*partition)
@@ -88,7 +88,7 @@ class MarkerWriter:
 
     # For Delta
 
-    def resume(self, published: Mapping[PartitionKey, int]) -> None:
+    def resume(self, published: Mapping[TopicPartition, int]) -> None:
         """Begin to write the markers again that the previous process left, up to `resumed`.
 
         published: Delta's last stable offsets. Some partitions may have their marker already. Delta has none of them, and gets none
@@ -107,7 +107,7 @@ class MarkerWriter:
         stable = log.last_stable_offset
         return stable if held is None else max(min(stable, *held.values()), log.log_start_offset)
 
-    def _hold(self, key: PartitionKey, partition: Partition, producer_id: int) -> None:
+    def _hold(self, key: TopicPartition, partition: Partition, producer_id: int) -> None:
         self._unwritten.setdefault(producer_id, set()).add(key)
         held = self._held.setdefault(partition, {})
         if producer_id not in held:
@@ -115,7 +115,7 @@ class MarkerWriter:
             held[producer_id] = min(stable, self._published.get(key, stable))
             self._holders.setdefault(producer_id, []).append(partition)
 
-    def _is_written(self, key: PartitionKey, producer_id: int) -> None:
+    def _is_written(self, key: TopicPartition, producer_id: int) -> None:
         unwritten = self._unwritten.get(producer_id)
         if unwritten is None:
             return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kafkalake.broker.transactions.records import NO_PRODUCER_ID, NO_TIMESTAMP, TransactionRecord
 from kafkalake.broker.transactions.states import BY_LABEL, State
 from kafkalake.broker.transactions.table import ChangedTransaction
-from kafkalake.metadata.tables.schemas import TopicPartition, TransactionRow
+from kafkalake.metadata.tables.schemas import TransactionRow
 
 
 def published_row(changed: ChangedTransaction, now_ms: int) -> TransactionRow:
@@ -18,7 +18,7 @@ def published_row(changed: ChangedTransaction, now_ms: int) -> TransactionRow:
         producer_id=record.producer_id,
         producer_epoch=record.epoch,
         state=record.state.label,
-        partitions=tuple(TopicPartition(*each) for each in sorted(record.partitions)),
+        partitions=tuple(sorted(record.partitions)),
         timeout=record.timeout_ms,
         updated_at_ms=record.updated_at_ms,
         started_at_ms=None if record.started_at_ms == NO_TIMESTAMP else record.started_at_ms,
@@ -38,7 +38,7 @@ def record_of(row: TransactionRow) -> TransactionRecord:
         row.producer_epoch,
         row.timeout,
         BY_LABEL[row.state],
-        frozenset((each.topic, each.partition) for each in row.partitions),
+        frozenset(row.partitions),
         row.updated_at_ms,
         NO_TIMESTAMP if row.started_at_ms is None else row.started_at_ms,
         row.previous_producer_id,

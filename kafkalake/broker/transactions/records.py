@@ -22,9 +22,7 @@ from kafkalake.broker.coordination.fields import (
 )
 from kafkalake.broker.coordination.journal import JournalRecord
 from kafkalake.broker.transactions.states import BY_NUMBER, State
-
-PartitionKey: TypeAlias = tuple[str, int]
-"""Topic and partition."""
+from kafkalake.topic_partition import TopicPartition
 
 NO_PRODUCER_ID = -1
 NO_EPOCH = -1
@@ -53,7 +51,7 @@ class TransactionRecord:
     epoch: int
     timeout_ms: int
     state: State
-    partitions: frozenset[PartitionKey] = frozenset()
+    partitions: frozenset[TopicPartition] = frozenset()
     updated_at_ms: int = NO_TIMESTAMP
     started_at_ms: int = NO_TIMESTAMP
     previous_producer_id: int = NO_PRODUCER_ID
@@ -108,7 +106,7 @@ def _value(record: TransactionRecord) -> bytes:
     )
 
 
-def _partitions(partitions: frozenset[PartitionKey]) -> bytes:
+def _partitions(partitions: frozenset[TopicPartition]) -> bytes:
     topics: dict[str, list[int]] = {}
     for topic, partition in sorted(partitions):
         topics.setdefault(topic, []).append(partition)
@@ -147,22 +145,22 @@ def _read(transactional_id: str, reader: FieldReader) -> TransactionRecord:
     )
 
 
-def _read_partitions(reader: FieldReader) -> frozenset[PartitionKey]:
+def _read_partitions(reader: FieldReader) -> frozenset[TopicPartition]:
     count = reader.int32()
     if count == -1:
         return frozenset()
     if count < 0:
         raise JournalFormatError(f"array of {count} topics")
-    keys: set[PartitionKey] = set()
+    keys: set[TopicPartition] = set()
     for _ in range(count):
         topic = reader.string()
         keys.update((topic, reader.int32()) for _ in range(reader.count()))
     return frozenset(keys)
 
 
-def _read_flexible_partitions(reader: FieldReader) -> frozenset[PartitionKey]:
+def _read_flexible_partitions(reader: FieldReader) -> frozenset[TopicPartition]:
     count = reader.unsigned_varint() - 1
-    keys: set[PartitionKey] = set()
+    keys: set[TopicPartition] = set()
     for _ in range(count):
         topic = reader.compact_string()
         keys.update((topic, reader.int32()) for _ in range(reader.compact_count()))

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from kafkalake.broker.coordination.decisions import ErrorClass
-from kafkalake.broker.transactions.records import NO_EPOCH, NO_PRODUCER_ID, PartitionKey
+from kafkalake.broker.transactions.records import NO_EPOCH, NO_PRODUCER_ID
+from kafkalake.topic_partition import TopicPartition
 
-PartitionResults: TypeAlias = Mapping[PartitionKey, ErrorClass | None]
+PartitionResults: TypeAlias = Mapping[TopicPartition, ErrorClass | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ class TransactionDescription:
     started_at_ms: int
     producer_id: int
     epoch: int
-    partitions: tuple[PartitionKey, ...]
+    partitions: tuple[TopicPartition, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,12 +23,13 @@ from kafkalake.broker.transactions.fault_points import kill_as_asked
 from kafkalake.broker.transactions.markers import MarkerWriter
 from kafkalake.broker.transactions.orphans import end_orphans
 from kafkalake.broker.transactions.published import record_of
-from kafkalake.broker.transactions.records import PartitionKey, TransactionRecord, TransactionTombstone, encode
+from kafkalake.broker.transactions.records import TransactionRecord, TransactionTombstone, encode
 from kafkalake.broker.transactions.table import Changes
 from kafkalake.config.broker import BrokerConfig
 from kafkalake.internal_topics import TRANSACTION_JOURNAL
 from kafkalake.metadata.tables.schemas import TransactionRow
 from kafkalake.record.build import ReadBatch
+from kafkalake.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from kafkalake.broker.broker import Broker
@@ -76,7 +77,7 @@ class TransactionService:
         self,
         published: Iterable[TransactionRow],
         positions: Mapping[int, int],
-        stable_offsets: Mapping[PartitionKey, int] | None = None,
+        stable_offsets: Mapping[TopicPartition, int] | None = None,
     ) -> None:
         """Load the journal at the broker's start, after the groups', and resume unfinished transactions.
 

@@ -30,7 +30,6 @@ from kafkalake.broker.transactions.config import TransactionConfig
 from kafkalake.broker.transactions.decisions import FaultPoint, Marker, Reach, TransactionDecision, WriteMarker
 from kafkalake.broker.transactions.ending import EPOCH_MAX, EndRequest, check_end, complete, fence, prepare
 from kafkalake.broker.transactions.records import (
-    PartitionKey,
     TransactionRecord,
     TransactionTombstone,
 )
@@ -49,6 +48,7 @@ from kafkalake.errors import (
     TransactionCoordinatorFencedError,
     UnknownTopicOrPartitionError,
 )
+from kafkalake.topic_partition import TopicPartition
 
 TIMEOUT_TIMER = "timeout"
 MARKERS_TIMER = "markers"
@@ -82,7 +82,7 @@ class Transaction:
         self._clock = clock
         self._new_producer_id = new_producer_id
         self._step: Step | None = None
-        self._unmarked: set[PartitionKey] = set()
+        self._unmarked: set[TopicPartition] = set()
         self._epochs_lost = 0
         self._closed = False
 
@@ -92,7 +92,7 @@ class Transaction:
         return self.current is None and self._step is None
 
     @property
-    def unfinished_partitions(self) -> frozenset[PartitionKey]:
+    def unfinished_partitions(self) -> frozenset[TopicPartition]:
         """The partitions of the open transaction, or after its Prepare state those that lack the marker."""
         if self.current is None:
             return frozenset()
@@ -108,7 +108,7 @@ class Transaction:
         """Whether nothing is being written and no marker is missing: requests after ConcurrentTransactions may be retried."""
         return self._step is None and (self.current is None or not self.current.state.is_prepared)
 
-    def accepts(self, producer: Producer, partitions: Iterable[PartitionKey]) -> bool:
+    def accepts(self, producer: Producer, partitions: Iterable[TopicPartition]) -> bool:
         """Return whether the producer may write to the partitions: they are added, and the transaction is not being ended."""
         current, step = self.current, self._step
         return (
@@ -143,7 +143,7 @@ class Transaction:
     # Adding partitions
 
     def add_partitions(
-        self, producer: Producer, partitions: Iterable[PartitionKey], client_version: int, waiter: object
+        self, producer: Producer, partitions: Iterable[TopicPartition], client_version: int, waiter: object
     ) -> None:
         """Handle AddPartitionsToTxn or AddOffsetsToTxn. Reply with an error class or None for all partitions."""
         try:
@@ -169,7 +169,7 @@ class Transaction:
         )
         self._write(Step(record, waiter))
 
-    def verify_partitions(self, producer: Producer, partitions: Iterable[PartitionKey]) -> PartitionResults:
+    def verify_partitions(self, producer: Producer, partitions: Iterable[TopicPartition]) -> PartitionResults:
         """Return None for each partition in the transaction, else `TransactionAbortableError`.
 
         A broker verifies before it appends a batch of an older client. Raise the errors that `add_partitions` replies with.
@@ -241,7 +241,7 @@ class Transaction:
         if not self._unmarked:
             self._complete()
 
-    def marker_written(self, partition: PartitionKey, marker: Marker, error: ErrorClass | None) -> None:
+    def marker_written(self, partition: TopicPartition, marker: Marker, error: ErrorClass | None) -> None:
         """Handle a durable or refused `WriteMarker`. `UnknownTopicOrPartitionError`: the topic was deleted, no marker is needed.
 
         Every other error is retried, unless another coordinator has taken over.

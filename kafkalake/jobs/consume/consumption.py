@@ -24,7 +24,6 @@ from kafkalake.jobs.frame import reached
 from kafkalake.reader.bounds import bounded
 from kafkalake.reader.group_positions import ConsumerGroup
 from kafkalake.reader.positions import (
-    Partition,
     Positions,
     TopicIds,
     from_json,
@@ -37,6 +36,7 @@ from kafkalake.reader.positions import (
 from kafkalake.reader.read_options import ReadOptions, parse_options
 from kafkalake.reader.snapshot import take_snapshot
 from kafkalake.spark.spark_session import session_zone
+from kafkalake.topic_partition import TopicPartition
 
 FORMATS = ("delta", "parquet")
 
@@ -109,7 +109,7 @@ class Consumption:
         # An earlier run may have died after writing and before committing the group's offsets.
         self._group.commit(batch.holds)
 
-    def plan(self, target: Mapping[Partition, int] | None = None) -> Batch:
+    def plan(self, target: Mapping[TopicPartition, int] | None = None) -> Batch:
         """Return the next batch, which ends at `target`, if given, or at the current end, without changing anything.
 
         Raise `OffsetOutOfRangeError` if a topic was deleted and created again, unless `failOnDataLoss` is false: then it is read

@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Protocol
 from kafkalake.errors import LakeError
 from kafkalake.jobs.consume.forced_output import force_commits, force_directory_of_files
 from kafkalake.metadata.disk import DISK, Disk
-from kafkalake.reader.positions import Partition, to_json
+from kafkalake.reader.positions import to_json
+from kafkalake.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -40,7 +41,7 @@ Offsets = Mapping[str, Mapping[str, int]]
 class ConsumedOutput(Protocol):
     """The output of one group."""
 
-    def offsets(self, committed: Mapping[Partition, int]) -> Offsets | None:
+    def offsets(self, committed: Mapping[TopicPartition, int]) -> Offsets | None:
         """Return the end offsets of the output's records, or None if it has none of the group. `committed`: the group's offsets."""
         ...
 
@@ -65,7 +66,7 @@ class DeltaOutput:
         self._application = f"kafkalake-consume-{group}"
         self._version: int | None = None
 
-    def offsets(self, committed: Mapping[Partition, int]) -> Offsets | None:
+    def offsets(self, committed: Mapping[TopicPartition, int]) -> Offsets | None:
         """Raise `LakeError` if the table has records of the group, but its log no longer has their end offsets."""
         # Read the version first: a run that commits in between then has the version that this one would write.
         self._version = self._transaction_version()
@@ -155,7 +156,7 @@ class ParquetOutput:
             self.close()
             raise LakeError(f"{self._path} holds {strange[0]}, which no run of consume wrote: name an empty directory")
 
-    def offsets(self, committed: Mapping[Partition, int]) -> Offsets | None:
+    def offsets(self, committed: Mapping[TopicPartition, int]) -> Offsets | None:
         """Raise `LakeError` if the batches are another group's."""
         batch = self._batches() - 1
         if batch < 0:

@@ -50,6 +50,7 @@ from kafkalake.metadata.tables.schemas import PartitionRow
 from kafkalake.printable import printable_on
 from kafkalake.reader.read_options import READ_UNCOMMITTED
 from kafkalake.reader.snapshot import PartitionSnapshot, partition_now
+from kafkalake.topic_partition import TopicPartition
 
 ALERT_EXIT_CODE = 3
 PAST_POINTS = 24
@@ -188,8 +189,8 @@ class LagJob(Job):
         self,
         run: Run,
         committed: Mapping[GroupPartition, Commit],
-        edges: Mapping[tuple[str, int], PartitionEdge],
-        snapshots: Mapping[tuple[str, int], PartitionSnapshot],
+        edges: Mapping[TopicPartition, PartitionEdge],
+        snapshots: Mapping[TopicPartition, PartitionSnapshot],
     ) -> dict[tuple[str, int, int], int | None]:
         """Return timestamps of the next records, by topic, partition and committed offset. Each place is read once."""
         places: dict[tuple[str, int, int], Place] = {}
@@ -244,7 +245,7 @@ def lag_table(run_id: str, measured_at_ms: int, rows: Sequence[Lag]) -> pa.Table
     return pa.Table.from_arrays(arrays, schema=LAG_SCHEMA)
 
 
-def _snapshots(run: Run, wanted: set[tuple[str, int]]) -> dict[tuple[str, int], PartitionSnapshot]:
+def _snapshots(run: Run, wanted: set[TopicPartition]) -> dict[TopicPartition, PartitionSnapshot]:
     """Return current snapshots of the partitions in which any group has committed offsets."""
     leaders = partitions_by_id(run.store.load_partitions())
     sealed = segments_by_id(run.store.load_segments())
@@ -261,8 +262,8 @@ def _snapshots(run: Run, wanted: set[tuple[str, int]]) -> dict[tuple[str, int], 
 
 
 def _edges(
-    run: Run, snapshots: Mapping[tuple[str, int], PartitionSnapshot], past: Sequence[PartitionRow], passed_ms: int
-) -> dict[tuple[str, int], PartitionEdge]:
+    run: Run, snapshots: Mapping[TopicPartition, PartitionSnapshot], past: Sequence[PartitionRow], passed_ms: int
+) -> dict[TopicPartition, PartitionEdge]:
     """Return the edges of partitions, and the records per second added since `past`, `passed_ms` ago."""
     ids = {topic.topic: topic.topic_id for topic in run.topics}
     then = {(row.topic_id, row.partition): row.high_watermark for row in past}

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 
+from kafkalake.topic_partition import TopicPartition
+
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 
 TOPICS_SCHEMA = pa.schema(
@@ -122,13 +124,6 @@ TRANSACTIONS_SCHEMA = pa.schema(
         ("journal_offset", pa.int64()),
     ]
 )
-
-
-class TopicPartition(NamedTuple):
-    """A partition by topic name and number, as in Kafka."""
-
-    topic: str
-    partition: int
 
 
 class SegmentKey(NamedTuple):
@@ -336,7 +331,7 @@ def _to_column(field: pa.Field, rows: Sequence[Any]) -> pa.Array:
     if pa.types.is_map(field.type):
         values = [list(value.items()) for value in values]
     elif _is_list_of_partitions(field.type):
-        values = [[each._asdict() for each in value] for value in values]
+        values = [[{"topic": topic, "partition": partition} for topic, partition in value] for value in values]
     return pa.array(values, field.type)
 
 
@@ -360,7 +355,7 @@ def _from_column(column: pa.ChunkedArray) -> Iterable[Any]:
     if pa.types.is_map(column_type):
         return [dict(value or ()) for value in values]
     if _is_list_of_partitions(column_type):
-        return [tuple(TopicPartition(**each) for each in value or ()) for value in values]
+        return [tuple((each["topic"], each["partition"]) for each in value or ()) for value in values]
     if pa.types.is_list(column_type):
         return [tuple(value or ()) for value in values]
     return values

@@ -13,7 +13,6 @@ from typing import Any
 
 from kafkalake.broker.coordination.decisions import ErrorClass
 from kafkalake.broker.coordination.journal import Producer
-from kafkalake.broker.transactions.records import PartitionKey
 from kafkalake.broker.transactions.requests import PartitionResults
 from kafkalake.errors import (
     InvalidTxnStateError,
@@ -28,6 +27,7 @@ from kafkalake.server.authorizer import Operation
 from kafkalake.server.request import Request
 from kafkalake.server.topic_lookup import find_topic
 from kafkalake.server.transaction_lookup import check_transactional_id, transaction_code
+from kafkalake.topic_partition import TopicPartition
 
 _BATCHED_SINCE = 4
 _FENCED_SINCE = 2
@@ -95,7 +95,7 @@ def _add(
         reply(dict.fromkeys(keys, type(error)))
         return
     partitions = {name: _writable_partitions(request, name) for name in {name for name, _ in keys}}
-    refused: dict[PartitionKey, ErrorClass] = {}
+    refused: dict[TopicPartition, ErrorClass] = {}
     for key in keys:
         refusal = _refusal(key, partitions)
         if refusal is not None:
@@ -121,8 +121,8 @@ def _verify(
     reply(results)
 
 
-def _keys(topics: Iterable[Any]) -> Generator[None, None, list[PartitionKey]]:
-    keys: dict[PartitionKey, None] = {}
+def _keys(topics: Iterable[Any]) -> Generator[None, None, list[TopicPartition]]:
+    keys: dict[TopicPartition, None] = {}
     for topic in topics:
         keys.update(((topic.name, index), None) for index in topic.partitions)
         yield
@@ -139,7 +139,7 @@ def _writable_partitions(request: Request, name: str) -> int | ErrorClass:
         return type(error)
 
 
-def _refusal(key: PartitionKey, partitions: Mapping[str, int | ErrorClass]) -> ErrorClass | None:
+def _refusal(key: TopicPartition, partitions: Mapping[str, int | ErrorClass]) -> ErrorClass | None:
     name, index = key
     found = partitions[name]
     if not isinstance(found, int):

@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable
 from typing import Any
 
-from kafkalake.broker.groups.offsets import PartitionKey
 from kafkalake.broker.groups.records import CommittedOffset
 from kafkalake.errors import KafkaError, TopicAuthorizationError
 from kafkalake.server.authorizer import Operation
 from kafkalake.server.group_lookup import check_group
 from kafkalake.server.request import Request
 from kafkalake.server.topic_lookup import allows_topic
+from kafkalake.topic_partition import TopicPartition
 
 _GROUPS_VERSION = 8
 _PARTITIONS_A_STEP = 100
@@ -100,8 +100,8 @@ def _all(request: Request, group: Any) -> list[dict[str, Any]]:
 
 
 def _fetch(
-    request: Request, group: Any, partitions: Iterable[PartitionKey] | None
-) -> dict[PartitionKey, CommittedOffset | type[KafkaError] | None]:
+    request: Request, group: Any, partitions: Iterable[TopicPartition] | None
+) -> dict[TopicPartition, CommittedOffset | type[KafkaError] | None]:
     require_stable = bool(getattr(request.body, "require_stable", False))
     return request.context.broker.groups.offsets.fetch(
         group.group_id,

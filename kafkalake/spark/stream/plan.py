@@ -10,10 +10,11 @@ from kafkalake.errors import OffsetOutOfRangeError, UnknownTopicOrPartitionError
 from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.reader.bounds import bounded, committed_positions
 from kafkalake.reader.plan import SegmentSlice, plan_slices
-from kafkalake.reader.positions import Partition, Positions, TopicIds, is_another
+from kafkalake.reader.positions import Positions, TopicIds, is_another
 from kafkalake.reader.predicate import Selection
 from kafkalake.reader.read_options import ReadOptions
 from kafkalake.reader.snapshot import PartitionSnapshot, take_snapshot
+from kafkalake.topic_partition import TopicPartition
 
 
 def first_positions(options: ReadOptions) -> tuple[Positions, TopicIds]:
@@ -33,8 +34,8 @@ def first_positions(options: ReadOptions) -> tuple[Positions, TopicIds]:
 
 def plan_batch(
     options: ReadOptions,
-    start: Mapping[Partition, int],
-    end: Mapping[Partition, int],
+    start: Mapping[TopicPartition, int],
+    end: Mapping[TopicPartition, int],
     store: DeltaMetadataStore | None = None,
     *,
     start_ids: Mapping[str, str] | None = None,
@@ -67,7 +68,7 @@ def plan_batch(
 
 
 def _snapshots(
-    options: ReadOptions, partitions: Sequence[Partition], store: DeltaMetadataStore | None
+    options: ReadOptions, partitions: Sequence[TopicPartition], store: DeltaMetadataStore | None
 ) -> list[PartitionSnapshot]:
     assigned: dict[str, tuple[int, ...]] = {}
     for topic, partition in partitions:
@@ -103,7 +104,7 @@ def _within(snapshot: PartitionSnapshot, first: int, stop: int, options: ReadOpt
     return replace(snapshot, start_offset=first, end_offset=stop)
 
 
-def _lost(partition: Partition, what: str, options: ReadOptions) -> None:
+def _lost(partition: TopicPartition, what: str, options: ReadOptions) -> None:
     if options.fail_on_data_loss:
         raise OffsetOutOfRangeError(
             f"{partition[0]}-{partition[1]}: {what}; with failOnDataLoss=false the stream goes on with what is there"

@@ -22,12 +22,13 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from kafkalake.reader.columns import project
 from kafkalake.reader.json_values import JsonColumns
-from kafkalake.reader.positions import Edge, Partition, Positions, from_json, ids_from_json, next_end, to_json
+from kafkalake.reader.positions import Edge, Positions, from_json, ids_from_json, next_end, to_json
 from kafkalake.reader.predicate import Selection
 from kafkalake.reader.read_options import TIME_ZONE_NOTE, ReadOptions, Use, parse_options
 from kafkalake.spark.source.plain_errors import plain_errors
 from kafkalake.spark.source.tasks import read_task, tasks_of
 from kafkalake.spark.stream.checkpoint import initial_offsets
+from kafkalake.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -134,7 +135,7 @@ class KafkaLakeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             self._group = ConsumerGroup(self._options.lake, self._options.group)
         self._group.commit(from_json(end))
 
-    def _look(self) -> dict[Partition, Edge]:
+    def _look(self) -> dict[TopicPartition, Edge]:
         return self._open_edges().look()
 
     def _open_edges(self) -> Edges:

@@ -1,0 +1,17 @@
+"""The names of a partition: by its topic's name, as clients know it, and by its topic's id, which no topic made again has.
+
+Plain tuples: requests with many partitions make one for each.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import TypeAlias, TypeVar
+
+TopicPartition: TypeAlias = tuple[str, int]
+"""A partition by topic name and number."""
+
+TopicId = TypeVar("TopicId", str, uuid.UUID)
+
+PartitionId: TypeAlias = tuple[TopicId, int]
+"""A partition by topic id (a `UUID`, or its text as the lake's tables have it) and number."""
