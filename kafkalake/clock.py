@@ -20,6 +20,10 @@ class Clock(Protocol):
         """Return milliseconds since some fixed point. Never goes back. For timeouts and ages."""
         ...
 
+    def monotonic_ns(self) -> int:
+        """Return `monotonic_ms` in nanoseconds, for turns of the event loop. Called for each request."""
+        ...
+
     def elapsed_ms(self) -> int:
         """Return `monotonic_ms` from another fixed point, which also advances while the machine is suspended. For leases."""
         ...
@@ -41,6 +45,7 @@ class SystemClock:
     def elapsed_ms(self) -> int:
         return self.elapsed_ns() // 1_000_000
 
+    monotonic_ns = staticmethod(time.monotonic_ns)
     elapsed_ns = staticmethod(partial(time.clock_gettime_ns, _ELAPSED))
 
 
@@ -56,6 +61,9 @@ class ManualClock:
 
     def monotonic_ms(self) -> int:
         return self._monotonic_ms
+
+    def monotonic_ns(self) -> int:
+        return self._monotonic_ms * 1_000_000
 
     def elapsed_ms(self) -> int:
         return self._monotonic_ms

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from kafkalake.clock import SystemClock
 from kafkalake.process.node import Node
+from kafkalake.world import World
 
 
 class ShiftedClock(SystemClock):
@@ -36,4 +37,4 @@ async def run(node: Node) -> None:
 if __name__ == "__main__":
     lake, port, ahead, *pairs = sys.argv[1:]
     settings = dict(pair.split("=", 1) for pair in pairs)
-    asyncio.run(run(Node(Path(lake), "127.0.0.1", int(port), 0, settings, clock=ShiftedClock(Path(ahead)))))
+    asyncio.run(run(Node(Path(lake), "127.0.0.1", int(port), 0, settings, world=World(ShiftedClock(Path(ahead))))))

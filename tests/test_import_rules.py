@@ -31,7 +31,7 @@ LEAVES = {
     "uuid_text",
 }
 COORDINATION = {"broker.broker", "broker.callbacks", "broker.coordination", "broker.partitions"}
-BROKER = {"record", "storage", "metadata", "metadata.tables", *LEAVES}
+BROKER = {"record", "storage", "world", "metadata", "metadata.tables", *LEAVES}
 READER = {"record", "storage", "metadata", "metadata.tables", "client", *LEAVES}
 JOBS = {"jobs", "spark", "spark.source", *READER, "reader"}
 
@@ -39,6 +39,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     # The log, and the tables beside it
     "record": {"errors"},
     "storage": {"record", "errors", "clock", "log_starts", "machine", "ownership", "uuid_text"},
+    "world": {"storage", "clock"},
     "metadata": {"metadata.tables", "errors", "clock", "log_starts", "machine", "ownership"}
     | {"topic_partition", "uuid_text"},
     "metadata.tables": {

@@ -5,7 +5,6 @@ Everything runs on the event loop's thread. Calls that block on Delta or on many
 
 from __future__ import annotations
 
-import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -25,10 +24,10 @@ from kafkalake.broker.partitions.topics import Topics
 from kafkalake.broker.partitions.wire_cache import WireCache
 from kafkalake.broker.staged.service import StagedAppends
 from kafkalake.broker.transactions.service import TransactionService
-from kafkalake.clock import Clock
 from kafkalake.config.broker import BrokerConfig
 from kafkalake.metadata.store import MetadataStore
 from kafkalake.ownership import Ownership
+from kafkalake.world import World
 
 
 @dataclass(slots=True)
@@ -60,30 +59,31 @@ class Broker:
         store: MetadataStore,
         logs: LogDirectory,
         producer_ids: ProducerIds,
-        clock: Clock,
+        world: World,
         observer: BrokerObserver,
         ownership: Ownership,
         call_soon: CallSoon,
         run_blocking: Callable[[Callable[[], Any]], Awaitable[Any]],
-        randomness: random.Random | None = None,
     ) -> None:
         self.identity = identity
         self.settings = settings
         self.logs = logs
         self.producer_ids = producer_ids
-        self.clock = clock
+        self.world = world
+        self.clock = clock = world.clock
         self.ownership = ownership
         self.run_blocking = run_blocking
         self._observer = observer
         self.topics = Topics()
         self.timers = Timers(clock)
         self.purgatory = Purgatory(self.timers)
-        self.append_queue = AppendQueue(self.purgatory, call_soon, run_blocking, observer.partition_moved, ownership)
+        self.append_queue = AppendQueue(
+            self.purgatory, call_soon, run_blocking, observer.partition_moved, ownership, clock
+        )
         self.wire_cache = WireCache(self.config.fetch_wire_cache_bytes)
-        numbers = randomness or random.Random()
         self.fetch_sessions = FetchSessionCache(
             self.config.max_incremental_fetch_session_cache_slots,
-            lambda: numbers.randrange(1, 2**31),
+            lambda: world.random.randrange(1, 2**31),
             self.config.max_incremental_fetch_session_partitions,
             lambda asked: self.topics.serves(asked.topic, asked.partition),
         )
@@ -97,6 +97,7 @@ class Broker:
             logs=logs,
             cache=self.wire_cache,
             clock=clock,
+            ids=world.ids,
             settings=lambda: settings.current,
             observer=observer,
             run_blocking=run_blocking,

@@ -23,6 +23,7 @@ import sys
 import threading
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -41,7 +42,7 @@ from kafkalake.broker.partitions.retention import enforce_retention
 from kafkalake.broker.publishing.journals import publish_groups, publish_transactions
 from kafkalake.broker.publishing.partitions import Publishing
 from kafkalake.broker.staged.service import StagedAppends
-from kafkalake.clock import Clock, SystemClock
+from kafkalake.clock import Clock
 from kafkalake.config.broker import advertised_address
 from kafkalake.config.providers import resolvable
 from kafkalake.errors import KafkaError, KafkaLakeError, KafkaStorageError, as_value
@@ -60,10 +61,11 @@ from kafkalake.process.watchdog import LoopWatchdog
 from kafkalake.server.context import ServerContext
 from kafkalake.server.listener import Listener
 from kafkalake.server.registry import advertised
-from kafkalake.storage.files import REAL_FILES, make_durable_directory
+from kafkalake.storage.files import make_durable_directory
 from kafkalake.storage.log import Log
 from kafkalake.storage.open_files import OpenFiles
 from kafkalake.storage.owned_files import OwnedFiles
+from kafkalake.world import World
 
 logger = logging.getLogger(__name__)
 
@@ -161,7 +163,7 @@ class Node:
         broker_id: int,
         overrides: Mapping[str, str],
         *,
-        clock: Clock | None = None,
+        world: World | None = None,
         ends_process: bool = False,
         with_jobs: bool = False,
     ) -> None:
@@ -177,7 +179,8 @@ class Node:
         self.on_fatal: Callable[[], None] = lambda: None
         self._overrides = overrides
         self._with_jobs = with_jobs
-        self._clock = clock or SystemClock()
+        self._world = world or World()
+        self._clock = self._world.clock
         self._working: set[Future[Any]] = set()
         self._ownership = Ownership(self._clock)
         self._ends_process = ends_process
@@ -198,8 +201,8 @@ class Node:
         store = await self._blocking(lambda: DeltaMetadataStore(self.lake, ownership=self._ownership))
         self._stack.callback(store.close)
         await self._blocking(lambda: refuse_foreign_partitions(store, self.lake, self.broker_id))
-        await self._blocking(lambda: make_durable_directory(REAL_FILES, str(root.absolute())))
-        files = OwnedFiles(self._ownership)
+        await self._blocking(lambda: make_durable_directory(self._world.files, str(root.absolute())))
+        files = OwnedFiles(self._world.files, self._ownership)
         settings = BrokerSettings(self._overrides, str(root / SETTINGS_FILE), files)
         lease = await self._blocking(
             lambda: leases.acquire(
@@ -236,7 +239,7 @@ class Node:
             store=store,
             logs=LogDirectory(root, self._clock, OpenFiles(files, shares.segment_files)),
             producer_ids=ProducerIds(str(root / PRODUCER_IDS_FILE), self.broker_id, files),
-            clock=self._clock,
+            world=replace(self._world, files=files),
             observer=publishing,
             ownership=self._ownership,
             call_soon=loop.call_soon,

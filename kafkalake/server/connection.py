@@ -23,7 +23,6 @@ import logging
 import socket
 import struct
 import sys
-import time
 from collections import deque
 from collections.abc import Coroutine, Generator
 from typing import TYPE_CHECKING, Any, cast
@@ -345,7 +344,7 @@ class Connection(asyncio.BufferedProtocol):
             context.broker.append_queue.flush_a_turn()  # make earlier produces of other connections visible to this request
         request.size = len(frame)
         if self._logs_requests:
-            request.began_s = time.monotonic()
+            request.began_ns = context.clock.monotonic_ns()
         self._bytes_owed += request.size
         self._requests.append(request)
         if is_large:
@@ -432,7 +431,7 @@ class Connection(asyncio.BufferedProtocol):
             request.client_id,
             request.size,
             sum(map(len, request.answer)),
-            (time.monotonic() - request.began_s) * 1000 if request.began_s else 0.0,
+            (self._context.clock.monotonic_ns() - request.began_ns) / 1e6 if request.began_ns else 0.0,
         )
 
     def _send(self) -> None:

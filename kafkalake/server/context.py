@@ -46,7 +46,7 @@ class ServerContext:
         unread_max = broker.config.queued_max_response_bytes
         self.unread_answers = UnreadAnswers(unread_max if unread_max >= 0 else memory_bytes // 8)
         self.request_memory = RequestMemory(bytes_max if bytes_max >= 0 else memory_bytes // 4)
-        self.turns = Turns(loop.call_soon)
+        self.turns = Turns(loop.call_soon, clock)
         self._loop = loop
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="codec")
         self._tasks: set[asyncio.Task[None]] = set()

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from kafkalake.server.turns import TURN_S
+from kafkalake.server.turns import TURN_NS
 from kafkalake.wire.responses import encode_response
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ class Request:
     __slots__ = (
         "answer",
         "api_key",
-        "began_s",
+        "began_ns",
         "body",
         "body_is_kept",
         "client_id",
@@ -39,7 +38,7 @@ class Request:
         "has_task",
         "on_abandoned",
         "size",
-        "turn_ends_s",
+        "turn_ends_ns",
         "version",
     )
 
@@ -67,9 +66,9 @@ class Request:
         self.has_task = False
         """Whether a task works on it. It has not yet taken effect, so no later request may start."""
         self.size = 0
-        self.began_s = 0.0
+        self.began_ns = 0
         """Start time, set only if requests are logged."""
-        self.turn_ends_s = 0.0
+        self.turn_ends_ns = 0
         """End of the current turn (see `turn`), 0 before the first one."""
         self.answer: Sequence[Buffer] = ()
         self.on_abandoned: Any = None
@@ -112,12 +111,13 @@ class Request:
 
     async def turn(self) -> None:
         """Yield the event loop if this request's turn is over. See `server.turns`."""
-        now_s = time.perf_counter()
-        if not self.turn_ends_s:
-            self.turn_ends_s = now_s + TURN_S
-        elif now_s >= self.turn_ends_s:
+        clock = self.context.clock
+        now_ns = clock.monotonic_ns()
+        if not self.turn_ends_ns:
+            self.turn_ends_ns = now_ns + TURN_NS
+        elif now_ns >= self.turn_ends_ns:
             await self.context.turns.wait()
-            self.turn_ends_s = time.perf_counter() + TURN_S
+            self.turn_ends_ns = clock.monotonic_ns() + TURN_NS
 
     async def in_turns(self, steps: Generator[None, None, T]) -> T:
         """Run `steps` to their end from a coroutine, in turns. Return their result."""
@@ -130,14 +130,15 @@ class Request:
 
     def work(self, steps: Generator[None, None, Mapping[str, Any] | Sequence[Buffer] | None]) -> None:
         """Run `steps` in turns and reply with their result: values, or an encoded response in pieces."""
-        began_s = time.perf_counter()
+        clock = self.context.clock
+        began_ns = clock.monotonic_ns()
 
         def finished(answer: Mapping[str, Any] | Sequence[Buffer] | None) -> None:
             if answer is None or self.done or self.connection.is_closing:
                 return
             if not isinstance(answer, Mapping):
                 self.reply_buffers(answer)
-            elif time.perf_counter() - began_s < TURN_S:
+            elif clock.monotonic_ns() - began_ns < TURN_NS:
                 self.reply(answer)
             else:
                 self.context.start_task(self.reply_large(answer))

@@ -1,7 +1,7 @@
 """Runs long work of a request in short turns, so that no request blocks the event loop.
 
 A handler whose work grows with its request is a generator: it yields between elements, and returns the response's values. A small
-request runs to its end at once, at the cost of the yields. One that takes longer than `TURN_S` continues in turns: one turn of
+request runs to its end at once, at the cost of the yields. One that takes longer than `TURN_NS` continues in turns: one turn of
 one request per iteration of the event loop, in request order, so that many long requests block it no longer than one.
 Coroutine handlers wait for their next turn with `await request.turn()`.
 
@@ -12,14 +12,14 @@ which the event loop regains the interpreter within 5 ms.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Generator
 from typing import Any
 
 from kafkalake.broker.callbacks import Place, call_isolated
+from kafkalake.clock import Clock
 
-TURN_S = 0.005
+TURN_NS = 5_000_000
 LARGE_FRAME_BYTES = 32 * 1024
 """Requests from this size on are decoded in a thread, except Produce, which has its own decoding."""
 
@@ -29,8 +29,9 @@ Steps = Generator[None, None, Any]
 class Turns:
     """The long work in progress, of all requests. Used by the event loop's thread only."""
 
-    def __init__(self, call_soon: Callable[[Callable[[], None]], object]) -> None:
+    def __init__(self, call_soon: Callable[[Callable[[], None]], object], clock: Clock) -> None:
         self._call_soon = call_soon
+        self._now_ns = clock.monotonic_ns
         self._waiting: deque[Callable[[], None]] = deque()
 
     def run(
@@ -44,9 +45,9 @@ class Turns:
 
         Errors in the first turn are raised. For later ones `failed` is called in the exception handler.
         """
-        end_s = time.perf_counter() + TURN_S
+        end_ns = self._now_ns() + TURN_NS
         try:
-            while time.perf_counter() < end_s:
+            while self._now_ns() < end_ns:
                 next(steps)
         except StopIteration as stop:
             finished(stop.value)

@@ -1,26 +1,30 @@
-"""Real files that can be changed only while this process certainly owns them."""
+"""Files that can be changed only while this process certainly owns them."""
 
 from __future__ import annotations
 
 import errno
-import os
 from typing import Any
 
 from kafkalake.ownership import Ownership
-from kafkalake.storage.files import RealFiles
+from kafkalake.storage.files import Files
 
 _REASON = "another broker may own the logs now: the lease was not renewed in time"
 
 
-class OwnedFiles(RealFiles):
-    """Real files. Changing calls raise `OSError` (EROFS) while `ownership` is not certain.
+class OwnedFiles:
+    """Files below an ownership. Changing calls raise `OSError` (EROFS) while `ownership` is not certain.
 
     Ownership is checked between opening a file and writing to it. So a process that is paused right before the write writes to
     the file that it opened as owner. The new owner has replaced that file by a copy (`takeover.py`).
     """
 
-    def __init__(self, ownership: Ownership) -> None:
+    def __init__(self, files: Files, ownership: Ownership) -> None:
+        self._files = files
+        self._write = files.write
         self._is_certain = ownership.is_certain
+        self.close, self.size, self.modified_ms = files.close, files.size, files.modified_ms
+        self.read, self.view, self.list = files.read, files.view, files.list
+        self.sync, self.sync_directory, self.make_directory = files.sync, files.sync_directory, files.make_directory
 
     def _require(self, path: str | None = None) -> None:
         if not self._is_certain():
@@ -29,21 +33,21 @@ class OwnedFiles(RealFiles):
     def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
         if create:
             self._require(path)
-        return super().open(path, write=write, create=create)
+        return self._files.open(path, write=write, create=create)
 
     def write(self, descriptor: int, data: Any, position: int) -> int:
         if not self._is_certain():
             raise OSError(errno.EROFS, _REASON)
-        return os.pwrite(descriptor, data, position)
+        return self._write(descriptor, data, position)
 
     def truncate(self, descriptor: int, size: int) -> None:
         self._require()
-        os.ftruncate(descriptor, size)
+        self._files.truncate(descriptor, size)
 
     def rename(self, source: str, target: str) -> None:
         self._require(target)
-        os.replace(source, target)
+        self._files.rename(source, target)
 
     def unlink(self, path: str) -> None:
         self._require(path)
-        os.unlink(path)
+        self._files.unlink(path)

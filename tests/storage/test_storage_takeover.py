@@ -101,7 +101,7 @@ def test_who_is_not_certain_to_be_the_owner_changes_no_file(
     tmp_path: Path, clock: ManualClock, ownership: Ownership
 ) -> None:
     directory = tmp_path / "clicks-0"
-    log = open_log(directory, clock, OwnedFiles(ownership))
+    log = open_log(directory, clock, OwnedFiles(REAL_FILES, ownership))
     append(log, simple_batch([b"a", b"b"]))
     before = listing(directory)
     clock.advance(LEASE_MS)
@@ -123,7 +123,7 @@ def test_who_is_not_certain_to_be_the_owner_changes_no_file(
 
 
 def test_every_call_that_changes_a_file_is_refused(tmp_path: Path, clock: ManualClock, ownership: Ownership) -> None:
-    files = OwnedFiles(ownership)
+    files = OwnedFiles(REAL_FILES, ownership)
     path = str(tmp_path / "file")
     descriptor = files.open(path, write=True, create=True)
     files.write(descriptor, b"mine", 0)

@@ -89,6 +89,7 @@ class TopicAdmin:
         logs: LogDirectory,
         cache: WireCache,
         clock: Clock,
+        ids: Callable[[], uuid.UUID],
         settings: Callable[[], Settings],
         observer: TopicObserver,
         run_blocking: Callable[[Callable[[], Any]], Awaitable[Any]],
@@ -105,6 +106,7 @@ class TopicAdmin:
         self._logs = logs
         self._cache = cache
         self._clock = clock
+        self._ids = ids
         self._settings = settings
         self._observer = observer
         self._run_blocking = run_blocking
@@ -294,7 +296,7 @@ class TopicAdmin:
     def _new_topic(self, new: NewTopic) -> Topic:
         overrides = self._parse(new.config or {})
         config = self._settings().topic(overrides)
-        return Topic(new.name, uuid.uuid4(), overrides, config, self._clock.now_ms())
+        return Topic(new.name, self._ids(), overrides, config, self._clock.now_ms())
 
     # Execution.
 

@@ -35,7 +35,6 @@ from kafkalake.internal_topics import GROUP_JOURNAL
 from kafkalake.metadata.paths import GROUP_SETTINGS_FILE
 from kafkalake.metadata.tables.schemas import GroupOffsetRow
 from kafkalake.record.build import ReadBatch
-from kafkalake.storage.files import REAL_FILES
 from kafkalake.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
@@ -59,14 +58,16 @@ class GroupService:
         self.damaged: set[int] = set()
         """Journal partitions that lacked records when they were loaded."""
         self.settings = GroupSettings(
-            broker.settings.path_beside(GROUP_SETTINGS_FILE), REAL_FILES, lambda: broker.settings.current.broker
+            broker.settings.path_beside(GROUP_SETTINGS_FILE),
+            broker.world.files,
+            lambda: broker.settings.current.broker,
         )
         self.coordinator = GroupCoordinator(
             group_config(config),
             broker.clock,
             broker.timers,
             self.journal,
-            lambda: str(uuid.uuid4()),
+            lambda: str(broker.world.ids()),
             self._topics_now,
             self.settings,
         )

@@ -1,7 +1,7 @@
 """Queues the batches of produce requests by partition and answers each request when its last batch is written.
 
 This is the hot path: no task, future or timer per request. The event loop calls `AppendQueue` at the end of a turn of reading
-(`call_soon`), which flushes every partition with queued batches. A flush longer than `TURN_S`, as with the first batches of a
+(`call_soon`), which flushes every partition with queued batches. A flush longer than `TURN_NS`, as with the first batches of a
 thousand partitions, yields to the event loop in between.
 """
 
@@ -9,20 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
-import time
 from collections.abc import Awaitable, Callable, Sequence
 
 from kafkalake.broker.callbacks import Place, call_isolated
 from kafkalake.broker.partitions.partition import Partition, PendingAppend
 from kafkalake.broker.partitions.purgatory import Purgatory
+from kafkalake.clock import Clock
 from kafkalake.errors import KafkaError, KafkaStorageError, NotLeaderOrFollowerError, as_value
 from kafkalake.ownership import Ownership
 
 logger = logging.getLogger(__name__)
 
-TURN_S = 0.01
-"""The time limit of a flush in seconds. Remaining partitions continue in the next turn of the event loop."""
+TURN_NS = 10_000_000
+"""The time limit of a flush. Remaining partitions continue in the next turn of the event loop."""
+_FOREVER_NS = 1 << 63
 
 CallSoon = Callable[[Callable[[], object]], object]
 
@@ -71,6 +71,7 @@ class AppendQueue:
         run_blocking: Callable[[Callable[[], None]], Awaitable[None]],
         moved: Callable[[Partition], None],
         ownership: Ownership,
+        clock: Clock,
     ) -> None:
         """Create the queue. `run_blocking` runs a function in a thread. `moved` is called with each partition appended to.
 
@@ -81,6 +82,7 @@ class AppendQueue:
         self._run_blocking = run_blocking
         self._moved = moved
         self._ownership = ownership
+        self._now_ns = clock.monotonic_ns
         self._dirty: list[Partition] = []
         self.is_answering = False
         """Whether a flush is answering producers. More answers may follow until `on_answered` is called."""
@@ -100,27 +102,27 @@ class AppendQueue:
         self._dirty.append(partition)
 
     def flush_a_turn(self) -> bool:
-        """Flush for at most about `TURN_S` and continue in the next turn of the event loop."""
-        return self.flush(TURN_S)
+        """Flush for at most about `TURN_NS` and continue in the next turn of the event loop."""
+        return self.flush(TURN_NS)
 
-    def flush(self, within_s: float = math.inf) -> bool:
+    def flush(self, within_ns: int = _FOREVER_NS) -> bool:
         """Append queued batches in order of arrival per partition, answer the producers, complete waiting fetches.
 
         Return whether any batch was queued. Batches queued by the answers wait for the next flush, as do partitions not
-        reached `within_s` seconds.
+        reached `within_ns`.
         """
         dirty, self._dirty = self._dirty, []
         if not dirty:
             return False
         self.is_answering = True
         try:
-            self._flush(dirty, time.perf_counter() + within_s)
+            self._flush(dirty, self._now_ns() + within_ns)
         finally:
             self.is_answering = False
             self.on_answered()
         return True
 
-    def _flush(self, dirty: list[Partition], end_s: float) -> None:
+    def _flush(self, dirty: list[Partition], end_ns: int) -> None:
         if not self._ownership.is_certain():
             error = NotLeaderOrFollowerError("the broker's lease was not renewed in time")
             for partition in dirty:
@@ -129,7 +131,7 @@ class AppendQueue:
         for number, partition in enumerate(dirty, 1):
             if not call_isolated(Place.FLUSH_OF_PARTITION, self._flush_partition, partition):
                 self._refuse(partition, KafkaStorageError("append failed"))
-            if time.perf_counter() >= end_s and number < len(dirty):
+            if self._now_ns() >= end_ns and number < len(dirty):
                 if not self._dirty:
                     self._call_soon(self.flush_a_turn)
                 self._dirty = dirty[number:] + self._dirty

@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Generator
 
 from kafkalake.broker.groups.assignors import Assignment
@@ -40,7 +39,7 @@ def handle(request: Request) -> Generator[None, None, None]:
         return
     member_id = body.member_id
     if not member_id and body.member_epoch == JOIN_EPOCH and request.version < _OWN_MEMBER_ID_VERSION:
-        member_id = encode_uuid(uuid.uuid4())
+        member_id = encode_uuid(request.context.broker.world.ids())
     names = body.subscribed_topic_names
     heartbeat = HeartbeatRequest(
         member_id=member_id,

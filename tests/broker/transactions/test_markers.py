@@ -46,7 +46,7 @@ class World:
         ownership = Ownership(clock)
         ownership.renewed(clock.elapsed_ms(), 3_600_000)
         self.queue = AppendQueue(
-            Purgatory(Timers(clock)), self.turns.append, self._no_threads, lambda partition: None, ownership
+            Purgatory(Timers(clock)), self.turns.append, self._no_threads, lambda partition: None, ownership, clock
         )
         topic = Topic("clicks", uuid4(), {}, Settings({}, {}, {}).topic({}), 0)
         for index, files in enumerate(self.disks):

@@ -1,0 +1,86 @@
+"""What a broker takes from its machine it takes from its `World`: nothing in its rooms asks for time, chance or the disk itself."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parent.parent / "kafkalake"
+
+ROOMS = ("broker", "server", "storage", "process/node.py")
+TAKEN = {
+    *("uuid.uuid1", "uuid.uuid4", "os.urandom", "random.*", "secrets.*"),
+    *("time.time", "time.time_ns", "time.monotonic", "time.monotonic_ns", "time.perf_counter", "time.perf_counter_ns"),
+    *("time.sleep", "time.clock_gettime", "time.clock_gettime_ns", "datetime.datetime.now", "datetime.datetime.utcnow"),
+    *("kafkalake.storage.files.REAL_FILES", "kafkalake.storage.files.RealFiles", "kafkalake.clock.SystemClock"),
+}
+ALLOWED = {
+    "storage/files.py": "defines the machine's files",
+    "storage/open_files.py": "the default of readers, which are no broker",
+    "storage/log.py": "the default of readers, which are no broker",
+    "storage/partition_metadata.py": "the default of readers, which are no broker",
+    "storage/staged_file.py": "the default of tasks that write staged files",
+    "storage/state.py": "read by other processes than the owner",
+    "storage/rewrite.py": "run by compaction, a process of its own",
+    "storage/dump.py": "run by the command line",
+    "storage/verify.py": "run by the command line",
+    "storage/verify_segment.py": "run by the command line",
+}
+
+
+def taken(source: str) -> list[str]:
+    """Return what a module takes from the machine itself, however it is imported, as `line: name`."""
+    tree = ast.parse(source)
+    names: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.asname or alias.name: alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name | ast.Attribute):
+            head, dot, rest = ast.unparse(node).partition(".")
+            full = names.get(head, "") + dot + rest
+            if full in TAKEN or f"{full.rpartition('.')[0]}.*" in TAKEN:
+                found.append(f"{node.lineno}: {full}")
+    return sorted(set(found))
+
+
+def modules() -> dict[str, str]:
+    paths = [path for room in ROOMS for path in (PACKAGE / room).rglob("*.py")] + [PACKAGE / ROOMS[-1]]
+    return {path.relative_to(PACKAGE).as_posix(): path.read_text() for path in paths}
+
+
+def test_a_broker_takes_time_chance_and_disk_from_its_world() -> None:
+    found = {name: of for name, source in modules().items() if (of := taken(source))}
+    assert {name: of for name, of in found.items() if name not in ALLOWED} == {}
+    assert ALLOWED.keys() - found.keys() == {"storage/files.py"}, "these need no exception any more"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import uuid\nuuid.uuid4()",
+        "from uuid import uuid4 as new_id\nnew_id()",
+        "import time\nnow = time.monotonic",
+        "import random\nrandom.Random()",
+        "from random import Random\nRandom(3)",
+        "from datetime import datetime\ndatetime.now()",
+        "from kafkalake.storage.files import REAL_FILES\nOpenFiles(REAL_FILES)",
+        "def late():\n    import os\n    return os.urandom(4)",
+    ],
+)
+def test_what_is_taken_from_the_machine_is_found(source: str) -> None:
+    assert len(taken(source)) == 1
+
+
+def test_what_is_taken_from_the_world_is_not_found() -> None:
+    assert (
+        taken(
+            "import time\nimport uuid\nworld.clock.now_ms()\nworld.random.randrange(3)\nuuid.UUID(text)\ntime.struct_time"
+        )
+        == []
+    )
