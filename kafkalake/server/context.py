@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from kafkalake.broker.broker import Broker
-from kafkalake.broker.callbacks import Place, call_isolated
 from kafkalake.clock import Clock
 from kafkalake.server.authorizer import AllowEverything, Authorizer
 from kafkalake.server.request_memory import RequestMemory
@@ -50,8 +49,6 @@ class ServerContext:
         self._loop = loop
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="codec")
         self._tasks: set[asyncio.Task[None]] = set()
-        self._outbox: list[Callable[[], None]] = []
-        broker.append_queue.on_answered = self._send_outbox
 
     @property
     def is_collecting(self) -> bool:
@@ -60,12 +57,7 @@ class ServerContext:
 
     def send_later(self, send: Callable[[], None]) -> None:
         """Call `send` once all responses of this group commit are ready."""
-        self._outbox.append(send)
-
-    def _send_outbox(self) -> None:
-        outbox, self._outbox = self._outbox, []
-        for send in outbox:
-            call_isolated(Place.SENDING, send)
+        self.broker.append_queue.when_answered(send)
 
     async def run_in_thread(self, work: Callable[[], T]) -> T:
         """Run `work` in a thread beside the event loop. It must compute only, never block."""

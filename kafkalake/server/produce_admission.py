@@ -50,7 +50,7 @@ def admit(request: Request, transactional_id: str, produce: ProduceRequest) -> N
         for key, error in results.items():
             if error is not None:
                 for refused in waiting[key]:
-                    refused.result = _refusal(request.version, error)
+                    refused.refuse(_refusal(request.version, error))
         produce.start(broker.append_queue)
 
     if not waiting:

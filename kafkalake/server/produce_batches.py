@@ -127,35 +127,38 @@ class BatchReader:
         if not 0 <= index < len(topic.partitions):
             raise UnknownTopicOrPartitionError()
         partition: Partition = topic.partitions[index]
-        pending = PendingAppend(partition, None, None)
         left = INLINE_BYTES - self.bytes
         few = not self._put_off and len(self.batches) < TURN_BATCHES
         if few and (len(records) <= left or len(records) > rules.limits.max_message_bytes):
             try:
-                self._fill(pending, rules, records, decode_produced(records, rules.limits, self._now_ms, left))
-                return pending
+                batch = decode_produced(records, rules.limits, self._now_ms, left)
+                return PendingAppend(partition, batch, self._original(rules, records, batch))
             except DecompressedTooLargeError:
                 if left >= rules.limits.max_decompressed_bytes:
                     raise
+        pending = PendingAppend(partition, None, None)
         self._put_off.append(_PutOff(pending, rules, self._kept(records)))
         return pending
 
     def _kept(self, records: bytes | memoryview) -> bytes | memoryview:
         return records if self._request.body_is_kept else bytes(records)
 
-    def _fill(self, pending: PendingAppend, rules: TopicRules, records: bytes | memoryview, batch: RecordBatch) -> None:
+    def _original(
+        self, rules: TopicRules, records: bytes | memoryview, batch: RecordBatch
+    ) -> bytes | memoryview | None:
+        """Check a decoded batch, and return its bytes if consumers may get them unchanged. Raise `KafkaError`."""
         attributes = int(batch.header[at.ATTRIBUTES])
         codec = attributes & at.ATTRIBUTE_COMPRESSION_MASK
         if self._request.version < _ZSTD_SINCE and codec == ZSTD:
             raise UnsupportedCompressionTypeError("zstd needs Produce version 7")
         if attributes & at.ATTRIBUTE_TRANSACTIONAL and self._body.transactional_id is None:
             raise TransactionalIdAuthorizationError()
-        pending.batch = batch
         self.bytes += len(batch.body)
         if rules.codec not in (-1, codec):
             batch.header[at.ATTRIBUTES] = attributes & ~at.ATTRIBUTE_COMPRESSION_MASK | rules.codec
         elif is_as_stored(records, batch):
-            pending.original = self._kept(records)
+            return self._kept(records)
+        return None
 
     async def append_in_turns(self, append: Callable[[ProduceRequest], None], reply: Callable[..., None]) -> None:
         """Start appending the decoded batches, then the deferred ones as they are decoded, with `append`. Finally call `reply`."""
@@ -196,12 +199,12 @@ class BatchReader:
 
     def _settle(self, each: _PutOff, decoded: RecordBatch | KafkaError) -> None:
         if isinstance(decoded, KafkaError):
-            each.pending.result = decoded
+            each.pending.refuse(decoded)
             return
         try:
-            self._fill(each.pending, each.rules, each.records, decoded)
+            each.pending.decoded(decoded, self._original(each.rules, each.records, decoded))
         except KafkaError as error:
-            each.pending.result = as_value(error)
+            each.pending.refuse(as_value(error))
 
 
 async def _appended(append: Callable[[ProduceRequest], None], batches: list[PendingAppend]) -> None:

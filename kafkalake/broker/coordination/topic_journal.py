@@ -72,8 +72,7 @@ class TopicJournal:
             done(-1, MessageTooLargeError())
             return
         pending = PendingAppend(self.partition(partition), batch, None)
-        pending.settled = lambda: _tell(pending, done)
-        self._queue.add(pending)
+        self._queue.add(pending, lambda: _tell(pending, done))
 
 
 def _tell(pending: PendingAppend, done: Appended) -> None:

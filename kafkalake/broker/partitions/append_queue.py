@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
 
 from kafkalake.broker.callbacks import Place, call_isolated
-from kafkalake.broker.partitions.partition import Partition, PendingAppend
+from kafkalake.broker.partitions.partition import Partition, PendingAppend, RunBlocking, nobody_waits
 from kafkalake.broker.partitions.purgatory import Purgatory
 from kafkalake.clock import Clock
 from kafkalake.errors import KafkaError, KafkaStorageError, NotLeaderOrFollowerError, as_value
@@ -43,9 +44,9 @@ class ProduceRequest:
         self._waiting = len(pending)
         if not pending:
             self._reply(self)
+        settled = self._settled
         for each in pending:
-            each.settled = self._settled
-            queue.add(each)
+            queue.add(each, settled)
 
     def _settled(self) -> None:
         self._waiting -= 1
@@ -57,10 +58,6 @@ class ProduceRequest:
                     each.let_go()
 
 
-def _nothing() -> None:
-    pass
-
-
 class AppendQueue:
     """The partitions with queued batches."""
 
@@ -68,7 +65,7 @@ class AppendQueue:
         self,
         purgatory: Purgatory,
         call_soon: CallSoon,
-        run_blocking: Callable[[Callable[[], None]], Awaitable[None]],
+        run_blocking: RunBlocking,
         moved: Callable[[Partition], None],
         ownership: Ownership,
         clock: Clock,
@@ -85,16 +82,20 @@ class AppendQueue:
         self._now_ns = clock.monotonic_ns
         self._dirty: list[Partition] = []
         self.is_answering = False
-        """Whether a flush is answering producers. More answers may follow until `on_answered` is called."""
-        self.on_answered: Callable[[], None] = _nothing
+        """Whether a flush is answering producers, so that more answers may follow (`when_answered`)."""
+        self._when_answered: list[Callable[[], None]] = []
         self._syncs: set[asyncio.Future[None]] = set()
 
-    def add(self, pending: PendingAppend) -> None:
-        """Queue a batch. The flush follows after the reads of this turn of the event loop."""
+    def add(self, pending: PendingAppend, settled: Callable[[], None] = nobody_waits) -> None:
+        """Queue a batch and call `settled` when it has its result. The flush follows after the reads of this turn of the loop."""
         partition = pending.partition
         assert partition is not None
-        if partition.enqueue(pending):
+        if partition.enqueue(pending, settled):
             self._to_flush(partition)
+
+    def when_answered(self, action: Callable[[], None]) -> None:
+        """Call `action` once, after the answers of the flush that is answering now."""
+        self._when_answered.append(action)
 
     def _to_flush(self, partition: Partition) -> None:
         if not self._dirty:
@@ -119,7 +120,9 @@ class AppendQueue:
             self._flush(dirty, self._now_ns() + within_ns)
         finally:
             self.is_answering = False
-            self.on_answered()
+            waiting, self._when_answered = self._when_answered, []
+            for action in waiting:
+                call_isolated(Place.SENDING, action)
         return True
 
     def _flush(self, dirty: list[Partition], end_ns: int) -> None:
@@ -145,8 +148,7 @@ class AppendQueue:
     def _flush_partition(self, partition: Partition) -> None:
         appended = partition.append_queued()
         if partition.log.flush_due():
-            partition.syncing = True
-            sync = asyncio.ensure_future(self._sync(partition, appended))
+            sync = asyncio.ensure_future(self._sync(partition, partition.sync(self._run_blocking), appended))
             self._syncs.add(sync)
             sync.add_done_callback(self._syncs.discard)
         else:
@@ -160,17 +162,15 @@ class AppendQueue:
         call_isolated(Place.PARTITION_MOVED, self._moved, partition)
         call_isolated(Place.FETCHES_OF_PARTITION, self._purgatory.check, partition)
 
-    async def _sync(self, partition: Partition, appended: list[PendingAppend]) -> None:
-        """Fsync the log in a thread, then settle. Batches arriving for the partition meanwhile form the next group."""
+    async def _sync(self, partition: Partition, sync: Coroutine[Any, Any, None], appended: list[PendingAppend]) -> None:
+        """Await the fsync of the log, then settle. Batches arriving for the partition meanwhile form the next group."""
         try:
-            await self._run_blocking(partition.log.flush)
+            await sync
         except KafkaError as error:
             partition.fail(appended, as_value(error))
         except Exception as error:
             logger.exception("not forced to the disk partition=%s", partition.name)
             partition.fail(appended, KafkaStorageError(f"not forced to the disk: {error}"))
-        finally:
-            partition.syncing = False
         self._settle(partition, appended)
         if partition.has_queue:
             self._to_flush(partition)

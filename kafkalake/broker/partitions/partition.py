@@ -11,8 +11,8 @@ from __future__ import annotations
 import itertools
 import logging
 import struct
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import TYPE_CHECKING, Any
 
 from kafkalake.broker.partitions.wire_cache import PartitionTail
 from kafkalake.errors import FencedLeaderEpochError, KafkaError, KafkaStorageError, UnknownLeaderEpochError, as_value
@@ -28,15 +28,21 @@ logger = logging.getLogger(__name__)
 
 _BASE_OFFSET = struct.Struct(">q")
 _LEADER_EPOCH = struct.Struct(">i")
+RunBlocking = Callable[[Callable[[], None]], Awaitable[None]]
+
 _BYTES_OF_OPEN_TRANSACTION = 1024 * 1024
 """The assumed size of a transaction found open at startup. Its actual bytes are unknown."""
+
+
+def nobody_waits() -> None:
+    """Do nothing, as the callback of a batch whose result nobody waits for."""
 
 
 class PendingAppend:
     """A batch or end-of-transaction marker to be appended, and its result.
 
     partition, batch: None if `result` is an error found earlier. original: the producer's bytes if the cache may serve them to
-    consumers unchanged. settled: called when the result is set.
+    consumers unchanged. settled: called when the result is set, see `AppendQueue.add`.
     """
 
     __slots__ = ("batch", "marker", "original", "partition", "result", "settled")
@@ -54,16 +60,20 @@ class PendingAppend:
         self.original = original
         self.result = result
         self.marker = marker
-        self.settled: Callable[[], None] = _nobody_waits
+        self.settled: Callable[[], None] = nobody_waits
+
+    def decoded(self, batch: RecordBatch, original: bytes | memoryview | None) -> None:
+        """Set the batch of one that was decoded later."""
+        self.batch, self.original = batch, original
+
+    def refuse(self, error: KafkaError) -> None:
+        """Set `error` as the result of a batch that will not be queued."""
+        self.result = error
 
     def let_go(self) -> None:
         """Release the batches of an answered request. The reference cycle would keep their memory until garbage collection."""
-        self.settled = _nobody_waits
+        self.settled = nobody_waits
         self.batch = self.original = None
-
-
-def _nobody_waits() -> None:
-    pass
 
 
 def _failed(pending: list[PendingAppend], error: KafkaError) -> list[PendingAppend]:
@@ -101,7 +111,7 @@ class Partition:
         self.leader_epoch = log.leader_epoch + 1
         self.removed = False
         self.syncing = False
-        """Whether an fsync of appended batches is running. Further batches queue up meanwhile."""
+        """Whether an fsync of appended batches is running (`sync`). Further batches queue up meanwhile."""
         self.appended_bytes = 0
         """Bytes appended so far. read_uncommitted fetches count new bytes by it."""
         self.stable_bytes = 0
@@ -134,8 +144,9 @@ class Partition:
                 raise FencedLeaderEpochError()
             raise UnknownLeaderEpochError()
 
-    def enqueue(self, pending: PendingAppend) -> bool:
+    def enqueue(self, pending: PendingAppend, settled: Callable[[], None] = nobody_waits) -> bool:
         """Queue a batch and return whether the caller must schedule the append (none is scheduled yet)."""
+        pending.settled = settled
         self._queue.append(pending)
         return len(self._queue) == 1 and not self.syncing
 
@@ -143,6 +154,17 @@ class Partition:
     def has_queue(self) -> bool:
         """Whether batches are queued for appending."""
         return bool(self._queue)
+
+    def sync(self, run_blocking: RunBlocking) -> Coroutine[Any, Any, None]:
+        """Hold back further appends from now on, and return the fsync of the log in a thread. It may raise `KafkaStorageError`."""
+        self.syncing = True
+        return self._sync(run_blocking)
+
+    async def _sync(self, run_blocking: RunBlocking) -> None:
+        try:
+            await run_blocking(self.log.flush)
+        finally:
+            self.syncing = False
 
     def append_queued(self) -> list[PendingAppend]:
         """Append the queued batches to the log (step one) and return them with their results, not yet visible to readers."""

@@ -65,7 +65,7 @@ class Timers:
     def cancel(self, timeout: Timeout) -> None:
         """Cancel a timeout, even one due in the current tick."""
         self._wheel.cancel(timeout)
-        timeout.action = _nothing  # it may be due in the current tick
+        timeout.disarm()  # it may be due in the current tick
 
     def ring(self) -> None:
         """Run the actions that are due."""
@@ -81,10 +81,6 @@ class Timers:
         if self._alarm_at_ms is None or due_ms < self._alarm_at_ms:
             self._alarm_at_ms = due_ms
             self._alarm.set(due_ms)
-
-
-def _nothing() -> None:
-    """Do nothing, as the action of a cancelled timeout."""
 
 
 class Purgatory:

@@ -35,6 +35,14 @@ class Timeout:
         self.action = action
         self.bucket: _Bucket | None = None
 
+    def disarm(self) -> None:
+        """Make the action do nothing, even if it is about to be called."""
+        self.action = _nothing
+
+
+def _nothing() -> None:
+    pass
+
 
 class _Bucket:
     """The timeouts of one slot of a wheel. `due` is the tick at which the slot begins, -1 while the slot is unused."""

@@ -83,8 +83,7 @@ class MarkerWriter:
                 )
             done(None)
 
-        pending.settled = settled
-        self._broker.append_queue.add(pending)
+        self._broker.append_queue.add(pending, settled)
 
     # For Delta
 
