@@ -76,7 +76,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "jobs.lag": JOBS,
     # What is started
     "config": {"errors"},
-    "process": {"broker", "broker.admin", "broker.partitions", "broker.publishing", "broker.staged", "server"} | BROKER,
+    "process": {"broker", "broker.admin", "broker.partitions", "broker.publishing", "broker.transactions", "server"}
+    | BROKER,
     "cli": {
         "client",
         "wire",

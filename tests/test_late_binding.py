@@ -16,18 +16,10 @@ import pytest
 PACKAGE = Path(__file__).resolve().parent.parent / "kafkalake"
 
 LATE = {
-    ("broker.admin.topic_admin", "config"),
-    ("broker.admin.topic_admin", "overrides"),
-    ("broker.broker", "on_changed"),
     ("broker.groups.service", "closed"),
-    ("broker.publishing.partitions", "leader_epoch"),
-    ("broker.publishing.partitions", "on_removed"),
-    ("broker.publishing.partitions", "on_sealed"),
     ("broker.transactions.service", "closed"),
     ("jobs.consume.loop", "summary"),
     ("jobs.frame", "failed"),
-    ("process.node", "stable_offset"),
-    ("process.node", "staged"),
     ("server.connection", "arriving"),
     ("server.connection", "began_s"),
     ("server.connection", "body"),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 from kafkalake.broker.admin.broker_settings import BrokerSettings
@@ -23,6 +24,7 @@ from kafkalake.broker.partitions.purgatory import Purgatory, Timers
 from kafkalake.broker.partitions.topics import Topics
 from kafkalake.broker.partitions.wire_cache import WireCache
 from kafkalake.broker.staged.service import StagedAppends
+from kafkalake.broker.transactions.held_offsets import HeldOffsets
 from kafkalake.broker.transactions.service import TransactionService
 from kafkalake.config.broker import BrokerConfig
 from kafkalake.metadata.store import MetadataStore
@@ -54,6 +56,7 @@ class Broker:
     def __init__(
         self,
         *,
+        lake: Path,
         identity: Identity,
         settings: BrokerSettings,
         store: MetadataStore,
@@ -61,6 +64,7 @@ class Broker:
         producer_ids: ProducerIds,
         world: World,
         observer: BrokerObserver,
+        held_offsets: HeldOffsets,
         ownership: Ownership,
         call_soon: CallSoon,
         run_blocking: Callable[[Callable[[], Any]], Awaitable[Any]],
@@ -74,6 +78,7 @@ class Broker:
         self.ownership = ownership
         self.run_blocking = run_blocking
         self._observer = observer
+        self.held_offsets = held_offsets
         self.topics = Topics()
         self.timers = Timers(clock)
         self.purgatory = Purgatory(self.timers)
@@ -100,15 +105,14 @@ class Broker:
             ids=world.ids,
             settings=lambda: settings.current,
             observer=observer,
+            changed=lambda name: self.groups.topic_changed(name),
             run_blocking=run_blocking,
             later=self.timers.schedule,
             wake=self.purgatory.check,
         )
         self.groups = GroupService(self)
         self.transactions = TransactionService(self)
-        self.staged: StagedAppends | None = None
-        """Appends of files staged by jobs. None until the node sets it up for its lake."""
-        self.topic_admin.on_changed = self.groups.topic_changed
+        self.staged = StagedAppends(self, lake, world.files)
         settings.on_change(self._settings_changed)
 
     @property
@@ -123,8 +127,7 @@ class Broker:
 
     def finish_waiting(self) -> None:
         """Complete all pending requests with what is available now. Called when the broker stops."""
-        if self.staged is not None:
-            call_isolated(Place.COORDINATED, self.staged.stop)
+        call_isolated(Place.COORDINATED, self.staged.stop)
         self.append_queue.flush()
         call_isolated(Place.COORDINATED, self.transactions.stop)
         call_isolated(Place.COORDINATED, self.groups.stop)

@@ -41,7 +41,7 @@ from kafkalake.broker.partitions.log_directory import LogDirectory, log_config
 from kafkalake.broker.partitions.retention import enforce_retention
 from kafkalake.broker.publishing.journals import publish_groups, publish_transactions
 from kafkalake.broker.publishing.partitions import Publishing
-from kafkalake.broker.staged.service import StagedAppends
+from kafkalake.broker.transactions.held_offsets import HeldOffsets
 from kafkalake.clock import Clock
 from kafkalake.config.broker import advertised_address
 from kafkalake.config.providers import resolvable
@@ -112,22 +112,15 @@ def run_broker(
 
 async def _run(node: Node) -> int:
     loop = asyncio.get_running_loop()
-    stop = asyncio.Event()
-
-    def end() -> None:
-        stop.set()
-        node.give_up_waiting()
-
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN or number != signal.SIGHUP:  # nohup ignores it
-            loop.add_signal_handler(number, end)
-    node.on_fatal = stop.set
+            loop.add_signal_handler(number, node.end)
     try:
         await node.start()
         _follow_log_level(node)
         print(f"listening on {node.host}:{node.port}", flush=True)
         node.say_what_is_left_to_others()
-        await stop.wait()
+        await node.ended.wait()
     finally:
         await node.stop()
     return 1 if node.failed else 0
@@ -176,7 +169,8 @@ class Node:
         self._lease_lost = False
         self.is_stuck = False
         """Whether a blocking call did not end in time at the stop."""
-        self.on_fatal: Callable[[], None] = lambda: None
+        self.ended = asyncio.Event()
+        """Set when the broker is to be stopped: `end` was called, or the lease is lost."""
         self._overrides = overrides
         self._with_jobs = with_jobs
         self._world = world or World()
@@ -231,21 +225,23 @@ class Node:
         keeper.start()
         await self._blocking(lambda: write_format(self.lake, __version__))
         await self._blocking(settings.show_static)
-        publishing = Publishing(self.lake, self.broker_id, store, self._clock, self._on_metadata)
+        held = HeldOffsets()
+        publishing = Publishing(self.lake, self.broker_id, store, self._clock, self._on_metadata, held.stable_offset)
         identity = Identity(self.broker_id, self.host, self.port, await self._blocking(lambda: cluster_id(self.lake)))
         broker = self.broker = Broker(
+            lake=self.lake,
             identity=identity,
             settings=settings,
             store=store,
-            logs=LogDirectory(root, self._clock, OpenFiles(files, shares.segment_files)),
+            logs=LogDirectory(root, self._clock, OpenFiles(files, shares.segment_files), publishing.events_of),
             producer_ids=ProducerIds(str(root / PRODUCER_IDS_FILE), self.broker_id, files),
             world=replace(self._world, files=files),
             observer=publishing,
+            held_offsets=held,
             ownership=self._ownership,
             call_soon=loop.call_soon,
             run_blocking=self._blocking,
         )
-        publishing.stable_offset = broker.transactions.markers.stable_offset
         broker.timers.connect(_LoopAlarm(loop, broker.timers.ring, self._clock))
         await publishing.start(settings.current.broker.metadata_publish_interval_ms)
         stop_s = settings.current.broker.shutdown_timeout_ms / 1000
@@ -269,7 +265,6 @@ class Node:
         broker.transactions.start(transactions.rows, transactions.positions, stable_offsets)
         self._at_stop("last publish of groups", group_publishing.finish, stop_s / 4)
         self._at_stop("last publish of transactions", transaction_publishing.finish, stop_s / 4)
-        broker.staged = StagedAppends(broker, self.lake, files)
         broker.staged.start()
         context = ServerContext(broker, self._clock, loop, advertised(), memory_bytes=allocator.memory_bytes())
         listener = self.listener = Listener(context, shares.connections)
@@ -374,8 +369,9 @@ class Node:
         finally:
             del future  # break the reference cycle of an error in `future` and this frame in its traceback
 
-    def give_up_waiting(self) -> None:
-        """Make a `start` that is waiting for a lease fail at once."""
+    def end(self) -> None:
+        """Have the broker stopped. A `start` that is waiting for a lease fails at once."""
+        self.ended.set()
         self._waits_no_more.set()
 
     # Starting.
@@ -456,7 +452,7 @@ class Node:
         self._lease_lost = self.failed = True
         if self.listener is not None:
             self.listener.abort()
-        self.on_fatal()
+        self.ended.set()
 
     async def _upkeep(self, broker: Broker) -> None:
         """Run each log's periodic work: fsync, removal of deleted files, expiry of inactive producers."""

@@ -36,6 +36,7 @@ from kafkalake.storage.durability import Durability, Forcing
 from kafkalake.storage.files import REAL_FILES, Files, replace_file
 from kafkalake.storage.generations import SwappedSegment, with_swapped
 from kafkalake.storage.leader_epochs import LEADER_EPOCHS_FILE, LeaderEpochs, encode_leader_epochs
+from kafkalake.storage.log_events import LogEvents, NoEvents
 from kafkalake.storage.message_writer import CODECS, MESSAGE_BODY_BYTES, write_message
 from kafkalake.storage.open_files import OpenFile, OpenFiles
 from kafkalake.storage.partition_metadata import claim_directory
@@ -68,13 +69,11 @@ class _MovedStart(NamedTuple):
 class Log:
     """The log of one partition. Create it with `Log.open`. A directory has at most one open log.
 
-    config: replaceable while the log is open. on_sealed: called with each newly sealed segment. on_removed: called with the
-    base offset of each sealed segment removed from the log. Both run in the calling thread with the log's lock held.
+    config: replaced by `configure` while the log is open.
     """
 
     config: LogConfig
-    on_sealed: Callable[[SealedSegment], None]
-    on_removed: Callable[[int], None]
+    _events: LogEvents
 
     def __init__(
         self,
@@ -83,9 +82,11 @@ class Log:
         clock: Clock,
         open_files: OpenFiles,
         swapped: Sequence[SwappedSegment] = (),
+        events: LogEvents | None = None,
     ) -> None:
         self._begin(directory, config, clock, open_files, swapped)
         self._load(Recovery(directory, config, clock, open_files, self._swapped).run())
+        self._events = events or NoEvents()
 
     def _begin(
         self,
@@ -97,8 +98,7 @@ class Log:
     ) -> None:
         self.directory = directory
         self.config = config
-        self.on_sealed = lambda segment: None
-        self.on_removed = lambda base_offset: None
+        self._events = NoEvents()
         self._clock = clock
         self._open_files = open_files
         self._files = open_files.files
@@ -122,20 +122,22 @@ class Log:
         open_files: OpenFiles | None = None,
         swapped: Sequence[SwappedSegment] = (),
         topic_id: UUID | None = None,
+        events: LogEvents | None = None,
     ) -> Log:
         """Open the log in `directory` (a path), creating it if missing, and recover it after an unclean shutdown.
 
         The high watermark is the last one published in `state`, not the log end: a leader advances it once its in-sync
         replicas (itself, if alone) have the records. `swapped`: the segments rewritten by jobs, as named in Delta. They take
         the place of the segments they replace. Without `open_files` the log has its own over `files`. `topic_id`: the topic
-        that must own the directory (None: unchecked). Raise InconsistentTopicIdError if another topic owns it,
+        that must own the directory (None: unchecked). `events`: the receiver of what happens from now on, recovery excluded.
+        Raise InconsistentTopicIdError if another topic owns it,
         KafkaStorageError if I/O fails or a file is damaged.
         """
         try:
             files_open = open_files if open_files is not None else OpenFiles(files)
             if topic_id is not None:
                 claim_directory(files_open.files, str(directory), topic_id)
-            return cls(str(directory), config, clock, files_open, swapped)
+            return cls(str(directory), config, clock, files_open, swapped, events)
         except (OSError, LakeError) as error:
             raise _storage_error(str(directory), "open", error) from error
 
@@ -178,6 +180,10 @@ class Log:
             if recovered.start_moved:  # the log start must not move back after it was visible
                 self._files.sync_directory(directory)
         self._remove_before_start()
+
+    def configure(self, config: LogConfig) -> None:
+        """Use other settings from now on."""
+        self.config = config
 
     @property
     def log_start_offset(self) -> int:
@@ -585,7 +591,7 @@ class Log:
         following = [*segments.bases[1:], end] if segments.bases else []
         for base in segments.remove_first(bisect_right(following, self._log_start_offset)):
             self._delete_files(base, self.generation_of(base))
-            self.on_removed(base)
+            self._events.segment_removed(base, self.generation_of(base))
         self._deleted.unlink_due()
 
     def take_swapped(self, swapped: Sequence[SwappedSegment]) -> list[SwappedSegment]:
@@ -645,9 +651,9 @@ class Log:
         self._save_snapshot()
         size = active.seal()
         self._segments.seal_active()
-        # No I/O from here on: if `on_sealed` were skipped, the segment would be missing in Delta until the next start.
+        # No I/O from here on: if the event were skipped, the segment would be missing in Delta until the next start.
         sealed = self._segments.sealed(active.base_offset)
-        self.on_sealed(describe(sealed, active.content, size, self._clock.now_ms()))
+        self._events.segment_sealed(describe(sealed, active.content, size, self._clock.now_ms()))
 
     def begin_epoch(self, epoch: int) -> None:
         """Begin a leader epoch at the log end, durably, before any append in it. Raise KafkaStorageError if I/O fails."""
@@ -731,7 +737,7 @@ class Log:
             if dropped:
                 self._files.sync_directory(self.directory)  # a crash must not bring one back after the log grew past it
             if cut.base_offset in segments.bases:
-                self.on_removed(cut.base_offset)
+                self._events.segment_removed(cut.base_offset, self.generation_of(cut.base_offset))
             file = self._open_files.get(cut.path, write=True)
             self._files.truncate(file.descriptor, position)
             segments.forget()
@@ -748,7 +754,7 @@ class Log:
             with contextlib.suppress(FileNotFoundError):
                 self._files.unlink(path)
         if base_offset in self._segments.bases:
-            self.on_removed(base_offset)
+            self._events.segment_removed(base_offset, self.generation_of(base_offset))
 
     def close(self) -> None:
         """Seal the active segment and write a clean state, so that the next start needs no scan.

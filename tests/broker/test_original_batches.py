@@ -41,7 +41,7 @@ def test_the_timestamp_type_counts_when_the_batch_is_appended(
     )
     original = batch([(None, b"x")], timestamp=1_000_000_000_000)
     partition.enqueue(PendingAppend(partition, decode_produced(original), original))
-    log.config = replace(config, message_timestamp_type=at_append)
+    log.configure(replace(config, message_timestamp_type=at_append))
     partition.commit(partition.append_queued())
     cached = partition.read_tail(0, 1, 1 << 20, first_whole=True)
     assert (cached is not None) is kept

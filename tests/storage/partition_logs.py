@@ -14,7 +14,23 @@ from kafkalake.storage.append_group import AppendResult
 from kafkalake.storage.config import LogConfig
 from kafkalake.storage.files import REAL_FILES, Files
 from kafkalake.storage.log import Log
+from kafkalake.storage.log_events import LogEvents
 from kafkalake.storage.open_files import OpenFiles
+from kafkalake.storage.sealed_segment import SealedSegment
+
+
+class SegmentsSeen:
+    """The events of a log: the sealed segments, the base offsets of the removed ones."""
+
+    def __init__(self) -> None:
+        self.sealed: list[SealedSegment] = []
+        self.removed: list[int] = []
+
+    def segment_sealed(self, segment: SealedSegment) -> None:
+        self.sealed.append(segment)
+
+    def segment_removed(self, base_offset: int, generation: int) -> None:
+        self.removed.append(base_offset)
 
 
 def open_log(
@@ -22,12 +38,13 @@ def open_log(
     clock: ManualClock | None = None,
     files: Files = REAL_FILES,
     topic_id: UUID | None = None,
+    events: LogEvents | None = None,
     **config: object,
 ) -> Log:
     """The log in `directory`, of that topic if any; `config` are fields of `LogConfig`."""
     config.setdefault("file_delete_delay_ms", 0)
     settings = LogConfig(**config)  # type: ignore[arg-type]
-    return Log.open(directory, settings, clock or ManualClock(), files, OpenFiles(files, 16), topic_id=topic_id)
+    return Log.open(directory, settings, clock or ManualClock(), files, OpenFiles(files, 16), (), topic_id, events)
 
 
 def append(log: Log, *batches: RecordBatch, epoch: int = 0) -> list[AppendResult | KafkaError]:

@@ -14,7 +14,7 @@ import polars
 import pyarrow as pa
 import pyarrow.ipc
 import pytest
-from partition_logs import accepted, append, open_log, read_all
+from partition_logs import SegmentsSeen, accepted, append, open_log, read_all
 from record_batches import Row, arrow_rows, record_batch, rows_of, simple_batch
 
 from kafkalake.clock import ManualClock
@@ -30,7 +30,6 @@ from kafkalake.storage import files as files_module
 from kafkalake.storage.files import REAL_FILES, RealFiles
 from kafkalake.storage.log import Log
 from kafkalake.storage.producer_state import ABORT, COMMIT, EndMarker
-from kafkalake.storage.sealed_segment import SealedSegment
 from kafkalake.storage.segment_reader import read_messages
 from kafkalake.storage.state import read_state
 
@@ -151,21 +150,15 @@ def test_a_thousand_batches_in_one_message(tmp_path: Path) -> None:
     assert [row[1][2] for row in read_all(log, 990)] == [b"%d" % n for n in range(990, 1_000)]
 
 
-def sealed_by(log: Log) -> list[SealedSegment]:
-    sealed: list[SealedSegment] = []
-    log.on_sealed = sealed.append
-    return sealed
-
-
 def test_a_full_segment_is_sealed_and_any_arrow_reader_reads_it(tmp_path: Path) -> None:
-    log = open_log(tmp_path, segment_bytes=4_000)
-    sealed = sealed_by(log)
+    seen = SegmentsSeen()
+    log = open_log(tmp_path, segment_bytes=4_000, events=seen)
     for n in range(20):
         append(log, record_batch(rows(5, 100 * n)))
-    assert len(sealed) > 3
-    assert all(segment.bytes <= 4_000 + 2_000 for segment in sealed)
+    assert len(seen.sealed) > 3
+    assert all(segment.bytes <= 4_000 + 2_000 for segment in seen.sealed)
     expected = read_all(log)
-    for segment in sealed:
+    for segment in seen.sealed:
         here = [row for row in expected if segment.base_offset <= row[0] < segment.next_offset]
         table = pa.ipc.open_file(segment.path).read_all()
         assert arrow_rows(table.combine_chunks().to_batches()[0]) == here
@@ -176,7 +169,7 @@ def test_a_full_segment_is_sealed_and_any_arrow_reader_reads_it(tmp_path: Path) 
             min(timestamps),
             max(timestamps),
         )
-    assert [segment.next_offset for segment in sealed[:-1]] == [segment.base_offset for segment in sealed[1:]]
+    assert [segment.next_offset for segment in seen.sealed[:-1]] == [segment.base_offset for segment in seen.sealed[1:]]
 
 
 def test_an_active_segment_reads_as_an_arrow_stream(tmp_path: Path) -> None:
@@ -385,14 +378,13 @@ def test_records_above_the_high_watermark_are_not_found_by_time(tmp_path: Path) 
 
 def test_deleting_moves_the_start_and_removes_whole_segments(tmp_path: Path) -> None:
     clock = ManualClock()
-    log = open_log(tmp_path, clock, segment_bytes=3_000, file_delete_delay_ms=1_000)
+    seen = SegmentsSeen()
+    log = open_log(tmp_path, clock, events=seen, segment_bytes=3_000, file_delete_delay_ms=1_000)
     for n in range(30):
         append(log, simple_batch([b"%d" % n]))
     bases = log.sealed_base_offsets
-    removed: list[int] = []
-    log.on_removed = removed.append
     log.delete_records_before(bases[3] + 1)
-    assert removed == bases[:3]
+    assert seen.removed == bases[:3]
     assert log.log_start_offset == bases[3] + 1
     assert [row[0] for row in read_all(log)] == list(range(bases[3] + 1, 30))
     with pytest.raises(OffsetOutOfRangeError):
@@ -538,12 +530,12 @@ def test_flushing_is_due_by_records_and_by_time(tmp_path: Path) -> None:
 
 
 def test_sealed_segments_are_described_from_their_content(tmp_path: Path) -> None:
-    log = open_log(tmp_path, segment_bytes=3_000)
-    sealed = sealed_by(log)
+    seen = SegmentsSeen()
+    log = open_log(tmp_path, segment_bytes=3_000, events=seen)
     for n in range(20):
         append(log, simple_batch([b"%d" % n], timestamp=1_000 - n))
-    assert log.sealed_segments() == sealed
-    assert log.sealed_segments(sealed[2].base_offset) == sealed[2:]
+    assert log.sealed_segments() == seen.sealed
+    assert log.sealed_segments(seen.sealed[2].base_offset) == seen.sealed[2:]
 
 
 def test_a_segment_is_read_by_another_process_while_it_grows(tmp_path: Path) -> None:
@@ -584,22 +576,22 @@ class TestSmallestTimestamp:
         [([1_000, -5_000], -5_000), ([-5_000, 1_000], -5_000), ([-1, 1_000], -1), ([-7, -3], -7), ([0, 5], 0)],
     )
     def test_it_may_lie_before_1970(self, tmp_path: Path, timestamps: list[int], smallest: int) -> None:
-        log = open_log(tmp_path)
-        sealed = sealed_by(log)
+        seen = SegmentsSeen()
+        log = open_log(tmp_path, events=seen)
         for timestamp in timestamps:
             append(log, record_batch([(timestamp, None, b"x", [])]))
         log.roll()
-        assert [segment.min_timestamp for segment in sealed] == [smallest]
+        assert [segment.min_timestamp for segment in seen.sealed] == [smallest]
         assert [segment.min_timestamp for segment in log.sealed_segments()] == [smallest]
         top = max(timestamps)
-        assert [segment.max_timestamp for segment in sealed] == [top if top >= 0 else None]
+        assert [segment.max_timestamp for segment in seen.sealed] == [top if top >= 0 else None]
 
     def test_a_segment_without_records_has_none(self, tmp_path: Path) -> None:
-        log = open_log(tmp_path)
-        sealed = sealed_by(log)
+        seen = SegmentsSeen()
+        log = open_log(tmp_path, events=seen)
         log.append_control(EndMarker(4, 0, ABORT, 0), 0)
         log.roll()
-        assert [(segment.min_timestamp, segment.max_timestamp) for segment in sealed] == [(None, None)]
+        assert [(segment.min_timestamp, segment.max_timestamp) for segment in seen.sealed] == [(None, None)]
 
 
 def test_a_sealed_segment_is_told_of_whatever_the_disk_says_afterwards(tmp_path: Path) -> None:
@@ -623,17 +615,17 @@ def test_a_sealed_segment_is_told_of_whatever_the_disk_says_afterwards(tmp_path:
                 raise OSError(errno.EMFILE, "too many open files")
             return super().open(path, write=write, create=create)
 
-    log = open_log(tmp_path, files=REAL_FILES)
-    sealed = sealed_by(log)
+    seen = SegmentsSeen()
+    log = open_log(tmp_path, files=REAL_FILES, events=seen)
     append(log, simple_batch([b"x"]))
     log.roll()
-    expected = sealed[0]
-    log = open_log(tmp_path / "other", files=AfterTheFooter())
-    sealed = sealed_by(log)
+    expected = seen.sealed[0]
+    seen = SegmentsSeen()
+    log = open_log(tmp_path / "other", files=AfterTheFooter(), events=seen)
     append(log, simple_batch([b"x"]))
     with contextlib.suppress(KafkaStorageError):
         log.roll()
-    assert [(each.base_offset, each.next_offset, each.bytes) for each in sealed] == [(0, 1, expected.bytes)]
+    assert [(each.base_offset, each.next_offset, each.bytes) for each in seen.sealed] == [(0, 1, expected.bytes)]
 
 
 @pytest.mark.parametrize("call", [451, 100_000], ids=["cachestat", "an older kernel"])

@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from partition_logs import append, open_log, read_all
+from partition_logs import SegmentsSeen, append, open_log, read_all
 from record_batches import simple_batch
 from retention_model import taken
 
@@ -41,12 +41,11 @@ def files(directory: Path) -> list[str]:
 
 def test_expired_segments_go_and_the_active_one_is_rolled_first(memory_path: Path) -> None:
     clock = ManualClock(NOW_MS)
-    log = open_log(memory_path, clock)
-    removed: list[int] = []
-    log.on_removed = removed.append
+    seen = SegmentsSeen()
+    log = open_log(memory_path, clock, events=seen)
     write(log, NOW_MS - 3 * HOUR_MS, NOW_MS - 2 * HOUR_MS, NOW_MS)
     assert log.enforce_retention(rule(ms=HOUR_MS), {}).log_start_offset == 2
-    assert (log.log_start_offset, removed) == (2, [0, 1])
+    assert (log.log_start_offset, seen.removed) == (2, [0, 1])
     assert not log.enforce_retention(rule(ms=HOUR_MS), {}).segments
     clock.advance(2 * HOUR_MS)
     assert len(log.enforce_retention(rule(ms=HOUR_MS), {}).segments) == 1

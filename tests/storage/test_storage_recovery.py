@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from faulty_files import FaultyFiles
-from partition_logs import accepted, append, open_log, read_all
+from partition_logs import SegmentsSeen, accepted, append, open_log, read_all
 from record_batches import Row, record_batch, simple_batch
 
 from kafkalake.clock import ManualClock
@@ -393,17 +393,16 @@ def test_offsets_are_not_used_again_after_all_segments_were_lost(tmp_path: Path)
 
 
 def test_truncating_goes_back_to_whole_messages(tmp_path: Path) -> None:
-    log = open_log(tmp_path, segment_bytes=3_000)
+    seen = SegmentsSeen()
+    log = open_log(tmp_path, events=seen, segment_bytes=3_000)
     append(log, batch(0), epoch=1)
     expected = read_all(log)
     for n in range(1, 10):
         log.append([batch(n)], 1 + n // 5)
     assert len(log.sealed_base_offsets) > 2
-    removed: list[int] = []
-    log.on_removed = removed.append
     bases = log.sealed_base_offsets
     log.truncate_to(2)
-    assert sorted(removed) == bases
+    assert sorted(seen.removed) == bases
     assert (log.log_end_offset, log.high_watermark, log.leader_epoch) == (2, 2, 2)
     assert read_all(log) == expected
     assert accepted(log.append([batch(0)], 3)[0]).duplicate

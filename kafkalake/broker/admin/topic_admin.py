@@ -92,12 +92,14 @@ class TopicAdmin:
         ids: Callable[[], uuid.UUID],
         settings: Callable[[], Settings],
         observer: TopicObserver,
+        changed: Callable[[str], None],
         run_blocking: Callable[[Callable[[], Any]], Awaitable[Any]],
         later: Callable[[int, Callable[[], None]], object],
         wake: Callable[[Partition], None],
     ) -> None:
         """Create the administration. `settings` returns the broker's current settings.
 
+        `changed` is called with the name of each topic created, deleted or given more partitions.
         `later(delay_ms, action)` runs an action after a delay. `wake` completes the waiting fetches of a partition.
         """
         self._broker_id = broker_id
@@ -109,14 +111,13 @@ class TopicAdmin:
         self._ids = ids
         self._settings = settings
         self._observer = observer
+        self._changed = changed
         self._run_blocking = run_blocking
         self._later = later
         self._wake = wake
         self._auto_created = MutationRate(clock, lambda: settings().broker.auto_create_topics_partitions_per_second)
         self._lock = asyncio.Lock()
         self._under_way: set[asyncio.Task[Any]] = set()
-        self.on_changed: Callable[[str], None] = lambda name: None
-        """Callback with the name of each topic created, deleted or given more partitions."""
 
     # Requests.
 
@@ -339,7 +340,7 @@ class TopicAdmin:
             raise
         self._serve(topic, logs)
         self._topics.add(topic)
-        call_isolated(Place.TOPIC_CHANGE, self.on_changed, topic.name)
+        call_isolated(Place.TOPIC_CHANGE, self._changed, topic.name)
         if predecessors := self._logs.take_predecessors():
             self._later(topic.config.file_delete_delay_ms, lambda: self._remove_later(predecessors))
         logger.info("topic created topic=%s topic_id=%s partitions=%d", topic.name, topic.topic_id, count)
@@ -444,7 +445,7 @@ class TopicAdmin:
             partition.remove()
             call_isolated(Place.TOPIC_CHANGE, self._observer.partition_removed, partition)
             call_isolated(Place.FETCHES_OF_PARTITION, self._wake, partition)
-        call_isolated(Place.TOPIC_CHANGE, self.on_changed, topic.name)
+        call_isolated(Place.TOPIC_CHANGE, self._changed, topic.name)
         retired = await self._run_blocking(lambda: self._discard_and_retire(topic))
         self._later(topic.config.file_delete_delay_ms, lambda: self._remove_later(retired))
         logger.info("topic deleted topic=%s topic_id=%s", topic.name, topic.topic_id)
@@ -474,7 +475,7 @@ class TopicAdmin:
             return self._open(topic, range(first, count))
 
         self._serve(topic, await self._run_blocking(commit_and_open))
-        call_isolated(Place.TOPIC_CHANGE, self.on_changed, topic.name)
+        call_isolated(Place.TOPIC_CHANGE, self._changed, topic.name)
         logger.info("partitions added topic=%s partitions=%d", topic.name, count)
 
     async def _alter_config(
@@ -487,8 +488,7 @@ class TopicAdmin:
         await self._run_blocking(lambda: self._store.alter_topic(row))
         settings = self._settings()
         changes = changed_values(settings.describe_topic(topic.overrides), settings.describe_topic(overrides))
-        topic.overrides = overrides
-        self.apply_settings(topic)
+        self._configure(topic, overrides)
         for name, old, new in changes:
             logger.info(
                 "topic setting changed topic=%s name=%s old=%s new=%s by=%s", topic.name, name, old, new, changed_by
@@ -496,10 +496,11 @@ class TopicAdmin:
 
     def apply_settings(self, topic: Topic) -> None:
         """Apply the topic's overrides and the broker's current settings to the topic and its logs."""
-        topic.config = self._settings().topic(topic.overrides)
-        config = log_config(topic.config, self._settings().broker.producer_id_expiration_ms)
-        for partition in topic.partitions:
-            partition.log.config = config
+        self._configure(topic, topic.overrides)
+
+    def _configure(self, topic: Topic, overrides: dict[str, Value]) -> None:
+        config = self._settings().topic(overrides)
+        topic.configure(overrides, config, log_config(config, self._settings().broker.producer_id_expiration_ms))
 
 
 def _check_not_internal(name: str) -> None:

@@ -12,7 +12,7 @@ import contextlib
 import logging
 import os
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from uuid import UUID
 
@@ -22,6 +22,7 @@ from kafkalake.errors import KafkaStorageError, LakeError
 from kafkalake.storage.config import LogConfig
 from kafkalake.storage.generations import SwappedSegment
 from kafkalake.storage.log import Log
+from kafkalake.storage.log_events import LogEvents
 from kafkalake.storage.open_files import OpenFiles
 from kafkalake.storage.partition_metadata import read_topic_id
 from kafkalake.storage.takeover import begin_leadership, take_over_files
@@ -31,6 +32,8 @@ from kafkalake.uuid_text import encode_uuid
 logger = logging.getLogger(__name__)
 
 _DELETED = "-delete"
+
+EventsOfLogs = Callable[[str, UUID, int], LogEvents]
 
 
 def log_config(config: TopicConfig, producer_id_expiration_ms: int) -> LogConfig:
@@ -51,8 +54,10 @@ def log_config(config: TopicConfig, producer_id_expiration_ms: int) -> LogConfig
 class LogDirectory:
     """Logs below `root`. Methods block on disk I/O and may be called from any thread."""
 
-    def __init__(self, root: Path, clock: Clock, open_files: OpenFiles) -> None:
+    def __init__(self, root: Path, clock: Clock, open_files: OpenFiles, events: EventsOfLogs | None = None) -> None:
+        """`events(topic, topic_id, index)` returns the receiver of the events of a log to be opened."""
         self.root = root
+        self._events = events
         self._clock = clock
         self._open_files = open_files
         self._predecessors: list[Path] = []
@@ -88,7 +93,8 @@ class LogDirectory:
             logger.error("log not opened path=%s error=%s", path, error)
             raise KafkaStorageError(f"{path}: open: {error}") from error
         files = self._open_files
-        log = Log.open(str(path), config, self._clock, files.files, files, swapped, topic_id)
+        events = self._events and self._events(topic, topic_id, index)
+        log = Log.open(str(path), config, self._clock, files.files, files, swapped, topic_id, events)
         if taking_over:
             begin_leadership(log)
         return log

@@ -144,6 +144,10 @@ class Partition:
                 raise FencedLeaderEpochError()
             raise UnknownLeaderEpochError()
 
+    def raise_leader_epoch(self, least: int) -> None:
+        """Lead the partition in epoch `least` at least."""
+        self.leader_epoch = max(self.leader_epoch, least)
+
     def enqueue(self, pending: PendingAppend, settled: Callable[[], None] = nobody_waits) -> bool:
         """Queue a batch and return whether the caller must schedule the append (none is scheduled yet)."""
         pending.settled = settled

@@ -10,6 +10,7 @@ from kafkalake.broker.partitions.partition import Partition
 from kafkalake.config.broker import TopicConfig
 from kafkalake.config.definitions import Value
 from kafkalake.errors import UnknownTopicIdError, UnknownTopicOrPartitionError
+from kafkalake.storage.config import LogConfig
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
@@ -22,6 +23,12 @@ class Topic:
     config: TopicConfig
     created_at_ms: int
     partitions: list[Partition] = field(default_factory=list)
+
+    def configure(self, overrides: dict[str, Value], config: TopicConfig, of_logs: LogConfig) -> None:
+        """Use other settings from now on, `of_logs` for the logs."""
+        self.overrides, self.config = overrides, config
+        for partition in self.partitions:
+            partition.log.configure(of_logs)
 
 
 class Topics:

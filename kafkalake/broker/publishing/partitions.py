@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 from kafkalake.broker.partitions.partition import Partition
 from kafkalake.broker.partitions.topics import Topics
@@ -24,6 +24,7 @@ from kafkalake.metadata import paths
 from kafkalake.metadata.store import JobPosition, MetadataStore, PublishedState
 from kafkalake.metadata.tables.schemas import PartitionRow, SegmentKey, SegmentRow
 from kafkalake.storage.generations import SwappedSegment
+from kafkalake.storage.log_events import LogEvents
 from kafkalake.storage.sealed_segment import SealedSegment
 from kafkalake.topic_partition import PartitionId, TopicPartition
 
@@ -43,8 +44,10 @@ class Publishing:
         store: MetadataStore,
         clock: Clock,
         run_blocking: Callable[[Callable[[], Any]], Awaitable[Any]],
+        stable_offset: Callable[[Partition], int],
     ) -> None:
-        self._lake = lake
+        """`stable_offset` returns the last stable offset to publish for a partition."""
+        self.lake = lake
         self._broker_id = broker_id
         self._store = store
         self._clock = clock
@@ -53,8 +56,7 @@ class Publishing:
         self._partitions: dict[TopicPartition, Partition] = {}
         self._loop = asyncio.get_running_loop()
         self._under_way: asyncio.Future[bool] | None = None
-        self.stable_offset: Callable[[Partition], int] = lambda partition: partition.log.last_stable_offset
-        """The function that returns the last stable offset to publish for a partition."""
+        self._stable_offset = stable_offset
         self._swapped_read: JobPosition | None = None
 
     @property
@@ -73,9 +75,6 @@ class Publishing:
     def partition_added(self, partition: Partition) -> None:
         key = (partition.topic.name, partition.index)
         self._partitions[key] = partition
-        log = partition.log
-        log.on_sealed = partial(self._sealed, partition)
-        log.on_removed = partial(self._removed, partition)
         self.publisher.moved(key)
 
     def partition_moved(self, partition: Partition) -> None:
@@ -86,15 +85,19 @@ class Publishing:
         self._partitions.pop(key, None)
         self.publisher.dropped(key)
         for base_offset in partition.log.sealed_base_offsets:
-            self.publisher.removed(self._key(partition, base_offset, partition.log.generation_of(base_offset)))
+            generation = partition.log.generation_of(base_offset)
+            self.publisher.removed(SegmentKey(str(partition.topic.topic_id), partition.index, base_offset, generation))
 
-    def _sealed(self, partition: Partition, segment: SealedSegment) -> None:
-        """Report a sealed segment. Safe in any thread."""
-        self._loop.call_soon_threadsafe(self.publisher.sealed, self._row(partition, segment))
+    def events_of(self, topic: str, topic_id: UUID, index: int) -> LogEvents:
+        """Return the receiver of the events of a partition's log."""
+        return _Segments(self, topic, str(topic_id), index)
 
-    def _removed(self, partition: Partition, base_offset: int) -> None:
-        """Report a removed segment. Safe in any thread."""
-        key = self._key(partition, base_offset, partition.log.generation_of(base_offset))
+    def segment_sealed(self, segment: SegmentRow) -> None:
+        """Publish a sealed segment. Safe in any thread."""
+        self._loop.call_soon_threadsafe(self.publisher.sealed, segment)
+
+    def segment_removed(self, key: SegmentKey) -> None:
+        """Publish that a segment is no longer part of its log. Safe in any thread."""
         self._loop.call_soon_threadsafe(self.publisher.removed, key)
 
     # Publishing to Delta.
@@ -168,7 +171,7 @@ class Publishing:
         epochs = {(row.topic_id, row.partition): row.leader_epoch + took_over for row in rows}
         for partition in self._partitions.values():
             known = epochs.get((str(partition.topic.topic_id), partition.index), 0)
-            partition.leader_epoch = max(partition.leader_epoch, known)
+            partition.raise_leader_epoch(known)
         self._follow_log_starts({(row.topic_id, row.partition): row.log_start_offset for row in rows})
 
     def _follow_log_starts(self, starts: Mapping[PartitionId[str], int]) -> None:
@@ -202,11 +205,11 @@ class Publishing:
         if not (swapped := self.load_swapped()):
             return
         for partition in partitions:
+            segments_of = self._segments_of(partition)
             segments = swapped.get((str(partition.topic.topic_id), partition.index), [])
             before = partition.log.generations
             for foreign in partition.log.take_swapped(segments):
-                key = self._key(partition, foreign.base_offset, foreign.generation)
-                self._loop.call_soon_threadsafe(self.publisher.removed, key)
+                segments_of.segment_removed(foreign.base_offset, foreign.generation)
             if partition.log.generations != before:
                 logger.info("segments swapped partition=%s rewritten=%d", partition.name, len(segments))
                 self._loop.call_soon_threadsafe(partition.forget_tail)
@@ -260,7 +263,8 @@ class Publishing:
         rows = list(known.values())
         if unknown:
             sealed = log.sealed_segments(unknown[0])
-            rows += [self._row(partition, each) for each in sealed if each.base_offset in unknown]
+            segments = self._segments_of(partition)
+            rows += [segments.row(each) for each in sealed if each.base_offset in unknown]
         return rows
 
     def _describe(self, key: TopicPartition) -> PartitionRow | None:
@@ -278,23 +282,39 @@ class Publishing:
             isr=(self._broker_id,),
             log_start_offset=log.log_start_offset,
             high_watermark=log.high_watermark,
-            last_stable_offset=self.stable_offset(partition),
+            last_stable_offset=self._stable_offset(partition),
             log_end_offset=log.log_end_offset,
         )
 
-    @staticmethod
-    def _key(partition: Partition, base_offset: int, generation: int) -> SegmentKey:
-        return SegmentKey(str(partition.topic.topic_id), partition.index, base_offset, generation)
+    def _segments_of(self, partition: Partition) -> _Segments:
+        return _Segments(self, partition.topic.name, str(partition.topic.topic_id), partition.index)
 
-    def _row(self, partition: Partition, segment: SealedSegment) -> SegmentRow:
+
+class _Segments:
+    """The segments of one partition's log, as rows of `segments`: its `LogEvents`."""
+
+    def __init__(self, publishing: Publishing, topic: str, topic_id: str, index: int) -> None:
+        self._publishing = publishing
+        self._topic = topic
+        self._topic_id = topic_id
+        self._index = index
+
+    def segment_sealed(self, segment: SealedSegment) -> None:
+        self._publishing.segment_sealed(self.row(segment))
+
+    def segment_removed(self, base_offset: int, generation: int) -> None:
+        self._publishing.segment_removed(SegmentKey(self._topic_id, self._index, base_offset, generation))
+
+    def row(self, segment: SealedSegment) -> SegmentRow:
+        """Return a sealed segment's row."""
         return SegmentRow(
-            topic=partition.topic.name,
-            topic_id=str(partition.topic.topic_id),
-            partition=partition.index,
+            topic=self._topic,
+            topic_id=self._topic_id,
+            partition=self._index,
             base_offset=segment.base_offset,
             next_offset=segment.next_offset,
             generation=segment.generation,
-            path=paths.relative_path(self._lake, Path(segment.path)),
+            path=paths.relative_path(self._publishing.lake, Path(segment.path)),
             records=segment.records,
             bytes=segment.bytes,
             min_timestamp_ms=segment.min_timestamp,

@@ -1,16 +1,12 @@
-"""Writes the markers that end transactions, and hides them from Delta until all are written.
+"""Writes the markers that end transactions, and holds back the offsets of their partitions until all are written.
 
 A marker goes through the append queue of its partition, behind earlier batches. One in `__consumer_offsets` also ends the
 transaction for the groups whose offsets it committed.
-
-**Atomic.** The markers of one transaction are appended one after the other, and a publish may come between (after a failed write,
-or during the fsync of a partition). Until the last one is written, `stable_offset` of each of its partitions stays where it was
-before the first. So one version of `partitions` shows a transaction in all partitions or in none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from kafkalake.broker.coordination.decisions import ErrorClass
@@ -41,26 +37,23 @@ class MarkerWriter:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._unwritten: dict[int, set[TopicPartition]] = {}
-        self._held: dict[Partition, dict[int, int]] = {}
-        self._holders: dict[int, list[Partition]] = {}
-        self._published: Mapping[TopicPartition, int] = {}
+        self._held = broker.held_offsets
 
     def __call__(self, partition: TopicPartition, marker: Marker, coordinator_epoch: int, done: Done) -> None:
         """Write the coordinator's marker as `Markers` defines it."""
         try:
             found = self._broker.topics.partition(*partition)
         except UnknownTopicOrPartitionError as error:
-            self._is_written(partition, marker.producer_id)
+            self._release(self._held.written(partition, marker.producer_id))
             done(type(error))
             return
-        self._hold(partition, found, marker.producer_id)
+        self._held.hold(partition, found, marker.producer_id)
 
         def settled(error: ErrorClass | None) -> None:
             if error is None:
-                self._is_written(partition, marker.producer_id)
+                self._release(self._held.written(partition, marker.producer_id))
             elif error in NEVER_WRITTEN:
-                self._give_up(marker.producer_id)
+                self._release(self._held.release(marker.producer_id))
             done(error)
 
         self.write(found, marker, coordinator_epoch, settled)
@@ -85,50 +78,6 @@ class MarkerWriter:
 
         self._broker.append_queue.add(pending, settled)
 
-    # For Delta
-
-    def resume(self, published: Mapping[TopicPartition, int]) -> None:
-        """Begin to write the markers again that the previous process left, up to `resumed`.
-
-        published: Delta's last stable offsets. Some partitions may have their marker already. Delta has none of them, and gets none
-        before the last one is written.
-        """
-        self._published = published
-
-    def resumed(self) -> None:
-        """End the resumption: later transactions are held at their current last stable offset."""
-        self._published = {}
-
-    def stable_offset(self, partition: Partition) -> int:
-        """Return the last stable offset that may be published to Delta."""
-        held = self._held.get(partition)
-        log = partition.log
-        stable = log.last_stable_offset
-        return stable if held is None else max(min(stable, *held.values()), log.log_start_offset)
-
-    def _hold(self, key: TopicPartition, partition: Partition, producer_id: int) -> None:
-        self._unwritten.setdefault(producer_id, set()).add(key)
-        held = self._held.setdefault(partition, {})
-        if producer_id not in held:
-            stable = partition.log.last_stable_offset
-            held[producer_id] = min(stable, self._published.get(key, stable))
-            self._holders.setdefault(producer_id, []).append(partition)
-
-    def _is_written(self, key: TopicPartition, producer_id: int) -> None:
-        unwritten = self._unwritten.get(producer_id)
-        if unwritten is None:
-            return
-        unwritten.discard(key)
-        if not unwritten:
-            self._give_up(producer_id)
-
-    def _give_up(self, producer_id: int) -> None:
-        """Release the partitions of a producer's transaction whose markers are all written, or will never be."""
-        if self._unwritten.pop(producer_id, None) is None:
-            return
-        for partition in self._holders.pop(producer_id):
-            held = self._held[partition]
-            del held[producer_id]
-            if not held:
-                del self._held[partition]
+    def _release(self, partitions: Iterable[Partition]) -> None:
+        for partition in partitions:
             self._broker.moved(partition)

@@ -85,10 +85,10 @@ class TransactionService:
         `KafkaStorageError` on I/O errors.
         """
         if self.topic.attach():
-            self.markers.resume(stable_offsets or {})
+            self._broker.held_offsets.resume(stable_offsets or {})
             self._serve(published, positions)
             self._flush()
-            self.markers.resumed()
+            self._broker.held_offsets.resumed()
             # With an offline journal partition the owners are not all known: no transaction counts as an orphan.
             if self._is_whole and (self._damaged or self._broker.groups.damaged):
                 end_orphans(self._broker, self.coordinator.table, self.markers)

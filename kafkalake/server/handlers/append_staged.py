@@ -16,7 +16,6 @@ from kafkalake.broker.partitions.topics import Topic
 from kafkalake.broker.staged.request import AppendRequest, decode
 from kafkalake.broker.staged.service import TRANSACTIONAL_ID_PREFIX
 from kafkalake.errors import (
-    CoordinatorNotAvailableError,
     KafkaError,
     KafkaLakeError,
     TopicAuthorizationError,
@@ -60,7 +59,11 @@ async def _answer(request: Request, text: bytes) -> None:
 
 def _describe(request: Request, names: list[str] | None) -> dict[str, Any]:
     found = _writable(request).values() if names is None else [_topic(request, name) for name in names]
-    return {"error": 0, "bytes_max": _service(request).bytes_max, "topics": [_described(topic) for topic in found]}
+    return {
+        "error": 0,
+        "bytes_max": request.context.broker.staged.bytes_max,
+        "topics": [_described(topic) for topic in found],
+    }
 
 
 def _writable(request: Request) -> dict[str, Topic]:
@@ -105,12 +108,5 @@ async def _append(request: Request, asked: AppendRequest) -> dict[str, Any]:
         name = asked.topics[number][0]
         if not allows_topic(request, Operation.WRITE, name):
             raise TopicAuthorizationError(f"not allowed to write to topic {name!r}")
-    result = await _service(request).append(asked)
+    result = await request.context.broker.staged.append(asked)
     return {"error": 0, "records": result.records, "again": result.again, "version": result.version}
-
-
-def _service(request: Request) -> Any:
-    service = request.context.broker.staged
-    if service is None:
-        raise CoordinatorNotAvailableError("the broker is starting")
-    return service

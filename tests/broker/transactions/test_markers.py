@@ -22,6 +22,7 @@ from kafkalake.broker.partitions.purgatory import Purgatory, Timers
 from kafkalake.broker.partitions.topics import Topic, Topics
 from kafkalake.broker.partitions.wire_cache import WireCache
 from kafkalake.broker.transactions.decisions import Marker
+from kafkalake.broker.transactions.held_offsets import HeldOffsets
 from kafkalake.broker.transactions.markers import MarkerWriter
 from kafkalake.clock import ManualClock
 from kafkalake.config.broker import Settings
@@ -56,7 +57,10 @@ class World:
         topics = Topics()
         topics.add(topic)
         self.broker: Any = SimpleNamespace(
-            topics=topics, append_queue=self.queue, moved=lambda partition: self.moved.append(partition.name)
+            topics=topics,
+            append_queue=self.queue,
+            moved=lambda partition: self.moved.append(partition.name),
+            held_offsets=HeldOffsets(),
         )
         self.markers = MarkerWriter(self.broker)
         self.answers: dict[int, list[ErrorClass | None]] = {0: [], 1: []}
@@ -77,7 +81,7 @@ class World:
 
     def stable(self) -> list[int]:
         """What Delta is told."""
-        return [self.markers.stable_offset(partition) for partition in self.partitions]
+        return [self.broker.held_offsets.stable_offset(partition) for partition in self.partitions]
 
 
 @pytest.fixture
@@ -163,11 +167,11 @@ def test_a_broker_that_dies_between_two_markers_and_fails_at_the_second_again_sh
     w.mark(0)
     w.turn()
     w.markers = MarkerWriter(w.broker)
-    w.markers.resume({("clicks", 0): 0, ("clicks", 1): 0})
+    w.broker.held_offsets.resume({("clicks", 0): 0, ("clicks", 1): 0})
     w.disks[1].capacity_bytes = 0
     for index in (0, 1):
         w.mark(index)
-    w.markers.resumed()
+    w.broker.held_offsets.resumed()
     w.turn()
     assert w.partitions[0].log.last_stable_offset > 0
     assert w.stable() == [0, 0]
