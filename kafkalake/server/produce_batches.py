@@ -17,7 +17,7 @@ from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from kafkalake.broker.partitions.append_queue import ProduceRequest
-from kafkalake.broker.partitions.partition import Partition, PendingAppend
+from kafkalake.broker.partitions.partition import PendingAppend
 from kafkalake.broker.partitions.topics import Topic
 from kafkalake.config.broker import BrokerConfig, TopicConfig
 from kafkalake.errors import (
@@ -25,7 +25,6 @@ from kafkalake.errors import (
     InvalidRequiredAcksError,
     KafkaError,
     TransactionalIdAuthorizationError,
-    UnknownTopicOrPartitionError,
     UnsupportedCompressionTypeError,
     as_value,
 )
@@ -122,21 +121,20 @@ class BatchReader:
             self.batches.append(PendingAppend(None, None, None, as_value(error)))
 
     def _read(self, topic: Topic, rules: TopicRules, index: int, records: bytes | memoryview) -> PendingAppend:
-        if self._body.acks not in (-1, 0, 1):
+        acks = self._body.acks
+        if acks not in (-1, 0, 1):
             raise InvalidRequiredAcksError()
-        if not 0 <= index < len(topic.partitions):
-            raise UnknownTopicOrPartitionError()
-        partition: Partition = topic.partitions[index]
+        partition = topic.leader(index)
         left = INLINE_BYTES - self.bytes
         few = not self._put_off and len(self.batches) < TURN_BATCHES
         if few and (len(records) <= left or len(records) > rules.limits.max_message_bytes):
             try:
                 batch = decode_produced(records, rules.limits, self._now_ms, left)
-                return PendingAppend(partition, batch, self._original(rules, records, batch))
+                return PendingAppend(partition, batch, self._original(rules, records, batch), acks=acks)
             except DecompressedTooLargeError:
                 if left >= rules.limits.max_decompressed_bytes:
                     raise
-        pending = PendingAppend(partition, None, None)
+        pending = PendingAppend(partition, None, None, acks=acks)
         self._put_off.append(_PutOff(pending, rules, self._kept(records)))
         return pending
 

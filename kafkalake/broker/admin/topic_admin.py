@@ -373,7 +373,6 @@ class TopicAdmin:
             if isinstance(log, KafkaError):
                 self._serve_offline(topic)
                 continue
-            log.advance_high_watermark(log.log_end_offset)  # the only replica holds all records
             partition = Partition(topic, len(topic.partitions), log, self._cache.tail())
             topic.partitions.append(partition)
             call_isolated(Place.TOPIC_CHANGE, self._observer.partition_added, partition)

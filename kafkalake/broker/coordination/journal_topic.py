@@ -149,7 +149,7 @@ class JournalTopic:
             for result in log.append([batch], partition.leader_epoch):
                 if isinstance(result, KafkaError):
                     raise result
-            log.advance_high_watermark(log.log_end_offset)
+            partition.advance_high_watermark()
 
     # Trimming
 

@@ -174,9 +174,7 @@ class Fetcher:
         topic = self._topics.find(asked.topic) if isinstance(asked.topic, str) else self._topics.find_id(asked.topic)
         if topic is None:
             raise UnknownTopicOrPartitionError() if isinstance(asked.topic, str) else UnknownTopicIdError()
-        if not 0 <= asked.partition < len(topic.partitions):
-            raise UnknownTopicOrPartitionError()
-        return topic.partitions[asked.partition]
+        return topic.leader(asked.partition)
 
     def read(self, request: FetchRequest, context: FetchContext) -> _Read:
         """Read all partitions of the request within its limits and return the result."""

@@ -2,8 +2,9 @@
 
 **Group commit.** Batches of all connections that arrive in one turn of the event loop are queued here and written by one
 append to the log. Three separate steps leave room for replication. First the batches are in the log (`append_queued`), fsynced
-if `flush.messages` requires it. Then the high watermark moves (`commit`). Then the producers are answered. With one replica the
-steps follow directly. The response comes last, so every reader, Spark included, finds an acknowledged record.
+if `flush.messages` requires it. Then the high watermark moves (`commit`, by the rule of `advance_high_watermark`). Then the
+producers are answered. With one replica the steps follow directly, whatever `acks` says. The response comes last, so every
+reader, Spark included, finds an acknowledged record.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ _BASE_OFFSET = struct.Struct(">q")
 _LEADER_EPOCH = struct.Struct(">i")
 RunBlocking = Callable[[Callable[[], None]], Awaitable[None]]
 
+ACKS_ALL = -1
+"""Wait for all replicas in sync, as clients may ask and the broker's own batches do."""
+
 _BYTES_OF_OPEN_TRANSACTION = 1024 * 1024
 """The assumed size of a transaction found open at startup. Its actual bytes are unknown."""
 
@@ -42,10 +46,11 @@ class PendingAppend:
     """A batch or end-of-transaction marker to be appended, and its result.
 
     partition, batch: None if `result` is an error found earlier. original: the producer's bytes if the cache may serve them to
-    consumers unchanged. settled: called when the result is set, see `AppendQueue.add`.
+    consumers unchanged. acks: the replicas to wait for, `ACKS_ALL` for those in sync. settled: called when the result is set, see
+    `AppendQueue.add`.
     """
 
-    __slots__ = ("batch", "marker", "original", "partition", "result", "settled")
+    __slots__ = ("acks", "batch", "marker", "original", "partition", "result", "settled")
 
     def __init__(
         self,
@@ -54,13 +59,21 @@ class PendingAppend:
         original: bytes | memoryview | None,
         result: AppendResult | KafkaError | None = None,
         marker: EndMarker | None = None,
+        acks: int = ACKS_ALL,
     ) -> None:
+        self.acks = acks
         self.partition = partition
         self.batch = batch
         self.original = original
         self.result = result
         self.marker = marker
         self.settled: Callable[[], None] = nobody_waits
+
+    @property
+    def required_offset(self) -> int:
+        """The high watermark from which an appended batch is on all replicas in sync."""
+        assert isinstance(self.result, AppendResult)
+        return self.result.last_offset + 1
 
     def decoded(self, batch: RecordBatch, original: bytes | memoryview | None) -> None:
         """Set the batch of one that was decoded later."""
@@ -103,11 +116,16 @@ class Partition:
     )
 
     def __init__(self, topic: Topic, index: int, log: Log, tail: PartitionTail, *, is_offline: bool = False) -> None:
-        """Create the partition. `is_offline`: `log` is an empty placeholder for one that could not be opened (`Log.offline`)."""
+        """Lead the partition. `is_offline`: `log` is an empty placeholder for one that could not be opened (`Log.offline`).
+
+        Raise `KafkaStorageError` on I/O errors.
+        """
         self.topic = topic
         self.is_offline = is_offline
         self.index = index
         self.log = log
+        if not is_offline:
+            self.advance_high_watermark()
         self.leader_epoch = log.leader_epoch + 1
         self.removed = False
         self.syncing = False
@@ -209,10 +227,17 @@ class Partition:
                 except KafkaError as error:
                     pending.result = as_value(error)
 
+    def advance_high_watermark(self) -> None:
+        """Advance the high watermark to the offset up to which all replicas in sync have the records.
+
+        This replica is the only one, so that is its log end. Raise `KafkaStorageError` on I/O errors.
+        """
+        self.log.advance_high_watermark(self.log.log_end_offset)
+
     def commit(self, appended: list[PendingAppend]) -> None:
-        """Advance the high watermark to the log end (step two). If that fails, the results become errors."""
+        """Advance the high watermark (step two). If that fails, the results become errors."""
         try:
-            self.log.advance_high_watermark(self.log.log_end_offset)
+            self.advance_high_watermark()
         except Exception as error:
             logger.exception("high watermark not moved partition=%s", self.name)
             _failed(appended, KafkaStorageError(f"high watermark not moved: {error}"))

@@ -24,6 +24,12 @@ class Topic:
     created_at_ms: int
     partitions: list[Partition] = field(default_factory=list)
 
+    def leader(self, index: int) -> Partition:
+        """Return the partition that this broker leads. Raise `UnknownTopicOrPartitionError` if the topic has no such partition."""
+        if not 0 <= index < len(self.partitions):
+            raise UnknownTopicOrPartitionError()
+        return self.partitions[index]
+
     def configure(self, overrides: dict[str, Value], config: TopicConfig, of_logs: LogConfig) -> None:
         """Use other settings from now on, `of_logs` for the logs."""
         self.overrides, self.config = overrides, config
@@ -89,12 +95,9 @@ class Topics:
             raise UnknownTopicIdError()
         return topic
 
-    def partition(self, name: str, index: int) -> Partition:
-        """Return a partition. Raise `UnknownTopicOrPartitionError` if there is none."""
-        topic = self._by_name.get(name)
-        if topic is None or not 0 <= index < len(topic.partitions):
-            raise UnknownTopicOrPartitionError()
-        return topic.partitions[index]
+    def leader(self, name: str, index: int) -> Partition:
+        """Return a partition that this broker leads. Raise `UnknownTopicOrPartitionError` if there is none."""
+        return self.topic(name).leader(index)
 
     def serves(self, topic: str | UUID, index: int) -> bool:
         """Return whether a topic with that name or id has that partition."""

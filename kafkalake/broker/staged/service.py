@@ -246,5 +246,5 @@ class StagedAppends:
                 what = "is not there" if topic is None or index < len(topic.partitions) else "lacks that partition"
                 sentence = f"topic {name} {what} any more (partition {index}): it was deleted while the job ran"
                 raise with_retriable(UnknownTopicOrPartitionError(sentence), False)
-            found[number, index] = topic.partitions[index]
+            found[number, index] = topic.leader(index)
         return found

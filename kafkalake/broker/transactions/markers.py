@@ -42,7 +42,7 @@ class MarkerWriter:
     def __call__(self, partition: TopicPartition, marker: Marker, coordinator_epoch: int, done: Done) -> None:
         """Write the coordinator's marker as `Markers` defines it."""
         try:
-            found = self._broker.topics.partition(*partition)
+            found = self._broker.topics.leader(*partition)
         except UnknownTopicOrPartitionError as error:
             self._release(self._held.written(partition, marker.producer_id))
             done(type(error))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from kafkalake.broker.partitions.offsets import delete_records
-from kafkalake.errors import KafkaError, UnknownTopicOrPartitionError
+from kafkalake.errors import KafkaError
 from kafkalake.server.authorizer import Operation
 from kafkalake.server.request import Request
 from kafkalake.server.topic_lookup import find_topic
@@ -30,9 +30,7 @@ async def _partition(request: Request, name: str, asked: Any) -> dict[str, Any]:
     answer = {"partition_index": asked.partition_index, "low_watermark": -1, "error_code": 0}
     try:
         topic = find_topic(request, Operation.DELETE, name)
-        if not 0 <= asked.partition_index < len(topic.partitions):
-            raise UnknownTopicOrPartitionError()
-        partition = topic.partitions[asked.partition_index]
+        partition = topic.leader(asked.partition_index)
         broker = request.context.broker
         answer["low_watermark"] = await broker.run_blocking(lambda: delete_records(partition, asked.offset))
         broker.moved(partition)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any
 
-from kafkalake.errors import KafkaError, UnknownTopicOrPartitionError
+from kafkalake.errors import KafkaError
 from kafkalake.server.authorizer import Operation
 from kafkalake.server.request import Request
 from kafkalake.server.topic_lookup import find_described_topic
@@ -27,9 +27,8 @@ def handle(request: Request) -> Generator[None, None, dict[str, Any]]:
 def _partition(request: Request, name: str, index: int) -> dict[str, Any]:
     try:
         topic = find_described_topic(request, Operation.READ, name)
-        if not 0 <= index < len(topic.partitions):
-            raise UnknownTopicOrPartitionError()
-        topic.partitions[index].check_online()
+        partition = topic.leader(index)
+        partition.check_online()
     except KafkaError as error:
         return {"partition_index": index, "error_code": error.code, "error_message": request.error_text(error)}
     return {
@@ -44,6 +43,6 @@ def _partition(request: Request, name: str, index: int) -> dict[str, Any]:
                 "coordinator_epoch": producer.coordinator_epoch,
                 "current_txn_start_offset": producer.transaction_offset,
             }
-            for producer_id, producer in topic.partitions[index].log.producers()
+            for producer_id, producer in partition.log.producers()
         ],
     }

@@ -16,7 +16,7 @@ from typing import Any
 
 from kafkalake.broker.partitions.fetch import Isolation
 from kafkalake.broker.partitions.offsets import MAX_TIMESTAMP, list_offset
-from kafkalake.errors import InvalidRequestError, KafkaError, UnknownTopicOrPartitionError, UnsupportedVersionError
+from kafkalake.errors import InvalidRequestError, KafkaError, UnsupportedVersionError
 from kafkalake.server.authorizer import Operation
 from kafkalake.server.request import Request
 from kafkalake.server.topic_lookup import find_topic
@@ -51,11 +51,9 @@ async def _partition(request: Request, name: str, asked: Any, isolation: Isolati
         if twice:
             raise InvalidRequestError()
         topic = find_topic(request, Operation.DESCRIBE, name)
-        if not 0 <= asked.partition_index < len(topic.partitions):
-            raise UnknownTopicOrPartitionError()
+        partition = topic.leader(asked.partition_index)
         if asked.timestamp < 0 and request.version < _LOWEST_VERSION_OF_SPECIAL.get(asked.timestamp, 99):
             raise UnsupportedVersionError()
-        partition = topic.partitions[asked.partition_index]
         partition.check_leader_epoch(getattr(asked, "current_leader_epoch", -1))
         if asked.timestamp == MAX_TIMESTAMP:
             find = partial(list_offset, partition, MAX_TIMESTAMP, isolation)

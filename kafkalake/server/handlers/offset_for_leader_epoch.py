@@ -9,7 +9,7 @@ from collections.abc import Generator
 from typing import Any
 
 from kafkalake.broker.partitions.offsets import end_of_epoch
-from kafkalake.errors import KafkaError, UnknownTopicOrPartitionError
+from kafkalake.errors import KafkaError
 from kafkalake.server.authorizer import Operation
 from kafkalake.server.request import Request
 from kafkalake.server.topic_lookup import find_topic
@@ -30,9 +30,7 @@ def _partition(request: Request, name: str, asked: Any) -> dict[str, Any]:
     answer = {"error_code": 0, "partition": asked.partition, "leader_epoch": -1, "end_offset": -1}
     try:
         topic = find_topic(request, Operation.DESCRIBE, name)
-        if not 0 <= asked.partition < len(topic.partitions):
-            raise UnknownTopicOrPartitionError()
-        partition = topic.partitions[asked.partition]
+        partition = topic.leader(asked.partition)
         partition.check_leader_epoch(asked.current_leader_epoch)
         end = end_of_epoch(partition, asked.leader_epoch)
     except KafkaError as error:

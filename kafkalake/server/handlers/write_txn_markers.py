@@ -49,7 +49,7 @@ class _Markers:
             try:
                 if refusal is not None:
                     raise refusal()
-                partition: Partition = broker.topics.partition(name, index)
+                partition: Partition = broker.topics.leader(name, index)
             except KafkaError as error:
                 self._written(key, type(error))
                 continue
