@@ -21,7 +21,7 @@ LATE = {
     ("jobs.consume.loop", "summary"),
     ("jobs.frame", "failed"),
     ("server.connection", "arriving"),
-    ("server.connection", "began_s"),
+    ("server.connection", "began_ns"),
     ("server.connection", "body"),
     ("server.connection", "body_is_kept"),
     ("server.connection", "client_id"),
