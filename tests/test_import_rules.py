@@ -98,6 +98,13 @@ MAY_IMPORT: dict[str, set[str]] = {
 
 WITHOUT_SPARK = ("record", "storage", "metadata", "broker", "wire", "server", "client", "reader", "config", "process")
 VERSION_FREE = ("broker", "storage", "record")
+PURE = (
+    "server.connection_state",
+    "broker.groups.classic",
+    "broker.groups.consumer",
+    "broker.partitions.fetch_sessions",
+)
+"""Modules that decide: bytes, events and times are their arguments."""
 WITHOUT_KIO = ("broker", "storage", "metadata", "record")
 
 
@@ -203,6 +210,10 @@ def test_no_wire_library_behind_the_edge() -> None:
 
 def test_topics_are_read_without_spark() -> None:
     assert libraries(below(*WITHOUT_SPARK), "pyspark", "delta", "py4j") == []
+
+
+def test_what_decides_has_no_socket_clock_or_loop() -> None:
+    assert libraries({module: sources()[module] for module in PURE}, "asyncio", "socket", "time", "os", "random") == []
 
 
 @pytest.mark.parametrize(

@@ -128,10 +128,8 @@ class Listener:
         # After a pause of the process, bytes received meanwhile are still unread.
         was_paused = now_ms - self._check_due_ms > unfinished_ms // 2
         for connection in list(self._connections):
-            if connection.last_active_ms < now_ms - idle_ms and not connection.is_waiting:
-                call_isolated(Place.CONNECTION, connection.close_idle)
-            elif not was_paused:
-                call_isolated(Place.CONNECTION, connection.check_unfinished, now_ms, unfinished_ms)
+            limits = idle_ms, None if was_paused else unfinished_ms
+            call_isolated(Place.CONNECTION, connection.check, now_ms, *limits)
         delay_s = min(max(min(idle_ms, unfinished_ms) / 4000, 0.05), _IDLE_CHECK_S_MAX)
         self._check_due_ms = now_ms + int(delay_s * 1000)
         self._idle_check = asyncio.get_running_loop().call_later(delay_s, self._check_idle)

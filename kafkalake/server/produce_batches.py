@@ -167,7 +167,7 @@ class BatchReader:
         turn = [each for each in self.batches if id(each) not in late]
         while True:
             held, self.bytes = self.bytes, 0
-            memory.queued += held
+            memory.queue(held)
             try:
                 await _appended(append, turn)
             finally:

@@ -5,8 +5,8 @@ An API is listed once it works in all listed versions. One line each. The handle
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Generator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 from kafkalake.server.handlers import (
     add_offsets_to_txn,
@@ -49,12 +49,9 @@ from kafkalake.server.handlers import (
     txn_offset_commit,
     write_txn_markers,
 )
-from kafkalake.server.request import Request
+from kafkalake.server.request import Answer, Request
+from kafkalake.wire.produce_request import API_KEY as PRODUCE_KEY
 from kafkalake.wire.staged_append import API_KEY as APPEND_STAGED_KEY
-
-Values = Mapping[str, Any]
-Answer = Values | Coroutine[Any, Any, Values | None] | Generator[None, None, Values | None] | None
-"""The response's values, a coroutine or generator (`server.turns`) that returns them, or None if the handler replies itself."""
 
 
 class Api(NamedTuple):
@@ -74,7 +71,6 @@ def _api(
     return Api(key, name, lowest, highest, handle, lowest if advertised_lowest < 0 else advertised_lowest)
 
 
-PRODUCE_KEY = 0
 API_VERSIONS_KEY = 18
 
 _ALL = (

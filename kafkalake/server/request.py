@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from kafkalake.server.turns import TURN_NS
+from kafkalake.server.connection_state import Buffer
+from kafkalake.server.turns import LARGE_FRAME_BYTES, TURN_NS
 from kafkalake.wire.responses import encode_response
 
 if TYPE_CHECKING:
@@ -14,7 +15,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-Buffer = bytes | bytearray | memoryview
+Values = Mapping[str, Any]
+Answer = Values | Coroutine[Any, Any, Values | None] | Generator[None, None, Values | None] | None
+"""The response's values, a coroutine or generator (`server.turns`) that returns them, or None if the handler replies itself."""
 
 
 class Request:
@@ -25,6 +28,7 @@ class Request:
     """
 
     __slots__ = (
+        "_on_abandoned",
         "answer",
         "api_key",
         "began_ns",
@@ -36,7 +40,6 @@ class Request:
         "correlation_id",
         "done",
         "has_task",
-        "on_abandoned",
         "size",
         "turn_ends_ns",
         "version",
@@ -51,9 +54,11 @@ class Request:
         correlation_id: int,
         client_id: str | None,
         body: Any,
+        size: int,
         *,
         body_is_kept: bool,
     ) -> None:
+        """`size`: bytes of the frame."""
         self.connection = connection
         self.context = context
         self.api_key = api_key
@@ -65,13 +70,51 @@ class Request:
         self.done = False
         self.has_task = False
         """Whether a task works on it. It has not yet taken effect, so no later request may start."""
-        self.size = 0
-        self.began_ns = 0
-        """Start time, set only if requests are logged."""
+        self.size = size
+        self.began_ns = context.clock.monotonic_ns() if connection.logs_requests else 0
         self.turn_ends_ns = 0
         """End of the current turn (see `turn`), 0 before the first one."""
         self.answer: Sequence[Buffer] = ()
-        self.on_abandoned: Any = None
+        self._on_abandoned: Callable[[], object] | None = None
+
+    # Before the answer.
+
+    def handle(self, handler: Callable[[Request], Answer]) -> None:
+        """Run the handler of the request's API and reply with its result, now or when it is there."""
+        answer = handler(self)
+        if answer is None:
+            return
+        if isinstance(answer, Generator):
+            self.work(answer)
+        elif isinstance(answer, Coroutine):
+            self.start_task(self._finish(answer))
+        else:
+            self.reply(answer)
+
+    async def _finish(self, answer: Coroutine[Any, Any, Values | None]) -> None:
+        values = await answer
+        if values is None or self.connection.is_closing:
+            return
+        if self.size >= LARGE_FRAME_BYTES:
+            await self.reply_large(values)
+        else:
+            self.reply(values)
+
+    def decoded(self, client_id: str | None, body: Any) -> None:
+        """Take over what was decoded after the request was made."""
+        self.client_id = client_id
+        self.body = body
+
+    def start_task(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run `work`, which replies, as a task. Its exception fails the request."""
+        self.has_task = True
+        self.context.start_task(self._guard(work))
+
+    async def _guard(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except Exception as error:
+            self.fail(error)
 
     def error_text(self, error: BaseException) -> str:
         """Return an error's text for the client, with paths relative to the lake."""
@@ -81,16 +124,20 @@ class Request:
     def grow(self, count: int) -> None:
         """Add `count` bytes of decompressed data to the request's size. That leaves less room for requests queued behind it."""
         self.size += count
-        self.connection.owes(count)
+        self.connection.owe(count)
+
+    def call_if_abandoned(self, cancel: Callable[[], object]) -> None:
+        """Call `cancel` if the connection is lost before the reply."""
+        self._on_abandoned = cancel
 
     def abandon(self) -> None:
         """Cancel the pending work of this request, whose connection is lost."""
-        abandoned, self.on_abandoned = self.on_abandoned, None
-        if abandoned is not None and not self.done:
-            abandoned()
+        cancel, self._on_abandoned = self._on_abandoned, None
+        if cancel is not None:
+            cancel()
 
     def guarded(self, answer: Callable[..., None]) -> Callable[..., None]:
-        """Return `answer`, to be called later, wrapped to close the client's connection if it raises.
+        """Return `answer`, to be called later, wrapped to fail the request if it raises.
 
         A client that gets neither a response nor a closed connection would wait forever.
         """
@@ -98,8 +145,8 @@ class Request:
         def guarded(*arguments: Any) -> None:
             try:
                 answer(*arguments)
-            except Exception:
-                self.connection.fail(self)
+            except Exception as error:
+                self.fail(error)
                 raise
 
         return guarded
@@ -128,12 +175,12 @@ class Request:
                 return cast(T, stop.value)
             await self.turn()
 
-    def work(self, steps: Generator[None, None, Mapping[str, Any] | Sequence[Buffer] | None]) -> None:
+    def work(self, steps: Generator[None, None, Values | Sequence[Buffer] | None]) -> None:
         """Run `steps` in turns and reply with their result: values, or an encoded response in pieces."""
         clock = self.context.clock
         began_ns = clock.monotonic_ns()
 
-        def finished(answer: Mapping[str, Any] | Sequence[Buffer] | None) -> None:
+        def finished(answer: Values | Sequence[Buffer] | None) -> None:
             if answer is None or self.done or self.connection.is_closing:
                 return
             if not isinstance(answer, Mapping):
@@ -141,44 +188,38 @@ class Request:
             elif clock.monotonic_ns() - began_ns < TURN_NS:
                 self.reply(answer)
             else:
-                self.context.start_task(self.reply_large(answer))
+                self.start_task(self.reply_large(answer))
 
-        self.context.turns.run(
-            steps,
-            lambda: not self.connection.is_closing,
-            finished,
-            lambda: self.connection.fail(self),
-        )
+        self.context.turns.run(steps, lambda: not self.connection.is_closing, finished, self.fail)
 
-    async def reply_large(self, values: Mapping[str, Any]) -> None:
+    # The end: an answer, or a failure.
+
+    async def reply_large(self, values: Values) -> None:
         """Reply like `reply`, encoding in a thread."""
-        await self.encode_large(lambda: self._encode(values))
+        await self.reply_from_thread(lambda: (self._encode(values),))
 
-    async def encode_large(self, encode: Callable[[], bytearray]) -> None:
-        """Reply with the encoded response that `encode` returns, called in a thread."""
-        try:
-            encoded = await self.context.run_in_thread(encode)
-            if not self.connection.is_closing:
-                self.reply_buffers((encoded,))
-        except Exception:
-            self.connection.fail(self)
+    async def reply_from_thread(self, encode: Callable[[], Sequence[Buffer]]) -> None:
+        """Reply like `reply_buffers` with what `encode` returns, called in a thread."""
+        encoded = await self.context.run_in_thread(encode)
+        if not self.connection.is_closing:
+            self.reply_buffers(encoded)
 
-    def _encode(self, values: Mapping[str, Any]) -> bytearray:
+    def _encode(self, values: Values) -> bytearray:
         bytes_max = self.context.broker.config.max_request_response_bytes
         return encode_response(self.api_key, self.version, self.correlation_id, values, bytes_max)
 
-    def reply(self, values: Mapping[str, Any]) -> None:
+    def reply(self, values: Values) -> None:
         """Reply with the fields of `values`, encoded for the request's version."""
         self.reply_buffers((self._encode(values),))
 
     def reply_buffers(self, buffers: Sequence[Buffer]) -> None:
-        """Reply with an encoded response including its size prefix, in pieces."""
+        """Reply with an encoded response including its size prefix, in pieces, or with nothing (acks=0)."""
         assert not self.done, "a request is answered once"
         self.done = True
         self.answer = buffers
-        self.body = None
-        self.connection.answered()
+        self.body = self._on_abandoned = None  # which refers to this request
+        self.connection.answered(self)
 
-    def reply_nothing(self) -> None:
-        """Complete a request without a response (acks=0)."""
-        self.reply_buffers(())
+    def fail(self, error: Exception) -> None:
+        """Leave the request unanswered because of `error` and close its connection."""
+        self.connection.fail(error)

@@ -37,6 +37,10 @@ class RequestMemory:
             return True
         return False
 
+    def arrive(self, count: int) -> None:
+        """Count `count` bytes as `arriving`."""
+        self.arriving += count
+
     def arrived(self, frame: object, count: int) -> None:
         """Release `count` bytes that were `arriving`: their frame is complete or abandoned."""
         self.arriving -= count
@@ -44,6 +48,10 @@ class RequestMemory:
             self._beyond = None
         if self._waiting:
             self._wake()
+
+    def queue(self, count: int) -> None:
+        """Count `count` bytes as `queued`."""
+        self.queued += count
 
     def release(self, count: int) -> None:
         """Release `count` bytes that were `queued`: they are in the log, or refused."""

@@ -39,11 +39,11 @@ class Turns:
         steps: Steps,
         is_wanted: Callable[[], bool],
         finished: Callable[[Any], None],
-        failed: Callable[[], None],
+        failed: Callable[[Exception], None],
     ) -> None:
         """Run `steps` to their end, while `is_wanted`.
 
-        Errors in the first turn are raised. For later ones `failed` is called in the exception handler.
+        Errors in the first turn are raised. For later ones `failed` is called.
         """
         end_ns = self._now_ns() + TURN_NS
         try:
@@ -59,8 +59,8 @@ class Turns:
                 return
             try:
                 self.run(steps, is_wanted, finished, failed)
-            except Exception:
-                failed()
+            except Exception as error:
+                failed(error)
 
         self._later(go_on)
 

@@ -7,7 +7,8 @@ that reads, however slowly, empties its buffer and is counted anew.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 ANSWER_BYTES_MIN = 1024 * 1024
 _SHARE = 64
@@ -24,7 +25,7 @@ class UnreadAnswers:
         self.bytes_max = bytes_max
         self.bytes = 0
         self.preparing = 0
-        """Bytes of responses being encoded in a thread. The code that starts the thread adds and subtracts them."""
+        """Bytes of responses being encoded in a thread."""
         self._by_age: dict[object, tuple[int, Callable[[], None]]] = {}
 
     def add(self, connection: object, count: int, close: Callable[[], None]) -> None:
@@ -42,6 +43,15 @@ class UnreadAnswers:
         """Stop counting `connection`: it is closed, or its client has read. Does nothing if it was not counted."""
         count, _ = self._by_age.pop(connection, (0, None))
         self.bytes -= count
+
+    @contextmanager
+    def prepare(self, count: int) -> Iterator[None]:
+        """Count `count` bytes as `preparing` within the block."""
+        self.preparing += count
+        try:
+            yield
+        finally:
+            self.preparing -= count
 
     def answer_bytes_max(self, most: int) -> int:
         """Return the current size limit of a large response, `most` if there is enough room."""

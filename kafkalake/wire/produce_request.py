@@ -13,6 +13,8 @@ from uuid import UUID
 from kafkalake.errors import InvalidRequestError
 from kafkalake.wire.requests import read_varint, skip_unknown_tagged_fields
 
+API_KEY = 0
+
 PARTITIONS_MAX = 20_000
 """Most topics and batches of one request, together."""
 

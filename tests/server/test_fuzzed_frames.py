@@ -107,7 +107,7 @@ class Fuzz:
         cut = self._random.randrange(len(frame)) if self._random.random() < 0.05 else 0
         for part in (frame[:cut], frame[cut:]):
             feed(sink, part)
-        if sink.connection._own is not None and self._random.random() < 0.7:
+        if sink.connection._state._incomplete is not None and self._random.random() < 0.7:
             sink.close()  # its size was a lie, and would have the next frames taken for the rest of it
         if self.sent % FRAMES_BETWEEN_TURNS == 0:
             await asyncio.sleep(0)

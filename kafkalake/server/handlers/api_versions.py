@@ -26,7 +26,6 @@ def handle(request: Request) -> dict[str, Any]:
         name, version = request.body.client_software_name, request.body.client_software_version
         if not (_SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(version)):
             return {"error_code": InvalidRequestError.code}
-        request.connection.client_software = f"{name} {version}"
     return {
         "error_code": 0,
         "api_keys": request.context.advertised_apis,

@@ -30,7 +30,8 @@ from kafkalake.broker.partitions.fetch import (
 from kafkalake.broker.partitions.fetch_sessions import FetchPartition, PartitionKey
 from kafkalake.errors import CorruptMessageError, LakeError, UnsupportedCompressionTypeError
 from kafkalake.record import layout as at
-from kafkalake.server.request import Buffer, Request
+from kafkalake.server.connection_state import Buffer
+from kafkalake.server.request import Request
 from kafkalake.wire.record_batch import encode_fetched
 from kafkalake.wire.responses import append_varint
 
@@ -87,16 +88,15 @@ def handle(request: Request) -> Generator[None, None, None]:
         asked_for, request.guarded(lambda fetched: _reply(request, asked_for, fetched))
     )
     if waiting is not None:
-        request.on_abandoned = lambda: broker.purgatory.discard(waiting)
+        request.call_if_abandoned(lambda: broker.purgatory.discard(waiting))
 
 
 def _reply(request: Request, asked_for: FetchRequest, fetched: Fetched) -> None:
-    request.on_abandoned = None
     bytes_max = min(asked_for.max_bytes, request.context.broker.config.fetch_max_bytes)
     encode = partial(_encode, request.version, request.correlation_id, fetched, bytes_max)
     size = _compressed_bytes(fetched)
     if size > INLINE_BYTES or len(fetched.partitions) > INLINE_PARTITIONS:
-        request.context.start_task(_reply_from_thread(request, encode, size))
+        request.start_task(_reply_from_thread(request, encode, size))
     else:
         request.reply_buffers(encode())
 
@@ -112,15 +112,8 @@ def _compressed_bytes(fetched: Fetched) -> int:
 
 
 async def _reply_from_thread(request: Request, encode: Callable[[], list[Buffer]], size: int) -> None:
-    unread = request.context.unread_answers
-    unread.preparing += size
-    try:
-        request.reply_buffers(await request.context.run_in_thread(encode))
-    except Exception:
-        logger.exception("fetch not answered peer=%s", request.connection.peer)
-        request.connection.fail(request)
-    finally:
-        unread.preparing -= size
+    with request.context.unread_answers.prepare(size):
+        await request.reply_from_thread(encode)
 
 
 def _encode(version: int, correlation_id: int, fetched: Fetched, bytes_max: int) -> list[Buffer]:

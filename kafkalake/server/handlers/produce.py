@@ -48,7 +48,7 @@ def handle(request: Request) -> Coroutine[Any, Any, None] | None:
         _read_topic(request, topic, reader)
     if reader.has_put_off:
         return _append_in_turns(request, body, reader)
-    request.context.request_memory.queued += reader.bytes
+    request.context.request_memory.queue(reader.bytes)
     request.grow(reader.bytes)
     _start(request, body, ProduceRequest(reader.batches, request.guarded(_Reply(request, body, reader.bytes))))
     return None
@@ -88,14 +88,14 @@ class _Reply:
         self._request.context.request_memory.release(self._held)
         request, body, batches = self._request, self._body, produced.batches
         if body.acks != 0:
-            encode = partial(_encode, request, body.topics, batches)
             if len(batches) > TURN_BATCHES:
-                request.context.start_task(request.encode_large(encode))
+                encode = partial(_encode, request, body.topics, batches)
+                request.start_task(request.reply_from_thread(lambda: (encode(),)))
             else:
-                request.reply_buffers((encode(),))
+                request.reply_buffers((_encode(request, body.topics, batches),))
             return
         failed = [each.result for each in batches if isinstance(each.result, KafkaError)]
-        request.reply_nothing()
+        request.reply_buffers(())
         if failed:
             request.connection.close(f"a produce request with acks=0 failed: {failed[0]}")
 

@@ -1,0 +1,84 @@
+"""From a frame to the handler of its API: header, version, body, `Request`.
+
+A large request is decoded in a thread; all others, and the batches of a Produce request, where they were received.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kafkalake.errors import InvalidRequestError
+from kafkalake.server.handlers import api_versions
+from kafkalake.server.registry import API_VERSIONS_KEY, APIS, Api
+from kafkalake.server.request import Request
+from kafkalake.server.turns import LARGE_FRAME_BYTES
+from kafkalake.wire.produce_request import API_KEY as PRODUCE_KEY
+from kafkalake.wire.produce_request import FEW_PARTITIONS_MAX, PARTITIONS_MAX, ManyPartitionsError, read_produce
+from kafkalake.wire.requests import decode_request, read_fixed_header, read_header
+from kafkalake.wire.staged_append import API_KEY as APPEND_STAGED_KEY
+from kafkalake.wire.staged_append import body_of_request
+
+if TYPE_CHECKING:
+    from kafkalake.server.connection import Connection
+    from kafkalake.server.context import ServerContext
+
+
+def dispatch(connection: Connection, context: ServerContext, frame: memoryview, *, kept: bool) -> None:
+    """Decode a request and start its handler. `kept`: the frame's memory stays as it is.
+
+    Raise `InvalidRequestError` if it is malformed, not supported, or refused by the handler.
+    """
+    api_key, version, correlation_id = read_fixed_header(frame)
+    api = APIS.get(api_key)
+    if api is None:
+        raise InvalidRequestError(f"api key {api_key} is not supported")
+    if not api.lowest <= version <= api.highest:
+        if api_key != API_VERSIONS_KEY:
+            raise InvalidRequestError(f"{api.name} version {version} is not supported")
+        request = Request(connection, context, api_key, 0, correlation_id, None, None, len(frame), body_is_kept=kept)
+        connection.begin(request)
+        request.reply(api_versions.unsupported_version(request))
+        return
+    is_large = len(frame) >= LARGE_FRAME_BYTES and api_key not in (PRODUCE_KEY, APPEND_STAGED_KEY)
+    client_id = body = None
+    if not is_large:
+        try:
+            client_id, body = _read(frame, api_key, version, FEW_PARTITIONS_MAX)
+        except ManyPartitionsError:
+            is_large = True
+    request = Request(
+        connection,
+        context,
+        api_key,
+        version,
+        correlation_id,
+        client_id,
+        body,
+        len(frame),
+        body_is_kept=kept or is_large,
+    )
+    if api_key != PRODUCE_KEY:
+        context.broker.append_queue.flush_a_turn()  # make earlier produces of other connections visible to this request
+    connection.begin(request)
+    if is_large:
+        request.start_task(_decode_and_handle(request, api, frame if kept else memoryview(bytes(frame))))
+    else:
+        request.handle(api.handle)
+
+
+async def _decode_and_handle(request: Request, api: Api, frame: memoryview) -> None:
+    """Decode in a thread, then start the handler, for a request whose decoding would block the event loop."""
+    decoded = await request.context.run_in_thread(lambda: _read(frame, request.api_key, request.version))
+    request.decoded(*decoded)
+    if not request.connection.is_closing:
+        request.handle(api.handle)
+
+
+def _read(frame: memoryview, api_key: int, version: int, produced_max: int = PARTITIONS_MAX) -> tuple[str | None, Any]:
+    """Return client id and body of a request. Raise `InvalidRequestError`, or `ManyPartitionsError` as `read_produce` does."""
+    if api_key == APPEND_STAGED_KEY:
+        return None, body_of_request(frame)
+    header = read_header(frame)
+    if api_key == PRODUCE_KEY:
+        return header.client_id, read_produce(frame, header.body, version, produced_max)
+    return header.client_id, decode_request(header, frame)
