@@ -46,6 +46,8 @@ class Connection(asyncio.BufferedProtocol):
             context.broker.config.socket_request_max_bytes,
             context.clock.monotonic_ms(),
         )
+        self.begin = self._state.begin
+        self.owe = self._state.owe
         self._send_scheduled = False
         self._reading_paused = False
         self._resume_scheduled = False
@@ -116,10 +118,6 @@ class Connection(asyncio.BufferedProtocol):
         if state.is_paused:
             self._pause()
 
-    def begin(self, request: Request) -> None:
-        """Give the request of the frame being handled its place in the order of answers."""
-        self._state.begin(request)
-
     def _pause(self) -> None:
         if not self._reading_paused and not self.is_closing and self._transport is not None:
             self._reading_paused = True
@@ -148,10 +146,6 @@ class Connection(asyncio.BufferedProtocol):
         if not state.is_paused and not state.is_closing and self._transport is not None:
             self._reading_paused = False
             self._transport.resume_reading()
-
-    def owe(self, count: int) -> None:
-        """Add `count` bytes, which an unanswered request takes beyond its received size."""
-        self._state.owe(count)
 
     def answered(self, request: Request) -> None:
         """Send the complete answers, from the oldest request on. Called when `request` is answered."""
