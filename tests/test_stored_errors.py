@@ -23,7 +23,10 @@ READ_BY = {
     "broker/groups/consumer.py": {"_failed"},
     "metadata/tables/delta_table.py": {"_after_failure", "_first_line"},
     "metadata/lease.py": {"_renew_in_lock_file"},
+    "server/connection.py": {"fail"},
     "server/handlers/offset_fetch.py": {"_refused"},
+    "server/request.py": {"fail"},
+    "server/turns.py": {"failed"},
     "storage/log.py": {"_storage_error"},
 }
 """More of them, private to a module."""
