@@ -1,4 +1,4 @@
-"""`MetadataStore` in memory, for tests: the same rules and versions, no disk.
+"""The tables of `metadata.store` in memory, for tests: the same rules and versions, no disk.
 
 The time of a version is the store's clock at the commit, where Delta uses the file's time.
 """
@@ -8,17 +8,24 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import Protocol
 
 from kafkalake.clock import Clock, SystemClock
 from kafkalake.errors import LakeError, SegmentsChangedError
 from kafkalake.metadata import changes
 from kafkalake.metadata.store import (
+    BrokerTable,
+    CleaningTable,
     GroupOffsets,
+    GroupOffsetTable,
     JobPosition,
     MetadataSnapshot,
     PublishedState,
+    PublishedTables,
     SwappedSegments,
+    TopicTable,
     Transactions,
+    TransactionTable,
 )
 from kafkalake.metadata.tables.schemas import (
     BrokerRow,
@@ -33,6 +40,18 @@ from kafkalake.metadata.tables.schemas import (
 from kafkalake.topic_partition import PartitionId
 
 _Segments = dict[SegmentKey, SegmentRow]
+
+
+class MetadataStore(
+    TopicTable, BrokerTable, PublishedTables, GroupOffsetTable, TransactionTable, CleaningTable, Protocol
+):
+    """All tables, and what the contract tests ask of them besides."""
+
+    def load_snapshot(self, version: int | None = None, timestamp_ms: int | None = None) -> MetadataSnapshot: ...
+
+    def maintain(self, retention_ms: int | None = None) -> None: ...
+
+    def close(self) -> None: ...
 
 
 class MemoryMetadataStore:

@@ -45,6 +45,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "metadata.tables": {
         *("metadata." + name for name in ("paths", "disk", "damaged_log", "delta_checkpoint", "changes", "store")),
         "errors",
+        "ownership",
         "topic_partition",
     },
     # The broker: what it does, without the protocol's bytes

@@ -21,7 +21,8 @@ READS = {"as_value", "str", "repr", "type", "isinstance", "print", "getattr", "e
 READ_BY = {
     "broker/partitions/fetch.py": {"corrupt"},
     "broker/groups/consumer.py": {"_failed"},
-    "metadata/tables/delta_table.py": {"_after_failure", "_first_line"},
+    "metadata/tables/delta_table.py": {"_after_failure", "first_line"},
+    "metadata/tables/opening.py": {"first_line"},
     "metadata/lease.py": {"_renew_in_lock_file"},
     "server/connection.py": {"fail"},
     "server/handlers/offset_fetch.py": {"_refused"},

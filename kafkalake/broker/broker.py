@@ -27,7 +27,7 @@ from kafkalake.broker.staged.service import StagedAppends
 from kafkalake.broker.transactions.held_offsets import HeldOffsets
 from kafkalake.broker.transactions.service import TransactionService
 from kafkalake.config.broker import BrokerConfig
-from kafkalake.metadata.store import MetadataStore
+from kafkalake.metadata.store import TopicTable
 from kafkalake.ownership import Ownership
 from kafkalake.world import World
 
@@ -59,7 +59,7 @@ class Broker:
         lake: Path,
         identity: Identity,
         settings: BrokerSettings,
-        store: MetadataStore,
+        store: TopicTable,
         logs: LogDirectory,
         producer_ids: ProducerIds,
         world: World,

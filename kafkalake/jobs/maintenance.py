@@ -26,7 +26,7 @@ from kafkalake.jobs.progress import print_table
 from kafkalake.log_starts import raised_log_start
 from kafkalake.metadata import paths
 from kafkalake.metadata.catalog import segments_by_id
-from kafkalake.metadata.lease import holding_logs, running_brokers
+from kafkalake.metadata.lock_file import holding_logs, running_brokers
 from kafkalake.metadata.tables.delta_table import TableSize
 from kafkalake.metadata.tables.job_tables import JobTable, exists
 from kafkalake.metadata.tables.schemas import PartitionRow, SegmentRow

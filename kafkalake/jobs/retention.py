@@ -30,7 +30,7 @@ from kafkalake.jobs.frame import Done, Job, Run, Step, reached
 from kafkalake.jobs.frame import main as run_job
 from kafkalake.jobs.progress import print_table
 from kafkalake.metadata import paths
-from kafkalake.metadata.lease import running_brokers
+from kafkalake.metadata.lock_file import running_brokers
 from kafkalake.metadata.tables.schemas import SegmentRow
 from kafkalake.storage.retention import GUARDS, PartitionRetention, RetentionRule, SealedRange, decide_retention
 from kafkalake.storage.state import read_state

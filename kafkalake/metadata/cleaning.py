@@ -10,23 +10,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Protocol
 
 from kafkalake.clock import Clock
-from kafkalake.metadata.lease import running_brokers
-from kafkalake.metadata.store import MetadataStore
+from kafkalake.metadata.lock_file import running_brokers
+from kafkalake.metadata.store import BrokerTable, PublishedTables
 from kafkalake.metadata.tables.schemas import SegmentRow
 
 
-def swap(lake: Path, store: MetadataStore, old: Sequence[SegmentRow], new: Sequence[SegmentRow], clock: Clock) -> int:
+class _Tables(BrokerTable, PublishedTables, Protocol): ...
+
+
+def swap(lake: Path, tables: _Tables, old: Sequence[SegmentRow], new: Sequence[SegmentRow], clock: Clock) -> int:
     """Replace `old` by `new`, whole segments of the same ranges, and return the new version of `segments`.
 
     The files of `new` must be durable. Raise `SegmentsChangedError` without a change if `old` has changed or is gone,
     `KafkaStorageError` if a commit fails.
     """
-    version = store.swap_segments(old, new)
-    running = running_brokers(lake, store.load_brokers(), clock.now_ms())
+    version = tables.swap_segments(old, new)
+    running = running_brokers(lake, tables.load_brokers(), clock.now_ms())
     for leader in sorted({leader_of(row) for row in old} - running):
-        store.stamp_partitions(leader)  # a running broker publishes itself
+        tables.stamp_partitions(leader)  # a running broker publishes itself
     return version
 
 

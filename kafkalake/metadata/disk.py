@@ -51,6 +51,33 @@ class Disk:
 DISK = Disk()
 
 
+class FileForcing:
+    """Fsyncs files. One whose fsync failed is rewritten: the kernel may have dropped its dirty pages and reports that only once."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._doubtful: set[Path] = set()
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether a file has not been forced since its fsync failed."""
+        return bool(self._doubtful)
+
+    def force(self, file: Path) -> None:
+        """Fsync a file, or do nothing if it has been removed. Raise `OSError` if that fails."""
+        try:
+            if file in self._doubtful:
+                self._disk.replace(file, file.read_bytes())
+                self._doubtful.discard(file)
+            else:
+                self._disk.force(file)
+        except FileNotFoundError:
+            self._doubtful.discard(file)
+        except OSError:
+            self._doubtful.add(file)
+            raise
+
+
 def _sync(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:

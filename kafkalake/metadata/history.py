@@ -6,19 +6,15 @@ read covers all times.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow.compute as pc
-from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError
 
-from kafkalake.errors import LakeError
 from kafkalake.metadata import paths
 from kafkalake.metadata.changes import current_partitions
-from kafkalake.metadata.delta import TABLE_DEFINITIONS
 from kafkalake.metadata.tables.delta_table import OpenDeltaTable
+from kafkalake.metadata.tables.lake_tables import TABLE_DEFINITIONS
 from kafkalake.metadata.tables.schemas import GroupOffsetRow, PartitionRow, from_table
 
 
@@ -46,12 +42,7 @@ class History:
 
         Raise `LakeError` if the history cannot be read.
         """
-        try:
-            table = DeltaTable(self._partitions.path)
-            table.load_as_version(datetime.fromtimestamp(time_ms / 1000, UTC))
-            version = table.version()
-        except (DeltaError, OSError, ValueError) as error:
-            raise LakeError(f"cannot read the history of {self._partitions.path}: {error}") from error
+        version = self._partitions.version_at_or_oldest(time_ms)
         rows = current_partitions(from_table(PartitionRow, self._partitions.read_version(version)))
         published_ms = max((row.published_at_ms for row in rows), default=time_ms)
         return PastPartitions(max(time_ms, published_ms), rows)

@@ -16,69 +16,43 @@ wall clock therefore costs no lease. The expiry in the row is for operators.
 written before the lease expired: a candidate that waits a whole lease then sees the change at its last look, before it replaces the
 row. After the expiry only the row decides.
 
-`decide` is the whole rule. The lock file holds the row as JSON, which identifies the holder of the lock for refusals.
+`decide` is the whole rule. `lock_file` has the first lock.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import json
 import logging
 import os
-import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 
 from kafkalake.clock import Clock
-from kafkalake.errors import KafkaStorageError, LakeError, LeaseHeldError
-from kafkalake.machine import boot_id, is_of_one_machine
+from kafkalake.errors import KafkaStorageError, LeaseHeldError
 from kafkalake.metadata import paths, reserve
 from kafkalake.metadata.changes import held_sentence
-from kafkalake.metadata.store import MetadataStore
+from kafkalake.metadata.lock_file import (
+    Machine,
+    is_at,
+    open_lock_file,
+    read_holder,
+    read_holder_at,
+    try_flock,
+    write_holder,
+)
+from kafkalake.metadata.store import BrokerTable
 from kafkalake.metadata.tables.schemas import BrokerRow
 from kafkalake.ownership import Ownership
 
 LEASE_MS = 30_000
-_HOLDER_BYTES = 4096
 _LOOK_S_MAX = 0.5
-_FLOCK_ATTEMPTS = 5
-_FLOCK_AGAIN_S = 0.02
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Machine:
-    """The identity of a machine. `boot_id`: in hexadecimal, None if unknown.
-
-    alone: only one running kernel can mount the lake's file system, so a free lock there is free for every process.
-    """
-
-    name: str
-    boot_id: str | None
-    alone: bool = False
-
-    @classmethod
-    def here(cls, lake: Path) -> Machine:
-        """Return this machine with respect to `lake`."""
-        return cls(socket.gethostname(), boot_id().hex() if any(boot_id()) else None, is_of_one_machine(lake))
-
-    def proves_end_of(self, row: BrokerRow, holder: BrokerRow | None) -> bool:
-        """Return whether a free lock file with content `holder` proves that the process of `row` has ended.
-
-        It must be the lock of that process (a removed file would be recreated without it), and one that it would still hold: from
-        the same kernel, or on a file system that no other running kernel can mount.
-        """
-        if holder is None or holder.lease_id != row.lease_id:
-            return False
-        return self.alone or (row.boot_id is not None and row.boot_id == self.boot_id)
 
 
 class Decision(Enum):
@@ -113,51 +87,6 @@ def _duration(row: BrokerRow, lease_ms: int) -> int:
     return row.lease_duration if row.lease_duration is not None else max(LEASE_MS, lease_ms)
 
 
-def running_brokers(lake: Path, rows: Iterable[BrokerRow], now_ms: int) -> frozenset[int]:
-    """Return the ids of brokers that seem to run: their flock is taken, or it proves nothing and their lease has not expired.
-
-    No lock is kept, so the result may be outdated at once.
-    """
-    machine = Machine.here(lake)
-    running = set()
-    for row in rows:
-        with _looked_at(lake, row.broker_id) as (flock_free, holder):
-            expires_ms = row.lease_expires_at_ms
-            if holder is not None and holder.lease_id == row.lease_id:
-                expires_ms = max(expires_ms, holder.lease_expires_at_ms)
-            if not flock_free or (expires_ms > now_ms and not machine.proves_end_of(row, holder)):
-                running.add(row.broker_id)
-    return frozenset(running)
-
-
-@contextmanager
-def _looked_at(lake: Path, broker_id: int) -> Iterator[tuple[bool, BrokerRow | None]]:
-    """Yield whether a broker's flock is free, and the content of its lock file (None: no file or no row)."""
-    try:
-        descriptor = os.open(paths.lock_path(lake, broker_id), os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        yield True, None
-        return
-    try:
-        yield _try_flock(descriptor, fcntl.LOCK_SH), _read_holder(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-@contextmanager
-def holding_logs(lake: Path, broker_id: int) -> Iterator[bool]:
-    """Keep a broker of this machine from starting during work on its logs. Yield whether its lock was free.
-
-    This does not cover brokers on other machines, see `running_brokers`. Raise `LakeError` if the lock file cannot be opened or
-    locks are not supported.
-    """
-    descriptor = _open_lock_file(paths.lock_path(lake, broker_id))
-    try:
-        yield _try_flock(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 @dataclass
 class Lease:
     """A held lease.
@@ -169,7 +98,7 @@ class Lease:
     lease_ms: int
     ownership: Ownership
     took_over: bool
-    _store: MetadataStore
+    _store: BrokerTable
     _clock: Clock
     _path: Path
     _descriptor: int
@@ -197,7 +126,7 @@ class Lease:
             )
             try:
                 self._store.renew_broker(renewed)
-                _write_holder(self._descriptor, renewed)
+                write_holder(self._descriptor, renewed)
             except LeaseHeldError:
                 self.ownership.end()
                 raise
@@ -214,7 +143,7 @@ class Lease:
             raise LeaseHeldError(
                 f"The lease of broker {renewed.broker_id} was released." if row is None else held_sentence(row)
             )
-        written = _is_at(self._path, self._descriptor) and _write_holder(self._descriptor, renewed, sync=True)
+        written = is_at(self._path, self._descriptor) and write_holder(self._descriptor, renewed, sync=True)
         if not written or not self.ownership.is_certain():
             raise reason
         _log.warning("lease renewed in the lock file alone broker=%d error=%s", renewed.broker_id, reason)
@@ -227,7 +156,7 @@ class Lease:
             try:
                 self.ownership.end()
                 self._store.release_broker(self.row.broker_id, self.row.lease_id)
-                _write_holder(self._descriptor, None)  # else it would still name the released row
+                write_holder(self._descriptor, None)  # else it would still name the released row
             finally:
                 os.close(self._descriptor)
                 self._descriptor = -1
@@ -239,7 +168,7 @@ def _sleep(seconds: float) -> bool:
 
 
 def acquire(
-    store: MetadataStore,
+    store: BrokerTable,
     lake: Path,
     broker_id: int,
     host: str,
@@ -260,9 +189,9 @@ def acquire(
     """
     machine = machine or Machine.here(lake)
     path = paths.lock_path(lake, broker_id)
-    descriptor = _open_lock_file(path)
+    descriptor = open_lock_file(path)
     try:
-        flock_free = _try_flock(descriptor)
+        flock_free = try_flock(descriptor)
         waiting = _Waiting(store, path, broker_id, clock, machine, lease_ms)
         began_ms = clock.elapsed_ms()
         while True:
@@ -278,13 +207,13 @@ def acquire(
             timed_out = clock.elapsed_ms() - began_ms >= wait_ms
             if decision is Decision.REFUSE or timed_out or sleep(min(_LOOK_S_MAX, lease_ms / 10_000)):
                 current = _row_of(store, broker_id)
-                raise LeaseHeldError(_refusal(broker_id, current, None if flock_free else _read_holder(descriptor)))
+                raise LeaseHeldError(_refusal(broker_id, current, None if flock_free else read_holder(descriptor)))
             if current is not None:
                 waiting.announce(current, wait_ms)
         if current is not None:
             ended = "whose lease has run out" if decision is Decision.TAKE_OVER else "which has ended"
             _log.info("taking over broker %d from pid %d on %s, %s", broker_id, current.pid, current.machine, ended)
-        _write_holder(descriptor, row, sync=True)
+        write_holder(descriptor, row, sync=True)
     except BaseException:
         os.close(descriptor)
         raise
@@ -323,7 +252,7 @@ class _Waiting:
     """A candidate's observations of the lease holder."""
 
     def __init__(
-        self, store: MetadataStore, path: Path, broker_id: int, clock: Clock, machine: Machine, lease_ms: int
+        self, store: BrokerTable, path: Path, broker_id: int, clock: Clock, machine: Machine, lease_ms: int
     ) -> None:
         self._store = store
         self._path = path
@@ -338,7 +267,7 @@ class _Waiting:
     def look(self, *, flock_free: bool) -> tuple[BrokerRow | None, Decision]:
         """Return the broker's current row and the decision on it."""
         began_ms = self._clock.elapsed_ms()
-        row, holder = _row_of(self._store, self._broker_id), _read_holder_at(self._path)
+        row, holder = _row_of(self._store, self._broker_id), read_holder_at(self._path)
         if self._seen != (row, holder):
             # The time without a change counts from the end of this look.
             self._seen, self._since_ms = (row, holder), self._clock.elapsed_ms()
@@ -365,26 +294,8 @@ class _Waiting:
         )
 
 
-def _row_of(store: MetadataStore, broker_id: int) -> BrokerRow | None:
+def _row_of(store: BrokerTable, broker_id: int) -> BrokerRow | None:
     return next((row for row in store.load_brokers() if row.broker_id == broker_id), None)
-
-
-def holders(lake: Path) -> list[BrokerRow]:
-    """Return the lease holders from the lock files, newest first. These are fresher than the table and cheaper to read.
-
-    A killed process is still included. Unreadable files are skipped.
-    """
-    found = []
-    for path in sorted((lake / paths.LOG_DIRECTORY).glob(f"*/{paths.LOCK_FILE}")):
-        with contextlib.suppress(OSError):
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                row = _read_holder(descriptor)
-            finally:
-                os.close(descriptor)
-            if row is not None:
-                found.append(row)
-    return sorted(found, key=lambda row: -row.lease_expires_at_ms)
 
 
 def _refusal(broker_id: int, current: BrokerRow | None, holder: BrokerRow | None) -> str:
@@ -393,71 +304,3 @@ def _refusal(broker_id: int, current: BrokerRow | None, holder: BrokerRow | None
     if known is None:
         return f"broker {broker_id} of this lake is already run by another process, which is just starting"
     return held_sentence(known)
-
-
-def _open_lock_file(path: Path) -> int:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    except OSError as error:
-        raise LakeError(f"cannot open the lock file {path}: {error.strerror or error}") from error
-
-
-def _try_flock(descriptor: int, kind: int = fcntl.LOCK_EX) -> bool:
-    """Try to take the lock and return whether that worked, retrying longer than `running_brokers` holds it to look.
-
-    Raise `LakeError` if the file system does not support locks.
-    """
-    for attempt in range(_FLOCK_ATTEMPTS):
-        try:
-            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-            return True
-        except BlockingIOError:
-            if attempt < _FLOCK_ATTEMPTS - 1:
-                time.sleep(_FLOCK_AGAIN_S)
-        except OSError as error:
-            raise LakeError(f"the file system of the lake does not support locks (flock): {error.strerror}") from error
-    return False
-
-
-def _is_at(path: Path, descriptor: int) -> bool:
-    """Return whether the open file is still the one at `path`, neither removed nor replaced."""
-    try:
-        return os.path.samestat(os.stat(path), os.fstat(descriptor))
-    except OSError:
-        return False
-
-
-def _write_holder(descriptor: int, row: BrokerRow | None, *, sync: bool = False) -> bool:
-    """Write the row (None: no holder) in place and return whether that worked. The fixed size lets it succeed on a full disk."""
-    content = b"" if row is None else json.dumps(asdict(row)).encode()
-    try:
-        os.pwrite(descriptor, content.ljust(_HOLDER_BYTES), 0)
-        if sync:
-            os.fdatasync(descriptor)
-    except OSError as error:
-        _log.warning("lock file not written error=%s", error)
-        return False
-    return True
-
-
-def _read_holder(descriptor: int) -> BrokerRow | None:
-    """Return the row in the lock file, or None if it is empty or being written."""
-    names = {each.name for each in fields(BrokerRow)}
-    try:
-        found = json.loads(os.pread(descriptor, 65_536, 0))
-        return BrokerRow(**{name: value for name, value in found.items() if name in names})
-    except (ValueError, TypeError, AttributeError):
-        return None
-
-
-def _read_holder_at(path: Path) -> BrokerRow | None:
-    """Open the lock file and return its row, or None. Over NFS only a new open shows another machine's writes."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        return _read_holder(descriptor)
-    finally:
-        os.close(descriptor)

@@ -1,7 +1,8 @@
-"""The broker's interface to the metadata: topics, broker leases, and the state published from the logs.
+"""The interface to the metadata, a protocol for each table. A consumer takes the tables that it uses.
 
 All calls block and are safe in any thread. The broker makes them on an executor. Every write is committed before the call returns.
-`DeltaMetadataStore` implements it on the lake's tables.
+Each may raise `KafkaStorageError` (retriable) on I/O errors or after too many lost races. `DeltaMetadataStore` implements all of
+them on the lake's tables.
 
 **How `partitions` and `segments` belong together.** A publish first commits `segments` (if sealed segments were added or removed),
 then `partitions`. Every row of `partitions` carries `segments_version`, the version of `segments` published with this state. A
@@ -101,8 +102,8 @@ class Transactions:
     positions: Mapping[int, int]
 
 
-class MetadataStore(Protocol):
-    """The metadata calls. Each may raise `KafkaStorageError` (retriable) on I/O errors or after too many lost races."""
+class TopicTable(Protocol):
+    """The topics: names, ids, partition counts and settings."""
 
     def load_topics(self) -> list[TopicRow]:
         """Return all topics, sorted by name."""
@@ -124,6 +125,10 @@ class MetadataStore(Protocol):
         """
         ...
 
+
+class BrokerTable(Protocol):
+    """The brokers and their leases."""
+
     def load_brokers(self) -> list[BrokerRow]:
         """Return all brokers that hold a lease or did not release it."""
         ...
@@ -143,8 +148,15 @@ class MetadataStore(Protocol):
         """Remove the row if it has this lease id. Otherwise do nothing."""
         ...
 
-    def publish(self, state: PublishedState) -> int:
-        """Commit one publish and return the version of `partitions` that includes it."""
+
+class PartitionTable(Protocol):
+    """The partitions: leaders and offsets."""
+
+    def load_partitions(self, version: int | None = None, timestamp_ms: int | None = None) -> list[PartitionRow]:
+        """Return partitions now, at a version or at a time. Raise `ValueError` if both are given.
+
+        Raise `LakeError` if that version or time is no longer kept or not there yet.
+        """
         ...
 
     def raise_log_starts(self, log_starts: Mapping[PartitionId[str], int]) -> int:
@@ -158,29 +170,14 @@ class MetadataStore(Protocol):
         """Return the log starts of a leader's partitions if another writer changed the table since the last call, else nothing."""
         ...
 
-    def remove_segments(self, keys: Collection[SegmentKey]) -> int:
-        """Remove rows from `segments`, ignoring missing ones, and return the version without them. For jobs."""
-        ...
 
-    def last_published_version(self, app_id: str) -> int | None:
-        """Return the largest `txn` version committed by a publish of `app_id`, even partly, or None before the first."""
-        ...
-
-    def load_partitions(self, version: int | None = None, timestamp_ms: int | None = None) -> list[PartitionRow]:
-        """Return partitions now, at a version or at a time. Raise `ValueError` if both are given.
-
-        Raise `LakeError` if that version or time is no longer kept or not there yet.
-        """
-        ...
+class SegmentTable(Protocol):
+    """The sealed segments."""
 
     def load_segments(
         self, topic: str | None = None, version: int | None = None, timestamp_ms: int | None = None
     ) -> list[SegmentRow]:
         """Return sealed segments now, or those belonging to `partitions` at `version` or at a time, of one topic or all."""
-        ...
-
-    def load_snapshot(self, version: int | None = None, timestamp_ms: int | None = None) -> MetadataSnapshot:
-        """Return partitions and their segments: now, at a version of `partitions`, or at a time."""
         ...
 
     def swap_segments(self, old: Sequence[SegmentRow], new: Sequence[SegmentRow]) -> int:
@@ -190,12 +187,24 @@ class MetadataStore(Protocol):
         """
         ...
 
-    def update_cleaning(self, updates: Sequence[CleaningRow]) -> int:
-        """Commit a job's compaction progress on partitions and return the version of `cleaning`. Progress never goes back."""
+    def remove_segments(self, keys: Collection[SegmentKey]) -> int:
+        """Remove rows from `segments`, ignoring missing ones, and return the version without them. For jobs."""
         ...
 
-    def load_cleaning(self) -> list[CleaningRow]:
-        """Return the compaction progress of partitions, empty if no job has written any."""
+    def load_swapped(self, since: JobPosition | None) -> SwappedSegments | None:
+        """Return segments rewritten by jobs since a position, or ever. Return None, cheaply, if `segments` has not changed."""
+        ...
+
+
+class PublishedTables(PartitionTable, SegmentTable, Protocol):
+    """Partitions and their segments, as published together."""
+
+    def publish(self, state: PublishedState) -> int:
+        """Commit one publish and return the version of `partitions` that includes it."""
+        ...
+
+    def last_published_version(self, app_id: str) -> int | None:
+        """Return the largest `txn` version committed by a publish of `app_id`, even partly, or None before the first."""
         ...
 
     def stamp_partitions(self, leader: int) -> None:
@@ -205,9 +214,21 @@ class MetadataStore(Protocol):
         """
         ...
 
-    def load_swapped(self, since: JobPosition | None) -> SwappedSegments | None:
-        """Return segments rewritten by jobs since a position, or ever. Return None, cheaply, if `segments` has not changed."""
+
+class CleaningTable(Protocol):
+    """The progress of compaction."""
+
+    def update_cleaning(self, updates: Sequence[CleaningRow]) -> int:
+        """Commit a job's compaction progress on partitions and return the version of `cleaning`. Progress never goes back."""
         ...
+
+    def load_cleaning(self) -> list[CleaningRow]:
+        """Return the compaction progress of partitions, empty if no job has written any."""
+        ...
+
+
+class GroupOffsetTable(Protocol):
+    """The committed offsets of groups."""
 
     def publish_group_offsets(self, offsets: GroupOffsets) -> int:
         """Commit rows and, as Delta's `txn`, the positions, and return the version of `group_offsets` that includes them.
@@ -220,6 +241,10 @@ class MetadataStore(Protocol):
         """Return committed offsets now, at a version of `group_offsets`, or at a time. Only the current ones have positions."""
         ...
 
+
+class TransactionTable(Protocol):
+    """The transactional ids."""
+
     def publish_transactions(self, transactions: Transactions) -> int:
         """Commit changed rows ("Dead": remove the row) and, as Delta's `txn`, the positions.
 
@@ -230,15 +255,4 @@ class MetadataStore(Protocol):
 
     def load_transactions(self) -> Transactions:
         """Return the current transactional ids, by name."""
-        ...
-
-    def maintain(self, retention_ms: int | None = None) -> None:
-        """Remove log entries and files needed only by versions past their retention. Safe at any time, costs about a listing.
-
-        retention_ms: how long versions of `partitions` stay readable from now on (None: unchanged).
-        """
-        ...
-
-    def close(self) -> None:
-        """Release the open tables. Further calls are not allowed."""
         ...

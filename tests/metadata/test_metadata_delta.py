@@ -18,12 +18,12 @@ from metadata_rows import partition_row, published, segment_row, topic_row
 
 from kafkalake.broker.publishing.schedule import reconcile
 from kafkalake.errors import KafkaStorageError, LakeError
-from kafkalake.metadata import delta
 from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.metadata.paths import TABLES, table_path
-from kafkalake.metadata.tables import delta_table
+from kafkalake.metadata.tables import delta_table, lake_tables
+from kafkalake.metadata.tables.data_files import TableDefinition
 from kafkalake.metadata.tables.delta_table import CommitConflict, OpenDeltaTable
-from kafkalake.metadata.tables.segment_files import FILE_ROWS, FILES_MAX
+from kafkalake.metadata.tables.segments import FILE_ROWS, FILES_MAX
 
 DEADLINE_S = 60
 
@@ -177,8 +177,8 @@ def test_a_full_disk_is_an_error_and_nothing_is_left_half_written(tmp_path: Path
 
 
 def test_a_commit_whose_checkpoint_fails_has_happened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    definition = delta.TABLE_DEFINITIONS["topics"]
-    monkeypatch.setitem(delta.TABLE_DEFINITIONS, "topics", replace_interval(definition, 3))
+    definition = lake_tables.TABLE_DEFINITIONS["topics"]
+    monkeypatch.setitem(lake_tables.TABLE_DEFINITIONS, "topics", replace_interval(definition, 3))
     store = DeltaMetadataStore(tmp_path)
     for version in range(1, 6):
         (log_directory(tmp_path, "topics") / f"{version:020}.checkpoint.parquet").mkdir()
@@ -187,8 +187,8 @@ def test_a_commit_whose_checkpoint_fails_has_happened(tmp_path: Path, monkeypatc
     assert len(store.load_topics()) == 5
 
 
-def replace_interval(definition: delta.TableDefinition, interval: int) -> delta.TableDefinition:
-    return delta.TableDefinition(definition.schema, definition.history, definition.partition_by, interval)
+def replace_interval(definition: TableDefinition, interval: int) -> TableDefinition:
+    return TableDefinition(definition.schema, definition.history, definition.partition_by, interval)
 
 
 @pytest.mark.parametrize("kept", [0, 1, 40, -1])

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
-from memory_store import MemoryMetadataStore
+from memory_store import MemoryMetadataStore, MetadataStore
 from metadata_rows import NOW_MS
 
 from kafkalake.clock import ManualClock
 from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.metadata.paths import table_path
-from kafkalake.metadata.store import GroupOffsets, MetadataStore
-from kafkalake.metadata.tables import group_offset_files
+from kafkalake.metadata.store import GroupOffsets
+from kafkalake.metadata.tables import group_offsets
 from kafkalake.metadata.tables.schemas import GROUP_OFFSETS_SCHEMA, GroupOffsetRow, to_table
 
 
@@ -88,8 +88,8 @@ def test_a_publish_carries_the_positions_as_deltas_transactions(tmp_path: Path) 
 def test_many_publishes_make_few_files_and_lose_nothing_that_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(group_offset_files, "FILES_MAX", 4)
-    monkeypatch.setattr(group_offset_files, "HISTORY_ROWS", 20)
+    monkeypatch.setattr(group_offsets, "FILES_MAX", 4)
+    monkeypatch.setattr(group_offsets, "HISTORY_ROWS", 20)
     store = DeltaMetadataStore(tmp_path)
     for position in range(120):
         store.publish_group_offsets(GroupOffsets([row(position, position, partition=position % 3)], {3: position + 1}))
@@ -103,7 +103,7 @@ def test_many_publishes_make_few_files_and_lose_nothing_that_counts(
 
 def test_an_offset_that_is_gone_does_not_come_back_when_history_is_cut() -> None:
     rows = [row(0, 1), row(1, 2, partition=1), row(2, None), row(3, 3, partition=2), row(4, 4, partition=2)]
-    cut = group_offset_files.without_old_history(to_table(GROUP_OFFSETS_SCHEMA, rows), history_rows=2)
+    cut = group_offsets.without_old_history(to_table(GROUP_OFFSETS_SCHEMA, rows), history_rows=2)
     assert cut.column("journal_offset").to_pylist() == [1, 3, 4]
-    kept = group_offset_files.without_old_history(to_table(GROUP_OFFSETS_SCHEMA, rows), history_rows=3)
+    kept = group_offsets.without_old_history(to_table(GROUP_OFFSETS_SCHEMA, rows), history_rows=3)
     assert kept.column("journal_offset").to_pylist() == [1, 2, 3, 4]

@@ -20,7 +20,8 @@ from kafkalake.clock import ManualClock
 from kafkalake.errors import KafkaStorageError, LakeError, LeaseHeldError
 from kafkalake.metadata import lease, paths, reserve
 from kafkalake.metadata.delta import DeltaMetadataStore
-from kafkalake.metadata.lease import Decision, Machine, decide
+from kafkalake.metadata.lease import Decision, decide
+from kafkalake.metadata.lock_file import Machine
 from kafkalake.metadata.tables.schemas import BROKERS_SCHEMA, to_table
 
 DEADLINE_S = 60

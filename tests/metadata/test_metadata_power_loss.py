@@ -13,19 +13,18 @@ from random import Random
 import pytest
 from deltalake import DeltaTable
 from forgetful_disk import ForgetfulDisk, PowerLost
-from memory_store import MemoryMetadataStore
+from memory_store import MemoryMetadataStore, MetadataStore
 from metadata_rows import NOW_MS, broker_row, partition_row, published, segment_row, topic_row
 from test_metadata_group_offsets import row as offset_row
 from test_metadata_transactions import ROW as TRANSACTION
 
 from kafkalake.clock import ManualClock
 from kafkalake.errors import KafkaLakeError, KafkaStorageError, LakeError, TopicAlreadyExistsError
-from kafkalake.metadata import delta
 from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.metadata.disk import Disk
 from kafkalake.metadata.paths import TABLES, table_path
-from kafkalake.metadata.store import GroupOffsets, MetadataStore, Transactions
-from kafkalake.metadata.tables import delta_table
+from kafkalake.metadata.store import GroupOffsets, Transactions
+from kafkalake.metadata.tables import delta_table, lake_tables
 from kafkalake.metadata.tables.job_tables import JOB_RUNS_SCHEMA, JobTable
 from kafkalake.metadata.tables.schemas import CleaningRow
 
@@ -49,8 +48,8 @@ def lake(tmp_path: Path) -> Iterator[Path]:
 @pytest.fixture
 def short_logs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Checkpoints every third version, and expired entries removed every fifth."""
-    for name, definition in delta.TABLE_DEFINITIONS.items():
-        monkeypatch.setitem(delta.TABLE_DEFINITIONS, name, replace(definition, checkpoint_interval=3))
+    for name, definition in lake_tables.TABLE_DEFINITIONS.items():
+        monkeypatch.setitem(lake_tables.TABLE_DEFINITIONS, name, replace(definition, checkpoint_interval=3))
     monkeypatch.setattr(delta_table, "CLEANUP_INTERVAL", 5)
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from memory_store import MemoryMetadataStore
+from memory_store import MemoryMetadataStore, MetadataStore
 from metadata_rows import NOW_MS, broker_row, partition_row, published, segment_row, topic_row
 
 from kafkalake.clock import ManualClock
@@ -23,7 +23,7 @@ from kafkalake.errors import (
 )
 from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.metadata.paths import table_path
-from kafkalake.metadata.store import MetadataStore, PublishedState
+from kafkalake.metadata.store import PublishedState
 
 
 class StoreOfTest:

@@ -7,12 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from memory_store import MemoryMetadataStore
+from memory_store import MemoryMetadataStore, MetadataStore
 from metadata_rows import NOW_MS
 
 from kafkalake.clock import ManualClock
 from kafkalake.metadata.delta import DeltaMetadataStore
-from kafkalake.metadata.store import MetadataStore, Transactions
+from kafkalake.metadata.store import Transactions
 from kafkalake.metadata.tables.schemas import TransactionRow
 
 ROW = TransactionRow(

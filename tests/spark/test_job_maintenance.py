@@ -21,7 +21,7 @@ from kafkalake.jobs.maintenance import Maintenance
 from kafkalake.jobs.retention import Retention
 from kafkalake.metadata import paths
 from kafkalake.metadata.delta import DeltaMetadataStore
-from kafkalake.metadata.lease import holding_logs
+from kafkalake.metadata.lock_file import holding_logs
 from kafkalake.metadata.tables.job_tables import JobTable
 from kafkalake.storage.staging import staging_path
 from kafkalake.storage.state import read_state
@@ -99,7 +99,7 @@ def test_a_killed_run_is_simply_run_again(lake: WrittenLake, point: str) -> None
 @pytest.mark.process
 def test_logs_that_a_broker_holds_are_left_to_it(lake: WrittenLake) -> None:
     delay_passed(lake.path)
-    holding = "import sys; from pathlib import Path; from kafkalake.metadata.lease import holding_logs\n"
+    holding = "import sys; from pathlib import Path; from kafkalake.metadata.lock_file import holding_logs\n"
     holding += "with holding_logs(Path(sys.argv[1]), 0) as held:\n print(held, flush=True); sys.stdin.read()"
     with subprocess.Popen(
         [sys.executable, "-c", holding, str(lake.path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

@@ -42,7 +42,7 @@ from kafkalake.errors import (
     as_value,
 )
 from kafkalake.internal_topics import INTERNAL
-from kafkalake.metadata.store import MetadataStore
+from kafkalake.metadata.store import TopicTable
 from kafkalake.metadata.tables.schemas import TopicRow
 from kafkalake.storage.log import Log
 
@@ -85,7 +85,7 @@ class TopicAdmin:
         *,
         broker_id: int,
         topics: Topics,
-        store: MetadataStore,
+        store: TopicTable,
         logs: LogDirectory,
         cache: WireCache,
         clock: Clock,

@@ -19,7 +19,7 @@ from kafkalake.broker.transactions.published import published_row as published_t
 from kafkalake.broker.transactions.service import TransactionService
 from kafkalake.broker.transactions.table import Changes as TransactionChanges
 from kafkalake.clock import Clock
-from kafkalake.metadata.store import GroupOffsets, MetadataStore, Transactions
+from kafkalake.metadata.store import GroupOffsets, GroupOffsetTable, Transactions, TransactionTable
 
 logger = logging.getLogger(__name__)
 
@@ -124,7 +124,7 @@ class JournalPublishing(Generic[C]):
 
 def publish_groups(
     groups: GroupService,
-    store: MetadataStore,
+    store: GroupOffsetTable,
     clock: Clock,
     run_blocking: RunBlocking,
     interval_ms: int,
@@ -139,7 +139,7 @@ def publish_groups(
 
 def publish_transactions(
     transactions: TransactionService,
-    store: MetadataStore,
+    store: TransactionTable,
     clock: Clock,
     run_blocking: RunBlocking,
     interval_ms: int,

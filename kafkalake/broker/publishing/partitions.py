@@ -21,7 +21,7 @@ from kafkalake.clock import Clock
 from kafkalake.errors import KafkaLakeError, as_value
 from kafkalake.log_starts import raised_log_start
 from kafkalake.metadata import paths
-from kafkalake.metadata.store import JobPosition, MetadataStore, PublishedState
+from kafkalake.metadata.store import JobPosition, PublishedState, PublishedTables
 from kafkalake.metadata.tables.schemas import PartitionRow, SegmentKey, SegmentRow
 from kafkalake.storage.generations import SwappedSegment
 from kafkalake.storage.log_events import LogEvents
@@ -41,7 +41,7 @@ class Publishing:
         self,
         lake: Path,
         broker_id: int,
-        store: MetadataStore,
+        store: PublishedTables,
         clock: Clock,
         run_blocking: Callable[[Callable[[], Any]], Awaitable[Any]],
         stable_offset: Callable[[Partition], int],

@@ -1,7 +1,7 @@
 """Batches log changes (moved offsets, sealed and removed segments) into few Delta commits. Pure: no disk, thread or wait.
 
 The broker's event loop reports changes (`moved`, `dropped`, `sealed`, `removed`: each a set or dict operation) and checks `due`.
-When a publish is due, `take` returns one `PublishedState`. The broker commits it on an executor with `MetadataStore.publish` and
+When a publish is due, `take` returns one `PublishedState`. The broker commits it on an executor with `PublishedTables.publish` and
 reports `succeeded` or `failed`. One publish is in progress at a time.
 
     if publisher.due(clock.monotonic_ms()):
@@ -56,7 +56,7 @@ class Publisher:
     """The unpublished changes of the partitions led by one broker.
 
     `describe` returns a partition's current state, or None if it is no longer led here. `take` calls it once per moved partition,
-    on the caller's thread. `last_version` is `MetadataStore.last_published_version(application_id(leader))`.
+    on the caller's thread. `last_version` is `PublishedTables.last_published_version(application_id(leader))`.
     """
 
     def __init__(

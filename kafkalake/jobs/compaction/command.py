@@ -48,7 +48,7 @@ from kafkalake.jobs.frame import main as run_job
 from kafkalake.jobs.progress import print_table
 from kafkalake.metadata import cleaning, paths
 from kafkalake.metadata.catalog import segments_by_id
-from kafkalake.metadata.lease import running_brokers
+from kafkalake.metadata.lock_file import running_brokers
 from kafkalake.metadata.tables.schemas import CleaningRow, SegmentRow, TopicRow
 from kafkalake.reader.read_options import parse_options
 from kafkalake.reader.snapshot import take_snapshot

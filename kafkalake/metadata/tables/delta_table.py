@@ -25,7 +25,6 @@ import json
 import logging
 import os
 import random
-import shutil
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -36,12 +35,12 @@ from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import CommitProperties, DeltaTable, Field, PostCommitHookProperties, Schema, Transaction
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
 from kafkalake.errors import KafkaStorageError, LakeError
-from kafkalake.metadata.damaged_log import ACTIONS, Damage, find_damage, set_aside
+from kafkalake.metadata.damaged_log import ACTIONS
 from kafkalake.metadata.delta_checkpoint import (
     checkpoint_versions,
     entry_path,
@@ -49,55 +48,19 @@ from kafkalake.metadata.delta_checkpoint import (
     remove_leftovers,
     write_checkpoint,
 )
-from kafkalake.metadata.disk import DISK, Disk
+from kafkalake.metadata.disk import DISK, Disk, FileForcing
+from kafkalake.metadata.tables.data_files import DataFile, TableDefinition, data_files, first_line, read_file
+from kafkalake.metadata.tables.opening import named_directories, open_or_create, open_table
 
 CLEANUP_INTERVAL = 1_000
 ATTEMPTS_MAX = 20
 COMMIT_ID = "kafkalakeCommit"
 """The key of a commit's id in the `commitInfo` of our commits."""
-_ADDED_COLUMNS = frozenset({"boot_id", "lease_duration"})
-"""Columns added after version 0.1."""
-
 _log = logging.getLogger(__name__)
 
 
 class CommitConflict(Exception):
     """A lost race against another writer. The table must be read again. Never leaves this package."""
-
-
-@dataclass(frozen=True, slots=True)
-class TableDefinition:
-    """The definition of a table. `history`: how long old versions stay readable, as a Delta interval.
-
-    expendable: its data is redundant or may be lost, so a table beyond repair is recreated empty. check: validates the rows of each
-    file read and raises `LakeError` if they are not acceptable.
-    """
-
-    schema: pa.Schema
-    history: str
-    partition_by: tuple[str, ...] = ()
-    checkpoint_interval: int = 100
-    expendable: bool = False
-    check: Callable[[pa.Table], None] = lambda rows: None
-
-    @property
-    def properties(self) -> dict[str, str | None]:
-        return {
-            "delta.logRetentionDuration": self.history,
-            "delta.deletedFileRetentionDuration": self.history,
-            "delta.enableExpiredLogCleanup": "true",
-            "delta.checkpointInterval": str(self.checkpoint_interval),
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class DataFile:
-    """A Parquet file of the current version. `path` is as in Delta's log."""
-
-    path: str
-    size: int
-    records: int
-    partition: Mapping[str, str]
 
 
 class TableSize(NamedTuple):
@@ -129,16 +92,13 @@ class OpenDeltaTable:
         self.path = path
         self._definition = definition
         self._disk = disk
-        self._table = (
-            _with_columns(_open_or_create(path, definition, disk), path, definition, disk) if create else _open(path)
-        )
+        self._forcing = FileForcing(disk)
+        self._table = open_or_create(path, definition, disk) if create else open_table(path)
         self._files: list[DataFile] | None = None
         self._rows: dict[str, pa.Table] = {}
         self._transactions: dict[str, int | None] = {}
         self._forced_version: int | None = None
         self._forced_files: frozenset[str] = frozenset()
-        self._doubtful: set[Path] = set()
-        """Files whose fsync failed. The kernel may have dropped their dirty pages and reports the error only once."""
 
     @property
     def version(self) -> int:
@@ -154,7 +114,7 @@ class OpenDeltaTable:
         try:
             self._table.update_incremental()
         except (DeltaError, OSError) as error:
-            raise KafkaStorageError(f"cannot read the log of {self.path}: {_first_line(error)}") from error
+            raise KafkaStorageError(f"cannot read the log of {self.path}: {first_line(error)}") from error
         if self._table.version() != before:
             self._files = None
             self._transactions = {}
@@ -170,7 +130,7 @@ class OpenDeltaTable:
         """Return the files of this version."""
         if self._files is None:
             with self._reading():
-                self._files = _data_files(self._table)
+                self._files = data_files(self._table)
             current = {file.path for file in self._files}
             self._rows = {path: rows for path, rows in self._rows.items() if path in current}
         return self._files
@@ -178,7 +138,7 @@ class OpenDeltaTable:
     def rows(self, file: DataFile) -> pa.Table:
         """Return the rows of one current file in the table's schema. They are kept in memory until the file is removed."""
         if file.path not in self._rows:
-            self._rows[file.path] = _read_file(self.path, self._definition, file)
+            self._rows[file.path] = read_file(self.path, self._definition, file)
         return self._rows[file.path]
 
     def read(self) -> pa.Table:
@@ -192,30 +152,42 @@ class OpenDeltaTable:
         try:
             table = DeltaTable(self.path, version=version)
             schema = self._definition.schema
-            return _concatenate(schema, (_read_file(self.path, self._definition, file) for file in _data_files(table)))
+            return _concatenate(schema, (read_file(self.path, self._definition, file) for file in data_files(table)))
         except (DeltaError, OSError) as error:
             raise LakeError(
                 f"version {version} of {self.path} cannot be read: the newest is {self._table.version()}, and versions "
-                f"older than {self._definition.history.removeprefix('interval ')} are removed ({_first_line(error)})"
+                f"older than {self._definition.history.removeprefix('interval ')} are removed ({first_line(error)})"
             ) from error
 
     def version_at(self, timestamp_ms: int) -> int:
         """Return the newest version committed at or before the time. Raise `LakeError` if the log does not reach that far back."""
-        moment = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
+        version = self.version_at_or_oldest(timestamp_ms)
+        committed_ms = self._committed_ms(version)
+        if committed_ms > timestamp_ms:
+            moment, oldest = _utc(timestamp_ms).isoformat(), _utc(committed_ms).isoformat()
+            raise LakeError(f"no version of {self.path} at {moment}: the oldest is {version} of {oldest}")
+        return version
+
+    def version_at_or_oldest(self, timestamp_ms: int) -> int:
+        """Return the newest version committed at or before the time, or the oldest if all are younger.
+
+        Raise `LakeError` if the log cannot be read.
+        """
         try:
             table = DeltaTable(self.path)
-            table.load_as_version(moment)
-            version = table.version()
-            # delta-rs returns the oldest version if all are younger. A version's time is the mtime of its log entry.
-            committed_ms = entry_path(self.path, version).stat().st_mtime_ns // 1_000_000
+            table.load_as_version(_utc(timestamp_ms))
+            return table.version()
         except (DeltaError, OSError, ValueError) as error:
-            raise LakeError(f"no version of {self.path} at {moment.isoformat()}: {_first_line(error)}") from error
-        if committed_ms > timestamp_ms:
-            oldest = datetime.fromtimestamp(committed_ms / 1000, UTC)
             raise LakeError(
-                f"no version of {self.path} at {moment.isoformat()}: the oldest is {version} of {oldest.isoformat()}"
-            )
-        return version
+                f"no version of {self.path} at {_utc(timestamp_ms).isoformat()}: {first_line(error)}"
+            ) from error
+
+    def _committed_ms(self, version: int) -> int:
+        """Return the time of a version: the mtime of its log entry. Raise `LakeError` if the entry is gone."""
+        try:
+            return entry_path(self.path, version).stat().st_mtime_ns // 1_000_000
+        except OSError as error:
+            raise LakeError(f"no version {version} of {self.path}: {error.strerror or error}") from error
 
     def commit(self, change: Change, *, durable: bool = False) -> None:
         """Commit `change` on top of the version seen and move to the new version.
@@ -250,7 +222,7 @@ class OpenDeltaTable:
         Raise `KafkaStorageError` if that fails.
         """
         version = self._table.version()
-        if self._forced_version == version and not self._doubtful:
+        if self._forced_version == version and not self._forcing.has_failed:
             return
         try:
             log = log_path(self.path)
@@ -259,12 +231,12 @@ class OpenDeltaTable:
                 checkpoints = checkpoint_versions(os.listdir(log))
                 first = max(checkpoints, default=-1)
                 for name in checkpoints.get(first, ()):
-                    self._force(log / name)
+                    self._forcing.force(log / name)
             self._force_files(file.path for file in self.files())
             for number in range(first + 1, version + 1):
-                self._force(entry_path(self.path, number))
+                self._forcing.force(entry_path(self.path, number))
             # The creator of the table may have been killed before its fsync of the directories.
-            for directory in _named_directories(self.path) if self._forced_version is None else (log,):
+            for directory in named_directories(self.path) if self._forced_version is None else (log,):
                 self._disk.force_directory(directory)
         except OSError as error:
             raise KafkaStorageError(f"cannot force {self.path} to the disk: {error}") from error
@@ -309,7 +281,7 @@ class OpenDeltaTable:
             self._table.vacuum(dry_run=False, full=True)
             self.refresh()
         except (DeltaError, OSError) as error:
-            raise KafkaStorageError(f"cannot clean up {self.path}: {_first_line(error)}") from error
+            raise KafkaStorageError(f"cannot clean up {self.path}: {first_line(error)}") from error
 
     def size(self) -> TableSize:
         """Return the table's size on disk, including old versions. Raise `KafkaStorageError` if it cannot be listed."""
@@ -334,29 +306,15 @@ class OpenDeltaTable:
         try:
             yield
         except (DeltaError, OSError) as error:
-            raise KafkaStorageError(f"cannot read the log of {self.path}: {_first_line(error)}") from error
+            raise KafkaStorageError(f"cannot read the log of {self.path}: {first_line(error)}") from error
 
     def _force_files(self, data_files: Iterable[str]) -> None:
         """Fsync data files and their directories. Raise `OSError` if that fails."""
         paths = [self.path / file for file in data_files if file not in self._forced_files]
         for path in paths:
-            self._force(path)
+            self._forcing.force(path)
         for directory in sorted({parent for path in paths for parent in (path.parent, self.path)}):
             self._disk.force_directory(directory)
-
-    def _force(self, file: Path) -> None:
-        """Fsync a file, rewriting it if an earlier fsync failed. Raise `OSError` if that fails."""
-        try:
-            if file in self._doubtful:
-                self._disk.replace(file, file.read_bytes())
-                self._doubtful.discard(file)
-            else:
-                self._disk.force(file)
-        except FileNotFoundError:
-            self._doubtful.discard(file)  # removed meanwhile, no longer needed
-        except OSError:
-            self._doubtful.add(file)
-            raise
 
     def _write_checkpoint(self) -> None:
         """Write a checkpoint. A failure is only logged: readers read a longer log until the next checkpoint."""
@@ -364,7 +322,7 @@ class OpenDeltaTable:
             self.force()
             write_checkpoint(self.path, self._table.version(), self._disk)
         except (DeltaError, OSError, KafkaStorageError) as error:
-            _log.warning("cannot write a checkpoint of %s: %s", self.path, _first_line(error))
+            _log.warning("cannot write a checkpoint of %s: %s", self.path, first_line(error))
 
     def _clean_log(self) -> None:
         """Remove expired log entries. A failure is only logged and retried the next time, as the commit is done."""
@@ -416,7 +374,7 @@ class OpenDeltaTable:
             (self.path / action.path).unlink(missing_ok=True)
         if self._table.version() != before:
             raise CommitConflict(str(error)) from error
-        raise KafkaStorageError(f"cannot commit to {self.path}: {_first_line(error)}") from error
+        raise KafkaStorageError(f"cannot commit to {self.path}: {first_line(error)}") from error
 
     def _has_committed(self, commit_id: str, first_version: int) -> bool:
         """Return whether the log has this commit at or after a version. Raise `KafkaStorageError` if it cannot be read."""
@@ -429,196 +387,12 @@ class OpenDeltaTable:
             raise KafkaStorageError(f"cannot read the log of {self.path}: {error}") from error
 
 
-def _open(path: Path) -> DeltaTable:
-    try:
-        return DeltaTable(path)
-    except (DeltaError, OSError) as error:
-        hint = ""
-        if _damage_of(path) is not None:
-            hint = " Its log is damaged, as after a loss of power; starting a broker on the lake mends it."
-        raise LakeError(f"cannot open the Delta table {path}: {_first_line(error)}.{hint}") from error
-
-
-def _open_or_create(path: Path, definition: TableDefinition, disk: Disk) -> DeltaTable:
-    try:
-        _mend(path, definition, disk)
-    except OSError as error:
-        raise LakeError(f"cannot mend the Delta table {path}: {error}") from error
-    if not DeltaTable.is_deltatable(str(path)):
-        return _create(path, definition, disk)
-    try:
-        return _open_whole(path, definition)
-    except LakeError:
-        if not definition.expendable:
-            raise
-        _log.warning("the Delta table %s cannot be read and is begun anew", path, exc_info=True)
-    try:
-        _begin_anew(path, disk)
-    except OSError as error:
-        raise LakeError(f"cannot begin the Delta table {path} anew: {error}") from error
-    return _create(path, definition, disk)
-
-
-def _open_whole(path: Path, definition: TableDefinition) -> DeltaTable:
-    """Open a table, checking that the rows can be read if it is expendable."""
-    table = _open(path)
-    if definition.expendable:
-        for file in _data_files(table):
-            _read_file(path, definition, file)
-    return table
-
-
-def _create(path: Path, definition: TableDefinition, disk: Disk) -> DeltaTable:
-    try:
-        table = DeltaTable.create(
-            path,
-            definition.schema,
-            partition_by=list(definition.partition_by),
-            name=path.name,
-            configuration=definition.properties,
-        )
-        _force_created(path, disk)
-        return table
-    except (DeltaError, OSError) as error:
-        if not DeltaTable.is_deltatable(str(path)):  # else another process has just created it
-            raise LakeError(f"cannot create the Delta table {path}: {_first_line(error)}") from error
-    return _open(path)
-
-
-def _force_created(path: Path, disk: Disk) -> None:
-    """Fsync a table's first entry and its directories."""
-    disk.force(entry_path(path, 0))
-    for directory in _named_directories(path):
-        disk.force_directory(directory)
-
-
-def _named_directories(path: Path) -> tuple[Path, ...]:
-    """Return the directories whose fsync makes the names from the lake down to a table's log entries durable."""
-    return log_path(path), path, path.parent, path.parent.parent
-
-
-def _with_columns(table: DeltaTable, path: Path, definition: TableDefinition, disk: Disk) -> DeltaTable:
-    """Add columns introduced by later versions of kafkalake (null in old rows) and return the table.
-
-    Raise `LakeError` if that fails.
-    """
-    missing = _missing_columns(table, definition)
-    if not missing:
-        return table
-    try:
-        table.alter.add_columns(missing)
-        disk.force(entry_path(path, table.version()))
-        disk.force_directory(log_path(path))
-    except (DeltaError, OSError) as error:
-        table.update_incremental()
-        if _missing_columns(table, definition):  # else another process has just added them
-            raise LakeError(f"cannot add columns to {path}: {_first_line(error)}") from error
-    return table
-
-
-def _missing_columns(table: DeltaTable, definition: TableDefinition) -> list[Field]:
-    there = {column.name for column in table.schema().fields}
-    return [column for column in Schema.from_arrow(definition.schema).fields if column.name not in there]
-
-
-def _damage_of(path: Path) -> Damage | None:
-    """Return the damage of a log, or None. It is checked twice, because a listing during concurrent writes may have a gap."""
-    damage = find_damage(path)
-    return damage if damage is not None and damage == find_damage(path) else None
-
-
-def _mend(path: Path, definition: TableDefinition, disk: Disk) -> None:
-    """Repair a damaged log. Raise `LakeError` if it is beyond repair, `OSError` on I/O errors."""
-    damage = _damage_of(path)
-    if damage is not None and damage.lacks_first:
-        set_aside(path, damage, disk)
-        _write_first_entry(path, definition, disk)
-        damage = _damage_of(path)
-    if damage is None:
-        return
-    if not damage.lost:
-        set_aside(path, damage, disk)
-    elif definition.expendable:
-        _log.warning("the Delta table %s has lost its first entries and is begun anew", path)
-        _begin_anew(path, disk)
-    else:
-        raise LakeError(
-            f"cannot open the Delta table {path}: {damage.reason} cannot be read, and the entries that it stood for "
-            "were removed. Restore the directory from a backup."
-        )
-
-
-def _begin_anew(path: Path, disk: Disk) -> None:
-    """Rename a log so that the table can be recreated."""
-    disk.rename(log_path(path), path / f"_delta_log.torn-{uuid.uuid4()}")
-    disk.force_directory(path)
-
-
-def _write_first_entry(path: Path, definition: TableDefinition, disk: Disk) -> None:
-    """Recreate entry 0, which contains only the definition."""
-    scratch = path.parent / f".{path.name}-{uuid.uuid4()}"
-    try:
-        DeltaTable.create(
-            scratch,
-            definition.schema,
-            partition_by=list(definition.partition_by),
-            name=path.name,
-            configuration=definition.properties,
-        )
-        disk.replace(entry_path(path, 0), entry_path(scratch, 0).read_bytes())
-    except DeltaError as error:
-        raise LakeError(f"cannot mend the Delta table {path}: {_first_line(error)}") from error
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-
-
-def _first_line(error: Exception) -> str:
-    """Return the first line of a message, because delta-rs appends stack traces to some."""
-    return str(error).partition("\n")[0].rstrip(".")
-
-
-def _data_files(table: DeltaTable) -> list[DataFile]:
-    actions = pa.table(table.get_add_actions(flatten=True)).to_pylist()
-    return [
-        DataFile(
-            path=action["path"],
-            size=action["size_bytes"],
-            records=action.get("num_records") or 0,
-            partition={
-                name.removeprefix("partition."): str(value)
-                for name, value in action.items()
-                if name.startswith("partition.")
-            },
-        )
-        for action in actions
-    ]
-
-
-def _read_file(root: Path, definition: TableDefinition, file: DataFile) -> pa.Table:
-    try:
-        stored = pq.ParquetFile(root / file.path).read()
-        columns = [
-            pa.repeat(pa.scalar(file.partition[column.name]).cast(column.type), stored.num_rows)
-            if column.name in file.partition
-            else _column(stored, column)
-            for column in definition.schema
-        ]
-    except (OSError, KeyError, pa.ArrowException) as error:
-        raise LakeError(f"cannot read {root / file.path}: {error}") from error
-    rows = pa.Table.from_arrays(columns, schema=definition.schema)
-    definition.check(rows)
-    return rows
-
-
-def _column(stored: pa.Table, column: pa.Field) -> pa.Array | pa.ChunkedArray:
-    """Return a column of a file, or nulls if the file was written before the column was added."""
-    if column.name not in stored.column_names and column.name in _ADDED_COLUMNS:
-        return pa.nulls(stored.num_rows, column.type)
-    return stored.column(column.name).cast(column.type)
-
-
 def _concatenate(schema: pa.Schema, tables: Iterable[pa.Table]) -> pa.Table:
     return pa.concat_tables([schema.empty_table(), *tables])
+
+
+def _utc(timestamp_ms: int) -> datetime:
+    return datetime.fromtimestamp(timestamp_ms / 1000, UTC)
 
 
 def _wall_ms() -> int:

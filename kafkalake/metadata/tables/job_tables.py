@@ -15,7 +15,8 @@ import pyarrow.dataset as pads
 
 from kafkalake.errors import KafkaStorageError
 from kafkalake.metadata import paths
-from kafkalake.metadata.tables.delta_table import Change, DataFile, OpenDeltaTable, TableDefinition, TableSize
+from kafkalake.metadata.tables.data_files import DataFile, TableDefinition
+from kafkalake.metadata.tables.delta_table import Change, OpenDeltaTable, TableSize
 from kafkalake.metadata.tables.schemas import TIMESTAMP
 
 FILES_MAX = 32

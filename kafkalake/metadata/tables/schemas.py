@@ -13,7 +13,10 @@ from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from kafkalake.errors import LakeError
+from kafkalake.metadata.paths import SEGMENT_PATH
 from kafkalake.topic_partition import TopicPartition
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
@@ -316,6 +319,14 @@ def from_table(row_class: type[Row], table: pa.Table) -> list[Row]:
         column = table.column(name.removesuffix("_ms") if name.endswith("_ms") else name)
         columns.append(_from_column(column))
     return [row_class(*values) for values in zip(*columns, strict=True)]
+
+
+def check_paths(rows: pa.Table) -> None:
+    """Raise `LakeError` if a row names a file outside the partition directories of this lake."""
+    inside = pc.match_substring_regex(rows.column("path"), SEGMENT_PATH)
+    if not pc.all(inside, min_count=0).as_py():
+        foreign = rows.filter(pc.invert(inside)).column("path")[0].as_py()
+        raise LakeError(f"the Delta table `segments` names a file outside of the lake's logs: {foreign!r}")
 
 
 def segment_keys(table: pa.Table) -> list[SegmentKey]:

@@ -161,7 +161,7 @@ class Sink:
     def _addresses(self) -> Sequence[tuple[str, int]]:
         if self.options.servers:
             return self.options.servers
-        from kafkalake.metadata.lease import holders
+        from kafkalake.metadata.lock_file import holders
         from kafkalake.metadata.paths import require_lake
 
         return [(row.host, row.port) for row in holders(require_lake(self.options.lake))]

@@ -1,4 +1,4 @@
-"""Plans publishes of committed offsets to `group_offsets`: rows are appended and the files are kept few.
+"""The Delta table `group_offsets`, the committed offsets of groups: rows are appended and the files are kept few.
 
 A publish adds one file and, as Delta's `txn`, the position in each partition of the journal. Once there are `FILES_MAX` files, the
 small ones are joined. Superseded rows are the lag's history. When they outnumber the current rows (and `HISTORY_ROWS`), the oldest
@@ -9,15 +9,19 @@ table until Delta's retention ends.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kafkalake.metadata import paths
 from kafkalake.metadata.changes import unpublished
 from kafkalake.metadata.store import GroupOffsets
-from kafkalake.metadata.tables.delta_table import Change, DataFile, OpenDeltaTable
+from kafkalake.metadata.tables.data_files import DataFile
+from kafkalake.metadata.tables.delta_table import Change, OpenDeltaTable
 from kafkalake.metadata.tables.journal_positions import JournalPositions
-from kafkalake.metadata.tables.schemas import GROUP_OFFSETS_SCHEMA, to_table
+from kafkalake.metadata.tables.lake_tables import LakeTables
+from kafkalake.metadata.tables.schemas import GROUP_OFFSETS_SCHEMA, GroupOffsetRow, from_table, to_table
 
 FILES_MAX = 48
 SMALL_FILE_ROWS = 20_000
@@ -25,6 +29,35 @@ HISTORY_ROWS = 100_000
 
 _ORDER = [("journal_offset", "ascending"), ("committed_at", "ascending")]
 _KEY = ("group", "topic", "partition")
+
+
+class DeltaGroupOffsets(LakeTables):
+    """`GroupOffsetTable` on Delta."""
+
+    @cached_property
+    def _group_offset_files(self) -> GroupOffsetFiles:
+        return GroupOffsetFiles(self._tables[paths.GROUP_OFFSETS])
+
+    def publish_group_offsets(self, offsets: GroupOffsets) -> int:
+        with self._locks[paths.GROUP_OFFSETS]:
+            table = self._tables[paths.GROUP_OFFSETS]
+            # Durable, because the journal is then trimmed up to here.
+            self._commit(table, lambda: self._group_offset_files.change_for(offsets), durable=True)
+            return table.version
+
+    def load_group_offsets(self, version: int | None = None, timestamp_ms: int | None = None) -> GroupOffsets:
+        if version is not None and timestamp_ms is not None:
+            raise ValueError("a version and a time cannot both be asked for")
+        if version is None and timestamp_ms is None and not self._exists(paths.GROUP_OFFSETS):
+            return GroupOffsets([], {})  # a lake older than groups: no commits
+        with self._locks[paths.GROUP_OFFSETS]:
+            table = self._tables[paths.GROUP_OFFSETS]
+            table.refresh()
+            positions = self._group_offset_files.journal.all() if version is None and timestamp_ms is None else {}
+            if timestamp_ms is not None:
+                version = table.version_at(timestamp_ms)
+            rows = newest_offsets(table.read_version(table.version if version is None else version))
+        return GroupOffsets(from_table(GroupOffsetRow, rows), positions)
 
 
 class GroupOffsetFiles:

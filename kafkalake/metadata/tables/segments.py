@@ -1,4 +1,4 @@
-"""Plans changes to the files of `segments`, keeping the files few and the rewrites small.
+"""The Delta table `segments`. Its files are kept few and the rewrites small.
 
 New rows go to one new file. A file that loses a row is rewritten without it. Once there are `FILES_MAX` other files, the small
 ones join the new file, so tens of thousands of segments load from a few dozen files. A file holds at most `FILE_ROWS` rows, which
@@ -8,14 +8,17 @@ bounds the rewrite of one removal (about 0.3 MB).
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from functools import cached_property
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafkalake.errors import LakeError, SegmentsChangedError
-from kafkalake.metadata.paths import SEGMENT_PATH
-from kafkalake.metadata.store import PublishedState
-from kafkalake.metadata.tables.delta_table import Change, DataFile, OpenDeltaTable
+from kafkalake.errors import SegmentsChangedError
+from kafkalake.metadata import paths
+from kafkalake.metadata.store import JobPosition, PublishedState, SwappedSegments
+from kafkalake.metadata.tables.data_files import DataFile
+from kafkalake.metadata.tables.delta_table import Change, OpenDeltaTable
+from kafkalake.metadata.tables.lake_tables import LakeTables
 from kafkalake.metadata.tables.schemas import (
     SEGMENTS_SCHEMA,
     SegmentKey,
@@ -27,6 +30,58 @@ from kafkalake.metadata.tables.schemas import (
 
 FILES_MAX = 32
 FILE_ROWS = 8192
+_ORDER = ("topic", "partition", "base_offset", "generation")
+
+
+class DeltaSegments(LakeTables):
+    """Changes of `segments` by jobs, and the part of a publish that concerns it."""
+
+    @cached_property
+    def _segment_files(self) -> SegmentFiles:
+        return SegmentFiles(self._tables[paths.SEGMENTS])
+
+    def remove_segments(self, keys: Collection[SegmentKey]) -> int:
+        table = self._tables[paths.SEGMENTS]
+        with self._locks[paths.SEGMENTS]:
+            table.refresh()
+            self._commit(table, lambda: self._segment_files.removal_of(keys), durable=True)
+            return table.version
+
+    def swap_segments(self, old: Sequence[SegmentRow], new: Sequence[SegmentRow]) -> int:
+        table = self._tables[paths.SEGMENTS]
+        with self._locks[paths.SEGMENTS]:
+            table.refresh()
+            self._commit(table, lambda: self._segment_files.swap_for(old, new), durable=True)
+            return table.version
+
+    def load_swapped(self, since: JobPosition | None) -> SwappedSegments | None:
+        table = self._tables[paths.SEGMENTS]
+        with self._locks[paths.SEGMENTS]:
+            if since is None or table.is_outdated():
+                table.refresh()
+            if since is not None and table.version == since.version:
+                return None
+            files = frozenset(file.path for file in table.files())
+            rows = self._segment_files.rewritten(since.files if since is not None else ())
+            return SwappedSegments(rows, JobPosition(table.version, files))
+
+    def _publish_segments(self, state: PublishedState) -> int:
+        """Commit the segments of a publish, if any, and return the version of `segments` for its rows."""
+        table = self._tables[paths.SEGMENTS]
+        with self._locks[paths.SEGMENTS]:
+            table.refresh()
+            self._commit(table, lambda: self._segment_files.change_for(state), durable=True)
+            return table.version
+
+    def _segments_at(self, version: int | None = None, topic: str | None = None) -> list[SegmentRow]:
+        """Return the rows of a version of `segments`, or the newest, of one topic or all."""
+        with self._locks[paths.SEGMENTS]:
+            table = self._tables[paths.SEGMENTS]
+            table.refresh()
+            rows = table.read() if version is None else table.read_version(version)
+        if topic is not None:
+            rows = rows.filter(pc.equal(rows.column("topic"), topic))
+        return from_table(SegmentRow, rows.sort_by([(name, "ascending") for name in _ORDER]))
 
 
 class SegmentFiles:
@@ -129,14 +184,6 @@ class SegmentFiles:
 
     def _row(self, file: DataFile, index: int) -> SegmentRow:
         return from_table(SegmentRow, self._table.rows(file).slice(index, 1))[0]
-
-
-def check_paths(rows: pa.Table) -> None:
-    """Raise `LakeError` if a row names a file outside the partition directories of this lake."""
-    inside = pc.match_substring_regex(rows.column("path"), SEGMENT_PATH)
-    if not pc.all(inside, min_count=0).as_py():
-        foreign = rows.filter(pc.invert(inside)).column("path")[0].as_py()
-        raise LakeError(f"the Delta table `segments` names a file outside of the lake's logs: {foreign!r}")
 
 
 def _without(rows: pa.Table, indexes: Iterable[int]) -> pa.Table:

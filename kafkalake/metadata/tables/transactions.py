@@ -1,18 +1,46 @@
-"""Plans publishes of transactional ids: `transactions` has one file with the newest state of each id, replaced each time.
+"""The Delta table `transactions`: one file with the newest state of each transactional id, replaced by each publish.
 
 Unchanged rows are copied as Arrow columns, so a publish takes milliseconds with many thousands of ids.
 """
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kafkalake.metadata import paths
 from kafkalake.metadata.changes import GONE
 from kafkalake.metadata.store import Transactions
 from kafkalake.metadata.tables.delta_table import Change, OpenDeltaTable
 from kafkalake.metadata.tables.journal_positions import JournalPositions
-from kafkalake.metadata.tables.schemas import TRANSACTIONS_SCHEMA, to_table
+from kafkalake.metadata.tables.lake_tables import LakeTables
+from kafkalake.metadata.tables.schemas import TRANSACTIONS_SCHEMA, TransactionRow, from_table, to_table
+
+
+class DeltaTransactions(LakeTables):
+    """`TransactionTable` on Delta."""
+
+    @cached_property
+    def _transaction_files(self) -> TransactionFiles:
+        return TransactionFiles(self._tables[paths.TRANSACTIONS])
+
+    def publish_transactions(self, transactions: Transactions) -> int:
+        with self._locks[paths.TRANSACTIONS]:
+            table = self._tables[paths.TRANSACTIONS]
+            # Durable, because the journal is then trimmed up to here.
+            self._commit(table, lambda: self._transaction_files.change_for(transactions), durable=True)
+            return table.version
+
+    def load_transactions(self) -> Transactions:
+        if not self._exists(paths.TRANSACTIONS):
+            return Transactions([], {})
+        with self._locks[paths.TRANSACTIONS]:
+            table = self._tables[paths.TRANSACTIONS]
+            table.refresh()
+            rows = from_table(TransactionRow, table.read().sort_by("transactional_id"))
+            return Transactions(rows, self._transaction_files.journal.all())
 
 
 class TransactionFiles:

@@ -1,0 +1,98 @@
+"""The definition of a Delta table, and its Parquet files as rows of the table's schema."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+
+from kafkalake.errors import LakeError
+
+_ADDED_COLUMNS = frozenset({"boot_id", "lease_duration"})
+"""Columns added after version 0.1."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableDefinition:
+    """The definition of a table. `history`: how long old versions stay readable, as a Delta interval.
+
+    expendable: its data is redundant or may be lost, so a table beyond repair is recreated empty. check: validates the rows of each
+    file read and raises `LakeError` if they are not acceptable.
+    """
+
+    schema: pa.Schema
+    history: str
+    partition_by: tuple[str, ...] = ()
+    checkpoint_interval: int = 100
+    expendable: bool = False
+    check: Callable[[pa.Table], None] = lambda rows: None
+
+    @property
+    def properties(self) -> dict[str, str | None]:
+        return {
+            "delta.logRetentionDuration": self.history,
+            "delta.deletedFileRetentionDuration": self.history,
+            "delta.enableExpiredLogCleanup": "true",
+            "delta.checkpointInterval": str(self.checkpoint_interval),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A Parquet file of the current version. `path` is as in Delta's log."""
+
+    path: str
+    size: int
+    records: int
+    partition: Mapping[str, str]
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of a message, because delta-rs appends stack traces to some."""
+    return str(error).partition("\n")[0].rstrip(".")
+
+
+def data_files(table: DeltaTable) -> list[DataFile]:
+    """Return the files of the version that `table` is at."""
+    actions = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+    return [
+        DataFile(
+            path=action["path"],
+            size=action["size_bytes"],
+            records=action.get("num_records") or 0,
+            partition={
+                name.removeprefix("partition."): str(value)
+                for name, value in action.items()
+                if name.startswith("partition.")
+            },
+        )
+        for action in actions
+    ]
+
+
+def read_file(root: Path, definition: TableDefinition, file: DataFile) -> pa.Table:
+    """Return the rows of one file in the table's schema. Raise `LakeError` if it cannot be read or has rows not allowed."""
+    try:
+        stored = pq.ParquetFile(root / file.path).read()
+        columns = [
+            pa.repeat(pa.scalar(file.partition[column.name]).cast(column.type), stored.num_rows)
+            if column.name in file.partition
+            else _column(stored, column)
+            for column in definition.schema
+        ]
+    except (OSError, KeyError, pa.ArrowException) as error:
+        raise LakeError(f"cannot read {root / file.path}: {error}") from error
+    rows = pa.Table.from_arrays(columns, schema=definition.schema)
+    definition.check(rows)
+    return rows
+
+
+def _column(stored: pa.Table, column: pa.Field) -> pa.Array | pa.ChunkedArray:
+    """Return a column of a file, or nulls if the file was written before the column was added."""
+    if column.name not in stored.column_names and column.name in _ADDED_COLUMNS:
+        return pa.nulls(stored.num_rows, column.type)
+    return stored.column(column.name).cast(column.type)

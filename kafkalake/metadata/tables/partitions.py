@@ -1,0 +1,169 @@
+"""The Delta table `partitions`, partitioned by leader. A publish replaces its leader's one file.
+
+Publishes are not fsynced: the next one rewrites those rows, and an fsync every second is too expensive. A broker's first publish
+restores the state of the logs after a power loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import pyarrow as pa
+
+from kafkalake.errors import KafkaStorageError
+from kafkalake.metadata import changes, paths
+from kafkalake.metadata.store import PublishedState
+from kafkalake.metadata.tables.delta_table import Change, OpenDeltaTable
+from kafkalake.metadata.tables.lake_tables import LakeTables
+from kafkalake.metadata.tables.schemas import PARTITIONS_SCHEMA, TIMESTAMP, PartitionRow, from_table, to_table
+from kafkalake.topic_partition import PartitionId
+
+
+@dataclass(slots=True)
+class _LeaderRows:
+    """Log starts and epochs in the rows of one leader, as set by other writers. `version`: of `partitions`, when last read."""
+
+    leader: int
+    version: int = -1
+    log_starts: dict[PartitionId[str], int] = field(default_factory=dict)
+    epochs: dict[PartitionId[str], int] = field(default_factory=dict)
+    has_changed: bool = False
+
+    def look(self, table: OpenDeltaTable) -> None:
+        """Read the rows if another writer has committed since the last read."""
+        if table.version == self.version:
+            return
+        self.version = table.version
+        self.has_changed = True
+        rows = [row for row in from_table(PartitionRow, table.read()) if row.leader == self.leader]
+        self.log_starts = _log_starts_of(rows)
+        self.epochs = {(row.topic_id, row.partition): row.leader_epoch for row in rows}
+
+    def refuse_older_epochs(self, published: Iterable[PartitionRow]) -> None:
+        """Raise `KafkaStorageError` if a partition has a newer epoch: this publish of its former leader is late."""
+        for row in published:
+            newer = self.epochs.get((row.topic_id, row.partition), -1)
+            if row.leader_epoch < newer:
+                raise KafkaStorageError(
+                    f"{row.topic}-{row.partition} is led in epoch {newer}; what epoch {row.leader_epoch} says is late"
+                )
+
+
+class DeltaPartitions(LakeTables):
+    """`PartitionTable` on Delta, and the part of a publish that concerns it."""
+
+    @cached_property
+    def _leader_rows(self) -> dict[int, _LeaderRows]:
+        return {}
+
+    def load_partitions(self, version: int | None = None, timestamp_ms: int | None = None) -> list[PartitionRow]:
+        _, rows = self._partitions_at(version, timestamp_ms)
+        return rows
+
+    def raise_log_starts(self, log_starts: Mapping[PartitionId[str], int]) -> int:
+        table = self._tables[paths.PARTITIONS]
+        with self._locks[paths.PARTITIONS]:
+            table.refresh()
+            while _log_starts_change(table, log_starts) is not None:
+                self._commit(table, lambda: _log_starts_change(table, log_starts), durable=True)
+            table.force()
+            return table.version
+
+    def raised_log_starts(self, leader: int) -> dict[PartitionId[str], int]:
+        table = self._tables[paths.PARTITIONS]
+        with self._locks[paths.PARTITIONS]:
+            if table.is_outdated():
+                table.refresh()
+            led = self._led(leader)
+            led.look(table)
+            changed, led.has_changed = led.has_changed, False
+            return dict(led.log_starts) if changed else {}
+
+    def _publish_partitions(self, state: PublishedState, segments_version: int) -> int:
+        """Replace the leader's rows, stamped with the version of `segments` that belongs to them, and return the new version."""
+        table = self._tables[paths.PARTITIONS]
+        with self._locks[paths.PARTITIONS]:
+            led = self._led(state.leader)
+            rows: Sequence[PartitionRow] = ()
+
+            def change() -> Change | None:
+                nonlocal rows
+                led.look(table)
+                led.refuse_older_epochs(state.partitions)
+                rows = changes.with_kept_log_starts(state.partitions, led.log_starts)
+                return None if is_published(table, state) else _publish_change(table, state, segments_version, rows)
+
+            self._commit(table, change)
+            led.version = table.version
+            led.log_starts = _log_starts_of(rows)
+            return table.version
+
+    def _partitions_at(self, version: int | None, timestamp_ms: int | None) -> tuple[int, list[PartitionRow]]:
+        """Return a version and its partitions: now, at a version or at a time."""
+        if version is not None and timestamp_ms is not None:
+            raise ValueError("a version and a time cannot both be asked for")
+        with self._locks[paths.PARTITIONS]:
+            partitions = self._tables[paths.PARTITIONS]
+            partitions.refresh()
+            if timestamp_ms is not None:
+                version = partitions.version_at(timestamp_ms)
+            found = partitions.version if version is None else version
+            table = partitions.read_version(found)
+        return found, changes.current_partitions(from_table(PartitionRow, table))
+
+    def _led(self, leader: int) -> _LeaderRows:
+        return self._leader_rows.setdefault(leader, _LeaderRows(leader))
+
+
+def is_published(partitions: OpenDeltaTable, state: PublishedState) -> bool:
+    """Return whether the table has this publish or a later one."""
+    last = partitions.transaction_version(state.app_id)
+    return last is not None and last >= state.version
+
+
+def _publish_change(
+    partitions: OpenDeltaTable, state: PublishedState, segments_version: int, published: Sequence[PartitionRow]
+) -> Change:
+    """Return the commit that replaces the leader's rows, stamped with the publish time and version of `segments`.
+
+    Log starts raised by a job stay raised, even if the broker has not applied them yet.
+    """
+    leader = {"leader": str(state.leader)}
+    rows = to_table(PARTITIONS_SCHEMA, published)
+    stamps = {
+        "leader": pa.scalar(state.leader, pa.int32()),
+        "published_at": pa.scalar(state.published_at_ms * 1000, TIMESTAMP),
+        "segments_version": pa.scalar(segments_version, pa.int64()),
+    }
+    for name, value in stamps.items():
+        index = PARTITIONS_SCHEMA.get_field_index(name)
+        rows = rows.set_column(index, PARTITIONS_SCHEMA.field(index), pa.repeat(value, rows.num_rows))
+    replaced = [file for file in partitions.files() if file.partition == leader]
+    return Change(add=[rows], remove=replaced, transactions=[(state.app_id, state.version)], partition=leader)
+
+
+def _log_starts_of(rows: Iterable[PartitionRow]) -> dict[PartitionId[str], int]:
+    return {(row.topic_id, row.partition): row.log_start_offset for row in rows if row.log_start_offset > 0}
+
+
+def _log_starts_change(partitions: OpenDeltaTable, log_starts: Mapping[PartitionId[str], int]) -> Change | None:
+    """Return the commit that rewrites one file with raised log starts, or None. A file has one leader, given by its path."""
+    for file in partitions.files():
+        rows = from_table(PartitionRow, partitions.rows(file))
+        raised = changes.with_log_starts(rows, log_starts)
+        if raised != rows:
+            return Change(add=[to_table(PARTITIONS_SCHEMA, raised)], remove=[file], partition=file.partition)
+    return None
+
+
+def stamp_change(partitions: OpenDeltaTable, leader: int, segments_version: int) -> Change | None:
+    """Return the commit that sets `segments_version` in a leader's rows, or None if nothing changes."""
+    of_leader = {"leader": str(leader)}
+    replaced = [file for file in partitions.files() if file.partition == of_leader]
+    rows = [row for file in replaced for row in from_table(PartitionRow, partitions.rows(file))]
+    stamped = [replace(row, segments_version=segments_version) for row in rows]
+    if stamped == rows:
+        return None
+    return Change(add=[to_table(PARTITIONS_SCHEMA, stamped)], remove=replaced, partition=of_leader)
