@@ -12,18 +12,22 @@ the row that it replaces still named this lease, so there was no other owner in 
 
 from __future__ import annotations
 
+import threading
+
 from kafkalake.clock import Clock
 
 MARGIN_DIVISOR = 6
 
 
 class Ownership:
-    """The deadline. One thread moves it, any thread reads it."""
+    """The deadline. Any thread reads it. Once ended, no renewal extends it, even one that is under way in another thread."""
 
-    __slots__ = ("_elapsed_ns", "_until_ns")
+    __slots__ = ("_elapsed_ns", "_has_ended", "_lock", "_until_ns")
 
     def __init__(self, clock: Clock) -> None:
         self._elapsed_ns = clock.elapsed_ns
+        self._lock = threading.Lock()
+        self._has_ended = False
         self._until_ns = -1
 
     @property
@@ -36,9 +40,14 @@ class Ownership:
         return self._elapsed_ns() < self._until_ns
 
     def renewed(self, began_ms: int, lease_ms: int) -> None:
-        """Extend ownership by a lease of `lease_ms` whose acquisition or renewal began at `began_ms`."""
-        self._until_ns = max(self._until_ns, (began_ms + lease_ms - lease_ms // MARGIN_DIVISOR) * 1_000_000)
+        """Extend ownership by a lease of `lease_ms` whose acquisition or renewal began at `began_ms`, unless it has ended."""
+        with self._lock:
+            if not self._has_ended:
+                until_ns = (began_ms + lease_ms - lease_ms // MARGIN_DIVISOR) * 1_000_000
+                self._until_ns = max(self._until_ns, until_ns)
 
     def end(self) -> None:
-        """End ownership: the lease was lost or released, and is not renewed again."""
-        self._until_ns = -1
+        """End ownership for good: the lease was lost or released."""
+        with self._lock:
+            self._has_ended = True
+            self._until_ns = -1

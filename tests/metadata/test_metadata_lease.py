@@ -23,6 +23,7 @@ from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.metadata.lease import Decision, decide
 from kafkalake.metadata.lock_file import Machine
 from kafkalake.metadata.tables.schemas import BROKERS_SCHEMA, to_table
+from kafkalake.ownership import Ownership
 
 DEADLINE_S = 60
 HERE = Machine("here", "boot-1")
@@ -416,3 +417,12 @@ def test_the_lease_of_version_0_1_is_read_taken_over_and_renewed(clock: ManualCl
     assert (renewed.boot_id, renewed.lease_duration, renewed.port) == ("boot-1", lease.LEASE_MS, 1)
     DeltaMetadataStore(tmp_path)
     held.release()
+
+
+def test_an_ownership_that_has_ended_is_not_renewed(clock: ManualClock) -> None:
+    ownership = Ownership(clock)
+    ownership.renewed(clock.elapsed_ms(), lease.LEASE_MS)
+    assert ownership.is_certain()
+    ownership.end()
+    ownership.renewed(clock.elapsed_ms(), lease.LEASE_MS)  # by a renewal that was under way
+    assert not ownership.is_certain()
