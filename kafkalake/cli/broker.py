@@ -66,6 +66,9 @@ def start(
     if lake.exists() and not lake.is_dir():
         raise UsageProblem(f"--lake {lake} is a file; it takes a directory")
     _check_settings(settings)
+    from kafkalake.process.allocator import keep_buffers
+
+    keep_buffers()  # before the imports of a broker
     from kafkalake.process.node import run_broker
 
     raise typer.Exit(run_broker(lake, host, port, broker_id, settings, with_jobs=jobs))

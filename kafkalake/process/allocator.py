@@ -2,9 +2,9 @@
 
 A broker allocates and frees buffers of up to a few megabytes thousands of times a second. By default glibc maps and unmaps each
 large one, and the kernel finds and clears every page again: measured on a virtual machine, half the system time of serving
-consumers. Here buffers of up to 8 MiB come from the heap, and up to 64 MiB of free heap is kept. The same applies to the heap of
-each of the two threads that decode large requests: a request with 28 MiB of names leaves that much free for the next one.
-`malloc_trim` would not help: it does not trim the end of a thread's heap.
+consumers. Here buffers of up to 8 MiB come from the heap, and up to 64 MiB of free heap is kept, until `trim_heap` after a request
+of many megabytes. All threads share one heap, because `malloc_trim` leaves the free end of any other one as it is: `keep_buffers`
+must be called before a thread has its own, that is before the libraries that start threads are imported.
 """
 
 from __future__ import annotations
@@ -13,24 +13,26 @@ import contextlib
 import ctypes
 import gc
 import os
-import sys
 from pathlib import Path
 
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 _MAPPED_FROM_BYTES = 8 * 1024 * 1024
 _KEPT_BYTES = 64 * 1024 * 1024
 
 
 def keep_buffers() -> None:
     """Set glibc's thresholds. Does nothing with another C library."""
-    if not sys.platform.startswith("linux"):
-        return
-    try:
+    with contextlib.suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL(None).mallopt
-    except (OSError, AttributeError):
-        return
-    mallopt(_M_MMAP_THRESHOLD, _MAPPED_FROM_BYTES)
-    mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
+        mallopt(_M_ARENA_MAX, 1)
+        mallopt(_M_MMAP_THRESHOLD, _MAPPED_FROM_BYTES)
+        mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
+
+
+def trim_heap() -> None:
+    """Return free heap to the system, in about a millisecond. Does nothing with another C library."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def settle_collector() -> None:

@@ -93,7 +93,6 @@ def run_broker(
     """
     settings = resolvable(overrides)
     logs.write_to_stderr(settings.get("log.level", "info") if settings.get("log.level") in logs.LEVELS else "info")
-    allocator.keep_buffers()
     descriptors.raise_limit()
     node = Node(Path(lake), host, port, broker_id, overrides, ends_process=True, with_jobs=with_jobs)
     try:
@@ -266,7 +265,14 @@ class Node:
         self._at_stop("last publish of groups", group_publishing.finish, stop_s / 4)
         self._at_stop("last publish of transactions", transaction_publishing.finish, stop_s / 4)
         broker.staged.start()
-        context = ServerContext(broker, self._clock, loop, advertised(), memory_bytes=allocator.memory_bytes())
+        context = ServerContext(
+            broker,
+            self._clock,
+            loop,
+            advertised(),
+            memory_bytes=allocator.memory_bytes(),
+            trim_heap=allocator.trim_heap,
+        )
         listener = self.listener = Listener(context, shares.connections)
         self.port = await listener.start(self.host, self.port)
         identity.host, identity.port = advertised_address(settings.current.broker, self.host, self.port)

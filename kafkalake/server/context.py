@@ -19,6 +19,8 @@ T = TypeVar("T")
 _THREADS = 2
 """Threads that decode and encode large messages. More would take more memory, and the event loop's CPU."""
 
+_TRIM_AFTER_S = 2.0
+
 
 class ServerContext:
     """The broker, the clock, the authorizer, and the event loop's ways to defer work."""
@@ -32,8 +34,12 @@ class ServerContext:
         authorizer: Authorizer | None = None,
         *,
         memory_bytes: int,
+        trim_heap: Callable[[], None],
     ) -> None:
-        """`advertised_apis`: response of ApiVersions, see `registry.advertised`. memory_bytes: memory of this machine."""
+        """`advertised_apis`: response of ApiVersions, see `registry.advertised`. memory_bytes: memory of this machine.
+
+        `trim_heap`: returns free heap to the system, called in a thread.
+        """
         self.broker = broker
         self.clock = clock
         self.may_answer: Callable[[], bool] = broker.ownership.is_certain
@@ -49,6 +55,8 @@ class ServerContext:
         self._loop = loop
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="codec")
         self._tasks: set[asyncio.Task[None]] = set()
+        self._trim_heap = trim_heap
+        self._trim_scheduled = False
 
     @property
     def is_collecting(self) -> bool:
@@ -68,6 +76,19 @@ class ServerContext:
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    def trim_heap_later(self) -> None:
+        """Return free heap to the system once no request has a task or takes turns any more."""
+        if not self._trim_scheduled:
+            self._trim_scheduled = True
+            self._loop.call_later(_TRIM_AFTER_S, self._trim)
+
+    def _trim(self) -> None:
+        self._trim_scheduled = False
+        if self._tasks or not self.turns.is_idle:
+            self.trim_heap_later()
+        else:
+            self._threads.submit(self._trim_heap)
 
     @property
     def tasks(self) -> int:

@@ -11,7 +11,7 @@ from kafkalake.errors import InvalidRequestError
 from kafkalake.server.handlers import api_versions
 from kafkalake.server.registry import API_VERSIONS_KEY, APIS, Api
 from kafkalake.server.request import Request
-from kafkalake.server.turns import LARGE_FRAME_BYTES
+from kafkalake.server.turns import LARGE_FRAME_BYTES, TRIMMED_FRAME_BYTES
 from kafkalake.wire.produce_request import API_KEY as PRODUCE_KEY
 from kafkalake.wire.produce_request import FEW_PARTITIONS_MAX, PARTITIONS_MAX, ManyPartitionsError, read_produce
 from kafkalake.wire.requests import decode_request, read_fixed_header, read_header
@@ -70,6 +70,8 @@ async def _decode_and_handle(request: Request, api: Api, frame: memoryview) -> N
     """Decode in a thread, then start the handler, for a request whose decoding would block the event loop."""
     decoded = await request.context.run_in_thread(lambda: _read(frame, request.api_key, request.version))
     request.decoded(*decoded)
+    if len(frame) >= TRIMMED_FRAME_BYTES:
+        request.context.trim_heap_later()
     if not request.connection.is_closing:
         request.handle(api.handle)
 

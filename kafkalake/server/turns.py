@@ -22,6 +22,8 @@ from kafkalake.clock import Clock
 TURN_NS = 5_000_000
 LARGE_FRAME_BYTES = 32 * 1024
 """Requests from this size on are decoded in a thread, except Produce, which has its own decoding."""
+TRIMMED_FRAME_BYTES = 4 * 1024 * 1024
+"""After requests from this size on, free heap is returned to the system: their fields take many times their size."""
 
 Steps = Generator[None, None, Any]
 
@@ -69,6 +71,11 @@ class Turns:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._later(lambda: None if turn.done() else turn.set_result(None))
         return turn
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request waits for a turn."""
+        return not self._waiting
 
     def stop(self) -> None:
         """Drop all remaining work."""

@@ -146,7 +146,7 @@ WORST: dict[str, tuple[str, int, Callable[[], Values]]] = {
     "FindCoordinator of long names": (
         "FindCoordinator",
         4,
-        lambda: {"key_type": 0, "coordinator_keys": ["x" * 30_000 + str(number) for number in range(300)]},
+        lambda: {"key_type": 0, "coordinator_keys": ["x" * 30_000 + str(number) for number in range(1000)]},
     ),
     "JoinGroup": (
         "JoinGroup",
@@ -460,6 +460,11 @@ def test_no_request_holds_the_broker(broker: Kafkalake, name: str) -> None:
 
 def test_no_request_of_a_job_holds_the_broker(broker: Kafkalake) -> None:
     ask(broker, staged())
+
+
+def test_a_new_broker_keeps_no_memory_of_a_large_request(kafkalake_broker: Callable[[], Kafkalake]) -> None:
+    api, version, values = WORST["FindCoordinator of long names"]
+    ask(kafkalake_broker(), encode(api, version, 1, values()))
 
 
 def test_a_member_that_knows_too_many_protocols_is_refused(broker: Kafkalake) -> None:
