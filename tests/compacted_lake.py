@@ -15,7 +15,7 @@ from kafkalake.clock import ManualClock
 from kafkalake.jobs.compaction.command import CompactionJob
 from kafkalake.jobs.frame import main
 from kafkalake.metadata.delta import DeltaMetadataStore
-from kafkalake.storage.segment_reader import read_messages
+from kafkalake.storage.segment_reader import SEGMENTS
 
 HOUR_MS = 60 * 60 * 1000
 DAY_MS = 24 * HOUR_MS
@@ -85,7 +85,8 @@ class CompactedTopic:
         """Every record in the sealed segments that Delta names."""
         found = []
         for row in DeltaMetadataStore(self.lake.path, create=False).load_segments(self.name):
-            for messages in read_messages(self.lake.path / row.path, row.base_offset, row.next_offset):
+            reader = SEGMENTS.open(self.lake.path / row.path)
+            for messages in reader.messages(row.base_offset, row.next_offset):
                 for offset, (timestamp, key, value, headers) in rows_of(messages):
                     found.append(Written(offset, key, value, timestamp, tuple(headers)))
         return found

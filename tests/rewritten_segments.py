@@ -12,7 +12,7 @@ from kafkalake.storage.active_segment import ActiveSegment
 from kafkalake.storage.files import REAL_FILES
 from kafkalake.storage.open_files import OpenFiles
 from kafkalake.storage.scanner import scan_segment
-from kafkalake.storage.segment_reader import open_segment
+from kafkalake.storage.segment_reader import SEGMENTS
 
 
 def rewritten(lake: Path, rows: Sequence[SegmentRow], generation: int) -> SegmentRow:
@@ -28,7 +28,7 @@ def rewritten(lake: Path, rows: Sequence[SegmentRow], generation: int) -> Segmen
         generation=generation,
     )
     for row in rows:
-        old = open_segment(lake / row.path, open_files)
+        old = SEGMENTS.segment(lake / row.path, open_files)
 
         def copy(messages: object, origin: int, old: object = old) -> None:
             for number in range(len(messages)):  # type: ignore[arg-type]

@@ -28,15 +28,16 @@ from kafkalake.errors import (
 from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.metadata.paths import GROUP_OFFSETS, table_path
 from kafkalake.metadata.store import GroupOffsets
-from kafkalake.reader import segment_scan
 from kafkalake.reader.columns import KAFKA_SCHEMA, project
 from kafkalake.reader.predicate import Selection
 from kafkalake.reader.read_options import parse_options
 from kafkalake.reader.slice_reader import SliceReader
 from kafkalake.reader.snapshot import take_snapshot
+from kafkalake.record.batch import Bytes
 from kafkalake.spark.stream.plan import plan_batch
 from kafkalake.storage.config import LogConfig
 from kafkalake.storage.log import Log
+from kafkalake.storage.segment_reader import CHUNK_BYTES, SegmentReader
 
 ROWS = 3000
 
@@ -76,14 +77,14 @@ def lake(tmp_path: Path) -> Iterator[WrittenLake]:
 def bytes_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Bytes of every read of a segment."""
     sizes: list[int] = []
-    read = segment_scan.SegmentScan._read
+    read = SegmentReader._read
 
-    def counted(scan: segment_scan.SegmentScan, position: int, length: int) -> segment_scan.Bytes:
-        chunk = read(scan, position, length)
+    def counted(reader: SegmentReader, position: int, length: int) -> Bytes:
+        chunk = read(reader, position, length)
         sizes.append(len(chunk))
         return chunk
 
-    monkeypatch.setattr(segment_scan.SegmentScan, "_read", counted)
+    monkeypatch.setattr(SegmentReader, "_read", counted)
     return sizes
 
 
@@ -105,7 +106,7 @@ def test_batches_are_bounded_whatever_the_topic_holds(tmp_path: Path) -> None:
     sizes = [batch.nbytes for batch in topic_reader(lake.path, "big")]
     lake.close()
     assert sum(sizes) > 40_000_000
-    assert max(sizes) < 1.1 * segment_scan.CHUNK_BYTES
+    assert max(sizes) < 1.1 * CHUNK_BYTES
 
 
 def test_duckdb_counts_groups_and_finds(lake: WrittenLake) -> None:

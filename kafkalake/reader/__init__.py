@@ -7,7 +7,7 @@ bounds           start and end of a read in each partition; looked up by `offset
 plan             segment slices, split and joined into input partitions: pure
 read             the steps of a read, from options to slices
 columns          the requested schema, and the record columns that it needs
-slice_reader     slices -> Arrow batches; `segment_scan` reads one segment
+slice_reader     slices -> Arrow batches; `opened_segment` opens one
 json_values      JSON values -> typed columns; `json_texts` is the inverse
 positions        offsets of streams and groups: pure; `partition_edges` reads partition starts and ends
 scanner          a topic as a `pyarrow.dataset` scanner

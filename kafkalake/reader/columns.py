@@ -13,9 +13,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from kafkalake.errors import ConfigurationError
-
-OFFSET, TIMESTAMP, KEY, VALUE, HEADERS = 1, 2, 4, 8, 16
-"""Bits of a segment's columns, as used by `record.message_set`."""
+from kafkalake.record import layout as at
 
 TIMESTAMP_US = pa.timestamp("us", tz="UTC")
 HEADERS_TYPE = pa.list_(pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])))
@@ -46,7 +44,13 @@ _TYPES: dict[str, tuple[pa.DataType, ...]] = {
     "headers": (HEADERS_TYPE,),
     TOPIC_ID: (pa.string(),),
 }
-_BITS = {"key": KEY, "value": VALUE, "offset": OFFSET, "timestamp": TIMESTAMP, "headers": HEADERS}
+_BITS = {
+    "key": at.KEY_COLUMN,
+    "value": at.VALUE_COLUMN,
+    "offset": at.OFFSET_COLUMN,
+    "timestamp": at.TIMESTAMP_COLUMN,
+    "headers": at.HEADERS_COLUMN,
+}
 _VALUE_PREFIX = "value_"
 
 KAFKA_SCHEMA = pa.schema([pa.field(name, _TYPES[name][0]) for name in DDL])
@@ -66,7 +70,7 @@ class Projection:
     @property
     def record_columns(self) -> int:
         """The bit mask of the segment's columns to read."""
-        mask = VALUE if self.json_fields else 0
+        mask = at.VALUE_COLUMN if self.json_fields else 0
         for name in self.schema.names:
             if name not in self.json_fields:
                 mask |= _BITS.get(name, 0)

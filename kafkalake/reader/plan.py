@@ -16,10 +16,10 @@ from itertools import pairwise
 from kafkalake.errors import RecordsLostError
 from kafkalake.reader.predicate import Selection
 from kafkalake.reader.read_options import ReadOptions
-from kafkalake.reader.segment_scan import index_entries
 from kafkalake.reader.snapshot import PartitionSnapshot, SegmentFile
 from kafkalake.storage.lost_records import lost_range
 from kafkalake.storage.producer_state import AbortedTransaction
+from kafkalake.storage.segment_reader import SEGMENTS
 
 PIECE_BYTES_MAX = 256 << 20
 PIECE_BYTES_MIN = 4 << 20
@@ -151,7 +151,7 @@ def _split(piece: SegmentSlice, target: int) -> list[SegmentSlice]:
     count = min(round(piece.cost / target), piece.to_offset - piece.from_offset)
     if count < 2:
         return [piece]
-    offsets, positions = index_entries(piece.path)
+    offsets, positions = SEGMENTS.index_entries(piece.path)
     inside = (offsets > piece.from_offset) & (offsets < piece.to_offset)
     offsets, positions = offsets[inside], positions[inside]
     if len(offsets) < 4 * count:

@@ -1,6 +1,6 @@
 """Converts slices of segments to Arrow batches, on an executor or in a process that uses `kafkalake.dataset`.
 
-A chunk of a segment (a few MiB) becomes one batch in a handful of calls, however many messages it holds. `SegmentScan` reads
+A chunk of a segment (a few MiB) becomes one batch in a handful of calls, however many messages it holds. `SegmentReader` reads
 and verifies the projected columns, and `to_arrow` joins them. This module trims the edges, drops aborted
 transactions, applies the selection, and adds the constant columns (topic, partition).
 """
@@ -14,10 +14,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kafkalake.reader.columns import HEADERS_TYPE, OFFSET, TIMESTAMP, TIMESTAMP_US, TOPIC_ID, Projection
+from kafkalake.reader.columns import HEADERS_TYPE, TIMESTAMP_US, TOPIC_ID, Projection
 from kafkalake.reader.json_values import JsonColumns
+from kafkalake.reader.opened_segment import open_segment
 from kafkalake.reader.predicate import INT64_MAX, Selection
-from kafkalake.reader.segment_scan import SegmentScan
+from kafkalake.record import layout as at
 
 if TYPE_CHECKING:
     from kafkalake.reader.plan import SegmentSlice
@@ -38,9 +39,9 @@ class SliceReader:
         self._selection = selection
         self._columns = projection.record_columns
         if selection.has_time:
-            self._columns |= TIMESTAMP
+            self._columns |= at.TIMESTAMP_COLUMN
         if selection.offsets is not None:
-            self._columns |= OFFSET
+            self._columns |= at.OFFSET_COLUMN
         self._json = JsonColumns.of(projection)
         self.bytes_read = 0
         self.rows_read = 0
@@ -48,9 +49,9 @@ class SliceReader:
     def read(self, slices: Sequence[SegmentSlice]) -> Iterator[pa.RecordBatch]:
         """Yield batches with exactly the projection's schema. Raise `CorruptSegmentError` or `LakeError` (no such file here)."""
         for piece in slices:
-            with SegmentScan(piece.path, piece.size, topic_id=piece.topic_id) as opened:
+            with open_segment(piece.path, piece.size, topic_id=piece.topic_id) as opened:
                 # Always verify offsets: they decide which rows of the first and the last message are selected.
-                for messages in opened.messages(piece.from_offset, piece.to_offset, self._columns | OFFSET):
+                for messages in opened.messages(piece.from_offset, piece.to_offset, self._columns | at.OFFSET_COLUMN):
                     batch = self._batch(messages, piece)
                     if len(messages) == 1:
                         opened.give_away_buffer()
@@ -68,7 +69,7 @@ class SliceReader:
             return None
         self.rows_read += messages.rows
         straddles = messages.base_offset < piece.from_offset or messages.next_offset > piece.to_offset
-        columns = self._columns | (OFFSET if straddles else 0)
+        columns = self._columns | (at.OFFSET_COLUMN if straddles else 0)
         raw = to_arrow(messages, columns)
         wanted = self._wanted(messages, raw, piece, straddles)
         if wanted is None:

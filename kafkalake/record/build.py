@@ -16,8 +16,6 @@ from kafkalake.record.message_set import MessageSet, to_arrow
 
 Pair = tuple[bytes | None, bytes | None]
 
-_KEY_VALUE = 1 << 2 | 1 << 3
-
 
 def build_batch(
     pairs: Sequence[Pair],
@@ -80,7 +78,7 @@ class ReadBatch(NamedTuple):
 
 def read_batches(messages: MessageSet) -> Iterator[ReadBatch]:
     """Yield the batches of `messages` in order, with copied keys and values. Batches must have a record for each offset."""
-    table = to_arrow(messages, _KEY_VALUE)
+    table = to_arrow(messages, at.KEY_COLUMN | at.VALUE_COLUMN)
     pairs = list(zip(table.column("key").to_pylist(), table.column("value").to_pylist(), strict=True))
     begin = 0
     for header in messages.headers.tolist():

@@ -25,6 +25,7 @@ import numpy as np
 COLUMNS = 5
 ALL_COLUMNS = (1 << COLUMNS) - 1
 """The bit mask of all columns: bit c is field c of `SCHEMA`."""
+OFFSET_COLUMN, TIMESTAMP_COLUMN, KEY_COLUMN, VALUE_COLUMN, HEADERS_COLUMN = (1 << column for column in range(COLUMNS))
 BUFFERS = 19
 NODES = 8
 

@@ -4,6 +4,7 @@
     index, txn_index                    checksummed entries: read positions, aborted transactions
     append_group, message_writer        check producer batches, then encode them as one Arrow message
     segment, active_segment, segments   an Arrow file being read, the one being appended to, all of a log
+    segment_reader                      the one loop over a segment, and the opener of segments for any process
     segment_kernels, scanner, replay    compiled walks, verified scans, index content rebuilt from messages
     producer_state                      idempotence and transactions, pure
     state, snapshot, leader_epochs      small checksummed files beside the segments
@@ -13,7 +14,7 @@
     timestamp_search                    time -> offset
     generations, cleaning, rewrite      segments rewritten by jobs: the files in use, the compaction decision, the rewrite
     log, sealed_segment, config         a partition's log (append, read, roll, high watermark), segment descriptions, settings
-    segment_reader, verify, dump        read-only, for any process
+    verify, dump                        read-only, for any process
 
 Imports of kafkalake: `record`, `errors`, `clock`.
 """

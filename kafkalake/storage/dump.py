@@ -7,16 +7,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from kafkalake.errors import CorruptSegmentError, LakeError
+from kafkalake.errors import LakeError
 from kafkalake.record import layout as at
 from kafkalake.record.message_set import MessageSet, to_arrow
 from kafkalake.storage.files import REAL_FILES, read_file
 from kafkalake.storage.index import ENTRY_BYTES, decode_entries
 from kafkalake.storage.leader_epochs import LEADER_EPOCHS_FILE, decode_leader_epochs
 from kafkalake.storage.partition_metadata import PARTITION_METADATA_FILE, decode_partition_metadata
-from kafkalake.storage.scanner import good_message_after
+from kafkalake.storage.scanner import Resumption, good_message_after
 from kafkalake.storage.segment import DATA_SUFFIX, FIRST_MESSAGE, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX
-from kafkalake.storage.segment_reader import CHUNK_BYTES, open_segment
+from kafkalake.storage.segment_reader import SEGMENTS, Run, SegmentReader, Stop
 from kafkalake.storage.snapshot import SNAPSHOT_SUFFIX, decode_snapshot
 from kafkalake.storage.state import SLOT_BYTES, STATE_FILE, decode_slot
 from kafkalake.storage.txn_index import decode_aborted
@@ -105,25 +105,22 @@ def dump_file(path: str | os.PathLike[str], *, records: bool = True) -> Iterator
 
 def _dump_segment(path: str, *, records: bool) -> Iterator[DumpedBatch | DumpedEntry]:
     """Yield the batches in chunks, to bound memory. After damage, continue with the next whole message."""
-    segment = open_segment(path)
-    end, size = segment.end(), segment.size_bytes()
-    position, next_offset = FIRST_MESSAGE, segment.base_offset
-    while position < end:
-        try:
-            found = segment.read(position, CHUNK_BYTES, 1 << 62)
-        except CorruptSegmentError as error:
-            yield DumpedEntry(error.position, "damage", {"reason": error.reason})
-            follows = good_message_after(segment, position, end, next_offset)
-            if follows is None:
-                break
-            position, next_offset = follows
-            continue
-        if found is None:
-            break
-        yield from _batches(found.messages, position, records=records)
-        position, next_offset = found.end, found.messages.next_offset
+    segment = SEGMENTS.segment(path)
+    end = segment.end()
+    reader = SegmentReader(segment, end)
+    follows: Resumption | None = Resumption(FIRST_MESSAGE, segment.base_offset)
+    while follows is not None:
+        position, next_offset = follows
+        follows = None
+        for found in reader.runs(position):
+            if isinstance(found, Run):
+                yield from _batches(*found, records=records)
+                next_offset = found.messages.next_offset
+            elif found.stop is not Stop.END_OF_FILE:
+                yield DumpedEntry(found.position, "damage", {"reason": found.reason})
+                follows = good_message_after(segment, found.position, end, next_offset)
     if segment.whole:
-        yield DumpedEntry(end, "footer", {"bytes": size - end})
+        yield DumpedEntry(end, "footer", {"bytes": segment.size_bytes() - end})
 
 
 def _batches(messages: MessageSet, origin: int, *, records: bool) -> Iterator[DumpedBatch]:

@@ -20,8 +20,9 @@ from kafkalake.storage.lost_records import record_loss
 from kafkalake.storage.open_files import OpenFiles
 from kafkalake.storage.producer_state import Producers
 from kafkalake.storage.replay import Replay
-from kafkalake.storage.scanner import SegmentScan, Stop, good_message_after, scan_segment
+from kafkalake.storage.scanner import SegmentScan, good_message_after, scan_segment
 from kafkalake.storage.segment import FIRST_MESSAGE, TXN_INDEX_SUFFIX, Segment
+from kafkalake.storage.segment_reader import Stop
 from kafkalake.storage.snapshot import Snapshot, decode_snapshot, snapshot_path
 
 _log = logging.getLogger(__name__)

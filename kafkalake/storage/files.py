@@ -38,6 +38,10 @@ class Files(Protocol):
         """Return up to `length` bytes from `position`, fewer at the end of the file."""
         ...
 
+    def read_into(self, descriptor: int, buffer: memoryview, position: int) -> int:
+        """Read bytes from `position` into `buffer` and return their number, 0 at the end of the file."""
+        ...
+
     def view(self, descriptor: int, length: int, position: int) -> Any:
         """Return the bytes as `read`, for sparse access to a big range: a buffer, possibly without a copy. The file must not
         shrink. May return fewer bytes, as `read`."""
@@ -101,6 +105,9 @@ class RealFiles:
 
     def read(self, descriptor: int, length: int, position: int) -> bytes:
         return os.pread(descriptor, length, position)
+
+    def read_into(self, descriptor: int, buffer: memoryview, position: int) -> int:
+        return os.preadv(descriptor, [buffer], position)
 
     def view(self, descriptor: int, length: int, position: int) -> Any:
         length = min(length, self.size(descriptor) - position)

@@ -16,15 +16,18 @@ import logging
 import struct
 from collections.abc import Iterator
 
+import numpy as np
+import numpy.typing as npt
 from crc32c import crc32c
 
-from kafkalake.storage.files import read_all, write_all
+from kafkalake.storage.files import Files, read_all, read_file, write_all
 from kafkalake.storage.open_files import OpenFiles
 
 _log = logging.getLogger(__name__)
 _PAIR = struct.Struct("<qI")
 _ENTRY = struct.Struct("<qII")
 ENTRY_BYTES = 16
+_ENTRIES = np.dtype([("key", "<i8"), ("value", "<u4"), ("checksum", "<u4")])
 _BUFFERED_BYTES = 64 * ENTRY_BYTES
 _BLOCK_BYTES = 256 * ENTRY_BYTES
 
@@ -45,6 +48,16 @@ def decode_entries(data: bytes) -> Iterator[tuple[int, int] | None]:
     """Yield all complete entries of an index file's bytes, None for a damaged one."""
     for position in range(0, len(data) - ENTRY_BYTES + 1, ENTRY_BYTES):
         yield decode_entry(data, position)
+
+
+def read_entries(files: Files, path: str) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return keys and values (int64[n]) of all entries of an index file, unverified. None of them if it cannot be read."""
+    try:
+        data = read_file(files, path)
+    except OSError:
+        data = b""
+    entries = np.frombuffer(data, dtype=_ENTRIES, count=len(data) // ENTRY_BYTES)
+    return entries["key"].astype(np.int64), entries["value"].astype(np.int64)
 
 
 def _last_not_above(data: bytes | bytearray, key: int) -> tuple[int, int] | None:

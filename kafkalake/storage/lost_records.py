@@ -21,8 +21,8 @@ from kafkalake.record.message_set import MessageSet
 from kafkalake.storage.active_segment import ActiveSegment
 from kafkalake.storage.message_writer import write_message
 from kafkalake.storage.open_files import OpenFiles
-from kafkalake.storage.segment import DATA_SUFFIX, FIRST_MESSAGE, SUFFIXES
-from kafkalake.storage.segment_reader import open_segment
+from kafkalake.storage.segment import DATA_SUFFIX, SUFFIXES
+from kafkalake.storage.segment_reader import SEGMENTS
 
 LOST_SEGMENT_BYTES = 1826
 """The size of a segment that marks lost offsets. Few others share it: those of one message without a record."""
@@ -42,8 +42,9 @@ def lost_range(path: str | os.PathLike[str], size: int) -> range | None:
     """
     if size != LOST_SEGMENT_BYTES:
         return None
-    found = open_segment(path).read(FIRST_MESSAGE, 1, 1 << 62, 0)
-    ranges = lost_ranges(found.messages) if found is not None else []
+    with SEGMENTS.open(path) as reader:
+        messages = next(reader.messages(0, None, 0), None)
+    ranges = lost_ranges(messages) if messages is not None else []
     return ranges[0] if ranges else None
 
 

@@ -43,8 +43,9 @@ from kafkalake.storage.lost_records import drop_segment, record_loss
 from kafkalake.storage.open_files import OpenFiles
 from kafkalake.storage.producer_state import Producers
 from kafkalake.storage.replay import Replay
-from kafkalake.storage.scanner import SegmentScan, Stop, good_message_after, scan_segment
+from kafkalake.storage.scanner import SegmentScan, good_message_after, scan_segment
 from kafkalake.storage.segment import DATA_SUFFIX, FIRST_MESSAGE, SUFFIXES, Segment, file_name, parse_name
+from kafkalake.storage.segment_reader import Stop
 from kafkalake.storage.segments import check_rewritten
 from kafkalake.storage.snapshot import SNAPSHOT_SUFFIX, Snapshot
 from kafkalake.storage.state import STATE_FILE, PartitionState, boot_id, load_state

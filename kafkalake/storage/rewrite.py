@@ -32,9 +32,9 @@ from kafkalake.storage.message_writer import CODECS
 from kafkalake.storage.open_files import OpenFiles
 from kafkalake.storage.producer_state import AbortedTransaction
 from kafkalake.storage.sealed_segment import SealedSegment, describe
-from kafkalake.storage.segment import FIRST_MESSAGE, SUFFIXES, TXN_INDEX_SUFFIX, Segment
+from kafkalake.storage.segment import SUFFIXES, TXN_INDEX_SUFFIX, Segment
 from kafkalake.storage.segment_kernels import NO_TIMESTAMP
-from kafkalake.storage.segment_reader import open_segment
+from kafkalake.storage.segment_reader import SEGMENTS, SegmentReader
 
 ATTRIBUTE_DELETE_HORIZON = 0x40
 CHUNK_BYTES = 8 << 20
@@ -72,7 +72,7 @@ def rewrite(paths: Sequence[str], directory: str, generation: int, rule: Rewrite
     Raise `CorruptSegmentError` on damage, `OSError` if I/O fails.
     """
     open_files = OpenFiles(REAL_FILES, 16)
-    old = [open_segment(path, open_files) for path in paths]
+    old = [SEGMENTS.segment(path, open_files) for path in paths]
     first = old[0].time_index.first()
     new = ActiveSegment(
         directory,
@@ -97,13 +97,9 @@ def rewrite(paths: Sequence[str], directory: str, generation: int, rule: Rewrite
 def _messages(segments: Sequence[Segment]) -> Iterator[MessageSet]:
     """Yield all messages in order, verified, in chunks. Raise `CorruptSegmentError` on damage, `OSError` if I/O fails."""
     for segment in segments:
-        position = FIRST_MESSAGE
-        while position < segment.end():
-            found = segment.read(position, CHUNK_BYTES, 1 << 62)
-            if found is None:
-                break
-            yield from _divided(found.messages)
-            position = found.end
+        reader = SegmentReader(segment, first_chunk_bytes=CHUNK_BYTES, chunk_bytes=CHUNK_BYTES)
+        for messages in reader.messages(segment.base_offset):
+            yield from _divided(messages)
 
 
 def _divided(messages: MessageSet) -> Iterator[MessageSet]:

@@ -1,38 +1,25 @@
 """Scans and verifies one segment file, for recovery, verification and descriptions of a segment.
 
-`scan_segment` reads the file in chunks, passes each run of whole messages to a visitor, and returns the end of the messages and
+`scan_segment` passes each run of whole messages in the file to a visitor, and returns the end of the messages and
 the kind of bytes after it. It makes no decisions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import Enum
 from typing import NamedTuple
 
 import numpy as np
 
-from kafkalake.errors import CorruptSegmentError
 from kafkalake.record import layout as at
-from kafkalake.record.batch import Int64s
-from kafkalake.record.message import OK, REASONS, TORN
-from kafkalake.record.message_set import MessageSet, scan
-from kafkalake.record.schema import END_OF_STREAM, PREAMBLE
+from kafkalake.record.message_set import MessageSet
+from kafkalake.record.schema import PREAMBLE
 from kafkalake.storage.active_segment import SegmentContent
 from kafkalake.storage.segment import FIRST_MESSAGE, Segment
 from kafkalake.storage.segment_kernels import NO_TIMESTAMP, find_message, next_message, smallest_timestamp
+from kafkalake.storage.segment_reader import End, SegmentReader, Stop, bases_of
 
 CHUNK_BYTES = 8 << 20
-_TIMESTAMPS = 0b10
-"""The one column that is decoded. The stored bytes of the others are verified but not decompressed."""
-
-
-class Stop(Enum):
-    """The bytes after the last whole message."""
-
-    END_OF_FILE = "the file ends"
-    END_OF_STREAM = "the footer begins"
-    DAMAGE = "bytes that are no message"
 
 
 class SegmentScan(NamedTuple):
@@ -62,58 +49,29 @@ def scan_segment(
 ) -> SegmentScan:
     """Verify the messages of a segment from position `start` (to `end`, as if the file ended there) and return the scan.
 
-    Raise `OSError` if I/O fails. Damage is reported in the result.
+    Only timestamps are decoded. The stored bytes of the other columns are verified but not decompressed. Raise `OSError` if
+    I/O fails. Damage is reported in the result.
     """
-    size = segment.size_bytes() if end is None else min(end, segment.size_bytes())
+    reader = SegmentReader(segment, -1 if end is None else end, first_chunk_bytes=CHUNK_BYTES, chunk_bytes=CHUNK_BYTES)
     preamble_right = segment.read_bytes(0, FIRST_MESSAGE).tobytes() == PREAMBLE
     content = content or SegmentContent(next_offset=segment.base_offset)
-    position = start
-    length = CHUNK_BYTES
-    while position < size:
-        data = segment.read_bytes(position, min(length, size - position))
-        found = scan(data, 0, len(data), columns, plain_columns=_TIMESTAMPS)
-        messages, status = found.messages, found.status
+    end_of_pass = End(start, Stop.END_OF_FILE, "")
+    for found in reader.runs(start, columns, at.TIMESTAMP_COLUMN):
+        if isinstance(found, End):
+            end_of_pass = found
+            break
+        messages, position = found
         in_order = _in_order(messages, content.next_offset)
-        if in_order < len(messages):
-            messages, status = messages.slice(0, in_order), OK
-        if len(messages):
+        whole = messages.slice(0, in_order)
+        if len(whole):
             if visit is not None:
-                visit(messages, position)
-            _count(content, messages, columns)
-        position += int(messages.positions[-1])
-        if in_order < len(found.messages):
-            offset = int(bases_of(found.messages)[in_order])
-            reason = f"offset {offset} stands where {content.next_offset} should"
-            return SegmentScan(position, Stop.DAMAGE, reason, content, size, preamble_right)
-        if status == OK:
-            continue
-        if status == TORN and position + len(data) - int(messages.positions[-1]) < size:
-            length = CHUNK_BYTES
-            if len(messages):
-                continue
-            try:
-                length = segment.message_length(position, size)  # a message longer than a chunk
-            except CorruptSegmentError:
-                pass
-            else:
-                continue
-        marker = segment.read_bytes(position, len(END_OF_STREAM)).tobytes()
-        stop = Stop.END_OF_STREAM if marker == END_OF_STREAM else Stop.DAMAGE
-        return SegmentScan(position, stop, REASONS[status], content, size, preamble_right)
-    return SegmentScan(min(position, size), Stop.END_OF_FILE, "", content, size, preamble_right)
-
-
-def bases_of(messages: MessageSet) -> Int64s:
-    """Return int64[M]: first offset of each message."""
-    bases: Int64s = messages.headers[messages.first_batch[:-1], at.BASE_OFFSET]
-    return bases
-
-
-def ends_of(messages: MessageSet) -> Int64s:
-    """Return int64[M]: next offset of each message."""
-    last = messages.headers[messages.first_batch[1:] - 1]
-    ends: Int64s = last[:, at.BASE_OFFSET] + last[:, at.LAST_OFFSET_DELTA] + 1
-    return ends
+                visit(whole, position)
+            _count(content, whole, columns)
+        if in_order < len(messages):
+            reason = f"offset {bases_of(messages)[in_order]} stands where {content.next_offset} should"
+            end_of_pass = End(position + int(whole.positions[-1]), Stop.DAMAGE, reason)
+            break
+    return SegmentScan(*end_of_pass, content, reader.size, preamble_right)
 
 
 def _in_order(messages: MessageSet, next_offset: int) -> int:
@@ -133,7 +91,7 @@ def _count(content: SegmentContent, messages: MessageSet, columns: int) -> None:
     largest = np.where(messages.headers[:, at.RECORDS] > 0, messages.headers[:, at.MAX_TIMESTAMP], -1)
     top = int(np.argmax(largest))
     smallest = NO_TIMESTAMP
-    if columns & _TIMESTAMPS:
+    if columns & at.TIMESTAMP_COLUMN:
         smallest = int(smallest_timestamp(messages.data, messages.starts, messages.layouts))
     content.add(
         messages.rows,

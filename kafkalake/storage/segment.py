@@ -116,6 +116,17 @@ class Segment:
         file = self._open_files.get(self.path)
         return np.frombuffer(read_all(self._open_files.files, file.descriptor, length, position), dtype=np.uint8)
 
+    def read_into(self, buffer: Bytes, position: int) -> int:
+        """Fill `buffer` with bytes of the file and return their number, fewer only at its end. Raise `OSError` if I/O fails."""
+        file = self._open_files.get(self.path)
+        done = 0
+        while done < len(buffer):
+            count = self._open_files.files.read_into(file.descriptor, buffer.data[done:], position + done)
+            if not count:
+                break
+            done += count
+        return done
+
     def locate(self, offset: int) -> int | None:
         """Return the position of the message with `offset`, or of the first one past it. None if all are below.
 

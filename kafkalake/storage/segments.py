@@ -24,6 +24,7 @@ from kafkalake.storage.open_files import OpenFiles
 from kafkalake.storage.producer_state import AbortedTransaction
 from kafkalake.storage.scanner import good_message_after
 from kafkalake.storage.segment import FIRST_MESSAGE, Segment
+from kafkalake.storage.segment_reader import SegmentReader
 
 _HINTS = 64
 
@@ -59,15 +60,11 @@ def check_rewritten(segment: Segment, named: SwappedSegment) -> None:
     first = segment.read(FIRST_MESSAGE, 1, 1 << 62, 0)
     if first is None or first.messages.base_offset != named.base_offset:
         raise CorruptSegmentError(segment.path, FIRST_MESSAGE, f"it does not begin with offset {named.base_offset}")
-    position = segment.locate(named.next_offset - 1)
-    while position is not None and position < end:
-        found = segment.read(position, 1, 1 << 62, 0)
-        if found is None or found.end >= end:
-            if found is not None and found.messages.next_offset == named.next_offset:
-                return
-            break
-        position = found.end
-    raise CorruptSegmentError(segment.path, end, f"it does not end before offset {named.next_offset}")
+    next_offset = -1
+    for messages in SegmentReader(segment).messages(named.next_offset - 1, columns=0):
+        next_offset = messages.next_offset
+    if next_offset != named.next_offset:
+        raise CorruptSegmentError(segment.path, end, f"it does not end before offset {named.next_offset}")
 
 
 class SegmentsInOrder:

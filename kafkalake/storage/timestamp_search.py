@@ -8,20 +8,18 @@ If P >= t already in the first segment, segments are tried one by one by their o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from kafkalake.errors import CorruptSegmentError
 from kafkalake.record import layout as at
 from kafkalake.record.batch import Int64s
 from kafkalake.record.message_set import MessageSet
 from kafkalake.storage.active_segment import ActiveSegment
 from kafkalake.storage.segment import Segment
+from kafkalake.storage.segment_reader import SegmentReader
 
-_CHUNK_BYTES = 1 << 20
-_COLUMNS = 0b00011
+_COLUMNS = at.OFFSET_COLUMN | at.TIMESTAMP_COLUMN
 _UNKNOWN = (1 << 63) - 1
 
 
@@ -50,7 +48,7 @@ def first_not_before(segments: InOrder, timestamp: int, start_offset: int, end_o
         following = segments[number + 1].base_offset if number + 1 < len(segments) else None
         if _may_hold(segment, following, timestamp):
             end = end_offset if following is None else min(following, end_offset)
-            found = _search(segment, timestamp, start_offset, end)
+            found = first_in_segment(SegmentReader(segment), timestamp, start_offset, end)
             if found is not None:
                 return found
     return None
@@ -83,10 +81,17 @@ def _may_hold(segment: Segment, following: int | None, timestamp: int) -> bool:
     return not whole or (last is not None and last[0] >= timestamp)
 
 
-def _search(segment: Segment, timestamp: int, start_offset: int, end_offset: int) -> TimestampOffset | None:
+def first_in_segment(
+    reader: SegmentReader, timestamp: int, start_offset: int, end_offset: int
+) -> TimestampOffset | None:
+    """Return the first record of one segment in [start_offset, end_offset) with a timestamp at or after `timestamp`, or None.
+
+    Raise `CorruptSegmentError` on damage, `OSError` if I/O fails.
+    """
+    segment = reader.segment
     entry = segment.time_index.lookup(timestamp - 1, skip=1)
     start = segment.base_offset if entry is None else segment.base_offset + entry[1]
-    for messages in _read(segment, max(start_offset, start), end_offset):
+    for messages in reader.messages(max(start_offset, start), end_offset, _COLUMNS):
         headers = messages.headers
         candidates = (headers[:, at.MAX_TIMESTAMP] >= timestamp) & (headers[:, at.RECORDS] > 0)
         for message in _messages_of(messages, candidates):
@@ -94,17 +99,6 @@ def _search(segment: Segment, timestamp: int, start_offset: int, end_offset: int
             if hit is not None:
                 return hit
     return None
-
-
-def _read(segment: Segment, start_offset: int, end_offset: int) -> Iterator[MessageSet]:
-    """Yield the messages of a segment up to `end_offset`. Raise `CorruptSegmentError` if it ends before."""
-    position = segment.locate(start_offset) if start_offset < end_offset else None
-    next_offset = start_offset
-    while position is not None and (found := segment.read(position, _CHUNK_BYTES, end_offset, _COLUMNS)) is not None:
-        yield found.messages
-        position, next_offset = found.end, found.messages.next_offset
-    if next_offset < end_offset and not (segment.end() and segment.whole):
-        raise CorruptSegmentError(segment.path, segment.end(), f"records from offset {next_offset} on are missing")
 
 
 def _messages_of(messages: MessageSet, candidates: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> list[int]:
@@ -135,11 +129,10 @@ def record_with(segment: Segment, offset: int, timestamp: int, start_offset: int
 
     Raise `CorruptSegmentError` on damage, `OSError` if I/O fails.
     """
-    position = segment.locate(offset)
-    found = None if position is None else segment.read(position, 1, 1 << 62, _COLUMNS)
-    if found is None:
+    messages = next(SegmentReader(segment).messages(offset, None, _COLUMNS), None)
+    if messages is None:
         return None
-    offsets, timestamps = _column(found.messages, 0, at.OFFSET_DATA), _column(found.messages, 0, at.TIMESTAMP_DATA)
+    offsets, timestamps = _column(messages, 0, at.OFFSET_DATA), _column(messages, 0, at.TIMESTAMP_DATA)
     hits = np.nonzero((timestamps == timestamp) & (offsets >= start_offset))[0]
     return TimestampOffset(timestamp, int(offsets[hits[0]])) if len(hits) else None
 
@@ -160,7 +153,7 @@ def record_with_largest(segments: InOrder, start_offset: int, end_offset: int) -
             break
         found = None
         if top < _UNKNOWN and segment.base_offset >= start_offset:
-            found = _search(segment, top, start_offset, end)
+            found = first_in_segment(SegmentReader(segment), top, start_offset, end)
         if found is None:
             found = _largest_in(segment, start_offset, end)
         if found is not None and (best is None or (-found.timestamp, found.offset) < (-best.timestamp, best.offset)):
@@ -180,7 +173,7 @@ def _top(segment: Segment, following: int | None) -> int:
 
 def _largest_in(segment: Segment, start_offset: int, end_offset: int) -> TimestampOffset | None:
     best: TimestampOffset | None = None
-    for messages in _read(segment, max(start_offset, segment.base_offset), end_offset):
+    for messages in SegmentReader(segment).messages(max(start_offset, segment.base_offset), end_offset, _COLUMNS):
         tops = np.where(messages.headers[:, at.RECORDS] > 0, messages.headers[:, at.MAX_TIMESTAMP], -1)
         for message in _messages_of(messages, tops > (best.timestamp if best is not None else -1)):
             offsets = _column(messages, message, at.OFFSET_DATA)

@@ -28,7 +28,7 @@ from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.metadata.tables.schemas import SegmentRow
 from kafkalake.record import layout as at
 from kafkalake.storage.rewrite import ATTRIBUTE_DELETE_HORIZON
-from kafkalake.storage.segment_reader import read_messages
+from kafkalake.storage.segment_reader import SEGMENTS
 
 HOUR_MS = 60 * 60 * 1000
 TOPIC = "states"
@@ -84,7 +84,8 @@ class Topic:
         """Values (without the padding) and markers in the sealed segments that Delta names."""
         values, markers = [], []
         for row in self.rows():
-            for messages in read_messages(self.lake / row.path, row.base_offset, row.next_offset):
+            reader = SEGMENTS.open(self.lake / row.path)
+            for messages in reader.messages(row.base_offset, row.next_offset):
                 values += [value.decode() for _, (_, key, value, _) in rows_of(messages) if key != b"padding"]
                 headers = messages.headers
                 for header in headers[(headers[:, at.ATTRIBUTES] & at.ATTRIBUTE_CONTROL) != 0].tolist():

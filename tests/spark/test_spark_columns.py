@@ -6,14 +6,15 @@ import pyarrow as pa
 import pytest
 
 from kafkalake.errors import ConfigurationError
-from kafkalake.reader.columns import KAFKA_SCHEMA, KEY, OFFSET, VALUE, kafka_ddl, project, split_ddl
+from kafkalake.reader.columns import KAFKA_SCHEMA, kafka_ddl, project, split_ddl
+from kafkalake.record import layout as at
 
 
 def test_only_the_columns_of_the_schema_are_read() -> None:
     schema = pa.schema([("offset", pa.int64()), ("topic", pa.string()), ("key", pa.binary())])
-    assert project(schema, json_values=False).record_columns == OFFSET | KEY
+    assert project(schema, json_values=False).record_columns == at.OFFSET_COLUMN | at.KEY_COLUMN
     assert project(pa.schema([("partition", pa.int32())]), json_values=False).record_columns == 0
-    assert project(pa.schema([("carrier", pa.string())]), json_values=True).record_columns == VALUE
+    assert project(pa.schema([("carrier", pa.string())]), json_values=True).record_columns == at.VALUE_COLUMN
     assert project(KAFKA_SCHEMA, json_values=False).record_columns == 0b11111
 
 

@@ -15,7 +15,7 @@ from kafkalake.record.batch import RecordBatch
 from kafkalake.storage.dump import dump_file
 from kafkalake.storage.log import Log
 from kafkalake.storage.producer_state import ABORT, EndMarker
-from kafkalake.storage.segment_reader import read_messages
+from kafkalake.storage.segment_reader import SEGMENTS
 from kafkalake.storage.verify import verify_partition
 
 FIRST = f"{0:020d}"
@@ -105,7 +105,8 @@ def test_no_damaged_byte_of_a_sealed_segment_is_served_and_all_are_found(partiti
         assert len(found) >= 1, "the other segment is whole"
         list(dump_file(victim))
         try:
-            rows = [row for messages in read_messages(victim, 0, 7) for row in rows_of(messages)]
+            with SEGMENTS.open(victim) as reader:
+                rows = [row for messages in reader.messages(0, 7) for row in rows_of(messages)]
             assert rows == expected[:6], what
         except CorruptSegmentError:
             pass

@@ -30,7 +30,7 @@ from kafkalake.storage import files as files_module
 from kafkalake.storage.files import REAL_FILES, RealFiles
 from kafkalake.storage.log import Log
 from kafkalake.storage.producer_state import ABORT, COMMIT, EndMarker
-from kafkalake.storage.segment_reader import read_messages
+from kafkalake.storage.segment_reader import SEGMENTS
 from kafkalake.storage.state import read_state
 
 
@@ -546,11 +546,8 @@ def test_a_segment_is_read_by_another_process_while_it_grows(tmp_path: Path) -> 
         append(log, record_batch(rows(4, 100 * n)))
         expected = read_all(log)
         start = 4 * n - 7 if n > 2 else 0
-        found = [
-            row
-            for messages in read_messages(path, start, log.high_watermark, chunk_bytes=2_000)
-            for row in rows_of(messages)
-        ]
+        with SEGMENTS.open(path, first_chunk_bytes=2_000) as reader:
+            found = [row for messages in reader.messages(start, log.high_watermark) for row in rows_of(messages)]
         assert [row for row in found if row[0] >= start] == [row for row in expected if row[0] >= start]
 
 
@@ -689,6 +686,11 @@ class CountingFiles(RealFiles):
         if os.readlink(f"/proc/self/fd/{descriptor}").endswith(".arrow"):
             self.bytes_read += len(data)
         return data
+
+    def read_into(self, descriptor: int, buffer: memoryview, position: int) -> int:
+        data = self.read(descriptor, len(buffer), position)
+        buffer[: len(data)] = data
+        return len(data)
 
     def view(self, descriptor: int, length: int, position: int) -> Any:
         return self.read(descriptor, length, position)

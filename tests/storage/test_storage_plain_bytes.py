@@ -16,7 +16,7 @@ from kafkalake.storage.config import LogConfig
 from kafkalake.storage.log import Log
 from kafkalake.storage.scanner import scan_segment
 from kafkalake.storage.segment import FIRST_MESSAGE
-from kafkalake.storage.segment_reader import open_segment
+from kafkalake.storage.segment_reader import SEGMENTS
 from kafkalake.wire.record_batch import decode_produced
 
 VALUE_BYTES = 100_000
@@ -58,25 +58,25 @@ def test_one_message_is_given_however_large_it_is(path: Path) -> None:
 
 def test_columns_that_are_not_wanted_are_verified_and_not_decompressed(path: Path) -> None:
     data = np.fromfile(path, dtype=np.uint8)
-    found = scan(data, FIRST_MESSAGE, len(data), plain_columns=0b10, plain_bytes=5 * VALUE_BYTES)
+    found = scan(data, FIRST_MESSAGE, len(data), plain_columns=at.TIMESTAMP_COLUMN, plain_bytes=5 * VALUE_BYTES)
     assert len(found.messages) == MESSAGES
     assert len(found.messages.data) == 8 * MESSAGES
-    timestamps = to_arrow(found.messages, 0b10).column("timestamp").cast("timestamp[ms]").cast("int64")
+    timestamps = to_arrow(found.messages, at.TIMESTAMP_COLUMN).column("timestamp").cast("timestamp[ms]").cast("int64")
     assert timestamps.to_pylist() == [1_000 + number for number in range(MESSAGES)]
     data[int(found.messages.positions[7]) - 8] ^= 1  # in the last column of the seventh message
-    assert len(scan(data, FIRST_MESSAGE, len(data), plain_columns=0b10).messages) == 6
+    assert len(scan(data, FIRST_MESSAGE, len(data), plain_columns=at.TIMESTAMP_COLUMN).messages) == 6
 
 
 def test_a_segment_is_described_without_its_values(path: Path) -> None:
     held: list[int] = []
-    found = scan_segment(open_segment(path), lambda messages, _: held.append(len(messages.data)))
+    found = scan_segment(SEGMENTS.segment(path), lambda messages, _: held.append(len(messages.data)))
     assert sum(held) == 8 * MESSAGES
     content = found.content
     assert (content.records, content.min_timestamp, content.max_timestamp) == (MESSAGES, 1_000, 1_000 + MESSAGES - 1)
 
 
 def test_a_read_is_bounded_by_what_it_holds(path: Path) -> None:
-    segment = open_segment(path)
+    segment = SEGMENTS.segment(path)
     found = segment.fetch(7, 3 * VALUE_BYTES, MESSAGES)
     assert found is not None
     assert found.messages.base_offset <= 7 < found.messages.next_offset <= 7 + 3

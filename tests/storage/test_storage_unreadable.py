@@ -41,6 +41,11 @@ class BadSectors(RealFiles):
             raise OSError(errno.EIO, "a sector that cannot be read")
         return super().read(descriptor, length, position)
 
+    def read_into(self, descriptor: int, buffer: memoryview, position: int) -> int:
+        data = self.read(descriptor, len(buffer), position)
+        buffer[: len(data)] = data
+        return len(data)
+
 
 def written(directory: Path) -> list[bytes | None]:
     log = open_log(directory, segment_bytes=2_000, index_interval_bytes=0)

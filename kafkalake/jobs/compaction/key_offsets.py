@@ -21,7 +21,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from kafkalake.reader.segment_scan import SegmentScan, index_entries
+from kafkalake.reader.opened_segment import open_segment
+from kafkalake.record import layout as at
+from kafkalake.storage.segment_reader import SEGMENTS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,7 +34,6 @@ _TASKS_PER_CORE = 3
 _SLOTS = 1 << 21
 _KEYS_MAX = _SLOTS * 5 // 8
 """Keys that a task of the first step buffers before it emits them: 48 MiB."""
-_OFFSET, _KEY = 1 << 0, 1 << 2
 _BATCH_ROWS = 1 << 16
 
 KEYS_SCHEMA = "first long, second long, offset long, group int"
@@ -150,7 +151,7 @@ def _of_task(batches: Iterable[pa.RecordBatch], tasks: Sequence[Sequence[Source]
 def _pieces(source: Source) -> Iterator[Source]:
     """Cut a large segment at entries of its index."""
     count = round(source.bytes / PIECE_BYTES)
-    offsets, positions = index_entries(source.path)
+    offsets, positions = SEGMENTS.index_entries(source.path)
     if count < 2 or len(offsets) < count:
         yield source
         return
@@ -163,10 +164,8 @@ def _pieces(source: Source) -> Iterator[Source]:
 
 
 def _events(source: Source) -> dict[int, ProducerEvents]:
-    from kafkalake.record import layout as at
-
     found: dict[int, ProducerEvents] = {}
-    with SegmentScan(source.path) as opened:
+    with open_segment(source.path) as opened:
         for messages in opened.messages(source.base_offset, source.next_offset, 0):
             headers = messages.headers
             for header in headers[headers[:, at.PRODUCER_ID] >= 0].tolist():
@@ -197,8 +196,8 @@ def _hasher(
             # Emit a row for every group, even one that keeps no record.
             yield _key_rows(np.array([[piece.group, -1, -1]], dtype=np.int64), np.array([piece.group]))
             here = [each for each in aborted if each[2] >= piece.base_offset and each[1] < piece.next_offset]
-            with SegmentScan(piece.path) as opened:
-                for messages in opened.messages(piece.base_offset, piece.next_offset, _OFFSET | _KEY):
+            with open_segment(piece.path) as opened:
+                for messages in opened.messages(piece.base_offset, piece.next_offset, at.OFFSET_COLUMN | at.KEY_COLUMN):
                     skipped = in_aborted(messages.headers, here).astype(np.uint8)
                     out = np.empty((3, messages.rows), dtype=np.int64)
                     arrays = messages.starts, messages.layouts, messages.headers, messages.first_batch

@@ -13,18 +13,20 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from kafkalake.errors import LakeError
-from kafkalake.reader.columns import OFFSET, TIMESTAMP
-from kafkalake.reader.segment_scan import SegmentScan
 from kafkalake.reader.snapshot import PartitionSnapshot
+from kafkalake.record import layout as at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from kafkalake.storage.segment_reader import SegmentReader
 
 SPARK_SEGMENTS = 50_000
 """Number of segments to read from which on Spark's tasks share them."""
 
 _SEGMENTS_OF_TASK = 2_000
 _CHUNK_BYTES = 16 << 10
+_COLUMNS = at.OFFSET_COLUMN | at.TIMESTAMP_COLUMN
 
 
 class SegmentPart(NamedTuple):
@@ -97,11 +99,13 @@ def read_timestamps(part: SegmentPart, offsets: Sequence[int]) -> dict[int, int]
 
     Empty if retention has removed the file. Raise `CorruptSegmentError` if it is damaged.
     """
+    from kafkalake.reader.opened_segment import open_segment  # imports numba
+
     found: dict[int, int] = {}
     left = deque(offsets)
     try:
-        with SegmentScan(part.path, part.size, first_chunk_bytes=_CHUNK_BYTES) as scan:
-            while left and _read_from(scan, part, left, found):
+        with open_segment(part.path, part.size, first_chunk_bytes=_CHUNK_BYTES) as reader:
+            while left and _read_from(reader, part, left, found):
                 pass
     except LakeError as error:
         if type(error) is not LakeError:
@@ -109,20 +113,20 @@ def read_timestamps(part: SegmentPart, offsets: Sequence[int]) -> dict[int, int]
     return found
 
 
-def _read_from(scan: SegmentScan, part: SegmentPart, left: deque[int], found: dict[int, int]) -> bool:
+def _read_from(reader: SegmentReader, part: SegmentPart, left: deque[int], found: dict[int, int]) -> bool:
     """Look up `left` from its first offset on, as long as it is near. Return whether to continue elsewhere in the file."""
     from kafkalake.record.message_set import to_arrow
 
-    for messages in scan.messages(left[0], part.end_offset, OFFSET | TIMESTAMP):
+    for messages in reader.messages(left[0], part.end_offset, _COLUMNS):
         if messages.rows:
-            batch = to_arrow(messages, OFFSET | TIMESTAMP)
+            batch = to_arrow(messages, _COLUMNS)
             here = batch.column("offset").to_numpy()
             times = batch.column("timestamp").cast("int64").to_numpy()
             while left and left[0] <= here[-1]:
                 offset = left.popleft()
-                at = int(np.searchsorted(here, offset))
-                if here[at] < part.end_offset:
-                    found[offset] = int(times[at])
+                row = int(np.searchsorted(here, offset))
+                if here[row] < part.end_offset:
+                    found[offset] = int(times[row])
         if not left or left[0] >= messages.next_offset:
             return bool(left)
     return False
