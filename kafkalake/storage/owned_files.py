@@ -23,7 +23,7 @@ class OwnedFiles:
         self._write = files.write
         self._is_certain = ownership.is_certain
         self.close, self.size, self.modified_ms = files.close, files.size, files.modified_ms
-        self.read, self.view, self.list = files.read, files.view, files.list
+        self.read, self.read_into, self.view, self.list = files.read, files.read_into, files.view, files.list
         self.sync, self.sync_directory, self.make_directory = files.sync, files.sync_directory, files.make_directory
 
     def _require(self, path: str | None = None) -> None:
