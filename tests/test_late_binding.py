@@ -20,7 +20,6 @@ LATE = {
     ("broker.transactions.service", "closed"),
     ("jobs.consume.loop", "summary"),
     ("jobs.frame", "failed"),
-    ("server.handlers.fetch", "records"),
     ("storage.log", "created_ms"),
     ("storage.log", "first_timestamp"),
     ("storage.recovery", "created_ms"),

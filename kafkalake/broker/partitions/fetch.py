@@ -10,6 +10,8 @@ Limits: `max_bytes` over the request and `partition_max_bytes` per partition. Th
 is always returned, so that a consumer with small limits makes progress (KIP-74). Batches are never cut.
 
 Records are returned as stored: views of the producers' bytes from the cache, or verified Arrow messages, which the server encodes.
+The bytes of these are known once they are encoded, so the encoder has the last word: it leaves out what does not fit, or refuses
+what is damaged. The session then records what the response has (`Fetched.sent`).
 """
 
 from __future__ import annotations
@@ -25,7 +27,6 @@ from kafkalake.broker.partitions.fetch_sessions import (
     FetchPartition,
     FetchSessionCache,
     PartitionKey,
-    TopicKey,
 )
 from kafkalake.broker.partitions.partition import Partition
 from kafkalake.broker.partitions.purgatory import DelayedOperation, Purgatory
@@ -94,8 +95,7 @@ class EpochEnd(NamedTuple):
 class FetchedPartition:
     """The response for one partition. Offsets are -1 if `error` leaves them unknown."""
 
-    topic: TopicKey
-    partition: int
+    asked: FetchPartition
     error: KafkaError | None = None
     high_watermark: int = -1
     last_stable_offset: int = -1
@@ -106,14 +106,32 @@ class FetchedPartition:
     codec: str = ""
     """The topic's `compression.type`."""
 
+    def refuse(self, error: KafkaError) -> None:
+        """Return `error` instead of the records."""
+        self.error, self.records = error, None
+
+    def leave_out(self) -> None:
+        """Return no records: those there are do not fit, or none is asked for."""
+        self.records = None
+
 
 @dataclass(slots=True)
 class Fetched:
     """The response to a request: `error` alone, or the partitions."""
 
     error: KafkaError | None
-    session_id: int
+    context: FetchContext
     partitions: list[FetchedPartition] = field(default_factory=list)
+
+    def sent(self) -> None:
+        """Record in the session what the response has, once it is encoded."""
+        for each in self.partitions:
+            if each.error is not None or each.diverging is not None:
+                self.context.told_error(each.asked)
+            else:
+                self.context.told(
+                    each.asked, each.high_watermark, each.log_start_offset, had_records=each.records is not None
+                )
 
 
 @dataclass(slots=True)
@@ -164,7 +182,7 @@ class Fetcher:
                 now_ms=self._clock.monotonic_ms(),
             )
         except KafkaError as error:
-            reply(Fetched(as_value(error), 0))
+            reply(Fetched(as_value(error), FetchContext([], None, incremental=False)))
             return None
         operation = _FetchOperation(self, request, context, reply)
         return operation if (yield from operation.start(self._purgatory)) else None
@@ -188,7 +206,7 @@ class Fetcher:
         remaining = min(request.max_bytes, self._bytes_max())
         stored_left, read_left = request.stored_max_bytes, READ_BYTES_MAX
         for asked in context.partitions:
-            answer = FetchedPartition(asked.topic, asked.partition)
+            answer = FetchedPartition(asked)
             try:
                 partition = self.find(asked)
                 found.watched[partition] = readable_bytes(partition, request.isolation)
@@ -211,10 +229,9 @@ class Fetcher:
                 found.urgent = True
             except Exception:  # one bad partition must not affect the others
                 logger.exception("fetch failed topic=%s partition=%d", asked.topic, asked.partition)
-                answer.error = KafkaError("the partition cannot be read")
-                answer.records = None
+                answer.refuse(KafkaError("the partition cannot be read"))
                 found.urgent = True
-            found.answers.append((asked, answer))
+            found.answers.append(answer)
             yield
 
 
@@ -222,7 +239,7 @@ class Fetcher:
 class _Read:
     """The result of one pass over the partitions. `urgent`: the response must not wait for more bytes."""
 
-    answers: list[tuple[FetchPartition, FetchedPartition]] = field(default_factory=list)
+    answers: list[FetchedPartition] = field(default_factory=list)
     watched: dict[Partition, int] = field(default_factory=dict)
     """By partition, its `readable_bytes` when it was read."""
     bytes: int = 0
@@ -273,17 +290,15 @@ class _FetchOperation(DelayedOperation):
 
     def _answer(self, found: _Read) -> None:
         context = self._context
-        partitions = []
-        for asked, answer in found.answers:
-            if answer.error is not None or answer.diverging is not None:
-                context.told_error(asked)
-            elif answer.records is not None or context.must_tell(asked, answer.high_watermark, answer.log_start_offset):
-                had_records = answer.records is not None
-                context.told(asked, answer.high_watermark, answer.log_start_offset, had_records=had_records)
-            else:
-                continue
-            partitions.append(answer)
-        self._reply(Fetched(None, context.session_id, partitions))
+        partitions = [
+            each
+            for each in found.answers
+            if each.error is not None
+            or each.diverging is not None
+            or each.records is not None
+            or context.must_tell(each.asked, each.high_watermark, each.log_start_offset)
+        ]
+        self._reply(Fetched(None, context, partitions))
 
 
 def readable_bytes(partition: Partition, isolation: Isolation) -> int:

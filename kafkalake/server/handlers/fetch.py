@@ -96,9 +96,10 @@ def _reply(request: Request, asked_for: FetchRequest, fetched: Fetched) -> None:
     encode = partial(_encode, request.version, request.correlation_id, fetched, bytes_max)
     size = _compressed_bytes(fetched)
     if size > INLINE_BYTES or len(fetched.partitions) > INLINE_PARTITIONS:
-        request.start_task(_reply_from_thread(request, encode, size))
+        request.start_task(_reply_from_thread(request, fetched, encode, size))
     else:
         request.reply_buffers(encode())
+        fetched.sent()
 
 
 def _compressed_bytes(fetched: Fetched) -> int:
@@ -111,13 +112,17 @@ def _compressed_bytes(fetched: Fetched) -> int:
     )
 
 
-async def _reply_from_thread(request: Request, encode: Callable[[], list[Buffer]], size: int) -> None:
+async def _reply_from_thread(request: Request, fetched: Fetched, encode: Callable[[], list[Buffer]], size: int) -> None:
     with request.context.unread_answers.prepare(size):
         await request.reply_from_thread(encode)
+        fetched.sent()
 
 
 def _encode(version: int, correlation_id: int, fetched: Fetched, bytes_max: int) -> list[Buffer]:
-    """Encode the response in pieces. Its records take `bytes_max`, or are one batch. Also called in a thread."""
+    """Encode the response in pieces. Its records take `bytes_max`, or are one batch. Also called in a thread.
+
+    Partitions whose records do not fit, or cannot be encoded, are changed accordingly.
+    """
     flexible = version >= 12
     out = _Pieces()
     head = out.current
@@ -128,10 +133,10 @@ def _encode(version: int, correlation_id: int, fetched: Fetched, bytes_max: int)
     head += bytes(4)  # throttle time
     if version >= 7:
         head += _INT16.pack(fetched.error.code if fetched.error is not None else 0)
-        head += _INT32.pack(fetched.session_id)
+        head += _INT32.pack(fetched.context.session_id)
     topics: dict[Any, list[FetchedPartition]] = {}
     for partition in fetched.partitions:
-        topics.setdefault(partition.topic, []).append(partition)
+        topics.setdefault(partition.asked.topic, []).append(partition)
     _length(head, len(topics), flexible=flexible)
     budget = _Budget(bytes_max)
     for key, partitions in topics.items():
@@ -196,24 +201,24 @@ def _length(out: bytearray, count: int, *, flexible: bool) -> None:
 
 def _encode_partition(out: _Pieces, version: int, partition: FetchedPartition, budget: _Budget) -> None:
     flexible = version >= 12
-    error = partition.error
-    pieces: list[Any] = []
+    asked = partition.asked
+    pieces: list[Buffer] = []
     if version < _ZSTD_SINCE and partition.codec == "zstd":
-        error, partition.records = UnsupportedCompressionTypeError(), None
+        partition.refuse(UnsupportedCompressionTypeError())
     try:
         pieces = _records(partition.records, budget)
     except LakeError as failure:
-        logger.error(
-            "records not encoded topic=%s partition=%d error=%s", partition.topic, partition.partition, failure
-        )
-        error = CorruptMessageError(str(failure))
+        logger.error("records not encoded topic=%s partition=%d error=%s", asked.topic, asked.partition, failure)
+        partition.refuse(CorruptMessageError(str(failure)))
+    if not pieces:
+        partition.leave_out()
     head = out.current
-    code = 0 if error is None else error.code
+    code = 0 if partition.error is None else partition.error.code
     watermarks = (partition.high_watermark, partition.last_stable_offset)
     if version >= 5:
-        head += _PARTITION_5.pack(partition.partition, code, *watermarks, partition.log_start_offset)
+        head += _PARTITION_5.pack(asked.partition, code, *watermarks, partition.log_start_offset)
     else:
-        head += _PARTITION_4.pack(partition.partition, code, *watermarks)
+        head += _PARTITION_4.pack(asked.partition, code, *watermarks)
     aborted = partition.aborted
     if aborted is None:
         head += b"\x00" if flexible else b"\xff\xff\xff\xff"
@@ -243,7 +248,7 @@ def _tagged_fields(out: bytearray, partition: FetchedPartition) -> None:
     out += struct.pack(">iq", diverging.epoch, diverging.end_offset) + b"\x00"
 
 
-def _records(records: CachedRecords | StoredRecords | None, budget: _Budget) -> list[Any]:
+def _records(records: CachedRecords | StoredRecords | None, budget: _Budget) -> list[Buffer]:
     """Return the record batches as pieces. Raise `LakeError` if the stored messages are invalid."""
     if records is None:
         return []
