@@ -15,12 +15,15 @@ TAKEN = {
     *("time.time", "time.time_ns", "time.monotonic", "time.monotonic_ns", "time.perf_counter", "time.perf_counter_ns"),
     *("time.sleep", "time.clock_gettime", "time.clock_gettime_ns", "datetime.datetime.now", "datetime.datetime.utcnow"),
     *("kafkalake.storage.files.REAL_FILES", "kafkalake.storage.files.RealFiles", "kafkalake.clock.SystemClock"),
+    "kafkalake.storage.segment_reader.SEGMENTS",
 }
 ALLOWED = {
     "storage/files.py": "defines the machine's files",
     "storage/open_files.py": "the default of readers, which are no broker",
     "storage/log.py": "the default of readers, which are no broker",
     "storage/partition_metadata.py": "the default of readers, which are no broker",
+    "storage/segment_reader.py": "the default of readers, which are no broker",
+    "storage/lost_records.py": "looked for by readers and compaction, which are no broker",
     "storage/staged_file.py": "the default of tasks that write staged files",
     "storage/state.py": "read by other processes than the owner",
     "storage/rewrite.py": "run by compaction, a process of its own",
@@ -70,6 +73,7 @@ def test_a_broker_takes_time_chance_and_disk_from_its_world() -> None:
         "from random import Random\nRandom(3)",
         "from datetime import datetime\ndatetime.now()",
         "from kafkalake.storage.files import REAL_FILES\nOpenFiles(REAL_FILES)",
+        "from kafkalake.storage.segment_reader import SEGMENTS\nSEGMENTS.open(path)",
         "def late():\n    import os\n    return os.urandom(4)",
     ],
 )
