@@ -32,6 +32,7 @@ from kafkalake.metadata.catalog import partitions_by_id, segments_by_id
 from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.metadata.tables.schemas import PartitionRow, SegmentRow, TopicRow
 from kafkalake.reader.read_options import READ_COMMITTED, ReadOptions
+from kafkalake.storage.files import REAL_FILES, read_file
 from kafkalake.storage.partition_metadata import read_topic_id
 from kafkalake.storage.producer_state import AbortedTransaction
 from kafkalake.storage.state import PartitionState, read_state
@@ -90,10 +91,10 @@ class PartitionSnapshot:
             if segment.next_offset > start_offset:
                 directory, name = os.path.split(segment.path)
                 if directory not in there:
-                    there[directory] = {name for name in os.listdir(directory) if name.endswith(".txnindex")}
+                    there[directory] = {name for name in REAL_FILES.list(str(directory)) if name.endswith(".txnindex")}
                 if (name := name.removesuffix(".arrow") + ".txnindex") in there[directory]:
                     path = os.path.join(directory, name)
-                    aborted += decode_aborted(Path(path).read_bytes(), path, sealed=segment.sealed)
+                    aborted += decode_aborted(read_file(REAL_FILES, path), path, sealed=segment.sealed)
         return [entry for entry in aborted if entry.last_offset >= start_offset]
 
 
@@ -297,7 +298,7 @@ def _from_row(lake: Path, row: SegmentRow) -> SegmentFile:
 def _listed(directory: Path, state: PartitionState, first_offset: int) -> list[SegmentFile]:
     """Return the directory's segments from `first_offset` on. Each ends where the next begins, the last at the log end."""
     first = f"{first_offset:020d}"
-    names = sorted(name for name in os.listdir(directory) if name >= first and _SEGMENT_NAME.fullmatch(name))
+    names = sorted(name for name in REAL_FILES.list(str(directory)) if name >= first and _SEGMENT_NAME.fullmatch(name))
     bases = [int(name[:20]) for name in names]
     ends = [*bases[1:], max(state.log_end_offset, bases[-1])] if bases else []
     listed = []

@@ -88,9 +88,8 @@ def rewrite(paths: Sequence[str], directory: str, generation: int, rule: Rewrite
     writer.finish()
     aborted = [entry for segment in old for entry in segment.aborted_transactions()]
     _write_aborted(open_files, new, [entry for entry in aborted if entry.last_offset not in writer.markers_removed])
-    new.seal()
+    size = new.seal()
     _force(new, open_files)
-    size = os.stat(new.path).st_size
     return Rewritten(describe(new, new.content, size, rule.now_ms), writer.changed)
 
 

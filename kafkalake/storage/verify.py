@@ -127,7 +127,7 @@ class _PartitionCheck:
 
     def run(self, segments: list[PublishedSegment], partition: PublishedPartition | None) -> None:
         state = self._check_state()
-        names = os.listdir(self._directory)
+        names = REAL_FILES.list(self._directory)
         listing = with_generations(list_directory(names), names, _swapped(segments))
         self._check_small_files(listing)
         if state is None:
