@@ -30,7 +30,7 @@ LEAVES = {
     "topic_partition",
     "uuid_text",
 }
-COORDINATION = {"broker.broker", "broker.callbacks", "broker.coordination", "broker.partitions"}
+COORDINATION = {"broker.admin", "broker.callbacks", "broker.coordination", "broker.partitions"}
 BROKER = {"record", "storage", "world", "metadata", "metadata.tables", *LEAVES}
 READER = {"record", "storage", "metadata", "metadata.tables", "client", *LEAVES}
 JOBS = {"jobs", "spark", "spark.source", *READER, "reader"}
@@ -52,11 +52,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "broker": {"broker.partitions", "broker.admin", "broker.groups", "broker.staged", "broker.transactions", *BROKER},
     "broker.partitions": {"broker.callbacks", "broker.broker", *BROKER},
     "broker.admin": {"broker.callbacks", "broker.partitions", *BROKER},
-    "broker.coordination": {"broker.callbacks", "broker.broker", "broker.partitions", "broker.admin", *BROKER},
+    "broker.coordination": {"broker.callbacks", "broker.partitions", "broker.admin", *BROKER},
     "broker.groups": {*COORDINATION, *BROKER},
     "broker.transactions": {*COORDINATION, *BROKER},
-    "broker.staged": {"broker.transactions", *COORDINATION, *BROKER},
-    "broker.publishing": {"broker.partitions", "broker.groups", "broker.transactions", *BROKER},
+    "broker.staged": {"broker.broker", "broker.transactions", *COORDINATION, *BROKER},
+    "broker.publishing": {"broker.coordination", "broker.partitions", "broker.groups", "broker.transactions", *BROKER},
     # The protocol: `broker` and `wire` meet only in `server`
     "wire": {"record", "errors", "topic_partition"},
     "server": {"broker", *(f"broker.{room}" for room in ("admin", "coordination", "partitions", "transactions"))}

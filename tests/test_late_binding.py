@@ -16,8 +16,6 @@ import pytest
 PACKAGE = Path(__file__).resolve().parent.parent / "kafkalake"
 
 LATE = {
-    ("broker.groups.service", "closed"),
-    ("broker.transactions.service", "closed"),
     ("jobs.consume.loop", "summary"),
     ("jobs.frame", "failed"),
     ("storage.log", "created_ms"),

@@ -111,7 +111,7 @@ class Broker:
             wake=self.purgatory.check,
         )
         self.groups = GroupService(self)
-        self.transactions = TransactionService(self)
+        self.transactions = TransactionService(self, self.groups.coordinator.table)
         self.staged = StagedAppends(self, lake, world.files)
         settings.on_change(self._settings_changed)
 

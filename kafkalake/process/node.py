@@ -252,9 +252,9 @@ class Node:
         if lease.took_over and not await publishing.finish():
             raise KafkaStorageError("the leader epochs of a broker that took over were not published")
         interval_ms = settings.current.broker.metadata_publish_interval_ms
-        group_publishing = publish_groups(broker.groups, store, self._clock, self._on_metadata, interval_ms)
+        group_publishing = publish_groups(broker.groups.journal, store, self._clock, self._on_metadata, interval_ms)
         transaction_publishing = publish_transactions(
-            broker.transactions, store, self._clock, self._on_metadata, interval_ms
+            broker.transactions.journal, store, self._clock, self._on_metadata, interval_ms
         )
         committed = await self._blocking(store.load_group_offsets)
         broker.groups.start(committed.rows, committed.positions)

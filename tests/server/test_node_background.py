@@ -231,12 +231,12 @@ def test_a_journal_topic_whose_creation_is_in_doubt_is_no_coordinator_yet(
             table.break_it(failures=2, written=True)
             for _ in range(3):  # the last ones while Delta has a topic that is not served
                 with pytest.raises(CoordinatorNotAvailableError):
-                    await groups.make_ready()
+                    await groups.journal.make_ready()
             await until(lambda: not table.failures)
             async with asyncio.timeout(TIMEOUT_MS / 1000):
                 while True:
                     try:
-                        await groups.make_ready()
+                        await groups.journal.make_ready()
                         break
                     except CoordinatorNotAvailableError:
                         await asyncio.sleep(0.01)

@@ -1,18 +1,18 @@
 """Carries out the decisions of automata: sends replies, keeps timers, and passes other decisions to the coordinator.
 
-Each automaton (a group, a transaction) has a `Seat` with its running timers. Decisions are carried out in order. Consequences of
-one (a reply that triggers the next request, a batch that is durable at once) come after the decisions before them.
+Each automaton (a group, a transaction) has a `MachineSlot` with its running timers. Decisions are carried out in order.
+Consequences of one (a reply that triggers the next request, a batch that is durable at once) come after the decisions before them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 from kafkalake.broker.callbacks import Place, call_isolated
-from kafkalake.broker.coordination.decisions import CancelTimer, Reply, SetTimer
+from kafkalake.broker.coordination.decisions import CancelTimer, ErrorClass, Reply, SetTimer
 from kafkalake.broker.coordination.journal import Timers
 
 
@@ -34,9 +34,10 @@ class RunningTimer:
 
 
 @dataclass(slots=True, eq=False)
-class Seat:
-    """The place of an automaton: its running timers, and whether its decisions are being carried out now."""
+class MachineSlot:
+    """The place of an automaton: its journal partition, its running timers, and whether its decisions are being carried out now."""
 
+    partition: int
     timers: dict[Hashable, RunningTimer] = field(default_factory=dict, init=False)
     busy: bool = field(default=False, init=False)
 
@@ -44,70 +45,82 @@ class Seat:
     def automaton(self) -> Automaton:
         raise NotImplementedError
 
+    @property
+    def name(self) -> str:
+        """The group or transactional id."""
+        raise NotImplementedError
 
-S = TypeVar("S", bound=Seat)
+    def restored(self, lost: Sequence[range]) -> None:
+        """Continue after the journal has been read without the offsets of `lost`."""
+        raise NotImplementedError
+
+    def close(self, error: ErrorClass) -> None:
+        """Stop coordinating. Pending requests fail with `error`."""
+        raise NotImplementedError
 
 
-class Carrier(Generic[S]):
-    """Executor of decisions. `other` handles all but replies and timers. `carried_out` is called when a seat has none left."""
+S = TypeVar("S", bound=MachineSlot)
+
+
+class EffectRunner(Generic[S]):
+    """Executor of decisions. `other` handles all but replies and timers. `finished` is called when a slot has none left."""
 
     def __init__(
         self,
         timers: Timers,
         other: Callable[[S, Any], None],
-        carried_out: Callable[[S], None] = lambda seat: None,
+        finished: Callable[[S], None] = lambda slot: None,
     ) -> None:
         self._timers = timers
         self._other = other
-        self._carried_out = carried_out
+        self._finished = finished
 
-    def carry_out(self, seat: S) -> None:
+    def run(self, slot: S) -> None:
         """Carry out the automaton's decisions in order, including those added meanwhile."""
-        if seat.busy:
+        if slot.busy:
             return  # called from within: the loop below continues
-        seat.busy = True
+        slot.busy = True
         try:
-            while (automaton := seat.automaton).decisions:  # the seat may get another automaton meanwhile
+            while (automaton := slot.automaton).decisions:  # the slot may get another automaton meanwhile
                 decisions, automaton.decisions = automaton.decisions, []
-                for decision in decisions:
-                    call_isolated(Place.DECISION, self._carry_out_one, seat, decision)
+                self.run_these(slot, decisions)
         finally:
-            seat.busy = False
-        self._carried_out(seat)
+            slot.busy = False
+        self._finished(slot)
 
-    def carry_out_these(self, seat: S, decisions: Iterable[Any]) -> None:
-        """Carry out decisions of an automaton that has lost its seat."""
+    def run_these(self, slot: S, decisions: Iterable[Any]) -> None:
+        """Carry out these decisions, also of an automaton that has lost its slot."""
         for decision in decisions:
-            call_isolated(Place.DECISION, self._carry_out_one, seat, decision)
+            call_isolated(Place.DECISION, self._run_one, slot, decision)
 
-    def cancel_all(self, seat: S) -> None:
-        """Cancel all timers of the seat, before another automaton takes it."""
-        for name in list(seat.timers):
-            self._cancel(seat, name)
+    def cancel_all(self, slot: S) -> None:
+        """Cancel all timers of the slot, before another automaton takes it."""
+        for name in list(slot.timers):
+            self._cancel(slot, name)
 
-    def _carry_out_one(self, seat: S, decision: Any) -> None:
+    def _run_one(self, slot: S, decision: Any) -> None:
         match decision:
             case Reply(waiter, result):
                 assert callable(waiter)
                 waiter(result)
             case SetTimer(name, delay_ms):
-                self._cancel(seat, name)
+                self._cancel(slot, name)
                 running = RunningTimer()
-                seat.timers[name] = running
-                running.timeout = self._timers.schedule(delay_ms, partial(self._fire, seat, name, running))
+                slot.timers[name] = running
+                running.timeout = self._timers.schedule(delay_ms, partial(self._fire, slot, name, running))
             case CancelTimer(name):
-                self._cancel(seat, name)
+                self._cancel(slot, name)
             case _:
-                self._other(seat, decision)
+                self._other(slot, decision)
 
-    def _cancel(self, seat: S, name: Hashable) -> None:
-        running = seat.timers.pop(name, None)
+    def _cancel(self, slot: S, name: Hashable) -> None:
+        running = slot.timers.pop(name, None)
         if running is not None:
             self._timers.cancel(running.timeout)
 
-    def _fire(self, seat: S, name: Hashable, running: RunningTimer) -> None:
-        if seat.timers.get(name) is not running:
+    def _fire(self, slot: S, name: Hashable, running: RunningTimer) -> None:
+        if slot.timers.get(name) is not running:
             return  # cancelled by another timer of the same tick
-        del seat.timers[name]
-        seat.automaton.timer_fired(name)
-        self.carry_out(seat)
+        del slot.timers[name]
+        slot.automaton.timer_fired(name)
+        self.run(slot)

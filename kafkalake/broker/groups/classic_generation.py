@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from kafkalake.broker.coordination.decisions import CancelTimer, Decision, Reply, SetTimer
+from kafkalake.broker.coordination.table import MetadataMemory
 from kafkalake.broker.groups.classic_state import (
     InitialWait,
     State,
@@ -24,7 +25,7 @@ from kafkalake.broker.groups.requests import (
     JoinResult,
     SyncResult,
 )
-from kafkalake.broker.groups.roster import Member, MetadataMemory, Roster
+from kafkalake.broker.groups.roster import Member, Roster
 from kafkalake.broker.groups.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 from kafkalake.clock import Clock
 from kafkalake.errors import (

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from kafkalake.broker.callbacks import Place, call_isolated
-from kafkalake.broker.coordination.shards import NAME_BYTES_MAX
+from kafkalake.broker.coordination.table import NAME_BYTES_MAX
 from kafkalake.broker.groups.classic import ClassicGroup
 from kafkalake.broker.groups.classic_state import State
 from kafkalake.broker.groups.consumer import ConsumerGroup
@@ -60,7 +60,7 @@ class ConsumerGroups:
                 self._take_back(entry)
 
         entry.group.heartbeat(request, answered)
-        self._coordinator.carry_out(entry)
+        self._coordinator.effects.run(entry)
 
     def _entry(self, group_id: str, partition: int, *, joins: bool) -> GroupEntry:
         """Return the group, converted to this protocol if a member joins. Raise `GroupIdNotFoundError` if there is none."""
@@ -73,7 +73,7 @@ class ConsumerGroups:
                 raise CoordinatorNotAvailableError
             if entry.group.state is State.EMPTY:
                 entry.group.die(CoordinatorNotAvailableError)
-                self._coordinator.carry_out(entry)
+                self._coordinator.effects.run(entry)
                 self._become_consumer_group(entry)
             else:
                 self._upgrade(entry, entry.group)
@@ -90,8 +90,8 @@ class ConsumerGroups:
         if records is None:
             raise GroupIdNotFoundError(f"Group {group.group_id} is not a consumer group.")
         group.die(RebalanceInProgressError)
-        coordinator.carry_out(entry)
-        coordinator.take_seat(entry)
+        coordinator.effects.run(entry)
+        coordinator.effects.cancel_all(entry)
         consumers = self._become_consumer_group(entry)
         consumers.begin_as(records)
         consumers.restored()
@@ -110,10 +110,10 @@ class ConsumerGroups:
         if not isinstance(group, ConsumerGroup) or group.is_written or group.is_at_work or group.dead:
             return
         if self._table.find(group.group_id) is entry:
-            self._coordinator.take_seat(entry)
+            self._coordinator.effects.cancel_all(entry)
             self._table.become_classic(entry)
             entry.group.restored()
-            self._coordinator.carry_out(entry)
+            self._coordinator.effects.run(entry)
 
     def describe(self, group_id: str) -> ConsumerGroupDescription:
         """Handle ConsumerGroupDescribe for one group. Raise `GroupIdNotFoundError`."""

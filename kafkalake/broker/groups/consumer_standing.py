@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from kafkalake.broker.coordination.decisions import CancelTimer, Decision, Reply, SetTimer
+from kafkalake.broker.coordination.table import MetadataMemory
 from kafkalake.broker.groups.assignors import NOTHING
 from kafkalake.broker.groups.config import GroupConfig
 from kafkalake.broker.groups.consumer_records import (
@@ -30,7 +31,6 @@ from kafkalake.broker.groups.consumer_state import (
 )
 from kafkalake.broker.groups.consumer_topics import TopicsNow
 from kafkalake.broker.groups.offsets import ExpiryRule
-from kafkalake.broker.groups.roster import MetadataMemory
 from kafkalake.clock import Clock
 from kafkalake.errors import (
     CoordinatorNotAvailableError,

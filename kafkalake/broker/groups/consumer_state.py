@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from kafkalake.broker.coordination.patterns import matching
+from kafkalake.broker.coordination.table import MetadataMemory
 from kafkalake.broker.groups.assignors import ASSIGNORS, NOTHING, Assignment, Subscriber
 from kafkalake.broker.groups.consumer_records import (
     ConsumerRecord,
@@ -25,7 +26,7 @@ from kafkalake.broker.groups.consumer_records import (
 from kafkalake.broker.groups.consumer_requests import LEAVE_STATIC_EPOCH
 from kafkalake.broker.groups.consumer_topics import Topics
 from kafkalake.broker.groups.requests import GroupProtocol
-from kafkalake.broker.groups.roster import MetadataMemory, kept_bytes
+from kafkalake.broker.groups.roster import kept_bytes
 from kafkalake.topic_partition import PartitionId
 
 EMPTY, ASSIGNING, RECONCILING, STABLE, DEAD = "Empty", "Assigning", "Reconciling", "Stable", "Dead"

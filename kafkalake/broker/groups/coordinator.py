@@ -1,8 +1,7 @@
 """The group coordinator: routes each request to its group and carries out the group's decisions.
 
-The rules are in the automata and in `groups.table`, the encoding in `groups.records`. An `Append` is encoded and journaled here.
-`coordination.automata` carries out all other decisions. Records that the journal acknowledged are applied before requests are
-answered, so a response never runs ahead of the journal.
+The rules are in the automata and in `groups.table`, the encoding in `groups.records`. `coordination.journaled_coordinator` loads
+the groups from the journal and writes their records, `coordination.automata` carries out all other decisions.
 
 Needs no event loop: a request that may wait takes `reply`, a function called exactly once, at once or later, on the same thread.
 All other requests return or raise. `groups.offset_requests` handles committed offsets.
@@ -10,17 +9,17 @@ All other requests return or raise. `groups.offset_requests` handles committed o
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar
 
 from kafkalake.broker.callbacks import Place, call_isolated
-from kafkalake.broker.coordination.automata import Carrier
+from kafkalake.broker.coordination.automata import EffectRunner
 from kafkalake.broker.coordination.decisions import Append, ErrorClass
 from kafkalake.broker.coordination.fields import JournalFormatError
-from kafkalake.broker.coordination.journal import Journal, JournalRecord, Producer, Timers, coordinator_error
-from kafkalake.broker.coordination.shards import NAME_BYTES_MAX
+from kafkalake.broker.coordination.journal import Journal, Producer, Timers
+from kafkalake.broker.coordination.journaled_coordinator import JournaledCoordinator, OnWritten
+from kafkalake.broker.coordination.table import NAME_BYTES_MAX, MetadataMemory
 from kafkalake.broker.groups.classic import ClassicGroup
 from kafkalake.broker.groups.classic_description import describe, summary
 from kafkalake.broker.groups.config import GroupConfig
@@ -28,7 +27,7 @@ from kafkalake.broker.groups.consumer import ConsumerGroup
 from kafkalake.broker.groups.consumer_requests import LEAVE_EPOCH, HeartbeatRequest, HeartbeatResult
 from kafkalake.broker.groups.consumer_standing import Change, Downgrade, GroupTiming
 from kafkalake.broker.groups.consumer_topics import TopicsNow
-from kafkalake.broker.groups.journal_format import Record, decode, encode
+from kafkalake.broker.groups.journal_format import GROUP_FORMAT, Record
 from kafkalake.broker.groups.records import OffsetRecord
 from kafkalake.broker.groups.requests import (
     GroupDescription,
@@ -40,9 +39,9 @@ from kafkalake.broker.groups.requests import (
     SyncRequest,
     SyncResult,
 )
-from kafkalake.broker.groups.roster import MetadataMemory, metadata_bytes
+from kafkalake.broker.groups.roster import metadata_bytes
 from kafkalake.broker.groups.subscription import CONSUMER_PROTOCOL_TYPE
-from kafkalake.broker.groups.table import ChangedOffset, Group, GroupEntry, GroupTable
+from kafkalake.broker.groups.table import Group, GroupEntry, GroupTable
 from kafkalake.clock import Clock
 from kafkalake.errors import (
     CoordinatorNotAvailableError,
@@ -53,15 +52,10 @@ from kafkalake.errors import (
     InvalidSessionTimeoutError,
     KafkaError,
     MemberIdRequiredError,
-    NotCoordinatorError,
     UnknownMemberIdError,
 )
 
-logger = logging.getLogger(__name__)
-
 T = TypeVar("T")
-
-Written = Callable[[ErrorClass | None], None]
 
 
 class GroupCoordinator:
@@ -83,7 +77,6 @@ class GroupCoordinator:
         self.config = config
         self.clock = clock
         self.timers = timers
-        self.journal = journal
         self.unsettled: Counter[int] = Counter()
         """Journal partition -> number of batches with group records that are being written to it."""
         self.topics = topics
@@ -97,47 +90,9 @@ class GroupCoordinator:
             ),
             memory,
         )
+        self.effects: EffectRunner[GroupEntry] = EffectRunner(timers, self._decided)
+        self.journaled = JournaledCoordinator(self.table, GROUP_FORMAT, journal, clock, self.effects)
         self._lingering: list[Callable[[], None]] = []
-        self._carrier: Carrier[GroupEntry] = Carrier(timers, self._decided)
-
-    # Start and end of a journal partition
-
-    def begin_load(self, partition: int, position: int = 0, published: Iterable[ChangedOffset] = ()) -> None:
-        """Begin to load a partition that this broker leads: `published` offsets from Delta as of `position`, then the journal."""
-        self.table.begin(partition, position)
-        self.table.load_published(published)
-
-    def load(
-        self, partition: int, position: int, records: Iterable[JournalRecord], producer: Producer | None = None
-    ) -> None:
-        """Apply one journal batch whose first record is at `position`. Raise `JournalFormatError` if it cannot be decoded."""
-        for index, (key, value) in enumerate(records):
-            record = decode(key, value)
-            if record is not None:
-                producer_id = None if producer is None else producer.producer_id
-                self.table.follow(partition, position + index, record, producer_id)
-
-    def end_transaction(self, partition: int, producer_id: int, *, committed: bool, position: int) -> None:
-        """Apply a marker at `position`, from loading or just written: the transaction's offsets are committed or dropped."""
-        self.table.end_transaction(partition, producer_id, committed=committed, position=position)
-
-    def finish_load(self, partition: int, end: int = 0) -> None:
-        """Serve the partition's groups from now on. The journal has been read up to the offset `end`."""
-        for entry in self.table.finish(partition, end):
-            call_isolated(Place.COORDINATED, self._restore, entry)
-
-    def _restore(self, entry: GroupEntry) -> None:
-        entry.group.restored()
-        self.carry_out(entry)
-
-    def unload(self, partition: int) -> None:
-        """Unload a partition this broker no longer leads, or on shutdown. Pending requests fail with NOT_COORDINATOR."""
-        for entry in self.table.end(partition):
-            call_isolated(Place.COORDINATED, self._close, entry)
-
-    def _close(self, entry: GroupEntry) -> None:
-        entry.group.die(NotCoordinatorError)
-        self.carry_out(entry)
 
     # The classic protocol
 
@@ -174,7 +129,7 @@ class GroupCoordinator:
         entry = self.table.find_or_create(group_id, partition)
         assert isinstance(entry.group, ClassicGroup)
         entry.group.join(request, reply)
-        self.carry_out(entry)
+        self.effects.run(entry)
         if not entry.written and entry.group.is_vacant and not len(entry.offsets) and not entry.offsets.has_pending:
             self.table.forget(entry)  # refused before the group began
 
@@ -210,14 +165,14 @@ class GroupCoordinator:
             reply(JoinResult(None, member_id, result.member_epoch, CONSUMER_PROTOCOL_TYPE, name))
 
         group.heartbeat(join, joined)
-        self.carry_out(entry)
+        self.effects.run(entry)
 
     def _end_consumer_group(
         self, entry: GroupEntry, group: ConsumerGroup, then: Callable[[], None], reply: Callable[[JoinResult], None]
     ) -> None:
         """Write the tombstones of an empty group. Its offsets stay."""
         group.die(CoordinatorNotAvailableError)
-        self.carry_out(entry)
+        self.effects.run(entry)
 
         def written(error: ErrorClass | None) -> None:
             if error is None:
@@ -233,13 +188,13 @@ class GroupCoordinator:
         try:
             entry, group = self._group_of_member(group_id)
             if isinstance(group, ConsumerGroup):
-                reply(self._carried_out(entry, lambda: group.classic_sync(request)))
+                reply(self._answered(entry, lambda: group.classic_sync(request)))
                 return
         except KafkaError as error:
             reply(SyncResult(type(error)))
             return
         group.sync(request, reply)
-        self.carry_out(entry)
+        self.effects.run(entry)
 
     def heartbeat(
         self, group_id: str, member_id: str, generation_id: int, group_instance_id: str | None = None
@@ -247,7 +202,7 @@ class GroupCoordinator:
         """Handle Heartbeat. Raise what the member must do, for example `RebalanceInProgressError`."""
         entry, group = self._group_of_member(group_id)
         beat = group.classic_heartbeat if isinstance(group, ConsumerGroup) else group.heartbeat
-        self._carried_out(entry, lambda: beat(member_id, generation_id, group_instance_id))
+        self._answered(entry, lambda: beat(member_id, generation_id, group_instance_id))
 
     def leave_group(self, group_id: str, leaving: Sequence[LeavingMember]) -> list[LeaveResult]:
         """Handle LeaveGroup and return results in the order of `leaving`. Raise errors of the group as a whole."""
@@ -258,7 +213,7 @@ class GroupCoordinator:
         if isinstance(entry.group, ConsumerGroup):
             return [self._leave_consumer_group(entry, entry.group, one) for one in leaving]
         results = entry.group.leave(leaving)
-        self.carry_out(entry)
+        self.effects.run(entry)
         return results
 
     def _leave_consumer_group(self, entry: GroupEntry, group: ConsumerGroup, leaving: LeavingMember) -> LeaveResult:
@@ -272,15 +227,15 @@ class GroupCoordinator:
         if holder is None or holder not in group.state.subscriptions:
             return LeaveResult(*leaving, UnknownMemberIdError)
         group.heartbeat(HeartbeatRequest(holder, LEAVE_EPOCH, group_instance_id=instance_id), None)
-        self.carry_out(entry)
+        self.effects.run(entry)
         return LeaveResult(*leaving, None)
 
-    def _carried_out(self, entry: GroupEntry, ask: Callable[[], T]) -> T:
+    def _answered(self, entry: GroupEntry, ask: Callable[[], T]) -> T:
         """Return or raise the result of `ask` after carrying out the group's decisions."""
         try:
             return ask()
         finally:
-            self.carry_out(entry)
+            self.effects.run(entry)
 
     def _group_of_member(self, group_id: str) -> tuple[GroupEntry, Group]:
         self.table.check(group_id)
@@ -315,14 +270,6 @@ class GroupCoordinator:
 
     # Carrying out
 
-    def carry_out(self, entry: GroupEntry) -> None:
-        """Carry out the group's decisions in order, including those added meanwhile."""
-        self._carrier.carry_out(entry)
-
-    def take_seat(self, entry: GroupEntry) -> None:
-        """Cancel the timers of the previous automaton after another one has taken over the group."""
-        self._carrier.cancel_all(entry)
-
     def _downgrade(self, entry: GroupEntry, group: ConsumerGroup, decision: Downgrade) -> None:
         """Turn the group into a classic one because only classic members are left, and rebalance it."""
         group_id = group.group_id
@@ -330,17 +277,17 @@ class GroupCoordinator:
         def written(error: ErrorClass | None) -> None:
             if error is not None:
                 group.appended(decision.ticket, error)
-                self.carry_out(entry)
+                self.effects.run(entry)
                 return
-            self.take_seat(entry)
-            self._carrier.carry_out_these(entry, group.downgraded())
+            self.effects.cancel_all(entry)
+            self.effects.run_these(entry, group.downgraded())
             classic = self.table.find(group_id)
             if classic is not None and isinstance(classic.group, ClassicGroup):
                 self.table.become_classic(classic)
                 assert isinstance(classic.group, ClassicGroup)
                 classic.group.restored()
                 classic.group.rebalance()
-                self.carry_out(classic)
+                self.effects.run(classic)
 
         records: tuple[Any, ...] = decision.records
         self.write(entry.partition, records, written)
@@ -357,7 +304,7 @@ class GroupCoordinator:
 
         def written(error: ErrorClass | None) -> None:
             group.appended(decision.ticket, error)
-            self.carry_out(entry)
+            self.effects.run(entry)
 
         records: tuple[Any, ...] = decision.records
         # Only heartbeat responses may linger. Removals are written at once.
@@ -368,7 +315,7 @@ class GroupCoordinator:
         self,
         partition: int,
         records: Sequence[Record],
-        written: Written,
+        written: OnWritten,
         producer: Producer | None = None,
         *,
         may_wait: bool = False,
@@ -377,38 +324,20 @@ class GroupCoordinator:
 
         may_wait: the batch may wait for others, for `group.coordinator.append.linger.ms`.
         """
-        try:
-            encoded = [encode(record) for record in records]
-        except KafkaError as error:
-            written(type(error))
+        if isinstance(records[-1], OffsetRecord):
+            self.journaled.write(partition, records, written, producer)
             return
-        except Exception:
-            logger.exception("records of a group cannot be written partition=%d", partition)
-            written(KafkaError)
-            return
+        self.unsettled[partition] += 1
 
-        of_groups = not isinstance(records[-1], OffsetRecord)
-        self.unsettled[partition] += of_groups
-
-        def appended(position: int, error: KafkaError | None) -> None:
-            self.unsettled[partition] -= of_groups
-            if error is not None:
-                written(coordinator_error(error))
-                return
-            producer_id = None if producer is None else producer.producer_id
-            for index, record in enumerate(records):
-                self.table.follow(partition, position + index, record, producer_id)
-            written(None)
-
-        def append() -> None:
-            self.journal.append(partition, encoded, self.clock.now_ms(), producer, appended)
+        def settled(error: ErrorClass | None) -> None:
+            self.unsettled[partition] -= 1
+            written(error)
 
         if may_wait and self.config.group_coordinator_append_linger_ms:
-            self._linger(append)
-            return
-        if of_groups:
+            self._linger(lambda: self.journaled.write(partition, records, settled))
+        else:
             self.flush()  # group records stay in order
-        append()
+            self.journaled.write(partition, records, settled)
 
     def _linger(self, append: Callable[[], None]) -> None:
         """Delay a batch to gather others, in order, until `group.coordinator.append.linger.ms` after the first one."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from kafkalake.broker.coordination.journal import JournalRecord
+from kafkalake.broker.coordination.journaled_coordinator import JournalFormat
 from kafkalake.broker.groups import consumer_records, records
 from kafkalake.broker.groups.consumer_records import ConsumerRecord
 from kafkalake.broker.groups.records import GroupRecord, GroupTombstone, OffsetRecord
@@ -29,3 +30,7 @@ def decode(key: bytes, value: bytes | None) -> Record | None:
 def is_offset(key: bytes) -> bool:
     """Return whether this is the key of a committed offset. All other records are of groups."""
     return int.from_bytes(key[:2], "big") in OFFSET_KEYS
+
+
+GROUP_FORMAT: JournalFormat[Record] = JournalFormat(encode, decode, is_offset, GroupTombstone(""))
+"""Delta has the offsets. Group records are only in the journal."""

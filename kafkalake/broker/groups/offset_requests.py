@@ -146,7 +146,7 @@ class OffsetRequests:
             entry.group.check_commit(
                 request.member_id, request.group_instance_id, request.generation_id, transactional=transactional
             )
-            self._coordinator.carry_out(entry)
+            self._coordinator.effects.run(entry)
         elif request.generation_id >= 0:
             raise IllegalGenerationError if transactional else GroupIdNotFoundError
         else:
@@ -306,7 +306,7 @@ class OffsetRequests:
             written(error)
 
         entry.group.die(CoordinatorNotAvailableError)
-        self._coordinator.carry_out(entry)
+        self._coordinator.effects.run(entry)
         offsets = _tombstones(entry, entry.offsets.known_keys())
         records: list[Record] = [*offsets, *entry.group.tombstones()]
         self._write_all(entry.partition, records, deleted)

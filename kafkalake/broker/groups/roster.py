@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from kafkalake.broker.coordination.table import MetadataMemory
 from kafkalake.broker.groups.requests import GroupProtocol, JoinedMember
 from kafkalake.errors import FencedInstanceIdError, UnknownMemberIdError
 
@@ -42,13 +43,6 @@ class Member:
     def metadata(self, protocol_name: str) -> bytes:
         """Return the member's metadata for `protocol_name`, empty if it does not support that protocol."""
         return next((protocol.metadata for protocol in self.protocols if protocol.name == protocol_name), b"")
-
-
-@dataclass(slots=True)
-class MetadataMemory:
-    """Memory in bytes that some groups use for their members."""
-
-    bytes: int = 0
 
 
 class Roster:

@@ -12,12 +12,11 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
-from kafkalake.broker.groups.service import GroupService
-from kafkalake.broker.groups.service import published_row as published_offset
-from kafkalake.broker.groups.table import Changes as GroupChanges
+from kafkalake.broker.coordination.table import Changed, Changes
+from kafkalake.broker.groups.published import published_row as published_offset
+from kafkalake.broker.groups.table import ChangedOffset
 from kafkalake.broker.transactions.published import published_row as published_transaction
-from kafkalake.broker.transactions.service import TransactionService
-from kafkalake.broker.transactions.table import Changes as TransactionChanges
+from kafkalake.broker.transactions.table import ChangedTransaction
 from kafkalake.clock import Clock
 from kafkalake.metadata.store import GroupOffsets, GroupOffsetTable, Transactions, TransactionTable
 
@@ -28,25 +27,15 @@ RunBlocking = Callable[[Callable[[], Any]], Awaitable[Any]]
 BACKOFF_MS_MAX = 30_000
 
 
-class Changes(Protocol):
-    """Unpublished changes: rows, and by journal partition the offset to resume reading from once they are published."""
-
-    @property
-    def rows(self) -> Sequence[Any]: ...
-
-    @property
-    def resume_at(self) -> Mapping[int, int]: ...
-
-
-C = TypeVar("C", bound=Changes)
+C = TypeVar("C", bound=Changed)
 
 
 class Journaled(Protocol[C]):
-    """A coordinator's service, such as `GroupService` and `TransactionService`."""
+    """The changes of a coordinator's journal that Delta lacks, as `JournalLifecycle` keeps them."""
 
-    def take_changes(self) -> C: ...
+    def take_changes(self) -> Changes[C]: ...
 
-    def put_back(self, changes: C) -> None: ...
+    def put_back(self, changes: Changes[C]) -> None: ...
 
     async def trim(self, resume_at: Mapping[int, int]) -> None: ...
 
@@ -60,14 +49,14 @@ class JournalPublishing(Generic[C]):
     def __init__(
         self,
         name: str,
-        service: Journaled[C],
-        commit: Callable[[Sequence[Any], Mapping[int, int], int], object],
+        journal: Journaled[C],
+        commit: Callable[[Sequence[C], Mapping[int, int], int], object],
         clock: Clock,
         run_blocking: RunBlocking,
         interval_ms: int,
     ) -> None:
         self._name = name
-        self._service = service
+        self._journal = journal
         self._store = commit
         self._clock = clock
         self._run_blocking = run_blocking
@@ -98,24 +87,24 @@ class JournalPublishing(Generic[C]):
 
     async def _publish(self) -> bool:
         async with self._publishing:
-            changes = self._service.take_changes()
+            changes = self._journal.take_changes()
             if changes.rows and not await self._commit(changes):
                 return False
-        await self._service.trim(changes.resume_at)
+        await self._journal.trim(changes.resume_at)
         return True
 
     async def finish(self) -> None:
         """Publish the last changes when the broker stops. If that fails, the next start publishes them."""
         await self.publish()
 
-    async def _commit(self, changes: C) -> bool:
+    async def _commit(self, changes: Changes[C]) -> bool:
         now_ms = self._clock.now_ms()
         positions = {row.journal_partition: changes.resume_at[row.journal_partition] for row in changes.rows}
         try:
             await self._run_blocking(lambda: self._store(changes.rows, positions, now_ms))
         except Exception as error:
             self._failures += 1
-            self._service.put_back(changes)
+            self._journal.put_back(changes)
             logger.warning("%s not published failures=%d error=%s", self._name, self._failures, error)
             return False
         self._failures = 0
@@ -123,30 +112,30 @@ class JournalPublishing(Generic[C]):
 
 
 def publish_groups(
-    groups: GroupService,
+    journal: Journaled[ChangedOffset],
     store: GroupOffsetTable,
     clock: Clock,
     run_blocking: RunBlocking,
     interval_ms: int,
-) -> JournalPublishing[GroupChanges]:
+) -> JournalPublishing[ChangedOffset]:
     """Return the publishing of committed offsets to `group_offsets`."""
 
-    def commit(rows: Sequence[Any], positions: Mapping[int, int], now_ms: int) -> None:
+    def commit(rows: Sequence[ChangedOffset], positions: Mapping[int, int], now_ms: int) -> None:
         store.publish_group_offsets(GroupOffsets([published_offset(row, now_ms) for row in rows], positions))
 
-    return JournalPublishing("group_offsets", groups, commit, clock, run_blocking, interval_ms)
+    return JournalPublishing("group_offsets", journal, commit, clock, run_blocking, interval_ms)
 
 
 def publish_transactions(
-    transactions: TransactionService,
+    journal: Journaled[ChangedTransaction],
     store: TransactionTable,
     clock: Clock,
     run_blocking: RunBlocking,
     interval_ms: int,
-) -> JournalPublishing[TransactionChanges]:
+) -> JournalPublishing[ChangedTransaction]:
     """Return the publishing of transactional ids to `transactions`."""
 
-    def commit(rows: Sequence[Any], positions: Mapping[int, int], now_ms: int) -> None:
+    def commit(rows: Sequence[ChangedTransaction], positions: Mapping[int, int], now_ms: int) -> None:
         store.publish_transactions(Transactions([published_transaction(row, now_ms) for row in rows], positions))
 
-    return JournalPublishing("transactions", transactions, commit, clock, run_blocking, interval_ms)
+    return JournalPublishing("transactions", journal, commit, clock, run_blocking, interval_ms)

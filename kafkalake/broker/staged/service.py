@@ -222,7 +222,7 @@ class StagedAppends:
                 logger.error("staged append not settled application=%r error=%s", committed.application, error)
 
     async def _transaction(self, application: str) -> ApplicationTransaction:
-        await self._broker.transactions.make_ready()
+        await self._broker.transactions.journal.make_ready()
         return ApplicationTransaction(self._broker.transactions.coordinator, TRANSACTIONAL_ID_PREFIX + application)
 
     async def _save(self, committed: Committed) -> None:

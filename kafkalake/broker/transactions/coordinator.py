@@ -1,7 +1,7 @@
 """The transaction coordinator: routes each request to its transactional id and carries out its decisions.
 
-The rules are in `transaction`, `starting` and `ending`. An `Append` is encoded and journaled here, a `WriteMarker` goes to the
-partitions' logs. `coordination.automata` carries out all other decisions.
+The rules are in `transaction`, `starting` and `ending`. `coordination.journaled_coordinator` loads the ids from the journal and
+writes their records. A `WriteMarker` goes to the partitions' logs. `coordination.automata` carries out all other decisions.
 Needs no event loop: a request that may wait takes `reply`, a function called exactly once, at once or later, on the same thread.
 All other requests return or raise.
 """
@@ -9,18 +9,19 @@ All other requests return or raise.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
 
 from kafkalake.broker.callbacks import Place, call_isolated
-from kafkalake.broker.coordination.automata import Carrier
+from kafkalake.broker.coordination.automata import EffectRunner
 from kafkalake.broker.coordination.decisions import Append, ErrorClass
-from kafkalake.broker.coordination.journal import Journal, JournalRecord, Producer, Timers, coordinator_error
+from kafkalake.broker.coordination.journal import Journal, Producer, Timers
+from kafkalake.broker.coordination.journaled_coordinator import JournaledCoordinator
 from kafkalake.broker.coordination.patterns import matching
 from kafkalake.broker.transactions.config import TransactionConfig
 from kafkalake.broker.transactions.decisions import FaultPoint, Marker, Reach, TransactionDecision, WriteMarker
 from kafkalake.broker.transactions.ending import EndRequest
-from kafkalake.broker.transactions.records import TransactionRecord, decode, encode
+from kafkalake.broker.transactions.records import TRANSACTION_FORMAT
 from kafkalake.broker.transactions.requests import (
     PartitionResults,
     ProducerResult,
@@ -39,7 +40,6 @@ from kafkalake.errors import (
     InvalidProducerIdMappingError,
     InvalidTransactionTimeoutError,
     KafkaError,
-    NotCoordinatorError,
     TransactionalIdNotFoundError,
 )
 from kafkalake.topic_partition import TopicPartition
@@ -84,60 +84,14 @@ class TransactionCoordinator:
         self.config = config
         self.clock = clock
         self._timers = timers
-        self._journal = journal
         self._markers = markers
         self._reached = reached
         self.table = TransactionTable(
             lambda: journal.partitions,
             lambda transactional_id: Transaction(transactional_id, config, clock, new_producer_id),
         )
-        self._carrier: Carrier[TransactionEntry] = Carrier(timers, self._carry_out_one, self._carried_out)
-
-    # Start and end of a journal partition
-
-    def begin_load(
-        self,
-        partition: int,
-        coordinator_epoch: int,
-        position: int = 0,
-        published: Iterable[TransactionRecord] = (),
-    ) -> None:
-        """Begin to load a partition that this broker leads in leader epoch `coordinator_epoch`.
-
-        `published` is Delta's state as of `position`. The journal follows from there.
-        """
-        self.table.begin(partition, coordinator_epoch, position)
-        self.table.load_published(partition, published)
-
-    def load(self, partition: int, position: int, records: Iterable[JournalRecord]) -> None:
-        """Apply one journal batch whose first record is at `position`. Raise `JournalFormatError` if it cannot be decoded."""
-        for index, (key, value) in enumerate(records):
-            record = decode(key, value)
-            if record is not None:
-                self.table.load(partition, position + index, record)
-
-    def finish_load(self, partition: int, end: int = 0, lost: Sequence[range] = ()) -> None:
-        """Serve the partition's ids and resume their steps. The journal has been read up to the offset `end`.
-
-        Markers of a prepared transaction are written again. `lost`: the offsets of records that could not be read.
-        """
-        for entry in self.table.finish(partition, end):
-            # Each record gives out at most one epoch.
-            epochs_lost = sum(len(offsets) for offsets in lost if offsets.start > entry.position)
-            call_isolated(Place.COORDINATED, self._restore, entry, epochs_lost)
-
-    def _restore(self, entry: TransactionEntry, epochs_lost: int) -> None:
-        entry.transaction.restored(epochs_lost)
-        self._carry_out(entry)
-
-    def unload(self, partition: int) -> None:
-        """Unload a partition this broker no longer leads, or on shutdown. Pending requests fail with NOT_COORDINATOR."""
-        for entry in self.table.end(partition):
-            call_isolated(Place.COORDINATED, self._close, entry)
-
-    def _close(self, entry: TransactionEntry) -> None:
-        entry.transaction.close(NotCoordinatorError)
-        self._carry_out(entry)
+        self.effects: EffectRunner[TransactionEntry] = EffectRunner(timers, self._decided, self._finished)
+        self.journaled = JournaledCoordinator(self.table, TRANSACTION_FORMAT, journal, clock, self.effects)
 
     # Requests
 
@@ -160,7 +114,7 @@ class TransactionCoordinator:
             return
         entry = self.table.find_or_create(transactional_id, partition)
         entry.transaction.init(timeout_ms, expected, reply)
-        self._carry_out(entry)
+        self.effects.run(entry)
 
     def _check_room(self, transactional_id: str) -> None:
         """Raise `CoordinatorNotAvailableError` if a new id would exceed the limits of ids or their bytes."""
@@ -168,7 +122,7 @@ class TransactionCoordinator:
             return
         if len(self.table) >= self.config.transactional_ids_max:
             raise CoordinatorNotAvailableError("too many transactional ids (transactional.ids.max)")
-        if self.table.name_bytes + len(transactional_id) > self.config.transactional_ids_max_bytes:
+        if self.table.memory.bytes + len(transactional_id) > self.config.transactional_ids_max_bytes:
             raise CoordinatorNotAvailableError("transactional ids are too long together")
 
     def add_partitions(
@@ -191,7 +145,7 @@ class TransactionCoordinator:
             reply(type(error))
             return
         entry.transaction.add_partitions(producer, partitions, client_version, reply)
-        self._carry_out(entry)
+        self.effects.run(entry)
 
     def verify_partitions(
         self, transactional_id: str, producer: Producer, partitions: Iterable[TopicPartition]
@@ -207,7 +161,7 @@ class TransactionCoordinator:
             reply(ProducerResult(type(error)))
             return
         entry.transaction.end(request, reply)
-        self._carry_out(entry)
+        self.effects.run(entry)
 
     def _entry(self, transactional_id: str) -> TransactionEntry:
         self.table.check(transactional_id)
@@ -287,14 +241,11 @@ class TransactionCoordinator:
 
     def _expire(self, entry: TransactionEntry) -> None:
         if entry.transaction.expire():
-            self._carry_out(entry)
+            self.effects.run(entry)
 
     # Carrying out
 
-    def _carry_out(self, entry: TransactionEntry) -> None:
-        self._carrier.carry_out(entry)
-
-    def _carried_out(self, entry: TransactionEntry) -> None:
+    def _finished(self, entry: TransactionEntry) -> None:
         transaction = entry.transaction
         if entry.waiting and transaction.is_between_steps:
             waiting, entry.waiting = entry.waiting, []
@@ -303,7 +254,7 @@ class TransactionCoordinator:
         if transaction.is_vacant and self.table.find(transaction.transactional_id) is entry:
             self.table.forget(entry)
 
-    def _carry_out_one(self, entry: TransactionEntry, decision: TransactionDecision) -> None:
+    def _decided(self, entry: TransactionEntry, decision: TransactionDecision) -> None:
         match decision:
             case Append(records, ticket):
                 self._append(entry, records, ticket)
@@ -312,23 +263,12 @@ class TransactionCoordinator:
             case Reach(point):
                 self._reached(point)
 
-    def _append(self, entry: TransactionEntry, records: tuple[object, ...], ticket: object) -> None:
-        def appended(position: int, error: KafkaError | None) -> None:
-            if self.table.find(entry.transaction.transactional_id) is not entry:
-                return  # unloaded meanwhile: the next load of the journal reads the record
-            entry.transaction.appended(ticket, None if error is None else coordinator_error(error))
-            if error is None:
-                for index, record in enumerate(records):
-                    self.table.follow(entry.partition, position + index, record)  # type: ignore[arg-type]
-            self._carry_out(entry)
+    def _append(self, entry: TransactionEntry, records: tuple[Any, ...], ticket: object) -> None:
+        def written(error: ErrorClass | None) -> None:
+            entry.transaction.appended(ticket, error)
+            self.effects.run(entry)
 
-        try:
-            encoded = [encode(record) for record in records]  # type: ignore[arg-type]
-        except Exception:
-            logger.exception("a transaction cannot be written transactional_id=%r", entry.transaction.transactional_id)
-            appended(-1, KafkaError())
-            return
-        self._journal.append(entry.partition, encoded, self.clock.now_ms(), None, appended)
+        self.journaled.write(entry.partition, records, written)
 
     def _write_marker(self, entry: TransactionEntry, partition: TopicPartition, marker: Marker) -> None:
         def done(error: ErrorClass | None) -> None:
@@ -342,7 +282,7 @@ class TransactionCoordinator:
                     *partition,
                     "" if error is None else error.label,
                 )
-            self._carry_out(entry)
+            self.effects.run(entry)
 
         try:
             epoch = self.table.coordinator_epoch(entry.partition)

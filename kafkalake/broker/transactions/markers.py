@@ -7,11 +7,14 @@ transaction for the groups whose offsets it committed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from kafkalake.broker.coordination.decisions import ErrorClass
+from kafkalake.broker.partitions.append_queue import AppendQueue
 from kafkalake.broker.partitions.partition import Partition, PendingAppend
+from kafkalake.broker.partitions.topics import Topics
 from kafkalake.broker.transactions.decisions import Marker
+from kafkalake.broker.transactions.held_offsets import HeldOffsets
 from kafkalake.errors import (
     InvalidProducerEpochError,
     KafkaError,
@@ -23,26 +26,51 @@ from kafkalake.internal_topics import GROUP_JOURNAL
 from kafkalake.storage.producer_state import ABORT, COMMIT, EndMarker
 from kafkalake.topic_partition import TopicPartition
 
-if TYPE_CHECKING:
-    from kafkalake.broker.broker import Broker
-
 NEVER_WRITTEN = (InvalidProducerEpochError, TransactionCoordinatorFencedError)
 """Errors that are not retried, because another coordinator has taken over."""
 
 Done = Callable[[ErrorClass | None], None]
 
 
+class TransactionalOffsets(Protocol):
+    """The offsets that groups have committed in open transactions, by partition of `__consumer_offsets`."""
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether some of them may be lost."""
+        ...
+
+    def open_transactions(self, partition: int) -> list[int]:
+        """Return the producer ids of open transactions."""
+        ...
+
+    def end_transaction(self, partition: int, producer_id: int, *, committed: bool, position: int) -> None:
+        """Apply a commit or abort marker at `position`."""
+        ...
+
+
 class MarkerWriter:
     """The `Markers` of the transaction coordinator. Runs on the event loop's thread."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._held = broker.held_offsets
+    def __init__(
+        self,
+        topics: Topics,
+        queue: AppendQueue,
+        held: HeldOffsets,
+        moved: Callable[[Partition], None],
+        offsets: TransactionalOffsets,
+    ) -> None:
+        """Set up the writer. `moved` is called with each partition whose last stable offset may be published now."""
+        self._topics = topics
+        self._queue = queue
+        self._held = held
+        self._moved = moved
+        self._offsets = offsets
 
     def __call__(self, partition: TopicPartition, marker: Marker, coordinator_epoch: int, done: Done) -> None:
         """Write the coordinator's marker as `Markers` defines it."""
         try:
-            found = self._broker.topics.leader(*partition)
+            found = self._topics.leader(*partition)
         except UnknownTopicOrPartitionError as error:
             self._release(self._held.written(partition, marker.producer_id))
             done(type(error))
@@ -71,13 +99,13 @@ class MarkerWriter:
                 done(KafkaStorageError if result is None else type(result))
                 return
             if partition.topic.name == GROUP_JOURNAL:
-                self._broker.groups.coordinator.end_transaction(
+                self._offsets.end_transaction(
                     partition.index, marker.producer_id, committed=marker.committed, position=result.base_offset
                 )
             done(None)
 
-        self._broker.append_queue.add(pending, settled)
+        self._queue.add(pending, settled)
 
     def _release(self, partitions: Iterable[Partition]) -> None:
         for partition in partitions:
-            self._broker.moved(partition)
+            self._moved(partition)

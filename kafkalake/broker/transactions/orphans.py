@@ -9,22 +9,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from kafkalake.broker.partitions.partition import Partition
+from kafkalake.broker.partitions.topics import Topics
 from kafkalake.broker.transactions.decisions import Marker
-from kafkalake.broker.transactions.markers import MarkerWriter
+from kafkalake.broker.transactions.markers import MarkerWriter, TransactionalOffsets
 from kafkalake.broker.transactions.states import State
 from kafkalake.broker.transactions.table import TransactionTable
 from kafkalake.internal_topics import GROUP_JOURNAL
 
-if TYPE_CHECKING:
-    from kafkalake.broker.broker import Broker
-
 logger = logging.getLogger(__name__)
 
 
-def end_orphans(broker: Broker, table: TransactionTable, markers: MarkerWriter) -> None:
+def end_orphans(topics: Topics, offsets: TransactionalOffsets, table: TransactionTable, markers: MarkerWriter) -> None:
     """Write the markers of transactions unknown to every id."""
     owned = set()
     committed = set()
@@ -34,7 +31,7 @@ def end_orphans(broker: Broker, table: TransactionTable, markers: MarkerWriter) 
             owned |= {(current.producer_id, partition) for partition in entry.transaction.unfinished_partitions}
             if current.state is State.COMPLETE_COMMIT:
                 committed.add(current.producer_id)
-    for producer_id, partition in _open(broker):
+    for producer_id, partition in _open(topics, offsets):
         name = (partition.topic.name, partition.index)
         if (producer_id, name) in owned:
             continue
@@ -50,14 +47,14 @@ def end_orphans(broker: Broker, table: TransactionTable, markers: MarkerWriter) 
         markers.write(partition, Marker(producer_id, epoch, is_committed), coordinator_epoch, lambda error: None)
 
 
-def _open(broker: Broker) -> Iterator[tuple[int, Partition]]:
+def _open(topics: Topics, offsets: TransactionalOffsets) -> Iterator[tuple[int, Partition]]:
     """Yield (producer id, partition) of each open transaction with records or committed offsets of a group."""
-    for topic in broker.topics:
+    for topic in topics:
         for partition in topic.partitions:
             found = {
                 producer_id for producer_id, producer in partition.log.producers() if producer.transaction_offset >= 0
             }
             if topic.name == GROUP_JOURNAL:
-                found |= set(broker.groups.coordinator.table.open_transactions(partition.index))
+                found |= set(offsets.open_transactions(partition.index))
             for producer_id in sorted(found):
                 yield producer_id, partition

@@ -30,9 +30,9 @@ def published_row(changed: ChangedTransaction, now_ms: int) -> TransactionRow:
     )
 
 
-def record_of(row: TransactionRow) -> TransactionRecord:
+def changed_transaction(row: TransactionRow) -> ChangedTransaction:
     """Return the state in a row."""
-    return TransactionRecord(
+    record = TransactionRecord(
         row.transactional_id,
         row.producer_id,
         row.producer_epoch,
@@ -45,3 +45,4 @@ def record_of(row: TransactionRow) -> TransactionRecord:
         row.next_producer_id,
         row.client_version,
     )
+    return ChangedTransaction(row.transactional_id, record, row.journal_partition, row.journal_offset)

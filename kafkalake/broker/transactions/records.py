@@ -21,6 +21,7 @@ from kafkalake.broker.coordination.fields import (
     unsigned_varint,
 )
 from kafkalake.broker.coordination.journal import JournalRecord
+from kafkalake.broker.coordination.journaled_coordinator import JournalFormat
 from kafkalake.broker.transactions.states import BY_NUMBER, State
 from kafkalake.topic_partition import TopicPartition
 
@@ -166,3 +167,7 @@ def _read_flexible_partitions(reader: FieldReader) -> frozenset[TopicPartition]:
         keys.update((topic, reader.int32()) for _ in range(reader.compact_count()))
         reader.tagged()
     return frozenset(keys)
+
+
+TRANSACTION_FORMAT: JournalFormat[Record] = JournalFormat(encode, decode, lambda key: True, TransactionTombstone(""))
+"""Delta has all of them: only the newest state of each id is ever needed."""

@@ -22,7 +22,7 @@ _FENCED_SINCE = 2
 
 
 def handle(request: Request) -> Coroutine[Any, Any, dict[str, Any]] | None:
-    if not request.context.broker.groups.is_ready:
+    if not request.context.broker.groups.journal.is_ready:
         return _when_ready(request)
     _add(request, request.guarded(lambda error: request.reply(_answer(request, error))))
     return None
@@ -32,7 +32,7 @@ async def _when_ready(request: Request) -> dict[str, Any]:
     """Create the journal first: a client may send this before FindCoordinator, which creates it otherwise."""
     added: asyncio.Future[ErrorClass | None] = asyncio.get_running_loop().create_future()
     try:
-        await request.context.broker.groups.make_ready()
+        await request.context.broker.groups.journal.make_ready()
     except KafkaError as error:
         return _answer(request, type(error))
     _add(request, added.set_result)
@@ -50,7 +50,7 @@ def _add(request: Request, reply: Callable[[ErrorClass | None], None]) -> None:
     broker.transactions.admission.add(
         body.transactional_id,
         Producer(body.producer_id, body.producer_epoch),
-        [broker.groups.journal_key(body.group_id)],
+        [broker.groups.journal.key(body.group_id)],
         reply,
     )
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Coroutine, Generator
 from typing import Any
 
-from kafkalake.broker.coordination.journal import journal_partition
 from kafkalake.broker.groups.service import GroupService
 from kafkalake.broker.transactions.service import TransactionService
 from kafkalake.errors import (
@@ -36,9 +35,9 @@ Answer = Generator[None, None, dict[str, Any]]
 def handle(request: Request) -> Answer | Coroutine[Any, Any, dict[str, Any]]:
     key_type = getattr(request.body, "key_type", _GROUP)
     broker = request.context.broker
-    if key_type == _GROUP and not broker.groups.is_ready:
+    if key_type == _GROUP and not broker.groups.journal.is_ready:
         return _when_ready(request, key_type, broker.groups)
-    if key_type == _TRANSACTION and not broker.transactions.is_ready:
+    if key_type == _TRANSACTION and not broker.transactions.journal.is_ready:
         return _when_ready(request, key_type, broker.transactions)
     return _answer(request, key_type, None)
 
@@ -47,7 +46,7 @@ async def _when_ready(
     request: Request, key_type: int, coordinator: GroupService | TransactionService
 ) -> dict[str, Any]:
     try:
-        await coordinator.make_ready()
+        await coordinator.journal.make_ready()
         unavailable = None
     except KafkaError as error:
         unavailable = as_value(error)
@@ -72,8 +71,7 @@ def _find(request: Request, key: str, key_type: int, unavailable: KafkaError | N
         if unavailable is not None:
             raise unavailable
         broker = request.context.broker
-        journal = (broker.groups if key_type == _GROUP else broker.transactions).topic.journal
-        if journal.is_offline(journal_partition(key, journal.partitions)):
+        if (broker.groups if key_type == _GROUP else broker.transactions).journal.is_offline(key):
             raise CoordinatorNotAvailableError("the partition of the journal that it belongs to is offline")
     except KafkaError as error:
         answer.update(

@@ -89,7 +89,7 @@ async def _create(request: Request, name: str) -> None:
         return
     try:
         if name == GROUP_JOURNAL:
-            await request.context.broker.groups.make_ready()
+            await request.context.broker.groups.journal.make_ready()
         else:
             await request.context.broker.topic_admin.auto_create(name)
     except TopicAlreadyExistsError:

@@ -63,7 +63,7 @@ def handle(request: Request) -> Generator[None, None, None]:
         generation_id=getattr(body, "generation_id", -1),
         producer=producer,
     )
-    key = broker.groups.journal_key(body.group_id)
+    key = broker.groups.journal.key(body.group_id)
 
     def admitted(results: Any) -> None:
         if results[key] is not None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from broker.groups.scenario import DELAY_MS, join_request
 
 from kafkalake.broker.coordination.journal import Appended, JournalRecord, Producer
+from kafkalake.broker.coordination.table import Changes
 from kafkalake.broker.groups.config import GroupConfig
 from kafkalake.broker.groups.consumer_coordinator import ConsumerGroups
 from kafkalake.broker.groups.consumer_requests import HeartbeatRequest, HeartbeatResult
@@ -23,10 +24,11 @@ from kafkalake.broker.groups.offset_requests import (
     PartitionErrors,
 )
 from kafkalake.broker.groups.requests import JoinResult, SyncRequest, SyncResult
-from kafkalake.broker.groups.table import Changes
+from kafkalake.broker.groups.table import ChangedOffset
 from kafkalake.broker.partitions.purgatory import Timers
 from kafkalake.clock import ManualClock
 from kafkalake.errors import KafkaError
+from kafkalake.record.build import ReadBatch
 
 TOPICS = {"clicks": 4, "views": 2}
 
@@ -39,6 +41,10 @@ class Batch:
     records: Sequence[JournalRecord]
     producer: Producer | None = None
     marker: bool | None = None
+
+    def as_read(self) -> ReadBatch:
+        producer_id, epoch = (-1, -1) if self.producer is None else (self.producer.producer_id, self.producer.epoch)
+        return ReadBatch(self.position, [(key, value) for key, value in self.records], producer_id, epoch, self.marker)
 
 
 class MemoryJournal:
@@ -109,7 +115,7 @@ class Cluster:
         }
         self.start()
 
-    def start(self, published: Changes | None = None) -> None:
+    def start(self, published: Changes[ChangedOffset] | None = None) -> None:
         """Load everything, from where `published` says."""
         self.timers = Timers(self.clock)
         self.coordinator = GroupCoordinator(
@@ -120,18 +126,13 @@ class Cluster:
         for partition, batches in self.journal.batches.items():
             begin = 0 if published is None else published.resume_at[partition]
             rows = () if published is None else published.rows
-            self.coordinator.begin_load(partition, begin, [row for row in rows if row.journal_partition == partition])
+            journaled = self.coordinator.journaled
+            journaled.begin_load(partition, begin, [row for row in rows if row.journal_partition == partition])
             for batch in batches:
                 if batch.position + max(len(batch.records), 1) <= begin:
                     continue
-                if batch.marker is None:
-                    self.coordinator.load(partition, batch.position, batch.records, batch.producer)
-                else:
-                    assert batch.producer is not None
-                    self.coordinator.end_transaction(
-                        partition, batch.producer.producer_id, committed=batch.marker, position=batch.position
-                    )
-            self.coordinator.finish_load(partition)
+                journaled.load(partition, batch.as_read())
+            journaled.finish_load(partition)
 
     def advance(self, milliseconds: int, step_ms: int = 500) -> None:
         """Time passes in steps; timers that are due ring."""
@@ -177,7 +178,7 @@ class Cluster:
         """The marker is written to the group's journal partition, and the coordinator hears of it."""
         partition = self.coordinator.table.check(group_id)
         position = self.journal.marker(partition, producer, committed=committed)
-        self.coordinator.end_transaction(partition, producer.producer_id, committed=committed, position=position)
+        self.coordinator.table.end_transaction(partition, producer.producer_id, committed=committed, position=position)
 
     def delete_groups(self, *group_ids: str) -> list[GroupErrors]:
         answers: list[GroupErrors] = []

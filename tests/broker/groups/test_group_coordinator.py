@@ -166,12 +166,12 @@ def test_requests_are_refused_while_the_journal_is_read_and_after_it_was_given_u
     partition = c.coordinator.table.check("g")
     newcomer = c.join("g", c.join("g")[0].member_id)
     assert newcomer == []
-    c.coordinator.unload(partition)
+    c.coordinator.journaled.unload(partition)
     assert newcomer[0].error is NotCoordinatorError
     assert waiting[0].error is not None
     assert c.join("g")[0].error is NotCoordinatorError
     assert c.commit("g", one(1)) == [{KEY: NotCoordinatorError}]
-    c.coordinator.begin_load(partition)
+    c.coordinator.journaled.begin_load(partition)
     assert c.join("g")[0].error is CoordinatorLoadInProgressError
     assert c.coordinator.table.is_loading
     c.advance(SESSION_MS)

@@ -11,13 +11,14 @@ from broker.transactions.kafka_world import NOBODY, TIMEOUT_MS, Partition, Produ
 
 from kafkalake.broker.coordination.decisions import ErrorClass
 from kafkalake.broker.coordination.journal import Producer
+from kafkalake.broker.coordination.table import Changes
 from kafkalake.broker.partitions.purgatory import Timers
 from kafkalake.broker.transactions.config import TransactionConfig
 from kafkalake.broker.transactions.coordinator import TransactionCoordinator
 from kafkalake.broker.transactions.decisions import FaultPoint, Marker
 from kafkalake.broker.transactions.ending import EndRequest
 from kafkalake.broker.transactions.requests import ProducerResult
-from kafkalake.broker.transactions.table import Changes
+from kafkalake.broker.transactions.table import ChangedTransaction
 from kafkalake.clock import ManualClock
 from kafkalake.errors import KafkaError
 
@@ -79,7 +80,7 @@ class Cluster:
         self.epoch = 0
         self.start()
 
-    def start(self, published: Changes | None = None) -> None:
+    def start(self, published: Changes[ChangedTransaction] | None = None) -> None:
         self.timers = Timers(self.clock)
         self.epoch += 1
         self.coordinator = TransactionCoordinator(
@@ -94,11 +95,12 @@ class Cluster:
         for partition, batches in self.journal.batches.items():
             begin = 0 if published is None else published.resume_at[partition]
             rows = [] if published is None else [row for row in published.rows if row.journal_partition == partition]
-            self.coordinator.begin_load(partition, self.epoch, begin, [one.record for one in rows if one.record])
+            journaled = self.coordinator.journaled
+            journaled.begin_load(partition, begin, rows, self.epoch)
             for batch in batches:
                 if batch.position >= begin:
-                    self.coordinator.load(partition, batch.position, batch.records)
-            self.coordinator.finish_load(partition)
+                    journaled.load(partition, batch.as_read())
+            journaled.finish_load(partition)
 
     def _reached(self, point: FaultPoint) -> None:
         if point is self.crash_at:

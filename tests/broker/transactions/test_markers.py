@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -36,6 +34,18 @@ PRODUCER_ID = 7
 COMMIT = Marker(PRODUCER_ID, 0, committed=True)
 
 
+class NoOffsets:
+    """No group has committed an offset in a transaction."""
+
+    is_damaged = False
+
+    def open_transactions(self, partition: int) -> list[int]:
+        return []
+
+    def end_transaction(self, partition: int, producer_id: int, *, committed: bool, position: int) -> None:
+        raise AssertionError("no marker is for the groups' journal here")
+
+
 class World:
     """Two partitions of `clicks`, each on a disk of its own."""
 
@@ -56,14 +66,16 @@ class World:
         self.partitions = topic.partitions
         topics = Topics()
         topics.add(topic)
-        self.broker: Any = SimpleNamespace(
-            topics=topics,
-            append_queue=self.queue,
-            moved=lambda partition: self.moved.append(partition.name),
-            held_offsets=HeldOffsets(),
-        )
-        self.markers = MarkerWriter(self.broker)
+        self.topics = topics
+        self.held = HeldOffsets()
+        self.markers = self.new_writer()
         self.answers: dict[int, list[ErrorClass | None]] = {0: [], 1: []}
+
+    def new_writer(self) -> MarkerWriter:
+        def moved(partition: Partition) -> None:
+            self.moved.append(partition.name)
+
+        return MarkerWriter(self.topics, self.queue, self.held, moved, NoOffsets())
 
     async def _no_threads(self, work: Callable[[], None]) -> None:
         raise AssertionError("no partition is forced to the disk here")
@@ -81,7 +93,7 @@ class World:
 
     def stable(self) -> list[int]:
         """What Delta is told."""
-        return [self.broker.held_offsets.stable_offset(partition) for partition in self.partitions]
+        return [self.held.stable_offset(partition) for partition in self.partitions]
 
 
 @pytest.fixture
@@ -166,12 +178,13 @@ def test_a_broker_that_dies_between_two_markers_and_fails_at_the_second_again_sh
     w.turn()
     w.mark(0)
     w.turn()
-    w.markers = MarkerWriter(w.broker)
-    w.broker.held_offsets.resume({("clicks", 0): 0, ("clicks", 1): 0})
+    w.held = HeldOffsets()
+    w.markers = w.new_writer()
+    w.held.resume({("clicks", 0): 0, ("clicks", 1): 0})
     w.disks[1].capacity_bytes = 0
     for index in (0, 1):
         w.mark(index)
-    w.broker.held_offsets.resumed()
+    w.held.resumed()
     w.turn()
     assert w.partitions[0].log.last_stable_offset > 0
     assert w.stable() == [0, 0]

@@ -303,7 +303,7 @@ def test_listing() -> None:
 
 def test_requests_that_are_not_for_us() -> None:
     cluster = Cluster()
-    cluster.coordinator.unload(cluster.coordinator.table.check(ID))
+    cluster.coordinator.journaled.unload(cluster.coordinator.table.check(ID))
     producer = Producer(1, 0)
     assert cluster.init() == [ProducerResult(NotCoordinatorError)]
     assert cluster.add(producer, P0) == [NotCoordinatorError]
@@ -312,7 +312,7 @@ def test_requests_that_are_not_for_us() -> None:
     with pytest.raises(InvalidRequestError):
         cluster.coordinator.describe("")
     assert cluster.init(name="") == [ProducerResult(InvalidRequestError)]
-    cluster.coordinator.begin_load(next(p for p in range(3) if p not in cluster.coordinator.table._shards), 5)
+    cluster.coordinator.journaled.begin_load(next(p for p in range(3) if p not in cluster.coordinator.table.partitions))
     assert cluster.init() == [ProducerResult(CoordinatorLoadInProgressError)]
     with pytest.raises(CoordinatorLoadInProgressError):
         cluster.coordinator.list_transactions(TransactionFilter())
@@ -325,7 +325,7 @@ def test_who_waits_when_the_partition_goes_is_sent_away() -> None:
     cluster.journal.hold = True
     answers: list[ProducerResult] = []
     cluster.coordinator.end(ID, EndRequest(producer, True, False), answers.append)
-    cluster.coordinator.unload(cluster.coordinator.table.check(ID))
+    cluster.coordinator.journaled.unload(cluster.coordinator.table.check(ID))
     assert answers == [ProducerResult(NotCoordinatorError)]
     cluster.journal.release()
     assert len(answers) == 1 and not cluster.logs.markers

@@ -15,10 +15,8 @@ from kafkalake.broker.partitions.topics import Topic
 from kafkalake.errors import KafkaError, MessageTooLargeError, NotLeaderOrFollowerError
 from kafkalake.record.build import build_batch
 
-READ_BYTES = 4 << 20
 
-
-class TopicJournal:
+class JournalWriter:
     """A `Journal` over one topic. Runs on the event loop's thread."""
 
     def __init__(self, queue: AppendQueue, partitions: int) -> None:

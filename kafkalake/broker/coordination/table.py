@@ -1,0 +1,218 @@
+"""A coordinator's table: its groups or transactional ids as the journal defines them, and the changes that Delta lacks.
+
+`follow` applies one record in order, at run time and while loading. A journal partition is loading while its history is read, then
+active. Requests for names of a loading partition are refused. The records of a partition may be trimmed below `resume_at` once the
+changes are published.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar
+
+from kafkalake.broker.coordination.automata import MachineSlot
+from kafkalake.broker.coordination.decisions import ErrorClass
+from kafkalake.broker.coordination.journal import journal_partition
+from kafkalake.errors import CoordinatorLoadInProgressError, NotCoordinatorError
+
+NAME_BYTES_MAX = 32_000
+"""Maximum length of names in journal records, which have an int16 length. Member ids are a name and 37 more bytes."""
+
+
+@dataclass(slots=True, eq=False)
+class Shard:
+    """One journal partition that this broker coordinates.
+
+    `next_position` is the offset after the last applied record, `lost` the ranges of offsets that could not be read.
+    """
+
+    next_position: int
+    leader_epoch: int = 0
+    loading: bool = field(default=True, init=False)
+    lost: Sequence[range] = field(default=(), init=False)
+
+    def passed(self, position: int) -> None:
+        """Note that the record at `position` has been applied."""
+        self.next_position = max(self.next_position, position + 1)
+
+
+@dataclass(slots=True)
+class MetadataMemory:
+    """Memory in bytes of the names in a table, and of the metadata of its groups' members."""
+
+    bytes: int = 0
+
+
+class Changed(Protocol):
+    """A row that the table's Delta twin lacks. `key` is the name and what identifies the row beside it."""
+
+    @property
+    def key(self) -> tuple[str, Hashable]: ...
+
+    @property
+    def journal_partition(self) -> int: ...
+
+
+E = TypeVar("E", bound=MachineSlot)
+C = TypeVar("C", bound=Changed)
+C_co = TypeVar("C_co", bound=Changed, covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Changes(Generic[C_co]):
+    """Changes since the last `take_changes`. `resume_at`: journal partition -> the offset to read on from, once published."""
+
+    rows: Sequence[C_co]
+    resume_at: dict[int, int]
+
+
+class JournaledTable(Generic[E, C]):
+    """Entries by name. `partitions` returns the journal's number of partitions, `new_entry(name, partition)` an empty entry.
+
+    A name that is empty or too long is refused with `name_error`.
+    """
+
+    def __init__(
+        self,
+        partitions: Callable[[], int],
+        new_entry: Callable[[str, int], E],
+        name_error: ErrorClass,
+        memory: MetadataMemory | None = None,
+    ) -> None:
+        self.memory = memory or MetadataMemory()
+        self._partitions = partitions
+        self._new_entry = new_entry
+        self._name_error = name_error
+        self._entries: dict[str, E] = {}
+        self._shards: dict[int, Shard] = {}
+        self._changed: dict[Any, None] = {}
+
+    def __iter__(self) -> Iterator[E]:
+        """Iterate over the entries of active partitions."""
+        return iter([entry for entry in self._entries.values() if not self._shards[entry.partition].loading])
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether a partition is still loading."""
+        return any(shard.loading for shard in self._shards.values())
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether a partition lacked records when it was loaded."""
+        return any(shard.lost for shard in self._shards.values())
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all partitions of the journal are coordinated here."""
+        return len(self._shards) == self._partitions()
+
+    def check(self, name: str, *, may_be_empty: bool = False) -> int:
+        """Return the journal partition of a name that this broker serves.
+
+        Raise the error of bad names, `NotCoordinatorError` or `CoordinatorLoadInProgressError`.
+        """
+        if (not name and not may_be_empty) or len(name.encode()) > NAME_BYTES_MAX:
+            raise self._name_error
+        partition = self.partition_of(name)
+        shard = self._shards.get(partition)
+        if shard is None:
+            raise NotCoordinatorError
+        if shard.loading:
+            raise CoordinatorLoadInProgressError
+        return partition
+
+    def partition_of(self, name: str) -> int:
+        """Return the journal partition of a name, whether or not it is known."""
+        return journal_partition(name, self._partitions())
+
+    def find(self, name: str) -> E | None:
+        return self._entries.get(name)
+
+    def find_or_create(self, name: str, partition: int) -> E:
+        entry = self._entries.get(name)
+        if entry is None:
+            entry = self._entries[name] = self._new_entry(name, partition)
+            self.memory.bytes += len(name)
+        return entry
+
+    def forget(self, entry: E) -> None:
+        """Remove an entry that the journal does not have, or not here."""
+        if self._entries.pop(entry.name, None) is not None:
+            self.memory.bytes -= len(entry.name)
+
+    # Partitions of the journal
+
+    def begin(self, partition: int, position: int = 0, leader_epoch: int = 0) -> None:
+        """Begin to load a partition that this broker coordinates. Its history follows, from `position`."""
+        assert partition not in self._shards
+        self._shards[partition] = Shard(position, leader_epoch)
+
+    def load_published(self, rows: Iterable[C]) -> None:
+        """Load Delta's rows as of the journal position to read from. Call between `begin` and `follow`."""
+        raise NotImplementedError
+
+    def follow(self, partition: int, position: int, record: Any, producer_id: int | None = None) -> None:
+        """Apply one journal record. `producer_id` is set if it is part of a transaction."""
+        raise NotImplementedError
+
+    def end_transaction(self, partition: int, producer_id: int, *, committed: bool, position: int) -> None:
+        """Apply a commit or abort marker at `position` of the journal."""
+        raise NotImplementedError
+
+    def finish(self, partition: int, end: int = 0, lost: Sequence[range] = ()) -> list[E]:
+        """End loading at the offset `end`, even if the last records are lost, and return the partition's entries."""
+        shard = self._shards[partition]
+        assert shard.loading
+        shard.passed(end - 1)
+        shard.loading = False
+        shard.lost = lost
+        return self._entries_of(partition)
+
+    def end(self, partition: int) -> list[E]:
+        """Remove and return the entries of a partition that this broker no longer coordinates."""
+        self._shards.pop(partition, None)
+        gone = self._entries_of(partition)
+        for entry in gone:
+            self.forget(entry)
+        return gone
+
+    def _entries_of(self, partition: int) -> list[E]:
+        return [entry for entry in self._entries.values() if entry.partition == partition]
+
+    def shard(self, partition: int) -> Shard | None:
+        """Return the partition's shard, None if this broker does not coordinate it."""
+        return self._shards.get(partition)
+
+    @property
+    def partitions(self) -> list[int]:
+        """The journal partitions that are loaded or loading."""
+        return list(self._shards)
+
+    # For Delta
+
+    def take_changes(self) -> Changes[C]:
+        """Return the changes that Delta lacks. After a failed publish, pass them to `put_back`."""
+        changed, self._changed = self._changed, {}
+        rows = []
+        for name, detail in changed:
+            partition = self.partition_of(name)
+            shard = self._shards.get(partition)
+            if shard is not None:
+                rows.append(self._row(name, detail, partition, shard.next_position - 1))
+        return Changes(rows, {partition: self.resume_at(partition) for partition in self._shards})
+
+    def put_back(self, changes: Changes[C]) -> None:
+        """Restore `changes` after a failed publish."""
+        self._changed.update((row.key, None) for row in changes.rows)
+
+    def resume_at(self, partition: int) -> int:
+        """Return the first journal offset that a coordinator has to read if all changes are published."""
+        return self._shards[partition].next_position
+
+    def _row(self, name: str, detail: Any, partition: int, position: int) -> C:
+        """Return the current state of a changed key. `position` is the last journal offset now."""
+        raise NotImplementedError
