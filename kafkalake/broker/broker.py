@@ -129,7 +129,7 @@ class Broker:
         """Complete all pending requests with what is available now. Called when the broker stops."""
         call_isolated(Place.COORDINATED, self.staged.stop)
         self.append_queue.flush()
-        call_isolated(Place.COORDINATED, self.transactions.stop)
+        call_isolated(Place.COORDINATED, self.transactions.journal.stop)
         call_isolated(Place.COORDINATED, self.groups.stop)
         self.purgatory.finish_all()
 

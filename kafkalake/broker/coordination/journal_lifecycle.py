@@ -53,23 +53,14 @@ def _size_setting(segment_bytes: int) -> str:
 class JournalHost(Protocol):
     """The parts of a broker that the topic of a journal needs."""
 
+    topics: Topics
+    topic_admin: TopicAdmin
+    append_queue: AppendQueue
+    clock: Clock
+    run_blocking: Callable[[Callable[[], Any]], Awaitable[Any]]
+
     @property
     def config(self) -> BrokerConfig: ...
-
-    @property
-    def topics(self) -> Topics: ...
-
-    @property
-    def topic_admin(self) -> TopicAdmin: ...
-
-    @property
-    def append_queue(self) -> AppendQueue: ...
-
-    @property
-    def clock(self) -> Clock: ...
-
-    @property
-    def run_blocking(self) -> Callable[[Callable[[], Any]], Awaitable[Any]]: ...
 
     def moved(self, partition: Partition) -> None: ...
 

@@ -14,10 +14,16 @@ from typing import Any, Generic, Protocol, TypeVar
 from kafkalake.broker.coordination.automata import MachineSlot
 from kafkalake.broker.coordination.decisions import ErrorClass
 from kafkalake.broker.coordination.journal import journal_partition
-from kafkalake.errors import CoordinatorLoadInProgressError, NotCoordinatorError
+from kafkalake.errors import CoordinatorLoadInProgressError, InvalidRequestError, NotCoordinatorError
 
 NAME_BYTES_MAX = 32_000
 """Maximum length of names in journal records, which have an int16 length. Member ids are a name and 37 more bytes."""
+
+
+def check_names(*names: str | None) -> None:
+    """Raise `InvalidRequestError` if a name does not fit the journal's formats."""
+    if any(len((name or "").encode()) > NAME_BYTES_MAX for name in names):
+        raise InvalidRequestError("A name is too long.")
 
 
 @dataclass(slots=True, eq=False)

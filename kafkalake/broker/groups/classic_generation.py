@@ -1,7 +1,7 @@
 """State, members and generation of a classic group, with its pending requests and session timers.
 
-`ClassicGroup` adds the transitions. A member has one session timer, set again only if it has to fire earlier. A heartbeat just
-moves the deadline, which the timer checks when it fires. None is required while a join or sync is pending.
+`JoinRound` and `ClassicGroup` add the transitions. A member has one session timer, set again only if it has to fire earlier. A
+heartbeat just moves the deadline, which the timer checks when it fires. None is required while a join or sync is pending.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import replace
 from kafkalake.broker.coordination.decisions import CancelTimer, Decision, Reply, SetTimer
 from kafkalake.broker.coordination.table import MetadataMemory
 from kafkalake.broker.groups.classic_state import (
+    NEXT,
     InitialWait,
     State,
     group_record,
@@ -173,6 +174,7 @@ class Generation:
     # For subclasses
 
     def _become(self, state: State) -> None:
+        assert state in NEXT[self.state]
         self.state = state
         self.state_since_ms = self._clock.now_ms()
 

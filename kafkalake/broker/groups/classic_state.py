@@ -29,6 +29,16 @@ class State(Enum):
     DEAD = "Dead"
 
 
+# State -> its successors. Every state may also become Dead, and a dead group whose deletion could not be written is Empty again.
+NEXT: dict[State, frozenset[State]] = {
+    State.EMPTY: frozenset({State.PREPARING_REBALANCE}),
+    State.PREPARING_REBALANCE: frozenset({State.COMPLETING_REBALANCE, State.EMPTY}),
+    State.COMPLETING_REBALANCE: frozenset({State.STABLE, State.PREPARING_REBALANCE}),
+    State.STABLE: frozenset({State.PREPARING_REBALANCE}),
+    State.DEAD: frozenset(),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class AssignmentWritten:
     """Ticket: the leader's assignments of a generation."""

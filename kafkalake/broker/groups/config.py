@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Self
+
+from kafkalake.broker.coordination.config import part_of
+from kafkalake.config.broker import BrokerConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +31,19 @@ class GroupConfig:
     group_consumer_heartbeat_interval_ms: int = 5_000
     group_consumer_max_size: int = 2**31 - 1
     group_consumer_assignors: tuple[str, ...] = ("uniform", "range")
+
+    @classmethod
+    def of(cls, config: BrokerConfig) -> Self:
+        """Return the coordinator's settings from the broker's."""
+        return part_of(
+            config,
+            cls,
+            group_consumer_migration_policy=config.group_consumer_migration_policy.lower(),
+            group_consumer_assignors=tuple(
+                dict.fromkeys(name.strip() for name in config.group_consumer_assignors.split(","))
+            ),
+            offsets_retention_ms=config.offsets_retention_minutes * 60_000,
+        )
 
     def session_timeout_ms(self, group_id: str) -> int:
         """Return the session timeout of members, for groups without their own setting."""

@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from kafkalake.broker.coordination.decisions import Append, CancelTimer, Decision, ErrorClass, Reply, SetTimer
 from kafkalake.broker.groups.assignors import NOTHING, Assignment
-from kafkalake.broker.groups.consumer_checks import check_request, updated
+from kafkalake.broker.groups.consumer_checks import admitted, check_holder, check_request, updated
 from kafkalake.broker.groups.consumer_classic import ClassicMembers
 from kafkalake.broker.groups.consumer_reconciliation import reconciled
 from kafkalake.broker.groups.consumer_records import (
@@ -39,10 +39,9 @@ from kafkalake.broker.groups.consumer_requests import (
     HeartbeatRequest,
     HeartbeatResult,
 )
-from kafkalake.broker.groups.consumer_standing import Change, Downgrade, Session, revocation_timer
+from kafkalake.broker.groups.consumer_sessions import Change, Downgrade, Session, revocation_timer
 from kafkalake.broker.groups.consumer_state import (
     compute_targets,
-    is_away,
     kept_bytes_of,
     names_read,
 )
@@ -50,13 +49,10 @@ from kafkalake.broker.groups.consumer_topics import metadata_hash
 from kafkalake.broker.groups.records import GroupTombstone
 from kafkalake.errors import (
     CoordinatorNotAvailableError,
-    FencedInstanceIdError,
-    FencedMemberEpochError,
     GroupIdNotFoundError,
     GroupMaxSizeReachedError,
     KafkaError,
     UnknownMemberIdError,
-    UnreleasedInstanceIdError,
 )
 
 RETRY_MS = 100
@@ -119,7 +115,7 @@ class ConsumerGroup(ClassicMembers):
         if request.member_epoch != JOIN_EPOCH and not self.exists:
             raise GroupIdNotFoundError(f"Group {self.group_id} not found.")
         self._check_room(request.member_id)
-        replaced = self._admitted(request)
+        replaced = admitted(state, request) if request.classic is None else self._admitted_classic(request)
         known_as = replaced or request.member_id
         before = state.subscriptions.get(known_as)
         current = state.current(known_as)
@@ -174,56 +170,6 @@ class ConsumerGroup(ClassicMembers):
         if self.state.memory.bytes + grows > self._config.group_coordinator_metadata_max_bytes:
             raise CoordinatorNotAvailableError("Too many members (group.coordinator.metadata.max.bytes).")
 
-    def _admitted(self, request: HeartbeatRequest) -> str | None:
-        """Check the member's identity and return the member id that it replaces (a static member that rejoins).
-
-        Raise `UnknownMemberIdError`, `FencedMemberEpochError`, `UnreleasedInstanceIdError` or `FencedInstanceIdError`.
-        """
-        state, joins = self.state, request.member_epoch == JOIN_EPOCH
-        if request.classic is not None:
-            return self._admitted_classic(request)
-        if request.group_instance_id is None:
-            if request.member_id in state.subscriptions:
-                self._check_epoch(request)
-            elif not joins:
-                raise UnknownMemberIdError(f"Member {request.member_id} is not a member of group {self.group_id}.")
-            return None
-        holder = state.static_member_id(request.group_instance_id)
-        if joins:
-            if holder is None:
-                return None
-            if not is_away(state.current(holder)):
-                raise UnreleasedInstanceIdError(
-                    f"Static member {request.member_id} with instance id {request.group_instance_id} cannot join the "
-                    f"group because the instance id is owned by {holder} member."
-                )
-            return holder
-        self._check_holder(request, holder)
-        self._check_epoch(request)
-        return None
-
-    def _check_holder(self, request: HeartbeatRequest, holder: str | None) -> None:
-        if holder is None:
-            raise UnknownMemberIdError(f"Instance id {request.group_instance_id} is unknown.")
-        if holder != request.member_id:
-            raise FencedInstanceIdError(
-                f"Static member {request.member_id} with instance id {request.group_instance_id} was fenced by "
-                f"member {holder}."
-            )
-
-    def _check_epoch(self, request: HeartbeatRequest) -> None:
-        """Accept the current epoch, or the previous one if the response was lost (`owned` must then be within the assignment)."""
-        current = self.state.current(request.member_id)
-        if request.member_epoch == current.epoch:
-            return
-        lost = request.member_epoch < current.epoch and request.member_epoch == current.previous_epoch
-        if not lost or request.owned is None or not request.owned <= current.assigned:
-            which = "greater" if request.member_epoch > current.epoch else "smaller"
-            raise FencedMemberEpochError(
-                f"The consumer group member has a {which} member epoch ({request.member_epoch}) than the one known by the "
-                f"group coordinator ({current.epoch}). The member must abandon all its partitions and rejoin."
-            )
-
     def _retarget(
         self,
         before: Subscription | None,
@@ -265,7 +211,7 @@ class ConsumerGroup(ClassicMembers):
             raise GroupIdNotFoundError(f"Group {self.group_id} not found.")
         result = HeartbeatResult(None, request.member_id, request.member_epoch)
         if request.group_instance_id is not None:
-            self._check_holder(request, self.state.static_member_id(request.group_instance_id))
+            check_holder(request, self.state.static_member_id(request.group_instance_id))
         elif request.member_id not in self.state.subscriptions:
             raise UnknownMemberIdError(f"Member {request.member_id} is not a member of group {self.group_id}.")
         if request.member_epoch == LEAVE_STATIC_EPOCH:

@@ -11,7 +11,15 @@ from kafkalake.broker.groups.consumer_requests import (
     LEAVE_STATIC_EPOCH,
     HeartbeatRequest,
 )
-from kafkalake.errors import InvalidRequestError, UnsupportedAssignorError
+from kafkalake.broker.groups.consumer_state import ConsumerState, is_away
+from kafkalake.errors import (
+    FencedInstanceIdError,
+    FencedMemberEpochError,
+    InvalidRequestError,
+    UnknownMemberIdError,
+    UnreleasedInstanceIdError,
+    UnsupportedAssignorError,
+)
 
 NAMES_MAX = 10_000
 """Maximum number of topics in one subscription, which is one journal record."""
@@ -52,6 +60,56 @@ def check_request(request: HeartbeatRequest) -> None:
         )
     if request.regex:
         check_regex(request.regex)
+
+
+def admitted(state: ConsumerState, request: HeartbeatRequest) -> str | None:
+    """Check the member's identity and epoch, and return the member id that it replaces (a static member that rejoins).
+
+    Raise `UnknownMemberIdError`, `FencedMemberEpochError`, `UnreleasedInstanceIdError` or `FencedInstanceIdError`.
+    """
+    joins = request.member_epoch == JOIN_EPOCH
+    if request.group_instance_id is None:
+        if request.member_id in state.subscriptions:
+            _check_epoch(state, request)
+        elif not joins:
+            raise UnknownMemberIdError(f"Member {request.member_id} is not a member of group {state.group_id}.")
+        return None
+    holder = state.static_member_id(request.group_instance_id)
+    if not joins:
+        check_holder(request, holder)
+        _check_epoch(state, request)
+        return None
+    if holder is not None and not is_away(state.current(holder)):
+        raise UnreleasedInstanceIdError(
+            f"Static member {request.member_id} with instance id {request.group_instance_id} cannot join the "
+            f"group because the instance id is owned by {holder} member."
+        )
+    return holder
+
+
+def check_holder(request: HeartbeatRequest, holder: str | None) -> None:
+    """Raise unless the request's instance id belongs to its member: `UnknownMemberIdError` or `FencedInstanceIdError`."""
+    if holder is None:
+        raise UnknownMemberIdError(f"Instance id {request.group_instance_id} is unknown.")
+    if holder != request.member_id:
+        raise FencedInstanceIdError(
+            f"Static member {request.member_id} with instance id {request.group_instance_id} was fenced by "
+            f"member {holder}."
+        )
+
+
+def _check_epoch(state: ConsumerState, request: HeartbeatRequest) -> None:
+    """Accept the current epoch, or the previous one if the response was lost (`owned` must then be within the assignment)."""
+    current = state.current(request.member_id)
+    if request.member_epoch == current.epoch:
+        return
+    lost = request.member_epoch < current.epoch and request.member_epoch == current.previous_epoch
+    if not lost or request.owned is None or not request.owned <= current.assigned:
+        which = "greater" if request.member_epoch > current.epoch else "smaller"
+        raise FencedMemberEpochError(
+            f"The consumer group member has a {which} member epoch ({request.member_epoch}) than the one known by the "
+            f"group coordinator ({current.epoch}). The member must abandon all its partitions and rejoin."
+        )
 
 
 def updated(before: Subscription | None, request: HeartbeatRequest) -> Subscription:

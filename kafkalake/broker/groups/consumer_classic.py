@@ -23,7 +23,7 @@ from kafkalake.broker.groups.consumer_records import (
     by_topic,
 )
 from kafkalake.broker.groups.consumer_requests import HeartbeatRequest
-from kafkalake.broker.groups.consumer_standing import Standing, join_timer, sync_timer
+from kafkalake.broker.groups.consumer_sessions import MemberSessions, join_timer, sync_timer
 from kafkalake.broker.groups.records import GroupRecord, MemberRecord
 from kafkalake.broker.groups.requests import JoinRequest, SyncRequest, SyncResult
 from kafkalake.broker.groups.subscription import (
@@ -45,7 +45,7 @@ UPGRADES = ("bidirectional", "upgrade")
 """Values of `group.consumer.migration.policy` that allow a group with members to become a classic one, or a consumer one."""
 
 
-class ClassicMembers(Standing):
+class ClassicMembers(MemberSessions):
     """The part of a group that serves classic members."""
 
     # Joining

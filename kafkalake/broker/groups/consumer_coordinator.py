@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from kafkalake.broker.callbacks import Place, call_isolated
-from kafkalake.broker.coordination.table import NAME_BYTES_MAX
+from kafkalake.broker.coordination.table import check_names
 from kafkalake.broker.groups.classic import ClassicGroup
 from kafkalake.broker.groups.classic_state import State
 from kafkalake.broker.groups.consumer import ConsumerGroup
@@ -46,7 +46,7 @@ class ConsumerGroups:
             if not group_id.strip():
                 raise InvalidRequestError("GroupId can't be empty.")
             check_request(request)
-            _check_names(request, self._coordinator.config.group_member_metadata_max_bytes)
+            _check_size(request, self._coordinator.config.group_member_metadata_max_bytes)
             partition = self._table.check(group_id)
             entry = self._entry(group_id, partition, joins=request.member_epoch == JOIN_EPOCH)
         except KafkaError as error:
@@ -133,11 +133,9 @@ class ConsumerGroups:
                 call_isolated(Place.COORDINATED, group.topics_changed)
 
 
-def _check_names(request: HeartbeatRequest, bytes_max: int) -> None:
+def _check_size(request: HeartbeatRequest, bytes_max: int) -> None:
     """Raise `InvalidRequestError` if a name does not fit the journal's formats, or the subscription exceeds `bytes_max`."""
     said = [request.regex, request.assignor, *(request.topics or ())]
     if sum(len(name or "") for name in said) > bytes_max:
         raise InvalidRequestError("The subscription is too long (group.member.metadata.max.bytes).")
-    names = [request.member_id, request.client_id, request.client_host, request.group_instance_id, request.rack_id]
-    if any(len((name or "").encode()) > NAME_BYTES_MAX for name in names):
-        raise InvalidRequestError("A name is too long.")
+    check_names(request.member_id, request.client_id, request.client_host, request.group_instance_id, request.rack_id)

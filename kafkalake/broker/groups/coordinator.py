@@ -9,7 +9,7 @@ All other requests return or raise. `groups.offset_requests` handles committed o
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar
 
@@ -19,13 +19,13 @@ from kafkalake.broker.coordination.decisions import Append, ErrorClass
 from kafkalake.broker.coordination.fields import JournalFormatError
 from kafkalake.broker.coordination.journal import Journal, Producer, Timers
 from kafkalake.broker.coordination.journaled_coordinator import JournaledCoordinator, OnWritten
-from kafkalake.broker.coordination.table import NAME_BYTES_MAX, MetadataMemory
+from kafkalake.broker.coordination.table import MetadataMemory, check_names
 from kafkalake.broker.groups.classic import ClassicGroup
 from kafkalake.broker.groups.classic_description import describe, summary
 from kafkalake.broker.groups.config import GroupConfig
 from kafkalake.broker.groups.consumer import ConsumerGroup
 from kafkalake.broker.groups.consumer_requests import LEAVE_EPOCH, HeartbeatRequest, HeartbeatResult
-from kafkalake.broker.groups.consumer_standing import Change, Downgrade, GroupTiming
+from kafkalake.broker.groups.consumer_sessions import Change, Downgrade, GroupTiming
 from kafkalake.broker.groups.consumer_topics import TopicsNow
 from kafkalake.broker.groups.journal_format import GROUP_FORMAT, Record
 from kafkalake.broker.groups.records import OffsetRecord
@@ -79,6 +79,7 @@ class GroupCoordinator:
         self.timers = timers
         self.unsettled: Counter[int] = Counter()
         """Journal partition -> number of batches with group records that are being written to it."""
+        self._on_settled: dict[int, list[Callable[[None], None]]] = defaultdict(list)
         self.topics = topics
         self._new_uuid = new_uuid
         memory = MetadataMemory()
@@ -100,7 +101,8 @@ class GroupCoordinator:
         """Handle JoinGroup. The first member without an id creates the group."""
         try:
             partition = self.table.check(group_id)
-            _check_names(request)
+            check_names(request.member_id, request.client_id, request.client_host, request.protocol_type)
+            check_names(request.group_instance_id, *(protocol.name for protocol in request.protocols))
             config = self.config
             if (
                 not config.group_min_session_timeout_ms
@@ -332,12 +334,19 @@ class GroupCoordinator:
         def settled(error: ErrorClass | None) -> None:
             self.unsettled[partition] -= 1
             written(error)
+            if not self.unsettled[partition]:
+                for action in self._on_settled.pop(partition, ()):
+                    action(None)
 
         if may_wait and self.config.group_coordinator_append_linger_ms:
             self._linger(lambda: self.journaled.write(partition, records, settled))
         else:
             self.flush()  # group records stay in order
             self.journaled.write(partition, records, settled)
+
+    def when_settled(self, partition: int, action: Callable[[None], None]) -> None:
+        """Call `action` once, when the last of the batches with group records is written to the partition, or has failed."""
+        self._on_settled[partition].append(action)
 
     def _linger(self, append: Callable[[], None]) -> None:
         """Delay a batch to gather others, in order, until `group.coordinator.append.linger.ms` after the first one."""
@@ -350,11 +359,3 @@ class GroupCoordinator:
         lingering, self._lingering = self._lingering, []
         for append in lingering:
             call_isolated(Place.COORDINATED, append)
-
-
-def _check_names(request: JoinRequest) -> None:
-    """Raise `InvalidRequestError` if a name does not fit the journal's formats."""
-    names = [request.member_id, request.client_id, request.client_host, request.protocol_type]
-    names += [request.group_instance_id or "", *(protocol.name for protocol in request.protocols)]
-    if any(len(name.encode()) > NAME_BYTES_MAX for name in names):
-        raise InvalidRequestError

@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeAlias
 
 from kafkalake.broker.callbacks import Place, call_isolated
 from kafkalake.broker.coordination.decisions import ErrorClass
-from kafkalake.broker.coordination.journal import Producer
+from kafkalake.broker.coordination.journal import Producer, repeat
 from kafkalake.broker.groups.consumer import ConsumerGroup
 from kafkalake.broker.groups.consumer_topics import TopicOfGroup
 from kafkalake.broker.groups.coordinator import GroupCoordinator
@@ -330,13 +330,7 @@ class OffsetRequests:
 
     def start_expiry(self) -> None:
         """Check for expired offsets every `offsets.retention.check.interval.ms` from now on."""
-        interval_ms = self._config.offsets_retention_check_interval_ms
-
-        def check() -> None:
-            self._coordinator.timers.schedule(interval_ms, check)
-            self.expire()
-
-        self._coordinator.timers.schedule(interval_ms, check)
+        repeat(self._coordinator.timers, self._config.offsets_retention_check_interval_ms, self.expire)
 
     def expire(self) -> None:
         """Delete expired offsets, and groups without members and offsets."""

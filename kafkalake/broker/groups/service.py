@@ -7,44 +7,41 @@ trim would lose are written again first.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Protocol
 
 from kafkalake.broker.admin.broker_settings import BrokerSettings
 from kafkalake.broker.coordination.decisions import ErrorClass
-from kafkalake.broker.coordination.journal import Timers
 from kafkalake.broker.coordination.journal_lifecycle import JournalHost, JournalLifecycle
 from kafkalake.broker.coordination.journal_writer import JournalWriter
+from kafkalake.broker.coordination.journaled_coordinator import OnWritten
+from kafkalake.broker.coordination.waiting import wait_for_call
 from kafkalake.broker.groups.config import GroupConfig
 from kafkalake.broker.groups.consumer_coordinator import ConsumerGroups
 from kafkalake.broker.groups.consumer_topics import TopicOfGroup, Topics
 from kafkalake.broker.groups.coordinator import GroupCoordinator
 from kafkalake.broker.groups.group_settings import GroupSettings
+from kafkalake.broker.groups.journal_format import Record
 from kafkalake.broker.groups.offset_requests import RECORDS_PER_BATCH, OffsetRequests
 from kafkalake.broker.groups.published import changed_offset
-from kafkalake.config.broker import BrokerConfig
+from kafkalake.broker.partitions.purgatory import Timers
 from kafkalake.errors import CoordinatorNotAvailableError
 from kafkalake.internal_topics import GROUP_JOURNAL
 from kafkalake.metadata.paths import GROUP_SETTINGS_FILE
 from kafkalake.metadata.tables.schemas import GroupOffsetRow
 from kafkalake.world import World
 
-QUIET_WITHIN_MS = 5_000
-QUIET_POLL_S = 0.01
-"""Before a trim no group records may be on their way to the journal: longest wait for that (ms), polling interval (s)."""
+QUIET_WITHIN_S = 5
+"""Before a trim no group records may be on their way to the journal: the longest wait for that."""
 
 
 class GroupHost(JournalHost, Protocol):
     """The parts of a broker that its group coordinator needs."""
 
-    @property
-    def settings(self) -> BrokerSettings: ...
-
-    @property
-    def timers(self) -> Timers: ...
-
-    @property
-    def world(self) -> World: ...
+    settings: BrokerSettings
+    timers: Timers
+    world: World
 
 
 class GroupService:
@@ -58,7 +55,7 @@ class GroupService:
         )
         writer = JournalWriter(host.append_queue, config.offsets_topic_num_partitions)
         self.coordinator = GroupCoordinator(
-            group_config(config),
+            GroupConfig.of(config),
             host.clock,
             host.timers,
             writer,
@@ -118,45 +115,22 @@ class GroupService:
             records = table.records_before(index, position)[:RECORDS_PER_BATCH]
             if not records:
                 return
-            written: asyncio.Future[ErrorClass | None] = asyncio.get_running_loop().create_future()
-            self.coordinator.write(index, records, written.set_result)
-            self._host.append_queue.flush()
-            error = await written
+            error: ErrorClass | None = await wait_for_call(partial(self._write_now, index, records))
             if error is not None:
                 raise error()
 
+    def _write_now(self, index: int, records: Sequence[Record], written: OnWritten) -> None:
+        self.coordinator.write(index, records, written)
+        self._host.append_queue.flush()
+
     async def _nothing_on_its_way(self, index: int) -> None:
-        deadline_ms = self._host.clock.monotonic_ms() + QUIET_WITHIN_MS
-        while True:
-            while self._host.append_queue.flush():
-                pass  # responses may cause new batches
-            if not self.coordinator.unsettled[index]:
-                return
-            if self._host.clock.monotonic_ms() >= deadline_ms:
-                raise CoordinatorNotAvailableError("groups change all the time")
-            await asyncio.sleep(QUIET_POLL_S)
-
-
-def group_config(config: BrokerConfig) -> GroupConfig:
-    """Return the coordinator's settings from the broker's."""
-    return GroupConfig(
-        group_min_session_timeout_ms=config.group_min_session_timeout_ms,
-        group_max_session_timeout_ms=config.group_max_session_timeout_ms,
-        group_initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
-        group_max_size=config.group_max_size,
-        group_consumer_session_timeout_ms=config.group_consumer_session_timeout_ms,
-        group_consumer_heartbeat_interval_ms=config.group_consumer_heartbeat_interval_ms,
-        group_consumer_migration_policy=config.group_consumer_migration_policy.lower(),
-        group_consumer_max_size=config.group_consumer_max_size,
-        group_consumer_assignors=tuple(
-            dict.fromkeys(name.strip() for name in config.group_consumer_assignors.split(","))
-        ),
-        group_member_metadata_max_bytes=config.group_member_metadata_max_bytes,
-        group_metadata_max_bytes=config.group_metadata_max_bytes,
-        group_coordinator_append_linger_ms=config.group_coordinator_append_linger_ms,
-        group_coordinator_metadata_max_bytes=config.group_coordinator_metadata_max_bytes,
-        group_coordinator_groups_max=config.group_coordinator_groups_max,
-        offset_metadata_max_bytes=config.offset_metadata_max_bytes,
-        offsets_retention_ms=config.offsets_retention_minutes * 60_000,
-        offsets_retention_check_interval_ms=config.offsets_retention_check_interval_ms,
-    )
+        try:
+            async with asyncio.timeout(QUIET_WITHIN_S):
+                while True:
+                    while self._host.append_queue.flush():
+                        pass  # responses may cause new batches
+                    if not self.coordinator.unsettled[index]:
+                        return
+                    await wait_for_call(partial(self.coordinator.when_settled, index))
+        except TimeoutError:
+            raise CoordinatorNotAvailableError("groups change all the time") from None

@@ -22,15 +22,17 @@ import os
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from kafkalake.broker.coordination.journal import Producer
+from kafkalake.broker.coordination.journal_lifecycle import JournalHost
 from kafkalake.broker.partitions.partition import Partition
 from kafkalake.broker.staged.appending import Appending
 from kafkalake.broker.staged.commits import CommitFiles, Committed, UnderWay
 from kafkalake.broker.staged.request import AppendRequest
 from kafkalake.broker.staged.transaction import ApplicationTransaction, Outcome
 from kafkalake.broker.transactions.fault_points import kill_as_asked
+from kafkalake.broker.transactions.service import TransactionService
 from kafkalake.errors import (
     ConcurrentTransactionsError,
     CoordinatorNotAvailableError,
@@ -45,9 +47,6 @@ from kafkalake.errors import (
 from kafkalake.internal_topics import INTERNAL
 from kafkalake.storage.files import Files
 from kafkalake.storage.staging import commits_path, staging_path
-
-if TYPE_CHECKING:
-    from kafkalake.broker.broker import Broker
 
 logger = logging.getLogger(__name__)
 
@@ -75,11 +74,17 @@ class Appended:
     version: int
 
 
+class StagedHost(JournalHost, Protocol):
+    """The parts of a broker that staged appends need."""
+
+    transactions: TransactionService
+
+
 class StagedAppends:
     """The service that appends staged files. Runs on the event loop's thread."""
 
-    def __init__(self, broker: Broker, lake: Path, files: Files) -> None:
-        self._broker = broker
+    def __init__(self, host: StagedHost, lake: Path, files: Files) -> None:
+        self._host = host
         self._staging = staging_path(lake)
         self._files = CommitFiles(commits_path(lake), files)
         self._reached = kill_as_asked(os.environ)
@@ -91,7 +96,7 @@ class StagedAppends:
     @property
     def bytes_max(self) -> int:
         """The limit on bytes appended by one request."""
-        return self._broker.config.staged_append_max_bytes
+        return self._host.config.staged_append_max_bytes
 
     def start(self) -> None:
         """Settle versions left under way by an earlier process, in the background. Otherwise their transactions could stay open."""
@@ -136,7 +141,7 @@ class StagedAppends:
         if self._recovery is not None:
             await asyncio.wait([self._recovery])
         async with self._turns:
-            committed = await self._broker.run_blocking(lambda: self._files.load(request.application))
+            committed = await self._host.run_blocking(lambda: self._files.load(request.application))
             if request.version > committed.version:
                 committed = await self._settle(committed)
             if request.version <= committed.version:
@@ -159,15 +164,15 @@ class StagedAppends:
         self, request: AppendRequest, committed: Committed, partitions: dict[tuple[int, int], Partition]
     ) -> Appended:
         transaction = await self._transaction(request.application)
-        producer = await transaction.begin(min(TIMEOUT_MS, self._broker.config.transaction_max_timeout_ms))
+        producer = await transaction.begin(min(TIMEOUT_MS, self._host.config.transaction_max_timeout_ms))
         under_way = UnderWay(request.version, producer.producer_id, producer.epoch, request.records)
         await self._save(replace(committed, under_way=under_way))
         names = [(partition.topic.name, partition.index) for partition in partitions.values()]
         await transaction.add(producer, names)
         self._reached(FaultPoint.BEGUN)
         appending = Appending(
-            self._broker.append_queue,
-            self._broker.run_blocking,
+            self._host.append_queue,
+            self._host.run_blocking,
             producer,
             partitions,
             lambda: self._reached(FaultPoint.APPENDED_SOME),
@@ -210,23 +215,23 @@ class StagedAppends:
             settled = Committed(committed.application, under_way.version, under_way.records)
         elif outcome is Outcome.OPEN:
             # Nothing is in progress and nothing ran since: a new producer aborts it, unless an abort has begun already.
-            await transaction.begin(self._broker.config.transaction_max_timeout_ms)
+            await transaction.begin(self._host.config.transaction_max_timeout_ms)
         await self._save(settled)
         return settled
 
     async def _recover(self) -> None:
-        for committed in await self._broker.run_blocking(self._files.unfinished):
+        for committed in await self._host.run_blocking(self._files.unfinished):
             try:
                 await self._settle(committed)
             except KafkaLakeError as error:
                 logger.error("staged append not settled application=%r error=%s", committed.application, error)
 
     async def _transaction(self, application: str) -> ApplicationTransaction:
-        await self._broker.transactions.journal.make_ready()
-        return ApplicationTransaction(self._broker.transactions.coordinator, TRANSACTIONAL_ID_PREFIX + application)
+        await self._host.transactions.journal.make_ready()
+        return ApplicationTransaction(self._host.transactions.coordinator, TRANSACTIONAL_ID_PREFIX + application)
 
     async def _save(self, committed: Committed) -> None:
-        await self._broker.run_blocking(lambda: self._files.save(committed))
+        await self._host.run_blocking(lambda: self._files.save(committed))
 
     def _check(self, request: AppendRequest) -> dict[tuple[int, int], Partition]:
         """Return the partitions to write to. Raise `KafkaError` if one has changed since the job ran or a limit is exceeded."""
@@ -241,7 +246,7 @@ class StagedAppends:
             name, topic_id = request.topics[number]
             if name in INTERNAL:
                 raise InvalidTopicError(f"Cannot append to internal topic {name}")
-            topic = self._broker.topics.find(name)
+            topic = self._host.topics.find(name)
             if topic is None or str(topic.topic_id) != topic_id or index >= len(topic.partitions):
                 what = "is not there" if topic is None or index < len(topic.partitions) else "lacks that partition"
                 sentence = f"topic {name} {what} any more (partition {index}): it was deleted while the job ran"

@@ -7,26 +7,29 @@ a transaction names the producer that began it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterable
 from enum import Enum
-from typing import Any
+from functools import partial
+from typing import TypeVar
 
+from kafkalake.broker.coordination.decisions import ErrorClass
 from kafkalake.broker.coordination.journal import Producer
+from kafkalake.broker.coordination.waiting import wait_for_call
 from kafkalake.broker.transactions.coordinator import TransactionCoordinator
 from kafkalake.broker.transactions.ending import EndRequest
+from kafkalake.broker.transactions.requests import ProducerResult
 from kafkalake.broker.transactions.states import State
 from kafkalake.errors import (
     ConcurrentTransactionsError,
-    CoordinatorLoadInProgressError,
     RequestTimedOutError,
     TransactionalIdNotFoundError,
 )
 from kafkalake.topic_partition import TopicPartition
 
 ANSWER_TIMEOUT_S = 30.0
-PAUSE_S = 0.002
-LONGEST_PAUSE_S = 0.1
-_AGAIN = (ConcurrentTransactionsError, CoordinatorLoadInProgressError)
+
+T = TypeVar("T")
 
 
 class Outcome(Enum):
@@ -51,20 +54,20 @@ class ApplicationTransaction:
 
     async def begin(self, timeout_ms: int) -> Producer:
         """Return a new producer and abort a transaction left open by an earlier one. Raise `KafkaError` if that fails."""
-        deadline = _now() + ANSWER_TIMEOUT_S
-        pause = PAUSE_S
-        while True:
-            result = await _answer(lambda reply: self._coordinator.init_producer_id(self._id, timeout_ms, None, reply))
-            if result.error is None:
-                return Producer(result.producer_id, result.epoch)
-            if result.error not in _AGAIN or _now() > deadline:
-                raise result.error()
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE_S)
+        async with _time_limit("the transaction coordinator did not answer in time"):
+            while True:
+                result: ProducerResult = await wait_for_call(
+                    lambda reply: self._coordinator.init_producer_id(self._id, timeout_ms, None, reply)
+                )
+                if result.error is None:
+                    return Producer(result.producer_id, result.epoch)
+                if result.error is not ConcurrentTransactionsError:
+                    raise result.error()
+                await self._between_steps()
 
     async def add(self, producer: Producer, partitions: Iterable[TopicPartition]) -> None:
         """Add partitions to the transaction. Raise `KafkaError` if that fails."""
-        error = await _answer(
+        error: ErrorClass | None = await _answer(
             lambda reply: self._coordinator.add_partitions(self._id, producer, tuple(partitions), reply)
         )
         if error is not None:
@@ -73,7 +76,7 @@ class ApplicationTransaction:
     async def end(self, producer: Producer, *, committed: bool) -> None:
         """Commit or abort. Durable on return, though markers may be missing. Raise `KafkaError` if that fails."""
         request = EndRequest(producer, committed, version_2=False)
-        result = await _answer(lambda reply: self._coordinator.end(self._id, request, reply))
+        result: ProducerResult = await _answer(lambda reply: self._coordinator.end(self._id, request, reply))
         if result.error is not None:
             raise result.error()
 
@@ -94,21 +97,13 @@ class ApplicationTransaction:
 
         Raise `KafkaError` if it cannot be determined, `RequestTimedOutError` if it is still pending after `ANSWER_TIMEOUT_S`.
         """
-        deadline = _now() + ANSWER_TIMEOUT_S
-        pause = PAUSE_S
-        while True:
-            try:
-                outcome = self.outcome(producer)
-            except CoordinatorLoadInProgressError:
-                outcome = Outcome.UNDECIDED
-            if outcome not in (Outcome.COMMITTING, Outcome.UNDECIDED):
-                return outcome
-            if _now() > deadline:
-                raise RequestTimedOutError(
-                    f"the end of a transaction could not be written in time: it is {outcome.value}"
-                )
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE_S)
+        async with _time_limit("the end of a transaction could not be written in time"):
+            while (outcome := self.outcome(producer)) in (Outcome.COMMITTING, Outcome.UNDECIDED):
+                await self._between_steps()
+        return outcome
+
+    async def _between_steps(self) -> None:
+        await wait_for_call(partial(self._coordinator.when_between_steps, self._id))
 
 
 _OUTCOMES = {
@@ -118,20 +113,16 @@ _OUTCOMES = {
 }
 
 
-async def _answer(ask: Callable[[Callable[[Any], None]], None]) -> Any:
+async def _answer(ask: Callable[[Callable[[T], None]], None]) -> T:
     """Return the value that `ask` passes to its callback. Raise `RequestTimedOutError` after `ANSWER_TIMEOUT_S` without one."""
-    answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    async with _time_limit("the transaction coordinator did not answer in time"):
+        return await wait_for_call(ask)
 
-    def reply(result: Any) -> None:
-        if not answered.done():
-            answered.set_result(result)
 
-    ask(reply)
+@contextlib.asynccontextmanager
+async def _time_limit(message: str) -> AsyncIterator[None]:
     try:
-        return await asyncio.wait_for(answered, ANSWER_TIMEOUT_S)
+        async with asyncio.timeout(ANSWER_TIMEOUT_S):
+            yield
     except TimeoutError:
-        raise RequestTimedOutError("the transaction coordinator did not answer in time") from None
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()
+        raise RequestTimedOutError(message) from None

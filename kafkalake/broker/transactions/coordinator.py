@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from typing import Any
 
 from kafkalake.broker.callbacks import Place, call_isolated
 from kafkalake.broker.coordination.automata import EffectRunner
 from kafkalake.broker.coordination.decisions import Append, ErrorClass
-from kafkalake.broker.coordination.journal import Journal, Producer, Timers
+from kafkalake.broker.coordination.journal import Journal, Producer, Timers, repeat
 from kafkalake.broker.coordination.journaled_coordinator import JournaledCoordinator
 from kafkalake.broker.coordination.patterns import matching
 from kafkalake.broker.transactions.config import TransactionConfig
@@ -47,22 +47,12 @@ from kafkalake.topic_partition import TopicPartition
 logger = logging.getLogger(__name__)
 
 
-class Markers(Protocol):
-    """Writer of transaction markers to the logs of all partitions."""
+Markers = Callable[[TopicPartition, Marker, int, Callable[[ErrorClass | None], None]], None]
+"""Function (partition, marker, coordinator epoch, done) that appends a control batch to a log.
 
-    def __call__(
-        self,
-        partition: TopicPartition,
-        marker: Marker,
-        coordinator_epoch: int,
-        done: Callable[[ErrorClass | None], None],
-    ) -> None:
-        """Append the control batch and call `done` once, when it is durable or with the error.
-
-        `UnknownTopicOrPartitionError` means that the partition was deleted. May call `done` before it returns.
-        A marker in the offsets journal also ends the transaction at the group coordinator, before `done`.
-        """
-        ...
+It calls `done` once, perhaps before it returns: when the batch is durable, or with the error. `UnknownTopicOrPartitionError` means
+that the partition was deleted. A marker in the offsets journal also ends the transaction at the group coordinator, before `done`.
+"""
 
 
 class TransactionCoordinator:
@@ -200,6 +190,14 @@ class TransactionCoordinator:
         entry = self.table.find(transactional_id)
         return entry is not None and entry.transaction.has_step
 
+    def when_between_steps(self, transactional_id: str, action: Callable[[None], None]) -> None:
+        """Call `action` once, when nothing of the id is being written and no marker is missing, at once or later."""
+        entry = self.table.find(transactional_id)
+        if entry is None or entry.transaction.is_between_steps:
+            action(None)
+        else:
+            entry.waiting.append(lambda: action(None))
+
     def list_transactions(self, wanted: TransactionFilter) -> TransactionList:
         """Handle ListTransactions. Raise `CoordinatorLoadInProgressError` or `InvalidRegularExpressionError`."""
         if self.table.is_loading:
@@ -226,13 +224,7 @@ class TransactionCoordinator:
 
     def start_expiry(self) -> None:
         """Check for expired ids every `transaction.remove.expired.transaction.cleanup.interval.ms` from now on."""
-        interval_ms = self.config.transaction_remove_expired_transaction_cleanup_interval_ms
-
-        def check() -> None:
-            self._timers.schedule(interval_ms, check)
-            self.expire()
-
-        self._timers.schedule(interval_ms, check)
+        repeat(self._timers, self.config.transaction_remove_expired_transaction_cleanup_interval_ms, self.expire)
 
     def expire(self) -> None:
         """Remove the ids that were not used for `transactional.id.expiration.ms`."""

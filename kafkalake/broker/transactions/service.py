@@ -10,9 +10,10 @@ from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from kafkalake.broker.admin.producer_ids import ProducerIds
-from kafkalake.broker.coordination.journal import Timers
+from kafkalake.broker.coordination.config import part_of
 from kafkalake.broker.coordination.journal_lifecycle import JournalHost, JournalLifecycle
 from kafkalake.broker.coordination.journal_writer import JournalWriter
+from kafkalake.broker.partitions.purgatory import Timers
 from kafkalake.broker.transactions.admission import Admission
 from kafkalake.broker.transactions.config import TransactionConfig
 from kafkalake.broker.transactions.coordinator import TransactionCoordinator
@@ -21,7 +22,6 @@ from kafkalake.broker.transactions.held_offsets import HeldOffsets
 from kafkalake.broker.transactions.markers import MarkerWriter, TransactionalOffsets
 from kafkalake.broker.transactions.orphans import end_orphans
 from kafkalake.broker.transactions.published import changed_transaction
-from kafkalake.config.broker import BrokerConfig
 from kafkalake.internal_topics import TRANSACTION_JOURNAL
 from kafkalake.metadata.tables.schemas import TransactionRow
 from kafkalake.topic_partition import TopicPartition
@@ -30,11 +30,8 @@ from kafkalake.topic_partition import TopicPartition
 class TransactionHost(JournalHost, Protocol):
     """The parts of a broker that its transaction coordinator needs."""
 
-    @property
-    def producer_ids(self) -> ProducerIds: ...
-
-    @property
-    def timers(self) -> Timers: ...
+    producer_ids: ProducerIds
+    timers: Timers
 
     held_offsets: HeldOffsets
 
@@ -49,7 +46,7 @@ class TransactionService:
         self.markers = MarkerWriter(host.topics, host.append_queue, host.held_offsets, host.moved, offsets)
         writer = JournalWriter(host.append_queue, config.transaction_state_log_num_partitions)
         self.coordinator = TransactionCoordinator(
-            transaction_config(config),
+            part_of(config, TransactionConfig),
             host.clock,
             host.timers,
             writer,
@@ -86,19 +83,3 @@ class TransactionService:
             end_orphans(self._host.topics, self._offsets, table, self.markers)
             self.journal.flush()
         self.coordinator.start_expiry()
-
-    def stop(self) -> None:
-        """Stop serving, see `JournalLifecycle.stop`."""
-        self.journal.stop()
-
-
-def transaction_config(config: BrokerConfig) -> TransactionConfig:
-    """Return the coordinator's settings from the broker's."""
-    return TransactionConfig(
-        transaction_max_timeout_ms=config.transaction_max_timeout_ms,
-        transactional_id_expiration_ms=config.transactional_id_expiration_ms,
-        transactional_ids_max=config.transactional_ids_max,
-        transaction_remove_expired_transaction_cleanup_interval_ms=(
-            config.transaction_remove_expired_transaction_cleanup_interval_ms
-        ),
-    )

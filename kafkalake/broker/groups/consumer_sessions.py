@@ -96,7 +96,7 @@ class Session:
     timer_due_at_ms: int | None = None
 
 
-class Standing:
+class MemberSessions:
     """State, sessions and pending requests. Replies and timers go to `decisions`."""
 
     def __init__(
