@@ -125,6 +125,7 @@ class WrittenLake:
                 segment.min_timestamp,
                 segment.max_timestamp,
                 segment.sealed_at_ms,
+                BROKER,
             )
             for segment in log.sealed_segments()
         ]

@@ -29,11 +29,6 @@ def swap(lake: Path, tables: _Tables, old: Sequence[SegmentRow], new: Sequence[S
     """
     version = tables.swap_segments(old, new)
     running = running_brokers(lake, tables.load_brokers(), clock.now_ms())
-    for leader in sorted({leader_of(row) for row in old} - running):
+    for leader in sorted({row.broker_id for row in old} - running):
         tables.stamp_partitions(leader)  # a running broker publishes itself
     return version
-
-
-def leader_of(row: SegmentRow) -> int:
-    """Return the broker whose directory contains a segment: `logs/<broker id>/...`."""
-    return int(row.path.split("/")[1])

@@ -23,7 +23,7 @@ def refuse_foreign_partitions(tables: _Tables, lake: Path, broker_id: int) -> No
     topics = {row.topic_id: row.topic for row in tables.load_topics()}
     led = {row.leader: row.topic for row in tables.load_partitions() if row.topic_id in topics}
     for topic in topics.values():  # created, but the broker was killed before the publish
-        led |= dict.fromkeys(_with_directory(lake, topic), topic)
+        led |= dict.fromkeys(paths.partition_paths(lake, topic, 0), topic)
     if led and broker_id not in led:
         leader, topic = min(led.items())
         raise LakeError(
@@ -35,9 +35,3 @@ def refuse_foreign_partitions(tables: _Tables, lake: Path, broker_id: int) -> No
         raise LakeError(
             f"broker {broker_id} cannot run on this lake: broker {min(running)} runs on it, and a lake has one broker."
         )
-
-
-def _with_directory(lake: Path, topic: str) -> list[int]:
-    """Return the brokers with a directory for the topic's first partition."""
-    directories = (lake / paths.LOG_DIRECTORY).glob(f"*/{topic}-0")
-    return [int(found.parent.name) for found in directories if found.parent.name.isdecimal()]

@@ -65,6 +65,12 @@ def partition_path(lake: Path, broker_id: int, topic: str, partition: int) -> Pa
     return broker_log_path(lake, broker_id) / f"{topic}-{partition}"
 
 
+def partition_paths(lake: Path, topic: str, partition: int) -> dict[int, Path]:
+    """Return the directories that a partition has on disk, by broker, ascending."""
+    found = (lake / LOG_DIRECTORY).glob(f"*/{topic}-{partition}")
+    return dict(sorted((int(path.parent.name), path) for path in found if path.parent.name.isdecimal()))
+
+
 def lock_path(lake: Path, broker_id: int) -> Path:
     """Return the file locked by the running broker."""
     return broker_log_path(lake, broker_id) / LOCK_FILE
@@ -85,7 +91,7 @@ def relative_path(lake: Path, file: Path) -> str:
     return file.relative_to(lake).as_posix()
 
 
-SEGMENT_PATH = "^logs/[0-9]+/[^/]+-[0-9]+/[0-9][^/]*$"
+SEGMENT_PATH = "^logs/(?P<broker_id>[0-9]+)/[^/]+-[0-9]+/[0-9][^/]*$"
 """The pattern of every path in the column `segments.path`: a file in a partition's directory. Other paths could lead out of the
 lake, where readers and jobs would open, rewrite or unlink foreign files."""
 

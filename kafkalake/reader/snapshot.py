@@ -35,7 +35,7 @@ from kafkalake.reader.read_options import READ_COMMITTED, ReadOptions
 from kafkalake.storage.files import REAL_FILES, read_file
 from kafkalake.storage.partition_metadata import read_topic_id
 from kafkalake.storage.producer_state import AbortedTransaction
-from kafkalake.storage.state import PartitionState, read_state
+from kafkalake.storage.state import STATE_FILE, PartitionState, read_state
 from kafkalake.storage.txn_index import decode_aborted
 from kafkalake.topic_partition import PartitionId
 from kafkalake.uuid_text import encode_uuid
@@ -274,8 +274,8 @@ def _directory(lake: Path, topic: TopicRow, partition: int, row: PartitionRow | 
         directory = paths.partition_path(lake, row.leader, topic.topic, partition)
         if directory.is_dir() and _is_of(directory, topic):
             return directory
-    found = sorted((lake / paths.LOG_DIRECTORY).glob(f"*/{topic.topic}-{partition}/state"))
-    return next((state.parent for state in found if _is_of(state.parent, topic)), None)
+    found = paths.partition_paths(lake, topic.topic, partition).values()
+    return next((path for path in found if (path / STATE_FILE).exists() and _is_of(path, topic)), None)
 
 
 def _is_of(directory: Path, topic: TopicRow) -> bool:

@@ -78,6 +78,7 @@ def segment_row(
         min_timestamp_ms=timestamps[0],
         max_timestamp_ms=timestamps[1],
         sealed_at_ms=NOW_MS + 1_000,
+        broker_id=broker,
     )
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from examples import examples
@@ -22,7 +24,8 @@ from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.metadata.paths import TABLES, table_path
 from kafkalake.metadata.tables import delta_table, lake_tables
 from kafkalake.metadata.tables.data_files import TableDefinition
-from kafkalake.metadata.tables.delta_table import CommitConflict, OpenDeltaTable
+from kafkalake.metadata.tables.delta_table import Change, CommitConflict, OpenDeltaTable
+from kafkalake.metadata.tables.schemas import SEGMENTS_SCHEMA, SegmentRow, to_table
 from kafkalake.metadata.tables.segments import FILE_ROWS, FILES_MAX
 
 DEADLINE_S = 60
@@ -362,3 +365,33 @@ def test_a_segment_that_leads_out_of_the_logs_is_refused_by_whoever_reads_the_ta
         ):
             with pytest.raises(LakeError, match="names a file outside of the lake's logs"):
                 read()
+
+
+def test_a_segments_broker_is_found_where_an_earlier_version_wrote_no_such_column(tmp_path: Path) -> None:
+    old = replace(
+        lake_tables.TABLE_DEFINITIONS["segments"],
+        schema=SEGMENTS_SCHEMA.remove(SEGMENTS_SCHEMA.get_field_index("broker_id")),
+        accept=lambda rows: rows,
+    )
+    rows = [segment_row(base=base, broker=broker) for base, broker in ((0, 1), (100, 10), (200, 1))]
+    DeltaMetadataStore(tmp_path)
+    path = table_path(tmp_path, "segments")
+    shutil.rmtree(path)
+
+    def write_as_before(row: SegmentRow) -> pa.Table:
+        table = OpenDeltaTable(path, old, create=True)
+        table.commit(Change(add=[to_table(SEGMENTS_SCHEMA, [row]).select(old.schema.names)]))
+        return table.read()
+
+    write_as_before(rows[0])
+    assert DeltaMetadataStore(tmp_path, create=False).load_segments() == rows[:1]
+    store = DeltaMetadataStore(tmp_path)
+    assert "broker_id" in {column.name for column in DeltaTable(path).schema().fields}
+    store.publish(published(1, [partition_row(leader=10)], rows[1:2], leader=10))
+    assert write_as_before(rows[2]).column("path").to_pylist() == [row.path for row in (rows[2], rows[1], rows[0])]
+    assert store.load_segments() == rows
+    compacted = segment_row(base=0, broker=1, generation=1)
+    store.swap_segments(rows[:1], [compacted])
+    store.remove_segments([rows[2].key])
+    assert DeltaMetadataStore(tmp_path, create=False).load_segments() == [compacted, rows[1]]
+    assert sorted(DeltaTable(path).to_pyarrow_table().column("broker_id").to_pylist()) == [1, 10]

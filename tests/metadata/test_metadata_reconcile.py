@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from memory_store import MemoryMetadataStore
 from metadata_rows import published, segment_row
 
-from kafkalake.broker.publishing.schedule import published_by, reconcile
+from kafkalake.broker.publishing.schedule import reconcile
 from kafkalake.metadata.tables.schemas import SegmentRow
 
 A, B, C = (segment_row(base=base) for base in (0, 100, 200))
@@ -38,11 +38,6 @@ def test_what_is_missing_and_what_is_gone(
     repair = reconcile(on_disk, in_delta)
     assert list(repair.missing) == missing
     assert list(repair.gone) == [row.key for row in gone]
-
-
-def test_only_the_segments_in_a_brokers_own_directory_are_its_own() -> None:
-    rows = [segment_row(broker=broker, partition=broker) for broker in (1, 10, 11)]
-    assert published_by(1, rows) == rows[:1]
 
 
 _segments = st.lists(

@@ -16,7 +16,7 @@ from uuid import UUID
 
 from kafkalake.broker.partitions.partition import Partition
 from kafkalake.broker.partitions.topics import Topics
-from kafkalake.broker.publishing.schedule import Publisher, application_id, published_by, reconcile
+from kafkalake.broker.publishing.schedule import Publisher, application_id, reconcile
 from kafkalake.clock import Clock
 from kafkalake.errors import KafkaLakeError, as_value
 from kafkalake.log_starts import raised_log_start
@@ -48,7 +48,7 @@ class Publishing:
     ) -> None:
         """`stable_offset` returns the last stable offset to publish for a partition."""
         self.lake = lake
-        self._broker_id = broker_id
+        self.broker_id = broker_id
         self._store = store
         self._clock = clock
         self._run_blocking = run_blocking
@@ -67,8 +67,8 @@ class Publishing:
 
     async def start(self, interval_ms: int) -> None:
         """Create the publisher, continuing after this broker's last published version."""
-        version = await self._run_blocking(lambda: self._store.last_published_version(application_id(self._broker_id)))
-        self._publisher = Publisher(self._broker_id, self._describe, last_version=version, interval_ms=interval_ms)
+        version = await self._run_blocking(lambda: self._store.last_published_version(application_id(self.broker_id)))
+        self._publisher = Publisher(self.broker_id, self._describe, last_version=version, interval_ms=interval_ms)
 
     # Callbacks of the broker and the logs.
 
@@ -151,7 +151,7 @@ class Publishing:
     async def _look_for_jobs(self) -> None:
         """Apply log starts raised (retention) and segments rewritten (compaction) by jobs to the logs."""
         try:
-            await self._run_blocking(lambda: self._follow_log_starts(self._store.raised_log_starts(self._broker_id)))
+            await self._run_blocking(lambda: self._follow_log_starts(self._store.raised_log_starts(self.broker_id)))
         except Exception as error:
             logger.warning("log starts that a job has raised were not taken over error=%s", error)
         partitions = list(self._partitions.values())
@@ -195,7 +195,7 @@ class Publishing:
             return {}
         self._swapped_read = found.position
         segments: dict[PartitionId[str], list[SwappedSegment]] = {}
-        for row in published_by(self._broker_id, found.rows):
+        for row in self._own(found.rows):
             swapped = SwappedSegment(row.base_offset, row.next_offset, row.generation)
             segments.setdefault((row.topic_id, row.partition), []).append(swapped)
         return segments
@@ -217,7 +217,7 @@ class Publishing:
 
     def reconcile(self, topics: Topics) -> None:
         """Compare the sealed segments on disk with Delta and schedule the difference for publishing. Blocking."""
-        published = published_by(self._broker_id, self._store.load_segments())
+        published = self._own(self._store.load_segments())
         self._take_swapped(topics.partitions())  # after reading Delta, so that the logs have every segment it names
         by_partition: dict[TopicPartition, list[SegmentRow]] = {}
         for row in published:
@@ -276,15 +276,19 @@ class Publishing:
             topic=partition.topic.name,
             topic_id=str(partition.topic.topic_id),
             partition=partition.index,
-            leader=self._broker_id,
+            leader=self.broker_id,
             leader_epoch=partition.leader_epoch,
-            replicas=(self._broker_id,),
-            isr=(self._broker_id,),
+            replicas=(self.broker_id,),
+            isr=(self.broker_id,),
             log_start_offset=log.log_start_offset,
             high_watermark=log.high_watermark,
             last_stable_offset=self._stable_offset(partition),
             log_end_offset=log.log_end_offset,
         )
+
+    def _own(self, rows: Iterable[SegmentRow]) -> list[SegmentRow]:
+        """Return the rows of segments among this broker's logs."""
+        return [row for row in rows if row.broker_id == self.broker_id]
 
     def _segments_of(self, partition: Partition) -> _Segments:
         return _Segments(self, partition.topic.name, str(partition.topic.topic_id), partition.index)
@@ -320,6 +324,7 @@ class _Segments:
             min_timestamp_ms=segment.min_timestamp,
             max_timestamp_ms=segment.max_timestamp,
             sealed_at_ms=segment.sealed_at_ms,
+            broker_id=self._publishing.broker_id,
         )
 
 

@@ -213,7 +213,7 @@ class Repair:
 def reconcile(sealed_on_disk: Iterable[SegmentRow], published: Iterable[SegmentRow]) -> Repair:
     """Compare a broker's sealed segments with Delta after a kill between log and publish, and return the differences.
 
-    `published` must be this broker's only (see `published_by`). A segment whose content differs from the published one counts as
+    `published` must be this broker's only. A segment whose content differs from the published one counts as
     missing, and publishing it replaces the row. A segment on disk that begins in the range of a published newer generation is not
     missing: compaction, which swaps whole segments, has replaced it, and it will be deleted. It is missing if the log has refused
     that generation.
@@ -230,12 +230,6 @@ def reconcile(sealed_on_disk: Iterable[SegmentRow], published: Iterable[SegmentR
         if not (key in in_delta and in_delta[key].same_content(row)) and not _is_covered(row, newer)
     ]
     return Repair(tuple(missing), tuple(key for key in in_delta if key not in on_disk))
-
-
-def published_by(broker_id: int, segments: Iterable[SegmentRow]) -> list[SegmentRow]:
-    """Return the segments in this broker's log directory."""
-    prefix = f"logs/{broker_id}/"
-    return [row for row in segments if row.path.startswith(prefix)]
 
 
 def _is_covered(row: SegmentRow, newer: dict[TopicPartition, list[SegmentRow]]) -> bool:

@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 
 from kafkalake.errors import LakeError
 
-_ADDED_COLUMNS = frozenset({"boot_id", "lease_duration"})
+_ADDED_COLUMNS = frozenset({"boot_id", "lease_duration", "broker_id"})
 """Columns added after version 0.1."""
 
 
@@ -20,8 +20,8 @@ _ADDED_COLUMNS = frozenset({"boot_id", "lease_duration"})
 class TableDefinition:
     """The definition of a table. `history`: how long old versions stay readable, as a Delta interval.
 
-    expendable: its data is redundant or may be lost, so a table beyond repair is recreated empty. check: validates the rows of each
-    file read and raises `LakeError` if they are not acceptable.
+    expendable: its data is redundant or may be lost, so a table beyond repair is recreated empty. accept: checks and completes the
+    rows of each file read, or raises `LakeError`.
     """
 
     schema: pa.Schema
@@ -29,7 +29,7 @@ class TableDefinition:
     partition_by: tuple[str, ...] = ()
     checkpoint_interval: int = 100
     expendable: bool = False
-    check: Callable[[pa.Table], None] = lambda rows: None
+    accept: Callable[[pa.Table], pa.Table] = lambda rows: rows
 
     @property
     def properties(self) -> dict[str, str | None]:
@@ -86,9 +86,7 @@ def read_file(root: Path, definition: TableDefinition, file: DataFile) -> pa.Tab
         ]
     except (OSError, KeyError, pa.ArrowException) as error:
         raise LakeError(f"cannot read {root / file.path}: {error}") from error
-    rows = pa.Table.from_arrays(columns, schema=definition.schema)
-    definition.check(rows)
-    return rows
+    return definition.accept(pa.Table.from_arrays(columns, schema=definition.schema))
 
 
 def _column(stored: pa.Table, column: pa.Field) -> pa.Array | pa.ChunkedArray:

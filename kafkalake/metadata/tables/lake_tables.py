@@ -28,8 +28,8 @@ from kafkalake.metadata.tables.schemas import (
     BrokerRow,
     CleaningRow,
     TopicRow,
-    check_paths,
     from_table,
+    located,
     to_table,
 )
 from kafkalake.ownership import Ownership
@@ -38,7 +38,7 @@ TABLE_DEFINITIONS = {
     # A broker renews its lease every ten seconds.
     paths.BROKERS: TableDefinition(BROKERS_SCHEMA, history="interval 1 hours", expendable=True),
     # Longer than `partitions`, whose readable versions each need the version of `segments` they name.
-    paths.SEGMENTS: TableDefinition(SEGMENTS_SCHEMA, history="interval 2 days", check=check_paths),
+    paths.SEGMENTS: TableDefinition(SEGMENTS_SCHEMA, history="interval 2 days", accept=located),
     # Expendable, because a broker publishes all its partitions again at startup.
     paths.PARTITIONS: TableDefinition(
         PARTITIONS_SCHEMA, history="interval 1 days", partition_by=("leader",), expendable=True

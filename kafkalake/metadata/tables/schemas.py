@@ -80,6 +80,7 @@ SEGMENTS_SCHEMA = pa.schema(
         ("min_timestamp", TIMESTAMP),
         ("max_timestamp", TIMESTAMP),
         ("sealed_at", TIMESTAMP),
+        ("broker_id", pa.int32()),
     ]
 )
 
@@ -196,7 +197,9 @@ class PartitionRow:
 
 @dataclass(frozen=True, slots=True)
 class SegmentRow:
-    """A sealed segment: offsets [base_offset, next_offset), `path` relative to the lake, `bytes` of the segment file.
+    """A sealed segment: offsets [base_offset, next_offset), `bytes` of the segment file.
+
+    It is the file `path`, relative to the lake, among the logs of the broker `broker_id`.
 
     `min_timestamp_ms` and `max_timestamp_ms` are None for a segment without rows.
     """
@@ -213,6 +216,7 @@ class SegmentRow:
     min_timestamp_ms: int | None
     max_timestamp_ms: int | None
     sealed_at_ms: int
+    broker_id: int
 
     @property
     def key(self) -> SegmentKey:
@@ -321,12 +325,21 @@ def from_table(row_class: type[Row], table: pa.Table) -> list[Row]:
     return [row_class(*values) for values in zip(*columns, strict=True)]
 
 
-def check_paths(rows: pa.Table) -> None:
-    """Raise `LakeError` if a row names a file outside the partition directories of this lake."""
+def located(rows: pa.Table) -> pa.Table:
+    """Return the rows of a file of `segments` with `broker_id`, which lakes of earlier versions have only in the path.
+
+    Raise `LakeError` if a row names a file outside the partition directories of this lake.
+    """
     inside = pc.match_substring_regex(rows.column("path"), SEGMENT_PATH)
     if not pc.all(inside, min_count=0).as_py():
         foreign = rows.filter(pc.invert(inside)).column("path")[0].as_py()
         raise LakeError(f"the Delta table `segments` names a file outside of the lake's logs: {foreign!r}")
+    column = rows.column("broker_id")
+    if not column.null_count:
+        return rows
+    of_paths = pc.struct_field(pc.extract_regex(rows.column("path"), SEGMENT_PATH), "broker_id").cast(column.type)
+    index = rows.schema.get_field_index("broker_id")
+    return rows.set_column(index, rows.schema.field(index), pc.coalesce(column, of_paths))
 
 
 def segment_keys(table: pa.Table) -> list[SegmentKey]:
