@@ -43,3 +43,39 @@ def test_no_path_of_a_segment_is_taken_apart() -> None:
 )
 def test_a_path_taken_apart_is_found(source: str) -> None:
     assert len(paths_taken_apart({"metadata/cleaning.py": source})) == 1
+
+
+RULES = ("max_message_bytes", "message_timestamp_before_max_ms", "message_timestamp_after_max_ms")
+RULES += ("message_timestamp_type", "compression_type", "cleanup_policy")
+"""The settings that say what a topic accepts, as fields of `TopicConfig`."""
+READ_BY = {
+    "config/topic_rules.py": {*RULES},
+    "broker/partitions/log_directory.py": {"message_timestamp_type"},  # handed to the log, which stamps records
+    "storage/log.py": {"message_timestamp_type"},
+    "broker/partitions/fetch.py": {"compression_type"},  # what consumers get, not what producers may send
+    "broker/coordination/topic_journal.py": {"max_message_bytes"},  # the broker's own records, not a producer's
+    "broker/partitions/retention.py": {"cleanup_policy"},  # what is cleaned, not what is accepted
+    "jobs/retention.py": {"cleanup_policy"},
+    "jobs/cleaned_partitions.py": {"cleanup_policy"},
+}
+
+
+def settings_read(of: Mapping[str, str]) -> dict[str, set[str]]:
+    """Return the settings of `RULES` that each module reads. `limits` are the codec's, which has them from the rules."""
+    found = {
+        module: {
+            node.attr
+            for node in ast.walk(ast.parse(source))
+            if isinstance(node, ast.Attribute) and node.attr in RULES and not ast.unparse(node.value).endswith("limits")
+        }
+        for module, source in of.items()
+    }
+    return {module: names for module, names in found.items() if names}
+
+
+def test_what_a_topic_accepts_is_read_in_one_place() -> None:
+    assert settings_read(sources()) == READ_BY
+
+
+def test_a_second_reading_is_found() -> None:
+    assert settings_read({"a.py": "if size > topic.config.max_message_bytes: ..."}) == {"a.py": {"max_message_bytes"}}

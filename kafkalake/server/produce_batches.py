@@ -20,6 +20,7 @@ from kafkalake.broker.partitions.append_queue import ProduceRequest
 from kafkalake.broker.partitions.partition import PendingAppend
 from kafkalake.broker.partitions.topics import Topic
 from kafkalake.config.broker import BrokerConfig, TopicConfig
+from kafkalake.config.topic_rules import TopicRules
 from kafkalake.errors import (
     DecompressedTooLargeError,
     InvalidRequiredAcksError,
@@ -45,41 +46,41 @@ _UNCOMPRESSED_RATIO = 10
 _ZSTD_SINCE = 7
 
 
-class TopicRules:
-    """Limits and codec derived from a topic's settings. Built once per `TopicConfig`, see `rules_of`."""
+class BatchRules:
+    """Limits and codec of a topic's batches. Built once per `TopicConfig`, see `rules_of`."""
 
     __slots__ = ("codec", "config", "limits")
 
     def __init__(self, config: TopicConfig, broker: BrokerConfig) -> None:
         self.config = config
-        has_create_time = config.message_timestamp_type == "CreateTime"
+        rules = TopicRules.of(config)
         self.limits = BatchLimits(
-            max_message_bytes=config.max_message_bytes,
-            max_decompressed_bytes=uncompressed_bytes_max(config, broker),
-            timestamp_before_max_ms=config.message_timestamp_before_max_ms if has_create_time else None,
-            timestamp_after_max_ms=config.message_timestamp_after_max_ms if has_create_time else None,
-            key_required="compact" in config.cleanup_policy,
+            max_message_bytes=rules.message_bytes_max,
+            max_decompressed_bytes=uncompressed_bytes_max(rules, broker),
+            timestamp_before_max_ms=rules.timestamp_before_max_ms,
+            timestamp_after_max_ms=rules.timestamp_after_max_ms,
+            key_required=rules.key_required,
         )
-        self.codec = -1 if config.compression_type == "producer" else CODECS[config.compression_type]
+        self.codec = -1 if rules.codec is None else CODECS[rules.codec]
 
 
-def uncompressed_bytes_max(config: TopicConfig, broker: BrokerConfig) -> int:
+def uncompressed_bytes_max(rules: TopicRules, broker: BrokerConfig) -> int:
     """Return the largest decompressed size of a batch's records, never below `max.message.bytes` of the topic."""
     bytes_max = broker.max_message_uncompressed_bytes
     if bytes_max < 0:
-        bytes_max = max(_UNCOMPRESSED_BYTES_MIN, _UNCOMPRESSED_RATIO * config.max_message_bytes)
+        bytes_max = max(_UNCOMPRESSED_BYTES_MIN, _UNCOMPRESSED_RATIO * rules.message_bytes_max)
         bytes_max = min(bytes_max, broker.socket_request_max_bytes)
-    return max(bytes_max, config.max_message_bytes)
+    return max(bytes_max, rules.message_bytes_max)
 
 
-_rules: WeakKeyDictionary[Topic, TopicRules] = WeakKeyDictionary()
+_rules: WeakKeyDictionary[Topic, BatchRules] = WeakKeyDictionary()
 
 
-def rules_of(topic: Topic, broker: BrokerConfig) -> TopicRules:
+def rules_of(topic: Topic, broker: BrokerConfig) -> BatchRules:
     """Return the rules of the topic's current settings."""
     rules = _rules.get(topic)
     if rules is None or rules.config is not topic.config:
-        rules = _rules[topic] = TopicRules(topic.config, broker)
+        rules = _rules[topic] = BatchRules(topic.config, broker)
     return rules
 
 
@@ -87,7 +88,7 @@ class _PutOff(NamedTuple):
     """A batch to be decoded later. `pending` receives it, or its error."""
 
     pending: PendingAppend
-    rules: TopicRules
+    rules: BatchRules
     records: bytes | memoryview
 
 
@@ -113,14 +114,14 @@ class BatchReader:
         """Refuse the next `count` batches."""
         self.batches += [PendingAppend(None, None, None, error) for _ in range(count)]
 
-    def read(self, topic: Topic, rules: TopicRules, index: int, records: memoryview | None) -> None:
+    def read(self, topic: Topic, rules: BatchRules, index: int, records: memoryview | None) -> None:
         """Decode the batch for partition `index`, or defer it."""
         try:
             self.batches.append(self._read(topic, rules, index, b"" if records is None else records))
         except KafkaError as error:
             self.batches.append(PendingAppend(None, None, None, as_value(error)))
 
-    def _read(self, topic: Topic, rules: TopicRules, index: int, records: bytes | memoryview) -> PendingAppend:
+    def _read(self, topic: Topic, rules: BatchRules, index: int, records: bytes | memoryview) -> PendingAppend:
         acks = self._body.acks
         if acks not in (-1, 0, 1):
             raise InvalidRequiredAcksError()
@@ -142,7 +143,7 @@ class BatchReader:
         return records if self._request.body_is_kept else bytes(records)
 
     def _original(
-        self, rules: TopicRules, records: bytes | memoryview, batch: RecordBatch
+        self, rules: BatchRules, records: bytes | memoryview, batch: RecordBatch
     ) -> bytes | memoryview | None:
         """Check a decoded batch, and return its bytes if consumers may get them unchanged. Raise `KafkaError`."""
         attributes = int(batch.header[at.ATTRIBUTES])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from kafkalake.broker.coordination.journal import Producer
 from kafkalake.broker.partitions.append_queue import AppendQueue, ProduceRequest
 from kafkalake.broker.partitions.partition import Partition, PendingAppend
 from kafkalake.broker.staged.request import StagedFile
-from kafkalake.config.broker import TopicConfig
+from kafkalake.config.topic_rules import TopicRules
 from kafkalake.errors import CorruptSegmentError, InvalidRecordError, KafkaError, MessageTooLargeError
 from kafkalake.record import layout as at
 from kafkalake.storage.staged_file import StagedBatch, StagedReader, data_bytes
@@ -46,7 +46,7 @@ class Appending:
         self._partitions = partitions
         self._reached = reached
         self._next_sequence = dict.fromkeys(partitions, 0)
-        largest = max((each.topic.config.max_message_bytes for each in partitions.values()), default=0)
+        largest = max((TopicRules.of(each.topic.config).message_bytes_max for each in partitions.values()), default=0)
         self._message_bytes_max = _MESSAGE_OVERHEAD * largest + _METADATA_BYTES
 
     async def append_file(self, directory: Path, file: StagedFile) -> None:
@@ -88,35 +88,31 @@ class Appending:
         batch = staged.batch
         if partition is None:
             raise InvalidRecordError(f"a staged batch is for partition {key}, which its job did not name")
-        check_batch(partition.topic.config, batch.rows, data_bytes(batch), int(batch.layout[at.KEY_NULLS]))
+        rules = TopicRules.of(partition.topic.config)
+        check_batch(rules, batch.rows, data_bytes(batch), int(batch.layout[at.KEY_NULLS]))
         header = batch.header
         sequence = self._next_sequence[key]
         self._next_sequence[key] = (sequence + batch.rows) & _SEQUENCE_MASK
         header[at.PRODUCER_ID], header[at.PRODUCER_EPOCH] = self._producer.producer_id, self._producer.epoch
         header[at.BASE_SEQUENCE] = sequence
-        header[at.ATTRIBUTES] = at.ATTRIBUTE_TRANSACTIONAL | codec_of(partition.topic.config)
+        header[at.ATTRIBUTES] = at.ATTRIBUTE_TRANSACTIONAL | _CODECS.get(rules.codec, 0)
         return PendingAppend(partition, batch, None)
 
 
-def check_batch(config: TopicConfig, rows: int, bytes_: int, key_nulls: int) -> None:
+def check_batch(rules: TopicRules, rows: int, bytes_: int, key_nulls: int) -> None:
     """Apply the checks of produced batches.
 
     Raise `MessageTooLargeError` above max.message.bytes, `InvalidRecordError` if a compacted topic gets a null key.
     """
     size = bytes_ + _RECORD_BYTES_MIN * rows + _BATCH_OVERHEAD_BYTES
-    if size > config.max_message_bytes:
-        raise MessageTooLargeError(f"a batch of {size} bytes, max.message.bytes is {config.max_message_bytes}")
-    if key_nulls and "compact" in config.cleanup_policy:
+    if size > rules.message_bytes_max:
+        raise MessageTooLargeError(f"a batch of {size} bytes, max.message.bytes is {rules.message_bytes_max}")
+    if key_nulls and rules.key_required:
         raise InvalidRecordError("a compacted topic takes no record without a key")
 
 
-def codec_of(config: TopicConfig) -> int:
-    """Return the codec of batches sent to consumers: the topic's, or none (0) if the topic leaves it to the producer."""
-    return _CODECS.get(config.compression_type, 0)
-
-
-_CODECS = {"gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
-"""Codec numbers of record batch v2."""
+_CODECS: Mapping[str | None, int] = {"gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+"""Codec numbers of record batch v2. Where the producer chooses, batches are sent to consumers uncompressed (0)."""
 
 
 def _finish(done: asyncio.Future[None], request: ProduceRequest) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 from kafkalake.broker.partitions.topics import Topic
 from kafkalake.broker.staged.request import AppendRequest, decode
 from kafkalake.broker.staged.service import TRANSACTIONAL_ID_PREFIX
+from kafkalake.config.topic_rules import TopicRules
 from kafkalake.errors import (
     KafkaError,
     KafkaLakeError,
@@ -90,12 +91,13 @@ def _topic(request: Request, name: str) -> Topic:
 
 
 def _described(topic: Topic) -> dict[str, Any]:
+    rules = TopicRules.of(topic.config)
     return {
         "name": topic.name,
         "id": str(topic.topic_id),
         "partitions": len(topic.partitions),
-        "message_bytes_max": topic.config.max_message_bytes,
-        "key_required": "compact" in topic.config.cleanup_policy,
+        "message_bytes_max": rules.message_bytes_max,
+        "key_required": rules.key_required,
     }
 
 
