@@ -16,11 +16,11 @@ from kafkalake.config.broker import (
     ConfigSource,
     Settings,
     TopicConfig,
-    advertised_address,
     parse,
     parse_topic_overrides,
 )
 from kafkalake.config.definitions import BROKER_SETTINGS, TOPIC_SETTINGS, by_name
+from kafkalake.config.listener import parse_listener
 from kafkalake.config.stored import parse_stored_overrides
 from kafkalake.errors import ConfigurationError
 from kafkalake.storage.files import REAL_FILES
@@ -157,11 +157,15 @@ def test_settings_that_are_taken_are_none_of_those_that_are_refused() -> None:
 )
 def test_what_clients_are_told(listener: str | None, address: tuple[str, int]) -> None:
     settings = Settings({} if listener is None else {"advertised.listeners": listener})
-    assert advertised_address(settings.broker, "10.0.0.1", 9092) == address
+    found = parse_listener("10.0.0.1", 9092, settings.broker.advertised_listeners)
+    assert (found.advertised_host, found.advertised_port) == address
 
 
 def test_every_address_is_told_as_the_machines_name() -> None:
-    assert advertised_address(Settings().broker, "0.0.0.0", 1) == (socket.gethostname(), 1)
+    listener = parse_listener("0.0.0.0", 0, None).bound_to(5)
+    assert (listener.advertised_host, listener.advertised_port) == (socket.gethostname(), 5)
+    assert str(listener) == "PLAINTEXT://0.0.0.0:5"
+    assert parse_listener("h", 0, "PLAINTEXT://outside:7").bound_to(5).advertised_port == 7
 
 
 @pytest.mark.parametrize("listener", ["SSL://a:1", "PLAINTEXT://a", "PLAINTEXT://:1", "PLAINTEXT://a:70000"])

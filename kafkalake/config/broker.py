@@ -10,7 +10,6 @@ dynamic broker over static broker over default, as in Kafka) and returns the sou
 from __future__ import annotations
 
 import math
-import socket
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from enum import IntEnum
@@ -29,6 +28,7 @@ from kafkalake.config.definitions import (
     Update,
     Value,
 )
+from kafkalake.config.listener import parse_listener
 from kafkalake.errors import ConfigurationError
 
 _RANGES = {
@@ -233,27 +233,6 @@ def format_value(value: Value) -> str | None:
     return str(value)
 
 
-_WILDCARDS = ("", "0.0.0.0", "::", "*")
-
-
-def advertised_address(config: BrokerConfig, host: str, port: int) -> tuple[str, int]:
-    """Return the (host, port) to advertise to clients, of a broker that listens on `host` and `port`.
-
-    Raise `ConfigurationError` if `advertised.listeners` is not PLAINTEXT://HOST:PORT.
-    """
-    listener = config.advertised_listeners
-    if listener is None or not listener.strip():
-        return (socket.gethostname() if host in _WILDCARDS else host), port
-    protocol, separator, address = listener.strip().rpartition("://")
-    name, colon, number = address.rpartition(":")
-    name = name.removeprefix("[").removesuffix("]")
-    if (separator and protocol != "PLAINTEXT") or not (colon and name and number.isdecimal() and int(number) < 65536):
-        raise ConfigurationError(
-            f"Invalid value {listener} for configuration advertised.listeners: it must be one PLAINTEXT://HOST:PORT"
-        )
-    return name, int(number)
-
-
 def check_group_settings(config: BrokerConfig) -> None:
     """Raise `ConfigurationError` if settings of the consumer protocol contradict each other. The checks are Kafka's."""
     name = "group.consumer.{}session.timeout.ms".format
@@ -365,7 +344,7 @@ class Settings:
         self.dynamic = parse_broker_settings(dynamic or {})
         self.broker = _build(BrokerConfig, {name: self._value(name) for name in BROKER_SETTINGS})
         self._topic_defaults = {name: self._topic_default(setting) for name, setting in TOPIC_SETTINGS.items()}
-        advertised_address(self.broker, "localhost", 0)
+        parse_listener("localhost", 0, self.broker.advertised_listeners)
         check_group_settings(self.broker)
         if self.broker.default_replication_factor not in (1, -1):
             raise ConfigurationError(

@@ -43,7 +43,7 @@ from kafkalake.broker.publishing.journals import publish_groups, publish_transac
 from kafkalake.broker.publishing.partitions import Publishing
 from kafkalake.broker.transactions.held_offsets import HeldOffsets
 from kafkalake.clock import Clock
-from kafkalake.config.broker import advertised_address
+from kafkalake.config.listener import Listener, parse_listener
 from kafkalake.config.providers import resolvable
 from kafkalake.errors import KafkaError, KafkaLakeError, KafkaStorageError, as_value
 from kafkalake.metadata import lease as leases
@@ -58,8 +58,8 @@ from kafkalake.process import allocator, logs
 from kafkalake.process.jobs import run_jobs
 from kafkalake.process.supervision import supervise
 from kafkalake.process.watchdog import LoopWatchdog
+from kafkalake.server.acceptor import Acceptor
 from kafkalake.server.context import ServerContext
-from kafkalake.server.listener import Listener
 from kafkalake.server.registry import advertised
 from kafkalake.storage.files import make_durable_directory
 from kafkalake.storage.log import Log
@@ -184,7 +184,7 @@ class Node:
         self._background: list[asyncio.Task[None]] = []
         self._stack = contextlib.AsyncExitStack()
         self.broker: Broker | None = None
-        self.listener: Listener | None = None
+        self.acceptor: Acceptor | None = None
 
     async def start(self) -> None:
         """Start everything. Raise `ConfigurationError`, `LakeError`, `LeaseHeldError` or `OSError`: call `stop` then too."""
@@ -273,11 +273,13 @@ class Node:
             memory_bytes=allocator.memory_bytes(),
             trim_heap=allocator.trim_heap,
         )
-        listener = self.listener = Listener(context, shares.connections)
-        self.port = await listener.start(self.host, self.port)
-        identity.host, identity.port = advertised_address(settings.current.broker, self.host, self.port)
-        settings.show_given(self._given_settings(root))
-        self._stack.push_async_callback(self._stop_serving, broker, listener, stop_s / 4)
+        listener = parse_listener(self.host, self.port, settings.current.broker.advertised_listeners)
+        acceptor = self.acceptor = Acceptor(context, listener, shares.connections)
+        listener = await acceptor.start()
+        self.port = listener.port
+        identity.host, identity.port = listener.advertised_host, listener.advertised_port
+        settings.show_given(self._given_settings(root, listener))
+        self._stack.push_async_callback(self._stop_serving, broker, acceptor, stop_s / 4)
         await self._on_metadata(lambda: lease.renew(host=identity.host, port=identity.port))
         background: dict[str, Callable[[], Awaitable[None]]] = {
             "publishing": publishing.run,
@@ -296,7 +298,7 @@ class Node:
         watchdog.start()
         self._stack.callback(watchdog.stop)
         await self._blocking(lambda: reserve.keep(paths.reserve_path(self.lake, self.broker_id)))
-        await listener.serve()
+        await acceptor.serve()
         logger.info(
             "broker started broker=%d address=%s:%d lake=%s topics=%d",
             self.broker_id,
@@ -333,12 +335,15 @@ class Node:
             self.is_stuck = self._clock.monotonic_ms() >= deadline_ms
         logger.info("broker stopped broker=%d in_time=%s", self.broker_id, not self.is_stuck)
 
-    def _given_settings(self, root: Path) -> dict[str, str]:
+    def _given_settings(self, root: Path, listener: Listener) -> dict[str, str]:
         """Return the command line's options under the names that Kafka's tools look for."""
         broker_id = str(self.broker_id)
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        listener = f"PLAINTEXT://{host}:{self.port}"
-        return {"broker.id": broker_id, "node.id": broker_id, "listeners": listener, "log.dirs": str(root.absolute())}
+        return {
+            "broker.id": broker_id,
+            "node.id": broker_id,
+            "listeners": str(listener),
+            "log.dirs": str(root.absolute()),
+        }
 
     def _at_stop(self, what: str, work: Callable[[], Awaitable[Any]], timeout_s: float) -> None:
         """Register `work` to run at the stop, unless the lease is lost by then."""
@@ -456,8 +461,8 @@ class Node:
         """Stop responding and writing, even for the shutdown: another broker may own the logs now."""
         logger.error("lease lost, stopping broker=%d reason=%r", self.broker_id, reason)
         self._lease_lost = self.failed = True
-        if self.listener is not None:
-            self.listener.abort()
+        if self.acceptor is not None:
+            self.acceptor.abort()
         self.ended.set()
 
     async def _upkeep(self, broker: Broker) -> None:
@@ -507,8 +512,8 @@ class Node:
 
     # Stopping.
 
-    async def _stop_serving(self, broker: Broker, listener: Listener, timeout_s: float) -> None:
-        await listener.stop(timeout_s)
+    async def _stop_serving(self, broker: Broker, acceptor: Acceptor, timeout_s: float) -> None:
+        await acceptor.stop(timeout_s)
         await self._in_time("changes of topics", broker.topic_admin.wait(), timeout_s)
         for task in self._background:
             task.cancel()

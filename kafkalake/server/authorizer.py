@@ -1,4 +1,4 @@
-"""Authorization. Today every principal may do everything, but handlers check every request.
+"""Principals and their authorization. Today every principal may do everything, but handlers check every request.
 
 Each connection has a principal. Handlers check before they access a resource, once per resource, under Kafka's names.
 """
@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
+
+from kafkalake.config.listener import Listener, SecurityProtocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +24,13 @@ class Principal:
 
 
 ANONYMOUS = Principal("User", "ANONYMOUS")
+
+
+def authenticate(listener: Listener) -> Principal:
+    """Return the principal of a new connection. Its listener's security protocol says how clients prove who they are."""
+    match listener.security_protocol:
+        case SecurityProtocol.PLAINTEXT:
+            return ANONYMOUS
 
 
 class Operation(Enum):

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, cast
 
 from kafkalake.broker.callbacks import Place, call_isolated
 from kafkalake.errors import InvalidRequestError
-from kafkalake.server.authorizer import ANONYMOUS
+from kafkalake.server.authorizer import authenticate
 from kafkalake.server.connection_state import ConnectionState
 from kafkalake.server.dispatch import dispatch
 from kafkalake.server.registry import APIS
 from kafkalake.server.request import Request
 
 if TYPE_CHECKING:
+    from kafkalake.server.acceptor import Acceptor
     from kafkalake.server.context import ServerContext
-    from kafkalake.server.listener import Listener
 
 logger = logging.getLogger(__name__)
 
@@ -37,9 +37,9 @@ _JOINED_BYTES = 16 * 1024
 class Connection(asyncio.BufferedProtocol):
     """See the module. `shared` is the server's receive buffer."""
 
-    def __init__(self, context: ServerContext, listener: Listener, shared: memoryview) -> None:
+    def __init__(self, context: ServerContext, acceptor: Acceptor, shared: memoryview) -> None:
         self._context = context
-        self._listener = listener
+        self._acceptor = acceptor
         self._state = ConnectionState(
             shared,
             context.request_memory,
@@ -53,7 +53,7 @@ class Connection(asyncio.BufferedProtocol):
         self._resume_scheduled = False
         self._waits_for_memory = False
         self._transport: asyncio.Transport | None = None
-        self.principal = ANONYMOUS
+        self.principal = authenticate(acceptor.listener)
         self.address = ""
         self.peer = ""
         self.logs_requests = logger.isEnabledFor(logging.DEBUG)
@@ -66,7 +66,7 @@ class Connection(asyncio.BufferedProtocol):
         peer = transport.get_extra_info("peername")
         self.address = str(peer[0]) if isinstance(peer, tuple) else ""
         self.peer = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else str(peer)
-        if not self._listener.admit(self):
+        if not self._acceptor.admit(self):
             self.abort()
             return
         transport.set_write_buffer_limits(high=WRITE_BUFFER_HIGH_BYTES)
@@ -75,7 +75,7 @@ class Connection(asyncio.BufferedProtocol):
             connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._listener.forget(self)
+        self._acceptor.forget(self)
         self._context.unread_answers.remove(self)
         for request in self._state.end():
             call_isolated(Place.ABANDONED_REQUEST, request.abandon)

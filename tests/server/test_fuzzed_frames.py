@@ -84,9 +84,9 @@ class Fuzz:
     """Feeds frames to connections of a node, on its loop."""
 
     def __init__(self, node: NodeInThread, frames: Frames) -> None:
-        assert node.node.listener is not None
-        self._listener = node.node.listener
-        self.context = self._listener._context
+        assert node.node.acceptor is not None
+        self._acceptor = node.node.acceptor
+        self.context = self._acceptor._context
         self._frames = frames
         self._random = random.Random(SEED)
         self._open: list[Sink] = []
@@ -119,7 +119,7 @@ class Fuzz:
         while True:
             if len(self._open) < CONNECTIONS:
                 sink = Sink()
-                sink.connection = Connection(self.context, self._listener, self._listener._shared)
+                sink.connection = Connection(self.context, self._acceptor, self._acceptor._shared)
                 sink.connection.connection_made(cast(asyncio.Transport, sink))
                 self._open.append(sink)
                 return sink

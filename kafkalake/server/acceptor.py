@@ -1,4 +1,4 @@
-"""The listening socket and its accepted connections."""
+"""The listening socket of a listener and its accepted connections."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import logging
 from collections import Counter
 
 from kafkalake.broker.callbacks import Place, call_isolated
+from kafkalake.config.listener import Listener
 from kafkalake.config.setting import INT_MAX
 from kafkalake.server.connection import Connection
 from kafkalake.server.context import ServerContext
@@ -19,12 +20,13 @@ RECEIVE_BUFFER_BYTES = 256 * 1024
 _IDLE_CHECK_S_MAX = 10.0
 
 
-class Listener:
+class Acceptor:
     """Accepts connections up to the limits, closes idle ones, and stops gracefully."""
 
-    def __init__(self, context: ServerContext, connections_max: int = INT_MAX) -> None:
+    def __init__(self, context: ServerContext, listener: Listener, connections_max: int = INT_MAX) -> None:
         """`connections_max`: connections for which there are file descriptors, a bound beside `max.connections`."""
         self._context = context
+        self.listener = listener
         self._connections_max = connections_max
         self._connections: set[Connection] = set()
         self._per_address: Counter[str] = Counter()
@@ -38,17 +40,18 @@ class Listener:
         """The number of open connections."""
         return len(self._connections)
 
-    async def start(self, host: str, port: int) -> int:
-        """Bind and return the port (chosen by the system if `port` is 0). Raise `OSError`. Connections are accepted by `serve`."""
+    async def start(self) -> Listener:
+        """Bind and return the listener with its port. Raise `OSError`. Connections are accepted by `serve`."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
             lambda: Connection(self._context, self, self._shared),
-            host,
-            port,
+            self.listener.host,
+            self.listener.port,
             backlog=self._context.broker.config.socket_listen_backlog_size,
             start_serving=False,
         )
-        return int(self._server.sockets[0].getsockname()[1])
+        self.listener = self.listener.bound_to(int(self._server.sockets[0].getsockname()[1]))
+        return self.listener
 
     async def serve(self) -> None:
         """Accept connections."""
