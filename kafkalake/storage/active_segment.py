@@ -103,6 +103,10 @@ class ActiveSegment(Segment):
         self.created_ms = created_ms
         self.first_timestamp = content.min_timestamp if content.records else -1
 
+    def ends_at(self, position: int) -> None:
+        """Read nothing at and above `position`, where the file was truncated."""
+        self._end = position
+
     def age_ms(self, timestamp: int, now_ms: int) -> int:
         """Return the segment's age for a batch with that largest timestamp, as Kafka computes it for `segment.ms`.
 

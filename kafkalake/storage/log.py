@@ -355,13 +355,15 @@ class Log:
     def advance_high_watermark(self, offset: int) -> None:
         """Make all records below `offset` visible, here and through `state`. The high watermark never decreases.
 
-        Raise KafkaStorageError, leaving it unchanged, if the state cannot be written, the log is closed, or the log ends below
-        `offset` because a failed flush discarded records.
+        Raise KafkaStorageError, leaving it unchanged, if the state cannot be written, the log is closed, or a failed flush has
+        discarded records or has yet to: the log may end below `offset`.
         """
         with self._lock:
             if offset <= self._high_watermark:
                 return
             self._check_open()
+            if self._discard:
+                raise KafkaStorageError(f"{self.directory}: a failed flush has records to discard")
             if offset > self._log_end_offset:
                 raise KafkaStorageError(f"{self.directory}: the log ends at {self._log_end_offset}, not at {offset}")
             stable = max(self._last_stable_offset, self._producers.stable_offset(offset))
@@ -740,6 +742,8 @@ class Log:
                 self._events.segment_removed(cut.base_offset, self.generation_of(cut.base_offset))
             file = self._open_files.get(cut.path, write=True)
             self._files.truncate(file.descriptor, position)
+            if cut is segments.active:
+                segments.active.ends_at(position)  # for a retry, if a later step fails
             segments.forget()
             self._snapshots.remove_above(cut.base_offset)
             if self._epochs.truncate_end(offset):

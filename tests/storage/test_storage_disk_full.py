@@ -213,3 +213,20 @@ def test_the_double_is_full_as_a_disk_is(tmp_path: Path) -> None:
     files.truncate(descriptor, 5)
     assert files.write(descriptor, b"12345678", 5) == 5
     files.close(descriptor)
+
+
+def test_records_that_a_failed_flush_could_not_discard_are_never_shown(tmp_path: Path) -> None:
+    files = FaultyFiles()
+    log = open_log(tmp_path, files=files)
+    append(log, simple_batch([b"kept"]))
+    log.append([simple_batch([b"not forced"])], 0)
+    files.failing_syncs = 1
+    files.fail_at_call = files.calls + 3  # the file is cut, the state is not written
+    with pytest.raises(KafkaStorageError):
+        log.flush()
+    files.fail_at_call = None
+    with pytest.raises(KafkaStorageError, match="discard"):
+        log.advance_high_watermark(log.log_end_offset)
+    assert isinstance(append(log, simple_batch([b"discards"]))[0], KafkaStorageError)
+    assert accepted(append(log, simple_batch([b"new"]))[0]).base_offset == 1
+    assert [row[2] for _, row in read_all(log)] == [b"kept", b"new"]
