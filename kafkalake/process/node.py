@@ -191,26 +191,13 @@ class Node:
         loop = asyncio.get_running_loop()
         logger.info("broker starting version=%s broker=%d lake=%s", __version__, self.broker_id, self.lake)
         root = paths.broker_log_path(self.lake, self.broker_id)
-        store = await self._blocking(lambda: DeltaMetadataStore(self.lake, ownership=self._ownership))
+        store = await self._blocking(self._open_store)
         self._stack.callback(store.close)
         await self._blocking(lambda: refuse_foreign_partitions(store, self.lake, self.broker_id))
         await self._blocking(lambda: make_durable_directory(self._world.files, str(root.absolute())))
         files = OwnedFiles(self._world.files, self._ownership)
         settings = BrokerSettings(self._overrides, str(root / SETTINGS_FILE), files)
-        lease = await self._blocking(
-            lambda: leases.acquire(
-                store,
-                self.lake,
-                self.broker_id,
-                self.host,
-                self.port,
-                self._clock,
-                lease_ms=settings.current.broker.lease_duration_ms,
-                ownership=self._ownership,
-                wait_ms=settings.current.broker.lease_wait_ms,
-                sleep=self._waits_no_more.wait,
-            )
-        )
+        lease = await self._own(store, settings)
         shares = descriptors.share_out(descriptors.current_limit(), settings.current.broker.open_files_max)
         logger.info(
             "descriptors limit=%d segment_files=%d connections=%d reserve=%d",
@@ -219,9 +206,6 @@ class Node:
             shares.connections,
             shares.reserve,
         )
-        keeper = LeaseKeeper(lease, self._clock, self._lost_lease(loop))
-        self._stack.push_async_callback(self._release, lease, keeper)
-        keeper.start()
         await self._blocking(lambda: write_format(self.lake, __version__))
         await self._blocking(settings.show_static)
         held = HeldOffsets()
@@ -293,10 +277,7 @@ class Node:
             background["jobs"] = lambda: run_jobs(self.lake)
         for name, work in background.items():
             self._background.append(loop.create_task(supervise(name, work, self._clock), name=name))
-        allocator.settle_collector()
-        watchdog = LoopWatchdog()
-        watchdog.start()
-        self._stack.callback(watchdog.stop)
+        self._watch()
         await self._blocking(lambda: reserve.keep(paths.reserve_path(self.lake, self.broker_id)))
         await acceptor.serve()
         logger.info(
@@ -307,6 +288,39 @@ class Node:
             self.lake,
             len(broker.topics),
         )
+
+    # What a simulation, which is one thread, does in its own way.
+
+    def _open_store(self) -> DeltaMetadataStore:
+        return DeltaMetadataStore(self.lake, ownership=self._ownership)
+
+    async def _own(self, store: DeltaMetadataStore, settings: BrokerSettings) -> leases.Lease:
+        """Take the lease and keep it until the stop."""
+        lease = await self._blocking(
+            lambda: leases.acquire(
+                store,
+                self.lake,
+                self.broker_id,
+                self.host,
+                self.port,
+                self._clock,
+                lease_ms=settings.current.broker.lease_duration_ms,
+                ownership=self._ownership,
+                wait_ms=settings.current.broker.lease_wait_ms,
+                sleep=self._waits_no_more.wait,
+            )
+        )
+        keeper = LeaseKeeper(lease, self._clock, self._lost_lease(asyncio.get_running_loop()))
+        self._stack.push_async_callback(self._release, lease, keeper)
+        keeper.start()
+        return lease
+
+    def _watch(self) -> None:
+        """Tune the garbage collector and watch the event loop until the stop."""
+        allocator.settle_collector()
+        watchdog = LoopWatchdog()
+        watchdog.start()
+        self._stack.callback(watchdog.stop)
 
     def say_what_is_left_to_others(self) -> None:
         """Log which jobs the broker does not run itself, and how to run them."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 from random import Random
 from typing import Any
 
@@ -69,6 +70,8 @@ class ForgetfulFiles(RealFiles):
         self._naming(target)
         self._hold(source)
         super().rename(source, target)
+        for directory in [each for each in self._names if each == source or each.startswith(f"{source}/")]:
+            self._names[target + directory[len(source) :]] = self._names.pop(directory)
 
     def unlink(self, path: str) -> None:
         self._naming(path)
@@ -95,7 +98,7 @@ class ForgetfulFiles(RealFiles):
             left = _between(before, self._content(number), random)
             with open(f"/proc/self/fd/{self._held[number]}", "wb") as file:
                 file.write(left)
-        for directory in sorted(self._names):
+        for directory in sorted(self._names, reverse=True):
             if os.path.isdir(directory):  # it may be gone with the one that it was in
                 self._leave_names(directory, random)
         self._let_go()
@@ -108,9 +111,28 @@ class ForgetfulFiles(RealFiles):
         for descriptor in self._held.values():
             os.close(descriptor)
 
+    def _leave_directories(
+        self, directory: str, before: dict[str, int], present: dict[str, int], random: Random
+    ) -> dict[str, int]:
+        """Take some renames of directories back. Return the names before without those of directories that are gone."""
+        names = {number: name for name, number in present.items()}
+        for name, number in sorted(before.items()):
+            if present.get(name) == number or not stat.S_ISDIR(os.fstat(self._held[number]).st_mode):
+                continue
+            before = {each: of for each, of in before.items() if each != name}
+            if number in names and name not in present and random.random() < 0.5:
+                os.rename(f"{directory}/{names[number]}", f"{directory}/{name}")
+                present[name] = present.pop(names[number])
+            elif number not in names:
+                continue
+            now = next(each for each, of in present.items() if of == number)
+            before[now] = number  # whether it moved is decided, it is not lost
+        return before
+
     def _leave_names(self, directory: str, random: Random) -> None:
         before = self._names[directory]
         present = {name: os.stat(f"{directory}/{name}").st_ino for name in os.listdir(directory)}
+        before = self._leave_directories(directory, before, present, random)
         for name in sorted(before.keys() | present.keys()):
             path, now = f"{directory}/{name}", present.get(name)
             number = random.choice((now, before.get(name)))

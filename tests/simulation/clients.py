@@ -1,0 +1,726 @@
+"""Clients of a simulated broker, and the ledger of what they sent, were answered and read: it refuses what must never be."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections import defaultdict, deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from contract.wire_client import KEYS, batch, code, encode, values_of
+from simulation.machine import Connection, Machine
+
+from kafkalake.client.requests import Api, decode_response
+
+TIMEOUT_S = 60.0
+PAUSE_S = 0.05
+NONE, OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC, TOPIC_ALREADY_EXISTS = 0, 1, 3, 36
+RETRIED = {3, 5, 6, 7, 14, 15, 16, 51, 56, 88}
+"""Errors after which a client asks again: not here or not yet, timed out, a step under way, the disk."""
+TRANSACTIONAL = 0x10
+CONTROL = 0x20
+
+Key = tuple[str, int]
+
+
+class Violation(AssertionError):
+    """Something that must never be."""
+
+
+def refuse(wrong: bool, *words: object) -> None:
+    if wrong:
+        raise Violation(" ".join(map(str, words)))
+
+
+@dataclass
+class Written:
+    """What is known of a partition."""
+
+    sent: dict[bytes, tuple[str, int, Transaction | None]] = field(default_factory=dict)
+    """By value: the producer, its number there and its transaction."""
+    acknowledged: dict[int, bytes] = field(default_factory=dict)
+    seen: dict[int, bytes] = field(default_factory=dict)
+    start: int = 0
+    high_watermark: int = 0
+    last_stable_offset: int = 0
+    counts: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+
+
+@dataclass(eq=False)
+class Transaction:
+    """state: open, ending (a commit was asked for), committed, aborted or unknown."""
+
+    name: str
+    state: str = "open"
+    values: list[tuple[Key, bytes]] = field(default_factory=list)
+    offset: int | None = None
+    """The offset that it commits for its group."""
+
+
+class Ledger:
+    """All that clients know together."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.written: dict[Key, Written] = defaultdict(Written)
+        self.transactions: list[Transaction] = []
+
+    def observe(self, key: Key, partition: Any, *, committed: bool) -> None:
+        """Take in an answer of Fetch."""
+        at, start, high, stable = self.written[key], *_offsets(partition)
+        refuse(start < at.start, key, "the log start went back from", at.start, "to", start)
+        refuse(high < at.high_watermark, key, "the high watermark went back from", at.high_watermark, "to", high)
+        refuse(stable < at.last_stable_offset, key, "LSO went back from", at.last_stable_offset, "to", stable)
+        refuse(not start <= stable <= high, key, "offsets out of order", start, stable, high)
+        at.start, at.high_watermark, at.last_stable_offset = start, high, stable
+
+    def read(self, key: Key, offset: int, value: bytes, *, committed: bool) -> None:
+        at = self.written[key]
+        known = at.seen.setdefault(offset, value)
+        refuse(known != value, key, "offset", offset, "had", known, "and has", value)
+        refuse(value not in at.sent, key, "offset", offset, "has what was never sent:", value)
+        transaction = at.sent[value][2]
+        if committed and transaction is not None:
+            refuse(transaction.state in ("open", "aborted"), key, value, "is seen but", transaction)
+
+    def check_all(self, key: Key, records: dict[int, bytes], *, committed: bool) -> None:
+        """Check all records of a partition, read at the end."""
+        at = self.written[key]
+        refuse(len(set(records.values())) < len(records), key, "a record is there twice")
+        missing = {
+            offset: value
+            for offset, value in at.acknowledged.items()
+            if offset >= at.start and records.get(offset) != value and _is_visible(at.sent[value][2], committed)
+        }
+        refuse(bool(missing), key, "acknowledged records are lost:", dict(list(missing.items())[:5]))
+        if committed:
+            there = set(records.values())
+            for value, (_, _, transaction) in at.sent.items():
+                gone = value in at.acknowledged.values() and at.start > 0
+                if transaction is not None and transaction.state == "committed" and not gone:
+                    refuse(value not in there, key, value, "is missing of", transaction)
+        else:
+            last: dict[str, int] = {}
+            for offset, value in sorted(records.items()):
+                if offset < at.start:
+                    continue  # deleted since it was read
+                producer, number, transaction = at.sent[value]
+                if transaction is not None:
+                    continue
+                expected = last.get(producer, number - 1 if at.start else -1) + 1
+                refuse(number != expected, key, value, "has number", number, "where", expected, "was to come")
+                last[producer] = number
+
+    def check_transactions(self, records: dict[Key, dict[int, bytes]]) -> None:
+        """Check that each transaction is seen whole or not at all."""
+        there = {key: set(of.values()) for key, of in records.items()}
+        for transaction in self.transactions:
+            seen = [value in there[key] for key, value in transaction.values if not self.written[key].start]
+            refuse(any(seen) and not all(seen), transaction, "is torn:", seen)
+
+
+def _is_visible(transaction: Transaction | None, committed: bool) -> bool:
+    return not committed or transaction is None or transaction.state == "committed"
+
+
+def _offsets(partition: Any) -> tuple[int, int, int]:
+    return partition.log_start_offset, partition.high_watermark, partition.last_stable_offset
+
+
+class Client:
+    """One connection, made anew when it is lost. One request after the other, or several with `send`."""
+
+    def __init__(self, machine: Machine, name: str) -> None:
+        self.machine = machine
+        self.name = name
+        self._connection: Connection | None = None
+        self._number = 0
+        self._buffer = bytearray()
+        self._waiting: deque[tuple[str, int, int, asyncio.Future[Any]]] = deque()
+
+    def send(self, api: str, version: int, **values: Any) -> asyncio.Future[Any]:
+        """Send a request. The answer is a future, which fails with `ConnectionError`. Raise `ConnectionError`."""
+        if self._connection is None:
+            self._buffer.clear()
+            holder: list[Connection] = []
+            self._connection = self.machine.connect(lambda data: self._received(holder[0], data))
+            holder.append(self._connection)
+        self._number += 1
+        answer = self.machine.loop.create_future()
+        self._waiting.append((api, version, self._number, answer))
+        self._connection.send(encode(api, version, self._number, values))
+        return answer
+
+    async def call(self, api: str, version: int, **values: Any) -> Any:
+        """Return the answer. Raise `ConnectionError`."""
+        answer = self.send(api, version, **values)
+        try:
+            return await asyncio.wait_for(answer, TIMEOUT_S)
+        except TimeoutError:
+            raise Violation(f"{self.name}: {api} was not answered") from None
+
+    async def insist(self, api: str, version: int, error_of: Any, **values: Any) -> Any:
+        """Return the answer, asking again after errors that pass and on new connections."""
+        began = self.machine.loop.time()
+        while True:
+            try:
+                answer = await self.call(api, version, **values)
+                if error_of(answer) not in RETRIED:
+                    return answer
+                why = str(error_of(answer))
+            except ConnectionError as error:
+                why = str(error)
+            refuse(self.machine.loop.time() - began > 3 * TIMEOUT_S, self.name, api, "does not succeed:", why)
+            await asyncio.sleep(PAUSE_S)
+
+    def _received(self, connection: Connection, data: bytes | None) -> None:
+        if connection is not self._connection:
+            return
+        if data is None:
+            self._connection = None
+            while self._waiting:
+                *_, answer = self._waiting.popleft()
+                if not answer.done():
+                    answer.set_exception(ConnectionError("the broker closed the connection"))
+                    answer.exception()
+            return
+        self._buffer += data
+        while len(self._buffer) >= 4:
+            (size,) = struct.unpack_from(">i", self._buffer)
+            if len(self._buffer) < 4 + size:
+                return
+            frame = bytes(self._buffer[4 : 4 + size])
+            del self._buffer[: 4 + size]
+            api, version, number, answer = self._waiting.popleft()
+            body = decode_response(Api(KEYS[api], api, 0, 99), version, number, frame)
+            self.machine.trace.add(self.name, api, version, len(frame))
+            if not answer.done():
+                answer.set_result(body)
+
+    def hang_up(self) -> None:
+        if self._connection is not None:
+            self._connection.hang_up()
+
+
+def batches_of(data: bytes | None) -> Iterator[tuple[int, int, int, list[tuple[int, bytes]]]]:
+    """(base offset, attributes, producer id, records) of each whole batch."""
+    position, data = 0, data or b""
+    while position + 61 <= len(data):
+        base_offset, length = struct.unpack_from(">qi", data, position)
+        end = position + 12 + length
+        if end > len(data):
+            return
+        (attributes,) = struct.unpack_from(">h", data, position + 21)
+        (producer_id,) = struct.unpack_from(">q", data, position + 43)
+        records = [] if attributes & CONTROL else values_of(data[position:end])
+        yield base_offset, attributes, producer_id, [(offset, value or b"") for offset, value in records]
+        position = end
+
+
+class Reader:
+    """Reads one partition from its start, with either isolation level."""
+
+    def __init__(self, ledger: Ledger, key: Key, *, committed: bool) -> None:
+        self._ledger = ledger
+        self._key = key
+        self._committed = committed
+        self.client = Client(ledger.machine, f"reader of {key[0]}-{key[1]} {'committed' if committed else 'all'}")
+        self.offset = 0
+        self.records: dict[int, bytes] = {}
+
+    async def poll(self) -> bool:
+        """Fetch once. Return whether the end was reached. Raise `ConnectionError`."""
+        topic, index = self._key
+        values = {
+            "partition": index,
+            "current_leader_epoch": -1,
+            "fetch_offset": self.offset,
+            "last_fetched_epoch": -1,
+            "log_start_offset": -1,
+            "partition_max_bytes": 2_000,
+        }
+        answer = await self.client.call(
+            "Fetch",
+            12,
+            max_wait=20,
+            min_bytes=1,
+            max_bytes=10_000,
+            isolation_level=int(self._committed),
+            session_id=0,
+            session_epoch=-1,
+            topics=[{"topic": topic, "partitions": [values]}],
+            forgotten_topics_data=[],
+            rack_id="",
+        )
+        partition = answer.responses[0].partitions[0]
+        error = code(partition.error_code)
+        if error == OFFSET_OUT_OF_RANGE:
+            at = self._ledger.written[self._key]
+            refuse(self.offset > partition.log_start_offset >= 0, self._key, "offset", self.offset, "is out of range")
+            self.offset = max(at.start, await self._earliest())
+            return False
+        if error:
+            refuse(error not in RETRIED, self._key, "fetch is refused:", error)
+            await asyncio.sleep(PAUSE_S)
+            return False
+        self._ledger.observe(self._key, partition, committed=self._committed)
+        self._take(partition)
+        return self.offset >= (partition.last_stable_offset if self._committed else partition.high_watermark)
+
+    async def _earliest(self) -> int:
+        topic, index = self._key
+        asked = [{"partition_index": index, "timestamp": -2}]
+        answer = await self.client.call("ListOffsets", 6, replica_id=-1, topics=[{"name": topic, "partitions": asked}])
+        return int(answer.topics[0].partitions[0].offset)
+
+    def _take(self, partition: Any) -> None:
+        aborted = sorted((each.first_offset, each.producer_id) for each in partition.aborted_transactions or ())
+        open_aborts: set[int] = set()
+        end = partition.last_stable_offset if self._committed else partition.high_watermark
+        for base_offset, attributes, producer_id, records in batches_of(partition.records):
+            while aborted and aborted[0][0] <= base_offset:
+                open_aborts.add(aborted.pop(0)[1])
+            if attributes & CONTROL:
+                open_aborts.discard(producer_id)
+                self.offset = max(self.offset, base_offset + 1)
+            for offset, value in records:
+                if offset < self.offset:
+                    continue
+                refuse(offset >= end, self._key, "offset", offset, "is served above", end)
+                hidden = self._committed and attributes & TRANSACTIONAL and producer_id in open_aborts
+                if not hidden:
+                    self._ledger.read(self._key, offset, value, committed=self._committed)
+                    self.records[offset] = value
+                refuse(offset > self.offset, self._key, "offset", self.offset, "is passed over for", offset)
+                self.offset = offset + 1
+
+    async def read_to_end(self) -> dict[int, bytes]:
+        """Return all records, once the broker answers."""
+        began = self._ledger.machine.loop.time()
+        while True:
+            try:
+                if await self.poll():
+                    return self.records
+            except ConnectionError:
+                await asyncio.sleep(PAUSE_S)
+            refuse(self._ledger.machine.loop.time() - began > 3 * TIMEOUT_S, self._key, "cannot be read to its end")
+
+
+class Producer:
+    """An idempotent producer with several batches in flight, sent again in order until each is acknowledged."""
+
+    def __init__(self, ledger: Ledger, name: str, keys: list[Key], acks: int = -1) -> None:
+        self._ledger = ledger
+        self.name = name
+        self._keys = keys
+        self._acks = acks
+        self._random = ledger.machine.random
+        self.client = Client(ledger.machine, name)
+        self._sequences: dict[Key, int] = defaultdict(int)
+        self.producer_id = -1
+        self._pending: deque[tuple[Key, int, list[bytes]]] = deque()
+
+    async def run(self, batches: int) -> None:
+        """Send so many batches."""
+        answer = await self.client.insist(
+            "InitProducerId",
+            4,
+            lambda answer: code(answer.error_code),
+            transactional_id=None,
+            transaction_timeout=60_000,
+            producer_id=-1,
+            producer_epoch=-1,
+        )
+        refuse(code(answer.error_code) != NONE, self.name, "InitProducerId", answer)
+        self.producer_id = answer.producer_id
+        while batches > 0 or self._pending:
+            while batches > 0 and len(self._pending) < 5 and self._random.random() < 0.8:
+                self._pending.append(self._next())
+                batches -= 1
+            try:
+                await self._deliver()
+            except ConnectionError:
+                await asyncio.sleep(PAUSE_S)
+            if self._random.random() < 0.3:
+                await asyncio.sleep(self._random.random() * 0.2)
+
+    def _next(self) -> tuple[Key, int, list[bytes]]:
+        key = self._random.choice(self._keys)
+        sequence = self._sequences[key]
+        values = [f"{self.name} {sequence + number}".encode() for number in range(self._random.randrange(1, 5))]
+        for number, value in enumerate(values):
+            self._ledger.written[key].sent[value] = (self.name, sequence + number, None)
+        self._sequences[key] += len(values)
+        return key, sequence, values
+
+    async def _deliver(self) -> None:
+        """Send all that is pending at once, and keep what was not acknowledged."""
+        pending = list(self._pending)
+        answers = [
+            self.client.send(
+                "Produce",
+                9,
+                transactional_id=None,
+                acks=self._acks,
+                timeout=10_000,
+                topic_data=[
+                    {"name": key[0], "partition_data": [{"index": key[1], "records": self._batch(sequence, values)}]}
+                ],
+            )
+            for key, sequence, values in pending
+        ]
+        failed = {}
+        lost = False
+        for (key, sequence, values), future in zip(pending, answers, strict=True):
+            try:
+                answer = (await asyncio.wait_for(future, TIMEOUT_S)).responses[0].partition_responses[0]
+            except TimeoutError:
+                raise Violation(f"{self.name}: Produce was not answered") from None
+            except ConnectionError:
+                lost = True
+                continue
+            error = code(answer.error_code)
+            if error == NONE or (error == 46 and answer.base_offset >= 0):
+                acknowledge(self._ledger, key, answer.base_offset, values)
+                self._pending.remove((key, sequence, values))
+            else:
+                # After a failed batch the next ones of its partition are out of order until it is sent again.
+                refuse(error not in RETRIED and not (error == 45 and key in failed), self.name, key, sequence, error)
+                failed[key] = error
+        if lost or failed:
+            await asyncio.sleep(PAUSE_S)
+
+    def _batch(self, sequence: int, values: list[bytes]) -> bytes:
+        now_ms = self._ledger.machine.clock.now_ms()
+        return batch(
+            [(None, value) for value in values],
+            timestamp=now_ms,
+            producer_id=self.producer_id,
+            epoch=0,
+            sequence=sequence,
+        )
+
+
+def acknowledge(ledger: Ledger, key: Key, base_offset: int, values: list[bytes]) -> None:
+    at = ledger.written[key]
+    if base_offset < 0:
+        return  # a batch sent again long after: its offset is no longer known
+    for offset, value in enumerate(values, base_offset):
+        known = at.acknowledged.setdefault(offset, value)
+        refuse(known != value, key, "offset", offset, "was acknowledged for", known, "and", value)
+
+
+class TransactionalProducer:
+    """Transactions over several partitions, some with an offset for its group, each committed or aborted."""
+
+    def __init__(self, ledger: Ledger, name: str, keys: list[Key]) -> None:
+        self._ledger = ledger
+        self.name = name
+        self._keys = keys
+        self._random = ledger.machine.random
+        self.client = Client(ledger.machine, name)
+        self._producer_id = self._epoch = -1
+        self._sequences: dict[Key, int] = {}
+        self._is_fenced = True
+        self.group = f"group of {name}"
+
+    async def run(self, transactions: int) -> None:
+        for number in range(transactions):
+            if self._is_fenced:
+                await self._init()
+            transaction = Transaction(f"{self.name} {number}")
+            self._ledger.transactions.append(transaction)
+            try:
+                await self._write(transaction)
+                await self._end(transaction, commit=self._random.random() < 0.7)
+            except (ConnectionError, _Refused):
+                if transaction.state == "open":
+                    transaction.state = "aborted"  # nobody asked for a commit, and nobody will
+                self._is_fenced = True
+            await asyncio.sleep(self._random.random() * 0.1)
+        if self._is_fenced:
+            await self._init()
+        await self._check_offset()
+
+    async def _init(self) -> None:
+        await self.client.insist(
+            "FindCoordinator", 3, lambda answer: code(answer.error_code), key=self.name, key_type=1
+        )
+        answer = await self.client.insist(
+            "InitProducerId",
+            4,
+            lambda answer: code(answer.error_code),
+            transactional_id=self.name,
+            transaction_timeout=30_000,
+            producer_id=-1,
+            producer_epoch=-1,
+        )
+        refuse(code(answer.error_code) != NONE, self.name, "InitProducerId", answer)
+        self._producer_id, self._epoch = answer.producer_id, answer.producer_epoch
+        self._sequences.clear()
+        self._is_fenced = False
+
+    async def _write(self, transaction: Transaction) -> None:
+        for step in range(self._random.randrange(1, 4)):
+            key = self._random.choice(self._keys)
+            values = [f"{transaction.name} {step} {each}".encode() for each in range(self._random.randrange(1, 4))]
+            added = await self.client.insist(
+                "AddPartitionsToTxn",
+                3,
+                lambda answer: code(
+                    answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code
+                ),
+                v3_and_below_transactional_id=self.name,
+                v3_and_below_producer_id=self._producer_id,
+                v3_and_below_producer_epoch=self._epoch,
+                v3_and_below_topics=[{"name": key[0], "partitions": [key[1]]}],
+            )
+            _require(code(added.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code))
+            sequence = self._sequences.get(key, 0)
+            for number, value in enumerate(values):
+                self._ledger.written[key].sent[value] = (self.name, sequence + number, transaction)
+            records = batch(
+                [(None, value) for value in values],
+                timestamp=self._ledger.machine.clock.now_ms(),
+                attributes=TRANSACTIONAL,
+                producer_id=self._producer_id,
+                epoch=self._epoch,
+                sequence=sequence,
+            )
+            answer = await self.client.insist(
+                "Produce",
+                9,
+                lambda answer: code(answer.responses[0].partition_responses[0].error_code),
+                transactional_id=self.name,
+                acks=-1,
+                timeout=10_000,
+                topic_data=[{"name": key[0], "partition_data": [{"index": key[1], "records": records}]}],
+            )
+            written = answer.responses[0].partition_responses[0]
+            _require(code(written.error_code))
+            self._sequences[key] = sequence + len(values)
+            transaction.values += [(key, value) for value in values]
+            acknowledge(self._ledger, key, written.base_offset, values)
+        if self._random.random() < 0.5:
+            await self._add_offset(transaction)
+
+    async def _add_offset(self, transaction: Transaction) -> None:
+        await self.client.insist(
+            "FindCoordinator", 3, lambda answer: code(answer.error_code), key=self.group, key_type=0
+        )
+        who = {
+            "transactional_id": self.name,
+            "producer_id": self._producer_id,
+            "producer_epoch": self._epoch,
+            "group_id": self.group,
+        }
+        answer = await self.client.insist("AddOffsetsToTxn", 3, lambda answer: code(answer.error_code), **who)
+        _require(code(answer.error_code))
+        offset = len(self._ledger.transactions)
+        partition = {"partition_index": 0, "committed_offset": offset, "committed_metadata": ""}
+        answer = await self.client.insist(
+            "TxnOffsetCommit",
+            3,
+            lambda answer: code(answer.topics[0].partitions[0].error_code),
+            **who,
+            generation_id=-1,
+            member_id="",
+            group_instance_id=None,
+            topics=[{"name": self._keys[0][0], "partitions": [partition]}],
+        )
+        _require(code(answer.topics[0].partitions[0].error_code))
+        transaction.offset = offset
+
+    async def _end(self, transaction: Transaction, *, commit: bool) -> None:
+        transaction.state = "ending" if commit else "aborted"
+        answer = await self.client.insist(
+            "EndTxn",
+            3,
+            lambda answer: code(answer.error_code),
+            transactional_id=self.name,
+            producer_id=self._producer_id,
+            producer_epoch=self._epoch,
+            committed=commit,
+        )
+        if code(answer.error_code) != NONE:
+            transaction.state = "unknown" if commit else "aborted"
+            raise _Refused(code(answer.error_code))
+        transaction.state = "committed" if commit else "aborted"
+
+    async def _check_offset(self) -> None:
+        """Check that the group is where the last transaction that committed an offset has put it."""
+        mine = [each for each in self._ledger.transactions if each.name.rpartition(" ")[0] == self.name]
+        possible: set[int] = {-1}
+        for each in mine:
+            if each.offset is not None and each.state == "committed":
+                possible = {each.offset}
+            elif each.offset is not None and each.state == "unknown":
+                possible.add(each.offset)
+        found = await committed_offset(self.client, self.group, (self._keys[0][0], 0))
+        refuse(found not in possible, self.group, "is at", found, "and not at", possible)
+
+
+class _Refused(Exception):
+    """An error that ends a transaction."""
+
+
+def _require(error: int) -> None:
+    if error != NONE:
+        raise _Refused(error)
+
+
+async def committed_offset(client: Client, group: str, key: Key) -> int:
+    """Return the group's committed offset of a partition, -1 for none."""
+    await client.insist("FindCoordinator", 3, lambda answer: code(answer.error_code), key=group, key_type=0)
+    answer = await client.insist(
+        "OffsetFetch",
+        7,
+        lambda answer: code(answer.error_code) or code(answer.topics[0].partitions[0].error_code),
+        group_id=group,
+        topics=[{"name": key[0], "partition_indexes": [key[1]]}],
+        require_stable=True,
+    )
+    refuse(code(answer.error_code) != NONE, group, "OffsetFetch", answer)
+    return int(answer.topics[0].partitions[0].committed_offset)
+
+
+class Committer:
+    """A consumer without a group's assignment that commits ever higher offsets: none that was acknowledged is lost."""
+
+    def __init__(self, ledger: Ledger, group: str, key: Key) -> None:
+        self._machine = ledger.machine
+        self._group = group
+        self._key = key
+        self.client = Client(ledger.machine, group)
+        self._asked = self._acknowledged = -1
+
+    async def run(self, commits: int) -> None:
+        await self.check()
+        for _ in range(commits):
+            self._asked += self._machine.random.randrange(1, 10)
+            try:
+                answer = await self.client.call(
+                    "OffsetCommit",
+                    8,
+                    group_id=self._group,
+                    generation_id_or_member_epoch=-1,
+                    member_id="",
+                    group_instance_id=None,
+                    topics=[
+                        {
+                            "name": self._key[0],
+                            "partitions": [
+                                {
+                                    "partition_index": self._key[1],
+                                    "committed_offset": self._asked,
+                                    "committed_leader_epoch": -1,
+                                    "committed_metadata": "",
+                                }
+                            ],
+                        }
+                    ],
+                )
+                error = code(answer.topics[0].partitions[0].error_code)
+                refuse(error != NONE and error not in RETRIED, self._group, "OffsetCommit", error)
+                if error == NONE:
+                    self._acknowledged = self._asked
+            except ConnectionError:
+                pass
+            if self._machine.random.random() < 0.3:
+                await self.check()
+            await asyncio.sleep(self._machine.random.random() * 0.2)
+        await self.check()
+
+    async def check(self) -> None:
+        found = await committed_offset(self.client, self._group, self._key)
+        refuse(
+            not self._acknowledged <= found <= self._asked,
+            self._group,
+            "is at",
+            found,
+            "not in",
+            self._acknowledged,
+            "to",
+            self._asked,
+        )
+        self._acknowledged = found
+
+
+class Administrator:
+    """Deletes records, and a topic that comes again under its name: nothing of the one before is ever seen in it."""
+
+    def __init__(self, ledger: Ledger, name: str, kept: list[Key]) -> None:
+        self._ledger = ledger
+        self._random = ledger.machine.random
+        self.name = name
+        self._kept = kept
+        self.client = Client(ledger.machine, "administrator")
+
+    async def run(self, steps: int) -> None:
+        for number in range(steps):
+            if self._random.random() < 0.4:
+                await self._delete_records()
+            else:
+                await self._live(number)
+            await asyncio.sleep(self._random.random() * 0.2)
+
+    async def create(self, name: str, partitions: int) -> None:
+        """Create a topic, or find it created by a request whose answer was lost."""
+        size = self._random.choice((2_000, 10_000, 1_000_000))
+        topic = {
+            "name": name,
+            "num_partitions": partitions,
+            "replication_factor": 1,
+            "assignments": [],
+            "configs": [{"name": "internal.segment.bytes", "value": str(size)}],
+        }
+        answer = await self.client.insist(
+            "CreateTopics",
+            7,
+            lambda answer: code(answer.topics[0].error_code),
+            topics=[topic],
+            timeout=20_000,
+            validate_only=False,
+        )
+        error = code(answer.topics[0].error_code)
+        refuse(error not in (NONE, TOPIC_ALREADY_EXISTS), "topic not created", answer)
+
+    async def _live(self, number: int) -> None:
+        """Create the topic, write to it, read it and delete it."""
+        await self.create(self.name, 1)
+        key = (self.name, 0)
+        written = self._ledger.written[key] = Written()
+        producer = Producer(self._ledger, f"life {number} of {self.name}", [key])
+        await producer.run(self._random.randrange(4))
+        records = await Reader(self._ledger, key, committed=False).read_to_end()
+        self._ledger.check_all(key, records, committed=False)
+        refuse(len(records) != len(written.sent), key, "has", len(records), "records of", len(written.sent))
+        while True:
+            try:
+                answer = await self.client.call("DeleteTopics", 5, topic_names=[self.name], timeout=20_000)
+                error = code(answer.responses[0].error_code)
+                if error in (NONE, UNKNOWN_TOPIC):
+                    return
+                refuse(error not in RETRIED, "topic not deleted", answer)
+            except ConnectionError:
+                pass
+            await asyncio.sleep(PAUSE_S)
+
+    async def _delete_records(self) -> None:
+        key = self._random.choice(self._kept)
+        at = self._ledger.written[key]
+        offset = at.start + self._random.randrange(at.high_watermark - at.start + 1)
+        answer = await self.client.insist(
+            "DeleteRecords",
+            2,
+            lambda answer: code(answer.topics[0].partitions[0].error_code),
+            topics=[{"name": key[0], "partitions": [{"partition_index": key[1], "offset": offset}]}],
+            timeout=10_000,
+        )
+        deleted = answer.topics[0].partitions[0]
+        refuse(code(deleted.error_code) not in (NONE, OFFSET_OUT_OF_RANGE), key, "DeleteRecords", answer)
+        if code(deleted.error_code) == NONE:
+            refuse(deleted.low_watermark < offset, key, "starts at", deleted.low_watermark, "not at", offset)
+            at.start = max(at.start, deleted.low_watermark)

@@ -1,0 +1,198 @@
+"""A run of one broker by seed: clients that write, read and commit, and faults, several a run; then all is read and checked.
+
+A seed gives the settings, the workload, the faults and every delay, so that it gives the same run again:
+`SIMULATION_SEED=17 python -m pytest tests/simulation`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+
+from simulation.clients import (
+    PAUSE_S,
+    Administrator,
+    Committer,
+    Key,
+    Ledger,
+    Producer,
+    Reader,
+    TransactionalProducer,
+    Violation,
+    refuse,
+)
+from simulation.machine import Machine
+
+from kafkalake.errors import KafkaLakeError
+
+TOPICS = {"orders": 2, "small": 1}
+SECONDS_MAX = 600.0
+
+
+class Simulation:
+    """One run. `lake` is an empty directory."""
+
+    def __init__(self, seed: int, lake: Path) -> None:
+        self.seed = seed
+        self.random = Random(f"workload {seed}")
+        self.forces = self.random.random() < 0.5
+        """Whether each write is forced to the disk before it is acknowledged, so that a loss of power loses nothing."""
+        settings = {
+            "offsets.topic.num.partitions": "2",
+            "transaction.state.log.num.partitions": "2",
+            "metadata.publish.interval.ms": "500",
+            "log.initial.task.delay.ms": "1000",
+            "log.retention.check.interval.ms": "1000",
+            "log.retention.ms": "-1",
+            "file.delete.delay.ms": "1000",
+            **({"log.flush.interval.messages": "1"} if self.forces else {}),
+        }
+        settings["log.segment.delete.delay.ms"] = settings.pop("file.delete.delay.ms")
+        self.machine = Machine(seed, lake, settings)
+        self.ledger = Ledger(self.machine)
+        self.keys: list[Key] = [(name, index) for name, count in TOPICS.items() for index in range(count)]
+        self._is_over = False
+
+    def run(self) -> str:
+        """Return the digest of what happened. Raise `Violation`."""
+        try:
+            self.machine.run(self._main())
+            refuse(bool(self.machine.errors), "callbacks failed:", self.machine.errors[:3])
+        except Exception as error:
+            last = "\n".join(self.machine.trace.last[-60:])
+            raise Violation(f"seed {self.seed}: {error}\nthe last steps:\n{last}") from error
+        return self.machine.trace.digest()
+
+    async def _main(self) -> None:
+        try:
+            await asyncio.wait_for(asyncio.gather(self._live(), self._work()), SECONDS_MAX)
+        except TimeoutError:
+            raise Violation("the clients do not come to an end") from None
+        await self._check()
+
+    # The broker and its faults.
+
+    async def _live(self) -> None:
+        """Start the broker, and again after each fault."""
+        while True:
+            with suppress(ConnectionError):
+                await self._start()
+                if self._is_over:
+                    return
+                await self._suffer()
+            await asyncio.sleep(self.random.random() * 0.1)
+
+    async def _start(self) -> None:
+        """Start, until it succeeds. Raise `ConnectionError` if it is killed."""
+        machine = self.machine
+        if self.random.random() < 0.2 and not self._is_over:
+            machine.steps_left = self.random.randrange(1, 100)
+        while True:
+            try:
+                await machine.start()
+                return
+            except (KafkaLakeError, OSError) as error:
+                if machine.process is None or machine.process.is_dead:
+                    raise
+                refuse(not machine.error_rate, "the broker does not start:", repr(error))
+                machine.error_rate = 0.0
+                await machine.stop()
+
+    async def _suffer(self) -> None:
+        """Have one fault, sometime in the next seconds. Return when the broker is to be started again."""
+        machine, random = self.machine, self.random
+        fault = random.choice(
+            ["kill", "kill at a step", "errors", "stop", *(["power", "power"] if self.forces else [])]
+        )
+        await self._until(lambda: self._is_over, random.random() * 0.8)
+        if self._is_over:
+            await machine.stop()
+            return
+        machine.trace.add("fault", fault)
+        if fault == "kill":
+            machine.kill()
+        elif fault == "power":
+            machine.lose_power()
+        elif fault == "stop":
+            await machine.stop()
+        elif fault == "kill at a step":
+            machine.steps_left = random.randrange(1, 60)
+            process = machine.process
+            assert process is not None
+            await self._until(lambda: process.is_dead or self._is_over, 2.0)
+            machine.kill()
+            if self.forces and random.random() < 0.5:
+                machine.lose_power()
+        else:
+            machine.error_rate = random.choice((0.02, 0.1, 0.5))
+            await asyncio.sleep(random.random())
+            machine.error_rate = 0.0
+            if random.random() < 0.5:
+                await self._until(lambda: self._is_over, random.random() * 0.5)
+            machine.kill()
+
+    @staticmethod
+    async def _until(is_so: Callable[[], bool], seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        while not is_so() and loop.time() < end:
+            await asyncio.sleep(PAUSE_S)
+
+    # The clients.
+
+    async def _work(self) -> None:
+        administrator = Administrator(self.ledger, "passing", self.keys)
+        for name, count in TOPICS.items():
+            await administrator.create(name, count)
+        readers = [Reader(self.ledger, key, committed=self.random.random() < 0.5) for key in self.keys]
+        await asyncio.gather(self._write(administrator), *map(self._tail, readers))
+
+    async def _write(self, administrator: Administrator) -> None:
+        ledger, random = self.ledger, self.random
+        work = [Producer(ledger, f"p{number}", self.keys).run(random.randrange(5, 20)) for number in range(2)]
+        work += [
+            TransactionalProducer(ledger, f"t{number}", self.keys).run(random.randrange(2, 6))
+            for number in range(random.randrange(3))
+        ]
+        work.append(Committer(ledger, "committer", self.keys[0]).run(random.randrange(5, 15)))
+        work.append(administrator.run(random.randrange(4)))
+        await asyncio.gather(*work)
+        self._is_over = True
+
+    async def _tail(self, reader: Reader) -> None:
+        while not self._is_over:
+            with suppress(ConnectionError):
+                await reader.poll()
+            if self.random.random() < 0.01:
+                reader.client.hang_up()
+            await asyncio.sleep(PAUSE_S)
+
+    # The end.
+
+    async def _check(self) -> None:
+        self.machine.trace.add("check")
+        for committed in (False, True):
+            records = {}
+            for key in self.keys:
+                reader = Reader(self.ledger, key, committed=committed)
+                records[key] = await reader.read_to_end()
+                self.ledger.check_all(key, records[key], committed=committed)
+            if committed:
+                self.ledger.check_transactions(records)
+        await self.machine.stop()
+
+
+def simulate(seed: int, lake: Path) -> str:
+    """Run one seed and return its digest. Raise `Violation`."""
+    logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # coroutines that a killed process never began
+            return Simulation(seed, lake).run()
+    finally:
+        logging.disable(logging.NOTSET)
