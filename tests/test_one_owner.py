@@ -53,7 +53,7 @@ READ_BY = {
     "broker/partitions/log_directory.py": {"message_timestamp_type"},  # handed to the log, which stamps records
     "storage/log.py": {"message_timestamp_type"},
     "broker/partitions/fetch.py": {"compression_type"},  # what consumers get, not what producers may send
-    "broker/coordination/topic_journal.py": {"max_message_bytes"},  # the broker's own records, not a producer's
+    "broker/coordination/journal_writer.py": {"max_message_bytes"},  # the broker's own records, not a producer's
     "broker/partitions/retention.py": {"cleanup_policy"},  # what is cleaned, not what is accepted
     "jobs/retention.py": {"cleanup_policy"},
     "jobs/cleaned_partitions.py": {"cleanup_policy"},
