@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 
@@ -66,6 +67,8 @@ def start(
     if lake.exists() and not lake.is_dir():
         raise UsageProblem(f"--lake {lake} is a file; it takes a directory")
     _check_settings(settings)
+    if jobs:
+        import_module("kafkalake.cli.job_schedule")  # its process would fail later, where nobody looks
     from kafkalake.process.allocator import keep_buffers
 
     keep_buffers()  # before the imports of a broker

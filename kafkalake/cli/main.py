@@ -17,6 +17,7 @@ import typer
 from kafkalake import __version__
 from kafkalake.cli import broker, consume, groups, jobs, log, produce, sql, topics, transactions
 from kafkalake.cli.output import Failure, OutputClosed, UsageProblem, close_names, show_error, silence, write_line
+from kafkalake.extras import import_arrow_without_pandas, missing_extra
 
 START_A_BROKER = "Is a broker running there? Start one with:  kafkalake broker start --lake ./lake"
 
@@ -72,6 +73,8 @@ app.add_typer(jobs.app, name="jobs", rich_help_panel=INSPECT)
 
 def main() -> None:
     """Run the command with `sys.argv` and exit."""
+    if sys.argv[1:2] in (["produce"], ["consume"], ["sql"]):
+        import_arrow_without_pandas()
     sys.exit(run(sys.argv[1:]))
 
 
@@ -143,6 +146,8 @@ def _explain(error: Exception) -> int:
         return 0
     elif isinstance(error, OSError) and error.filename is not None:
         show_error(f"{error.filename}: {error.strerror}")
+    elif missing := missing_extra(error):
+        show_error(missing)
     else:
         show_error(
             f"kafkalake met a problem that it did not expect: {type(error).__name__}: {error}",

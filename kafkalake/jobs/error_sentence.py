@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 
+from kafkalake.extras import missing_extra
+
 
 def sentence(error: BaseException) -> str:
     """Return the message of an error without the stack traces of Python and the JVM."""
-    text = str(error).strip()
+    text = missing_extra(error) or str(error).strip()
     ours = re.findall(r"\bkafkalake\.errors\.\w+: (.+)$", text, flags=re.MULTILINE)
     if ours:
         return str(ours[-1])

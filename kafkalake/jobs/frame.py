@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from kafkalake.clock import Clock, SystemClock
 from kafkalake.errors import ConfigurationError, KafkaLakeError, LakeError, UnknownTopicOrPartitionError
+from kafkalake.extras import missing_extra
 from kafkalake.jobs.error_sentence import sentence
 from kafkalake.jobs.lock import LockHolder, only_one
 from kafkalake.jobs.progress import Progress, print_table
@@ -255,7 +256,8 @@ def _say(job: Job, error: Exception) -> int:
 
 def _is_expected(error: Exception) -> bool:
     """Return whether an error's sentence is enough. A programming error keeps its traceback."""
-    return isinstance(error, KafkaLakeError | OSError) or type(error).__module__.split(".")[0] in ("pyspark", "py4j")
+    spark = type(error).__module__.split(".")[0] in ("pyspark", "py4j")
+    return spark or isinstance(error, KafkaLakeError | OSError) or missing_extra(error) is not None
 
 
 def _pairs(values: Mapping[str, Any]) -> str:

@@ -46,6 +46,7 @@ from kafkalake.clock import Clock
 from kafkalake.config.listener import Listener, parse_listener
 from kafkalake.config.providers import resolvable
 from kafkalake.errors import KafkaError, KafkaLakeError, KafkaStorageError, as_value
+from kafkalake.extras import import_arrow_without_pandas
 from kafkalake.metadata import lease as leases
 from kafkalake.metadata import paths, reserve
 from kafkalake.metadata.delta import DeltaMetadataStore
@@ -93,6 +94,7 @@ def run_broker(
     """
     settings = resolvable(overrides)
     logs.write_to_stderr(settings.get("log.level", "info") if settings.get("log.level") in logs.LEVELS else "info")
+    import_arrow_without_pandas()
     descriptors.raise_limit()
     node = Node(Path(lake), host, port, broker_id, overrides, ends_process=True, with_jobs=with_jobs)
     try:

@@ -8,24 +8,9 @@ from __future__ import annotations
 
 import runpy
 import sys
-from collections.abc import Sequence
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec
-from types import ModuleType
 
+from kafkalake.extras import WithoutPandas
 from kafkalake.spark.source.installed_pyspark import prefer_installed_pyspark
-
-
-class WithoutPandas(MetaPathFinder):
-    """Makes the import of pandas fail as if it were not installed, which pyarrow and pyspark handle."""
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        if fullname == "pandas":
-            raise ModuleNotFoundError("the process of a stream does without pandas", name=fullname)
-        return None
-
 
 if __name__ == "__main__":
     prefer_installed_pyspark()

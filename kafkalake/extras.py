@@ -1,0 +1,54 @@
+"""What a broker and its clients do without: libraries that `pip install 'kafkalake[EXTRA]'` brings, as pyproject.toml says.
+
+They are imported where they are used. One that is missing ends a command with a sentence that names its extra.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+EXTRA_OF = {
+    "duckdb": "sql",
+    "pyspark": "spark",
+    "py4j": "spark",
+    "delta": "spark",
+    "pandas": "spark",
+    "croniter": "jobs",
+    "matplotlib": "jobs",
+}
+"""Top-level module -> the smallest extra with it."""
+
+
+def missing_extra(error: BaseException) -> str | None:
+    """Return a sentence if `error` is that a module of an extra is not installed, else None."""
+    module = (error.name or "").split(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+    if module not in EXTRA_OF:
+        return None
+    return f"this needs {module}, which is not installed: pip install 'kafkalake[{EXTRA_OF[module]}]'"
+
+
+class WithoutPandas(MetaPathFinder):
+    """Makes the import of pandas fail as if it were not installed, which pyarrow and pyspark handle."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname == "pandas":
+            raise ModuleNotFoundError("No module named 'pandas'", name=fullname)
+        return None
+
+
+def import_arrow_without_pandas() -> None:
+    """Import pyarrow so that it takes pandas for absent, unless that is imported. `pa.array` imports it otherwise: 0.7 s."""
+    finder = WithoutPandas()
+    sys.meta_path.insert(0, finder)
+    try:
+        import pyarrow
+
+        pyarrow.array([None])  # looks for pandas, once
+    finally:
+        sys.meta_path.remove(finder)
