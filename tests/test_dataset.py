@@ -33,7 +33,7 @@ from kafkalake.reader.predicate import Selection
 from kafkalake.reader.read_options import parse_options
 from kafkalake.reader.slice_reader import SliceReader
 from kafkalake.reader.snapshot import take_snapshot
-from kafkalake.record.batch import Bytes
+from kafkalake.record.arrays import Bytes
 from kafkalake.spark.stream.plan import plan_batch
 from kafkalake.storage.config import LogConfig
 from kafkalake.storage.log import Log

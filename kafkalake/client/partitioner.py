@@ -7,12 +7,11 @@ spreading single records. Source: `org.apache.kafka.common.utils.Utils.murmur2`,
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from kafkalake.record.arrays import Bytes, Int32s
 from kafkalake.record.compiled import compiled
 
 _SEED = np.uint64(0x9747B28C)
@@ -21,7 +20,7 @@ _MASK = np.uint64(0xFFFFFFFF)
 
 
 @compiled("uint64(view, int64, int64)")
-def murmur2(data: Any, start: Any, end: Any) -> Any:
+def murmur2(data: Bytes, start: int, end: int) -> np.uint64:
     """Return Kafka's murmur2 of `data[start:end]`, unsigned 32 bits."""
     length = end - start
     h = (_SEED ^ np.uint64(length)) & _MASK
@@ -52,7 +51,7 @@ def murmur2(data: Any, start: Any, end: Any) -> Any:
 
 
 @compiled("void(view, int32[::1], int64, int32[::1])")
-def _partitions_of_keys(data: Any, offsets: Any, partitions: Any, out: Any) -> None:
+def _partitions_of_keys(data: Bytes, offsets: Int32s, partitions: int, out: Int32s) -> None:
     for row in range(len(out)):
         out[row] = np.int32(
             np.int64(murmur2(data, offsets[row], offsets[row + 1]) & np.uint64(0x7FFFFFFF)) % partitions

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from kafkalake.record import layout as at
-from kafkalake.record.batch import Bytes, Int64s
+from kafkalake.record.arrays import Bytes, Int64s
 
 
 def body_from_arrow(columns: pa.RecordBatch) -> tuple[Bytes, Int64s]:

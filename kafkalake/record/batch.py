@@ -9,15 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from kafkalake.record import layout as at
+from kafkalake.record.arrays import Bytes, Int64s
 from kafkalake.record.schema import HEADERS_TYPE, SCHEMA
-
-Bytes = npt.NDArray[np.uint8]
-Int64s = npt.NDArray[np.int64]
 
 
 @dataclass(slots=True, eq=False)

@@ -7,24 +7,28 @@ register. Start with `START` and end with `finish`.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 import llvmlite.binding as llvm
 import numpy as np
+import numpy.typing as npt
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
+from numba.core.base import BaseContext
+from numba.core.typing import Context, Signature
 from numba.extending import intrinsic
 
+from kafkalake.record.arrays import Bytes
 from kafkalake.record.compiled import compiled
-from kafkalake.record.memory import load_i64
+from kafkalake.record.memory import Intrinsic, load_i64
 
 START = np.uint64(0xFFFFFFFF)
 
 _HARDWARE = llvm.get_process_triple().startswith("x86_64") and bool(llvm.get_host_cpu_features().get("sse4.2"))
 
 
-def _tables() -> np.ndarray[Any, np.dtype[np.uint64]]:
+def _tables() -> npt.NDArray[np.uint64]:
     """Return slicing-by-8 tables, uint64[8, 256]. Row k advances a byte k bytes before the end."""
     table = np.zeros((8, 256), dtype=np.uint64)
     for byte in range(256):
@@ -42,10 +46,12 @@ _TABLE = _tables()
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def _step8(typingctx: Any, crc: Any, word: Any) -> Any:
+def _step8(typing: Context, crc: types.Type, word: types.Type) -> Intrinsic:
     """Advance the register by 8 bytes with the processor's CRC32C instruction."""
 
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    def codegen(
+        context: BaseContext, builder: ir.IRBuilder, signature: Signature, args: Sequence[ir.Value]
+    ) -> ir.Value:
         i64 = ir.IntType(64)
         step = cgutils.get_or_insert_function(
             builder.module, ir.FunctionType(i64, [i64, i64]), "llvm.x86.sse42.crc32.64.64"
@@ -58,7 +64,7 @@ def _step8(typingctx: Any, crc: Any, word: Any) -> Any:
 if _HARDWARE:
 
     @compiled()
-    def extend(crc: Any, data: Any, start: Any, end: Any) -> Any:
+    def extend(crc: np.uint64, data: Bytes, start: int, end: int) -> np.uint64:
         """Advance register `crc` over `data[start:end]` (uint8, C-contiguous). The caller must check the bounds."""
         position = start
         while position + 8 <= end:
@@ -72,7 +78,7 @@ if _HARDWARE:
 else:
 
     @compiled()
-    def extend(crc: Any, data: Any, start: Any, end: Any) -> Any:
+    def extend(crc: np.uint64, data: Bytes, start: int, end: int) -> np.uint64:
         """Advance register `crc` over `data[start:end]` (uint8, C-contiguous). The caller must check the bounds."""
         position = start
         mask = np.uint64(0xFF)
@@ -89,12 +95,12 @@ else:
 
 
 @compiled()
-def finish(crc: Any) -> Any:
+def finish(crc: np.uint64) -> np.uint64:
     """Return the checksum (uint64 below 2**32) of register `crc`."""
     return (crc ^ np.uint64(0xFFFFFFFF)) & np.uint64(0xFFFFFFFF)
 
 
 @compiled("uint64(view, int64, int64)")
-def checksum(data: Any, start: Any, end: Any) -> Any:
+def checksum(data: Bytes, start: int, end: int) -> np.uint64:
     """Return the CRC32C of `data[start:end]`, uint8. The caller must ensure 0 <= start <= end <= len(data)."""
     return finish(extend(START, data, start, end))

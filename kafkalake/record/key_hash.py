@@ -7,13 +7,14 @@ Source: J.-P. Aumasson, D. J. Bernstein, "SipHash: a fast short-input PRF"; the 
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from kafkalake.record import layout as at
+from kafkalake.record.arrays import Bytes, Int64s
 from kafkalake.record.compiled import compiled
 from kafkalake.record.memory import load_i32, load_i64, load_u8
+
+Registers = tuple[np.uint64, np.uint64, np.uint64, np.uint64]
 
 _INITIAL = (
     np.uint64(0x736F6D6570736575),
@@ -24,12 +25,12 @@ _INITIAL = (
 
 
 @compiled()
-def _rotated(value: Any, bits: Any) -> Any:
+def _rotated(value: np.uint64, bits: int) -> np.uint64:
     return (value << np.uint64(bits)) | (value >> np.uint64(64 - bits))
 
 
 @compiled()
-def _round(v0: Any, v1: Any, v2: Any, v3: Any) -> Any:
+def _round(v0: np.uint64, v1: np.uint64, v2: np.uint64, v3: np.uint64) -> Registers:
     v0 += v1
     v2 += v3
     v1 = _rotated(v1, 13) ^ v0
@@ -42,7 +43,7 @@ def _round(v0: Any, v1: Any, v2: Any, v3: Any) -> Any:
 
 
 @compiled()
-def _siphash(data: Any, start: Any, length: Any, first: Any, second: Any) -> Any:
+def _siphash(data: Bytes, start: int, length: int, first: np.uint64, second: np.uint64) -> tuple[np.uint64, np.uint64]:
     v0 = first ^ _INITIAL[0]
     v1 = second ^ _INITIAL[1] ^ np.uint64(0xEE)
     v2 = first ^ _INITIAL[2]
@@ -73,16 +74,16 @@ def _siphash(data: Any, start: Any, length: Any, first: Any, second: Any) -> Any
 
 @compiled("int64(view, int64[::1], int64[:,::1], int64[:,::1], int64[::1], uint8[::1], int64, int64, int64[:,::1])")
 def hash_keys(
-    data: Any,
-    starts: Any,
-    layouts: Any,
-    headers: Any,
-    first_batch: Any,
-    skipped: Any,
-    first: Any,
-    second: Any,
-    out: Any,
-) -> Any:
+    data: Bytes,
+    starts: Int64s,
+    layouts: Int64s,
+    headers: Int64s,
+    first_batch: Int64s,
+    skipped: Bytes,
+    first: int,
+    second: int,
+    out: Int64s,
+) -> int:
     """Hash the keys of messages with plain bodies and verified columns `offset` and `key`, and return their number.
 
     The arrays are those of a `MessageSet`. skipped: uint8[B], 1 for batches to skip. Rows without a key are skipped too.
@@ -117,7 +118,7 @@ def hash_keys(
 
 
 @compiled("int64(int64[:,::1], int64, int64, int64[:,::1], int64)")
-def keep_newest(keys: Any, begin: Any, end: Any, table: Any, room: Any) -> Any:
+def keep_newest(keys: Int64s, begin: int, end: int, table: Int64s, room: int) -> int:
     """Insert columns [begin, end) of `hash_keys`' result into a hash table. An existing key gets the larger offset.
 
     table: int64[slots, 3], slots a power of two: both halves and the offset, -1 in free slots. room: maximum number of new keys.

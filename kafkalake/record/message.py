@@ -1,16 +1,15 @@
-"""Kernels that write and check one Arrow message. See `layout.py` for the bytes.
+"""Kernels that write the metadata of one Arrow message and check it. See `layout.py` for the bytes.
 
-`merge_bodies` joins the bodies of several producer batches into one (group commit). `frame` writes the metadata before it.
-`read_metadata` and `check_columns` verify a message. Each is a single compiled call for any number of batches.
+`frame` writes the metadata before a body (`merge.py`). `read_metadata` and `check_columns` verify a message. Each is a single
+compiled call for any number of batches.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from kafkalake.record import layout as at
+from kafkalake.record.arrays import Bytes, Int64s
 from kafkalake.record.compiled import compiled
 from kafkalake.record.crc32c import START, extend, finish
 from kafkalake.record.memory import copy, load_i32, load_i64, load_u32, store_i16, store_i32, store_i64
@@ -39,7 +38,7 @@ REASONS = {
 
 
 @compiled()
-def _encode_base64(source: Any, length: Any, target: Any, position: Any) -> None:
+def _encode_base64(source: Bytes, length: int, target: Bytes, position: int) -> None:
     for i in range(0, length, 3):
         word = (np.int64(source[i]) << 16) | (np.int64(source[i + 1]) << 8) | np.int64(source[i + 2])
         target[position] = _ALPHABET[(word >> 18) & 63]
@@ -50,7 +49,7 @@ def _encode_base64(source: Any, length: Any, target: Any, position: Any) -> None
 
 
 @compiled()
-def _decode_base64(source: Any, position: Any, target: Any, length: Any) -> Any:
+def _decode_base64(source: Bytes, position: int, target: Bytes, length: int) -> bool:
     """Decode `length` bytes (a multiple of 3). Return False if a character is not base64."""
     bad = np.uint8(0)
     for i in range(0, length, 3):
@@ -64,227 +63,23 @@ def _decode_base64(source: Any, position: Any, target: Any, length: Any) -> Any:
         target[i + 1] = np.uint8((word >> 8) & 255)
         target[i + 2] = np.uint8(word & 255)
         position += 4
-    return bad < 64
+    return bool(bad < 64)
 
 
 @compiled()
-def _metadata_crc(message: Any, end: Any) -> Any:
+def _metadata_crc(message: Bytes, end: int) -> np.uint64:
     crc = extend(START, message, 0, at.VALUE)
     return finish(extend(crc, message, at.METADATA_CRC_END, end))
 
 
 @compiled("int64(int64)")
-def metadata_bytes(batches: Any) -> Any:
+def metadata_bytes(batches: int) -> int:
     """Return the number of bytes before the body of a message with that many batches."""
     return ((at.FIRST_HEADER + at.HEADER_CHARACTERS * batches + 1 + 7) // 8) * 8
 
 
 @compiled()
-def _pad(position: Any, out: Any) -> Any:
-    """Write zeros up to the next 8-byte boundary and return it."""
-    while position & 7:
-        out[position] = 0
-        position += 1
-    return position
-
-
-@compiled()
-def _set_buffer(layout: Any, buffer: Any, offset: Any, length: Any) -> None:
-    layout[at.FIRST_BUFFER + 2 * buffer] = offset
-    layout[at.FIRST_BUFFER + 2 * buffer + 1] = length
-
-
-@compiled()
-def _merge_fixed(bodies: Any, starts: Any, layouts: Any, buffer: Any, headers: Any, out: Any, position: Any) -> Any:
-    """Join int64 column `buffer`. Offsets get their batch's base offset, timestamps the log append time if the attribute is set."""
-    for k in range(len(starts)):
-        rows = layouts[k, at.ROWS]
-        source = starts[k] + layouts[k, at.FIRST_BUFFER + 2 * buffer]
-        if buffer == at.OFFSET_DATA:
-            base = headers[k, at.BASE_OFFSET]
-            for i in range(rows):
-                store_i64(out, position + 8 * i, base + load_i64(bodies, source + 8 * i))
-        elif headers[k, at.ATTRIBUTES] & at.ATTRIBUTE_LOG_APPEND_TIME:
-            for i in range(rows):
-                store_i64(out, position + 8 * i, headers[k, at.MAX_TIMESTAMP])
-        else:
-            copy(out, position, bodies, source, 8 * rows)
-        position += 8 * rows
-    return position
-
-
-@compiled()
-def _merge_validity(bodies: Any, starts: Any, layouts: Any, rows_at: Any, buffer: Any, out: Any, position: Any) -> Any:
-    """Join validity bitmaps. A batch without one has no nulls."""
-    total = 0
-    for k in range(len(starts)):
-        total += layouts[k, rows_at]
-    end = position + (total + 7) // 8
-    for i in range(position, end):
-        out[i] = 0
-    row = 0
-    for k in range(len(starts)):
-        source = starts[k] + layouts[k, at.FIRST_BUFFER + 2 * buffer]
-        present = layouts[k, at.FIRST_BUFFER + 2 * buffer + 1] > 0
-        for i in range(layouts[k, rows_at]):
-            if not present or (bodies[source + (i >> 3)] >> (i & 7)) & 1:
-                out[position + (row >> 3)] |= np.uint8(1 << (row & 7))
-            row += 1
-    return end
-
-
-@compiled()
-def _merge_offsets(bodies: Any, starts: Any, layouts: Any, rows_at: Any, buffer: Any, out: Any, position: Any) -> Any:
-    """Join the offsets (int32, rows + 1) of a list or binary column, shifted to continue from batch to batch."""
-    store_i32(out, position, 0)
-    position += 4
-    base = 0
-    for k in range(len(starts)):
-        rows = layouts[k, rows_at]
-        source = starts[k] + layouts[k, at.FIRST_BUFFER + 2 * buffer]
-        for i in range(1, rows + 1):
-            store_i32(out, position, base + load_i32(bodies, source + 4 * i))
-            position += 4
-        if rows:
-            base += load_i32(bodies, source + 4 * rows)
-    return position
-
-
-@compiled()
-def _merge_data(bodies: Any, starts: Any, layouts: Any, buffer: Any, out: Any, position: Any) -> Any:
-    for k in range(len(starts)):
-        length = layouts[k, at.FIRST_BUFFER + 2 * buffer + 1]
-        copy(out, position, bodies, starts[k] + layouts[k, at.FIRST_BUFFER + 2 * buffer], length)
-        position += length
-    return position
-
-
-@compiled()
-def _merge_binary(
-    bodies: Any,
-    starts: Any,
-    layouts: Any,
-    rows_at: Any,
-    nulls: Any,
-    first: Any,
-    out: Any,
-    base: Any,
-    p: Any,
-    merged: Any,
-) -> Any:
-    """Join validity, offsets and data of the binary column with first buffer `first`."""
-    begin = p
-    if nulls:
-        p = _merge_validity(bodies, starts, layouts, rows_at, first, out, p)
-    _set_buffer(merged, first, begin - base, p - begin)
-    begin = p = _pad(p, out)
-    p = _merge_offsets(bodies, starts, layouts, rows_at, first + 1, out, p)
-    _set_buffer(merged, first + 1, begin - base, p - begin)
-    begin = p = _pad(p, out)
-    p = _merge_data(bodies, starts, layouts, first + 2, out, p)
-    _set_buffer(merged, first + 2, begin - base, p - begin)
-    return _pad(p, out)
-
-
-@compiled()
-def _merge_optional(
-    bodies: Any,
-    starts: Any,
-    layouts: Any,
-    nulls_at: Any,
-    first: Any,
-    wanted: Any,
-    out: Any,
-    base: Any,
-    p: Any,
-    merged: Any,
-) -> Any:
-    """Join a binary column with a value per row, or write three empty buffers if it is not wanted."""
-    if wanted:
-        return _merge_binary(bodies, starts, layouts, at.ROWS, merged[nulls_at], first, out, base, p, merged)
-    for buffer in range(first, first + 3):
-        _set_buffer(merged, buffer, p - base, 0)
-    return p
-
-
-@compiled()
-def _merge(bodies: Any, starts: Any, layouts: Any, headers: Any, columns: Any, out: Any, base: Any, merged: Any) -> Any:
-    merged[:] = 0
-    for k in range(len(starts)):
-        for field in range(at.FIRST_BUFFER):
-            merged[field] += layouts[k, field]
-    p = base
-    for column in range(2):
-        buffer = 2 * column + 1
-        end = p
-        if (columns >> column) & 1:
-            end = _merge_fixed(bodies, starts, layouts, buffer, headers, out, p)
-        _set_buffer(merged, buffer - 1, p - base, 0)
-        _set_buffer(merged, buffer, p - base, end - p)
-        p = end
-    p = _merge_optional(
-        bodies, starts, layouts, at.KEY_NULLS, at.KEY_VALIDITY, (columns >> 2) & 1, out, base, p, merged
-    )
-    p = _merge_optional(
-        bodies, starts, layouts, at.VALUE_NULLS, at.VALUE_VALIDITY, (columns >> 3) & 1, out, base, p, merged
-    )
-    if not (columns >> 4) & 1:
-        for buffer in range(at.HEADERS_OFFSETS - 1, at.BUFFERS):
-            _set_buffer(merged, buffer, p - base, 0)
-        return p - base
-    _set_buffer(merged, at.HEADERS_OFFSETS - 1, p - base, 0)
-    begin = p
-    p = _merge_offsets(bodies, starts, layouts, at.ROWS, at.HEADERS_OFFSETS, out, p)
-    _set_buffer(merged, at.HEADERS_OFFSETS, begin - base, p - begin)
-    p = _pad(p, out)
-    _set_buffer(merged, at.HEADERS_OFFSETS + 1, p - base, 0)
-    p = _merge_binary(bodies, starts, layouts, at.HEADER_ROWS, 0, at.HEADER_KEY_OFFSETS - 1, out, base, p, merged)
-    nulls = merged[at.HEADER_VALUE_NULLS]
-    p = _merge_binary(bodies, starts, layouts, at.HEADER_ROWS, nulls, at.HEADER_VALUE_VALIDITY, out, base, p, merged)
-    return p - base
-
-
-@compiled("int64(view, int64[::1], int64[:,::1], int64[:,::1], uint8[::1], int64, int64[::1])")
-def merge_bodies(bodies: Any, starts: Any, layouts: Any, headers: Any, out: Any, base: Any, merged: Any) -> Any:
-    """Join batch bodies into one Arrow body at `out[base:]`, with absolute offsets, and return its length in bytes.
-
-    bodies uint8, starts int64[K] (start of each body), layouts int64[K, LAYOUT_SIZE], headers int64[K, HEADER_FIELDS] with
-    the base offsets assigned. `out` must have room (`merged_bound`). Fills `merged` int64[LAYOUT_SIZE].
-    """
-    return _merge(bodies, starts, layouts, headers, 31, out, base, merged)
-
-
-@compiled("int64(view, int64[::1], int64[:,::1], int64, uint8[::1], int64[::1])")
-def merge_columns(bodies: Any, starts: Any, layouts: Any, columns: Any, out: Any, merged: Any) -> Any:
-    """Join the columns of bit mask `columns` of messages from the log (absolute offsets) at `out[0:]`.
-
-    Arguments as in `merge_bodies`. The other columns become empty buffers. Return the length in bytes.
-    """
-    headers = np.zeros((len(starts), at.HEADER_FIELDS), dtype=np.int64)
-    return _merge(bodies, starts, layouts, headers, columns, out, 0, merged)
-
-
-@compiled("int64(int64[:,::1], int64)")
-def merged_bound(layouts: Any, columns: Any) -> Any:
-    """Return an upper bound in bytes for `merge_bodies` (columns 31) or `merge_columns` of bodies with these layouts."""
-    rows = 0
-    inner = 0
-    data = 0
-    for k in range(len(layouts)):
-        rows += layouts[k, at.ROWS]
-        inner += layouts[k, at.HEADER_ROWS]
-        if (columns >> 2) & 1:
-            data += layouts[k, at.FIRST_BUFFER + 2 * at.KEY_DATA + 1]
-        if (columns >> 3) & 1:
-            data += layouts[k, at.FIRST_BUFFER + 2 * at.VALUE_DATA + 1]
-        if (columns >> 4) & 1:
-            data += layouts[k, at.FIRST_BUFFER + 2 * at.HEADER_KEY_DATA + 1]
-            data += layouts[k, at.FIRST_BUFFER + 2 * at.HEADER_VALUE_DATA + 1]
-    return data + 16 * rows + 3 * (4 * rows + 4) + 2 * (4 * inner + 4) + rows // 4 + inner // 8 + 8 * at.BUFFERS + 64
-
-
-@compiled()
-def _column_range(layout: Any, column: Any, body_length: Any) -> Any:
+def _column_range(layout: Int64s, column: int, body_length: int) -> tuple[int, int]:
     """Return the byte range of a column in the body, from its first buffer to the next column's."""
     start = layout[at.FIRST_BUFFER + 2 * at.COLUMN_FIRST_BUFFER[column]]
     if column + 1 == at.COLUMNS:
@@ -293,7 +88,7 @@ def _column_range(layout: Any, column: Any, body_length: Any) -> Any:
 
 
 @compiled()
-def _pack_header(headers: Any, k: Any, scratch: Any) -> None:
+def _pack_header(headers: Int64s, k: int, scratch: Bytes) -> None:
     store_i64(scratch, 0, headers[k, at.BASE_OFFSET])
     store_i32(scratch, 8, headers[k, at.LAST_OFFSET_DELTA])
     store_i32(scratch, 12, headers[k, at.LEADER_EPOCH])
@@ -310,7 +105,7 @@ def _pack_header(headers: Any, k: Any, scratch: Any) -> None:
 
 
 @compiled("int64(uint8[::1], int64, int64[::1], int64[:,::1], int64, uint8[::1])")
-def frame(out: Any, body_length: Any, layout: Any, headers: Any, codec: Any, scratch: Any) -> Any:
+def frame(out: Bytes, body_length: int, layout: Int64s, headers: Int64s, codec: int, scratch: Bytes) -> int:
     """Write the metadata before a body that is already at `out[metadata_bytes(K):]` and return the message's length.
 
     `layout` is the stored body's (compressed lengths unless `codec` is NO_CODEC). scratch uint8[>= 60].
@@ -356,7 +151,7 @@ def frame(out: Any, body_length: Any, layout: Any, headers: Any, codec: Any, scr
 
 
 @compiled("int64(view, int64, int64, int64[::1])")
-def check_frame(data: Any, position: Any, end: Any, lengths: Any) -> Any:
+def check_frame(data: Bytes, position: int, end: int, lengths: Int64s) -> int:
     """Read the lengths of the message at `data[position:end]`, checking their ranges but no checksum.
 
     Fills lengths int64[3]: metadata with prefix, body, batches. Return OK, TORN (prefix incomplete), BAD_MARKER or BAD_LENGTH.
@@ -380,7 +175,7 @@ def check_frame(data: Any, position: Any, end: Any, lengths: Any) -> Any:
 
 
 @compiled()
-def _check_layout(layout: Any, body: Any) -> Any:
+def _check_layout(layout: Int64s, body: int) -> bool:
     """Return whether the row counts are in range and the buffers are aligned, in order, and inside the body."""
     rows = layout[at.ROWS]
     inner = layout[at.HEADER_ROWS]
@@ -397,7 +192,7 @@ def _check_layout(layout: Any, body: Any) -> Any:
 
 
 @compiled()
-def _unpack_header(scratch: Any, headers: Any, k: Any) -> None:
+def _unpack_header(scratch: Bytes, headers: Int64s, k: int) -> None:
     headers[k, at.BASE_OFFSET] = load_i64(scratch, 0)
     headers[k, at.LAST_OFFSET_DELTA] = load_i32(scratch, 8)
     headers[k, at.LEADER_EPOCH] = load_i32(scratch, 12)
@@ -414,7 +209,7 @@ def _unpack_header(scratch: Any, headers: Any, k: Any) -> None:
 
 
 @compiled("int64(view, int64, int64[::1], int64[::1], int64[:,::1], int64[::1])")
-def read_metadata(data: Any, position: Any, lengths: Any, layout: Any, headers: Any, sums: Any) -> Any:
+def read_metadata(data: Bytes, position: int, lengths: Int64s, layout: Int64s, headers: Int64s, sums: Int64s) -> int:
     """Check and unpack the metadata at `position`, with the lengths from `check_frame`. All of it must be in `data`.
 
     Fills layout int64[LAYOUT_SIZE], headers int64[batches, HEADER_FIELDS], sums int64[6] (column checksums, codec).
@@ -450,7 +245,7 @@ def read_metadata(data: Any, position: Any, lengths: Any, layout: Any, headers: 
 
 
 @compiled("int64(view, int64, int64, int64[::1], int64[::1], int64)")
-def check_columns(data: Any, body_position: Any, body_length: Any, layout: Any, sums: Any, columns: Any) -> Any:
+def check_columns(data: Bytes, body_position: int, body_length: int, layout: Int64s, sums: Int64s, columns: int) -> int:
     """Verify the checksums of the columns in bit mask `columns` (bit c: column c) of a body. Return OK or BAD_BODY_CHECKSUM."""
     for column in range(at.COLUMNS):
         if (columns >> column) & 1:

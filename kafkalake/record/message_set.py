@@ -7,25 +7,17 @@ It returns the requested columns uncompressed. Compressed bytes may expand a tho
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from kafkalake.record import layout as at
-from kafkalake.record.batch import Bytes, Int64s, body_to_arrow
+from kafkalake.record.arrays import Bytes, Int64s
+from kafkalake.record.batch import body_to_arrow
 from kafkalake.record.compiled import compiled
 from kafkalake.record.memory import load_i64
-from kafkalake.record.message import (
-    BAD_METADATA,
-    OK,
-    TORN,
-    check_columns,
-    check_frame,
-    merge_columns,
-    merged_bound,
-    read_metadata,
-)
+from kafkalake.record.merge import merge_columns, merged_bound
+from kafkalake.record.message import BAD_METADATA, OK, TORN, check_columns, check_frame, read_metadata
 
 _CODECS = {at.LZ4: "lz4", at.ZSTD: "zstd"}
 _RAW_BUFFER = -1
@@ -99,7 +91,7 @@ class Scan:
 
 
 @compiled("int64(view, int64, int64, int64[::1])")
-def _count(data: Any, begin: Any, end: Any, found: Any) -> Any:
+def _count(data: Bytes, begin: int, end: int, found: Int64s) -> int:
     """Count whole messages (found[0]) and batches (found[1]), without checksums. Return the end and set found[2] to the status."""
     lengths = np.empty(3, dtype=np.int64)
     position = begin
@@ -117,7 +109,7 @@ def _count(data: Any, begin: Any, end: Any, found: Any) -> Any:
 
 
 @compiled("int64(view, int64, int64[::1], int64)")
-def _plain_bytes(data: Any, body: Any, layout: Any, columns: Any) -> Any:
+def _plain_bytes(data: Bytes, body: int, layout: Int64s, columns: int) -> int:
     """Return the decompressed bytes of the buffers of `columns`, padded to 8-byte boundaries, from their length prefixes."""
     plain = 0
     for column in range(at.COLUMNS):
@@ -135,20 +127,20 @@ def _plain_bytes(data: Any, body: Any, layout: Any, columns: Any) -> Any:
     "int64[::1])"
 )
 def _fill(
-    data: Any,
-    begin: Any,
-    count: Any,
-    columns: Any,
-    plain_columns: Any,
-    plain_max: Any,
-    starts: Any,
-    layouts: Any,
-    headers: Any,
-    first_batch: Any,
-    positions: Any,
-    codecs: Any,
-    found: Any,
-) -> Any:
+    data: Bytes,
+    begin: int,
+    count: int,
+    columns: int,
+    plain_columns: int,
+    plain_max: int,
+    starts: Int64s,
+    layouts: Int64s,
+    headers: Int64s,
+    first_batch: Int64s,
+    positions: Int64s,
+    codecs: Int64s,
+    found: Int64s,
+) -> int:
     """Verify `count` messages counted by `_count`. Return the number of valid ones and set found[2] to the fault of the next.
 
     found[2] is OK if, with the next one, `plain_columns` of compressed messages would take more than `plain_max` bytes.

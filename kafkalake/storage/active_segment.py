@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from kafkalake.record.batch import Bytes, Int64s
+from kafkalake.record.arrays import Bytes, Int64s
 from kafkalake.record.schema import PREAMBLE, footer
 from kafkalake.storage.files import read_all, write_all
 from kafkalake.storage.open_files import OpenFiles

@@ -12,8 +12,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from kafkalake.record import layout as at
-from kafkalake.record.batch import Bytes, Int64s, RecordBatch
-from kafkalake.record.message import frame, merge_bodies, merged_bound, metadata_bytes
+from kafkalake.record.arrays import Bytes, Int64s
+from kafkalake.record.batch import RecordBatch
+from kafkalake.record.merge import merge_bodies, merged_bound
+from kafkalake.record.message import frame, metadata_bytes
 from kafkalake.record.message_set import compress_body
 from kafkalake.storage.segment_kernels import smallest_timestamp
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from kafkalake.record import layout as at
-from kafkalake.record.batch import Int64s
+from kafkalake.record.arrays import Int64s
 from kafkalake.record.message_set import MessageSet
 from kafkalake.storage.leader_epochs import LeaderEpochs
 from kafkalake.storage.producer_state import AbortedTransaction, Attempt, EndMarker, Producers

@@ -22,9 +22,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kafkalake.record import layout as at
+from kafkalake.record.arrays import Bytes, Int64s
 from kafkalake.record.arrow_body import body_from_arrow
-from kafkalake.record.batch import Bytes, Int64s
-from kafkalake.record.message import frame, merge_bodies, merged_bound, metadata_bytes
+from kafkalake.record.merge import merge_bodies, merged_bound
+from kafkalake.record.message import frame, metadata_bytes
 from kafkalake.record.message_set import MessageSet, compress_body, to_arrow
 from kafkalake.storage.active_segment import ActiveSegment, reset_txn_index
 from kafkalake.storage.files import REAL_FILES

@@ -14,7 +14,7 @@ import numpy as np
 
 from kafkalake.errors import CorruptSegmentError
 from kafkalake.record import layout as at
-from kafkalake.record.batch import Bytes
+from kafkalake.record.arrays import Bytes
 from kafkalake.record.message import OK, REASONS, TORN
 from kafkalake.record.message_set import PLAIN_BYTES, MessageSet, scan
 from kafkalake.record.schema import END_OF_STREAM, MAGIC, PREAMBLE

@@ -5,11 +5,10 @@ A length is used only after `check_frame`, and an offset only after the metadata
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from kafkalake.record import layout as at
+from kafkalake.record.arrays import Bytes, Int64s
 from kafkalake.record.compiled import compiled
 from kafkalake.record.memory import load_i64
 from kafkalake.record.message import OK, TORN, check_frame, read_metadata
@@ -18,7 +17,7 @@ NO_TIMESTAMP = (1 << 63) - 1
 
 
 @compiled("int64(view, int64, int64, int64, int64[::1])")
-def find_message(data: Any, begin: Any, end: Any, offset: Any, found: Any) -> Any:
+def find_message(data: Bytes, begin: int, end: int, offset: int, found: Int64s) -> int:
     """Walk from the message at `begin` to the one with `offset`, or the first one past it. Only its metadata must be in `data`.
 
     Fills found int64[5]: position of the message, its length with body, its first offset, its next offset, and the first
@@ -57,7 +56,7 @@ def find_message(data: Any, begin: Any, end: Any, offset: Any, found: Any) -> An
 
 
 @compiled("int64(view, int64, int64, int64[:,::1])")
-def walk_blocks(data: Any, begin: Any, origin: Any, blocks: Any) -> Any:
+def walk_blocks(data: Bytes, begin: int, origin: int, blocks: Int64s) -> int:
     """List the messages that begin in `data[begin:]`: blocks int64[N, 3] gets position in the file, metadata length, body length.
 
     `origin`: position in the file of data[0]. Frames written by the log itself are not verified. Return the number of messages.
@@ -78,18 +77,18 @@ def walk_blocks(data: Any, begin: Any, origin: Any, blocks: Any) -> Any:
 
 
 @compiled("int64(view, int64[::1], int64[:,::1])")
-def smallest_timestamp(data: Any, starts: Any, layouts: Any) -> Any:
+def smallest_timestamp(data: Bytes, starts: Int64s, layouts: Int64s) -> int:
     """Return the smallest timestamp (ms) of messages with plain bodies at `starts`, NO_TIMESTAMP without rows."""
     smallest = np.int64(NO_TIMESTAMP)
     for m in range(len(starts)):
         position = starts[m] + layouts[m, at.FIRST_BUFFER + 2 * at.TIMESTAMP_DATA]
         for i in range(layouts[m, at.ROWS]):
-            smallest = min(smallest, load_i64(data, position + 8 * i))
-    return smallest
+            smallest = min(smallest, np.int64(load_i64(data, position + 8 * i)))
+    return int(smallest)
 
 
 @compiled("int64(view, int64, int64, int64)")
-def next_message(data: Any, begin: Any, end: Any, least_offset: Any) -> Any:
+def next_message(data: Bytes, begin: int, end: int, least_offset: int) -> int:
     """Return the position of the first message at or after `begin` (a multiple of 8) with valid metadata and an offset >=
     `least_offset`, -1 if there is none. Distinguishes a torn tail from damage in the middle."""
     lengths = np.empty(3, dtype=np.int64)

@@ -16,7 +16,7 @@ import numpy as np
 
 from kafkalake.errors import CorruptSegmentError
 from kafkalake.record import layout as at
-from kafkalake.record.batch import Bytes, Int64s
+from kafkalake.record.arrays import Bytes, Int64s
 from kafkalake.record.message import OK, REASONS, TORN
 from kafkalake.record.message_set import MessageSet, scan
 from kafkalake.record.schema import END_OF_STREAM

@@ -21,6 +21,7 @@ import numpy as np
 
 from kafkalake.errors import CorruptSegmentError
 from kafkalake.record import layout as at
+from kafkalake.record.arrays import Bytes, Int64s
 from kafkalake.record.batch import RecordBatch
 from kafkalake.record.compiled import compiled
 from kafkalake.record.memory import load_i32, load_i64
@@ -184,12 +185,13 @@ def data_bytes(batch: RecordBatch) -> int:
 
 
 @compiled()
-def _length(layout: Any, buffer: Any) -> Any:
-    return layout[at.FIRST_BUFFER + 2 * buffer + 1]
+def _length(layout: Int64s, buffer: int) -> int:
+    found: int = layout[at.FIRST_BUFFER + 2 * buffer + 1]
+    return found
 
 
 @compiled()
-def _offsets_fault(body: Any, layout: Any, buffer: Any, count: Any, end: Any) -> Any:
+def _offsets_fault(body: Bytes, layout: Int64s, buffer: int, count: int, end: int) -> bool:
     """Return whether the int32 offsets are not `count + 1` non-decreasing numbers from 0 to `end`."""
     if _length(layout, buffer) != 4 * (count + 1):
         return True
@@ -204,7 +206,7 @@ def _offsets_fault(body: Any, layout: Any, buffer: Any, count: Any, end: Any) ->
 
 
 @compiled()
-def _binary_fault(body: Any, layout: Any, first: Any, count: Any, nulls: Any) -> Any:
+def _binary_fault(body: Bytes, layout: Int64s, first: int, count: int, nulls: int) -> bool:
     validity = _length(layout, first)
     if nulls:
         if validity != (count + 7) // 8:
@@ -221,7 +223,7 @@ def _binary_fault(body: Any, layout: Any, first: Any, count: Any, nulls: Any) ->
 
 
 @compiled("int64(view, int64[::1], int64[::1])")
-def batch_fault(body: Any, layout: Any, header: Any) -> Any:
+def batch_fault(body: Bytes, layout: Int64s, header: Int64s) -> int:
     """Return 0 if a batch (`RecordBatch`'s arrays) has records, offsets from 0 on, and consistent buffers, else 1 to 5."""
     rows = layout[at.ROWS]
     inner = layout[at.HEADER_ROWS]

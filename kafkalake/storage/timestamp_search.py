@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from kafkalake.record import layout as at
-from kafkalake.record.batch import Int64s
+from kafkalake.record.arrays import Int64s
 from kafkalake.record.message_set import MessageSet
 from kafkalake.storage.active_segment import ActiveSegment
 from kafkalake.storage.segment import Segment

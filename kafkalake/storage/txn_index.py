@@ -20,7 +20,7 @@ from crc32c import crc32c
 
 from kafkalake.errors import CorruptSegmentError
 from kafkalake.record import layout as at
-from kafkalake.record.batch import Int64s
+from kafkalake.record.arrays import Int64s
 from kafkalake.storage.producer_state import AbortedTransaction
 
 _ENTRY = struct.Struct("<qqqqI")

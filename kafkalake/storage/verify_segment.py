@@ -10,7 +10,7 @@ import numpy as np
 
 from kafkalake.errors import CorruptSegmentError
 from kafkalake.record import layout as at
-from kafkalake.record.batch import Int64s
+from kafkalake.record.arrays import Int64s
 from kafkalake.record.message_set import MessageSet
 from kafkalake.record.schema import footer
 from kafkalake.storage.active_segment import SegmentContent

@@ -5,16 +5,15 @@ and add up the column sizes, then to copy. In between it lays out the body. If `
 needed and writes nothing. `read_batch` does both in one call for an uncompressed batch. Memory is never allocated from a
 count in a header: the caller bounds the number of records by the bytes received.
 
-Measured: see `record_batch.py`.
+Measured: see `record_batch.py`. One module, though long: both walks must agree on each byte of a record.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from kafkalake.record import layout as at
+from kafkalake.record.arrays import Bytes, Int64s
 from kafkalake.record.compiled import compiled
 from kafkalake.record.crc32c import START, extend, finish
 from kafkalake.record.memory import copy, load_u8, store_i32, store_i64, store_u8
@@ -59,7 +58,7 @@ KNOWN_ATTRIBUTES = (
 
 
 @compiled()
-def _check_produced(data: Any, position: Any) -> Any:
+def _check_produced(data: Bytes, position: int) -> int:
     """Apply Kafka's checks of a client's batch (LogValidator, UnifiedLog.analyzeAndValidateRecords)."""
     attributes = big_i16(data, position + wire.ATTRIBUTES)
     count = big_i32(data, position + wire.RECORD_COUNT)
@@ -82,7 +81,7 @@ def _check_produced(data: Any, position: Any) -> Any:
 
 
 @compiled()
-def _check_batch(data: Any, position: Any, end: Any, produced: Any) -> Any:
+def _check_batch(data: Bytes, position: int, end: int, produced: int) -> int:
     if end - position < wire.RECORDS:
         return CORRUPT_LENGTH
     if load_u8(data, position + wire.MAGIC) != wire.MAGIC_2:
@@ -101,7 +100,7 @@ def _check_batch(data: Any, position: Any, end: Any, produced: Any) -> Any:
 
 
 @compiled()
-def _read_header(data: Any, position: Any, numbers: Any) -> None:
+def _read_header(data: Bytes, position: int, numbers: Int64s) -> None:
     first = FIRST_HEADER_FIELD
     numbers[first + at.BASE_OFFSET] = big_i64(data, position)
     numbers[first + at.LAST_OFFSET_DELTA] = big_i32(data, position + wire.LAST_OFFSET_DELTA)
@@ -120,7 +119,7 @@ def _read_header(data: Any, position: Any, numbers: Any) -> None:
 
 
 @compiled()
-def _measure_headers(data: Any, position: Any, end: Any, count: Any, numbers: Any) -> Any:
+def _measure_headers(data: Bytes, position: int, end: int, count: int, numbers: Int64s) -> tuple[int, int]:
     """Validate and count the headers of one record. Return (status, position after them)."""
     for _ in range(count):
         length, position = read_varint(data, position, end)
@@ -145,7 +144,7 @@ def _measure_headers(data: Any, position: Any, end: Any, count: Any, numbers: An
 
 
 @compiled()
-def _measure(data: Any, position: Any, end: Any, produced: Any, numbers: Any) -> Any:
+def _measure(data: Bytes, position: int, end: int, produced: int, numbers: Int64s) -> int:
     """Validate every record of `data[position:end]` and add up its columns in `numbers` (first pass)."""
     count = numbers[CLAIMED]
     base_timestamp = numbers[FIRST_HEADER_FIELD + at.BASE_TIMESTAMP]
@@ -217,19 +216,19 @@ def _measure(data: Any, position: Any, end: Any, produced: Any, numbers: Any) ->
 
 
 @compiled()
-def _place(numbers: Any, buffer: Any, position: Any, length: Any) -> Any:
+def _place(numbers: Int64s, buffer: int, position: int, length: int) -> int:
     numbers[at.FIRST_BUFFER + 2 * buffer] = position
     numbers[at.FIRST_BUFFER + 2 * buffer + 1] = length
     return (position + length + 7) & ~7
 
 
 @compiled()
-def _bitmap(rows: Any, nulls: Any) -> Any:
+def _bitmap(rows: int, nulls: int) -> int:
     return (rows + 7) >> 3 if nulls else 0
 
 
 @compiled()
-def _lay_out(numbers: Any) -> Any:
+def _lay_out(numbers: Int64s) -> int:
     """Set the position of each buffer of the body and return the body's length."""
     rows = numbers[at.ROWS]
     inner = numbers[at.HEADER_ROWS]
@@ -255,24 +254,25 @@ def _lay_out(numbers: Any) -> Any:
 
 
 @compiled()
-def _start(numbers: Any, buffer: Any) -> Any:
-    return numbers[at.FIRST_BUFFER + 2 * buffer]
+def _start(numbers: Int64s, buffer: int) -> int:
+    found: int = numbers[at.FIRST_BUFFER + 2 * buffer]
+    return found
 
 
 @compiled()
-def _clear_bits(numbers: Any, buffer: Any, out: Any) -> None:
+def _clear_bits(numbers: Int64s, buffer: int, out: Bytes) -> None:
     for i in range(_start(numbers, buffer), _start(numbers, buffer) + numbers[at.FIRST_BUFFER + 2 * buffer + 1]):
         store_u8(out, i, 0)
 
 
 @compiled()
-def _set_bit(out: Any, start: Any, row: Any) -> None:
+def _set_bit(out: Bytes, start: int, row: int) -> None:
     position = start + (row >> 3)
     store_u8(out, position, load_u8(out, position) | (1 << (row & 7)))
 
 
 @compiled()
-def _pad(numbers: Any, out: Any, end: Any) -> None:
+def _pad(numbers: Int64s, out: Bytes, end: int) -> None:
     """Zero the padding between the buffers."""
     for buffer in range(at.BUFFERS):
         position = _start(numbers, buffer) + numbers[at.FIRST_BUFFER + 2 * buffer + 1]
@@ -284,8 +284,8 @@ def _pad(numbers: Any, out: Any, end: Any) -> None:
 
 @compiled()
 def _fill_headers(
-    data: Any, position: Any, end: Any, first: Any, count: Any, numbers: Any, out: Any, k: Any, v: Any
-) -> Any:
+    data: Bytes, position: int, end: int, first: int, count: int, numbers: Int64s, out: Bytes, k: int, v: int
+) -> tuple[int, int, int]:
     """Copy the headers of one record to rows from `first` on. k, v: positions of keys and values. Return (position, k, v)."""
     key_offsets, key_data = _start(numbers, at.HEADER_KEY_OFFSETS), _start(numbers, at.HEADER_KEY_DATA)
     value_offsets, value_data = _start(numbers, at.HEADER_VALUE_OFFSETS), _start(numbers, at.HEADER_VALUE_DATA)
@@ -307,7 +307,7 @@ def _fill_headers(
 
 
 @compiled()
-def _fill(data: Any, position: Any, end: Any, numbers: Any, out: Any) -> None:
+def _fill(data: Bytes, position: int, end: int, numbers: Int64s, out: Bytes) -> None:
     """Copy the records validated by `_measure` to the positions set by `_lay_out` (second pass)."""
     header = FIRST_HEADER_FIELD
     base_offset = numbers[header + at.BASE_OFFSET]
@@ -369,7 +369,7 @@ def _fill(data: Any, position: Any, end: Any, numbers: Any, out: Any) -> None:
 
 
 @compiled()
-def _read_control(data: Any, position: Any, end: Any, numbers: Any) -> Any:
+def _read_control(data: Bytes, position: int, end: int, numbers: Int64s) -> int:
     """Read a control batch: one record with key (version, type) and value (version, coordinator epoch)."""
     if numbers[CLAIMED] != 1 or numbers[KEY_BYTES] < wire.CONTROL_KEY_BYTES:
         return BAD_CONTROL_RECORD
@@ -390,7 +390,7 @@ def _read_control(data: Any, position: Any, end: Any, numbers: Any) -> Any:
 
 
 @compiled()
-def _read_records(records: Any, begin: Any, end: Any, produced: Any, numbers: Any, out: Any) -> Any:
+def _read_records(records: Bytes, begin: int, end: int, produced: int, numbers: Int64s, out: Bytes) -> int:
     status = _measure(records, begin, end, produced, numbers)
     if status != OK:
         return status
@@ -410,7 +410,7 @@ def _read_records(records: Any, begin: Any, end: Any, produced: Any, numbers: An
 
 
 @compiled("int64(view, int64, int64, boolean, int64[::1])")
-def check_batch(data: Any, position: Any, end: Any, produced: Any, numbers: Any) -> Any:
+def check_batch(data: Bytes, position: int, end: int, produced: bool, numbers: Int64s) -> int:
     """Check header and checksum of the batch `data[position:end]` (uint8) and unpack the header into `numbers`.
 
     `produced`: the batch comes from a client, which may not set offsets, write control batches or use log append time.
@@ -422,13 +422,13 @@ def check_batch(data: Any, position: Any, end: Any, produced: Any, numbers: Any)
 
 
 @compiled("int64(view, int64, int64, boolean, int64[::1], uint8[::1])")
-def read_records(records: Any, begin: Any, end: Any, produced: Any, numbers: Any, out: Any) -> Any:
+def read_records(records: Bytes, begin: int, end: int, produced: bool, numbers: Int64s, out: Bytes) -> int:
     """Decode uncompressed records `records[begin:end]` into a body in `out`. `numbers` must be as `check_batch` left it."""
     return _read_records(records, begin, end, produced, numbers, out)
 
 
 @compiled("int64(view, int64, int64, boolean, int64[::1], uint8[::1])")
-def read_batch(data: Any, position: Any, end: Any, produced: Any, numbers: Any, out: Any) -> Any:
+def read_batch(data: Bytes, position: int, end: int, produced: bool, numbers: Int64s, out: Bytes) -> int:
     """Run `check_batch` and `read_records` on an uncompressed batch. Fills layout, header and `ROOM` of `numbers`."""
     status = _check_batch(data, position, end, produced)
     if status != OK:

@@ -9,11 +9,10 @@ coordinator epoch.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from kafkalake.record import layout as at
+from kafkalake.record.arrays import Bytes, Int64s
 from kafkalake.record.compiled import compiled
 from kafkalake.record.crc32c import START, extend, finish
 from kafkalake.record.memory import copy, load_i32, load_i64, load_u8, store_u8
@@ -36,17 +35,19 @@ _CONTROL_BATCH_BYTES = wire.RECORDS + 40
 
 
 @compiled()
-def _start(layouts: Any, m: Any, buffer: Any) -> Any:
-    return layouts[m, at.FIRST_BUFFER + 2 * buffer]
+def _start(layouts: Int64s, m: int, buffer: int) -> int:
+    found: int = layouts[m, at.FIRST_BUFFER + 2 * buffer]
+    return found
 
 
 @compiled()
-def _length(layouts: Any, m: Any, buffer: Any) -> Any:
-    return layouts[m, at.FIRST_BUFFER + 2 * buffer + 1]
+def _length(layouts: Int64s, m: int, buffer: int) -> int:
+    found: int = layouts[m, at.FIRST_BUFFER + 2 * buffer + 1]
+    return found
 
 
 @compiled()
-def _sound_binary(data: Any, body: Any, layouts: Any, m: Any, rows: Any, nulls: Any, first: Any) -> Any:
+def _sound_binary(data: Bytes, body: int, layouts: Int64s, m: int, rows: int, nulls: int, first: int) -> bool:
     if nulls and _length(layouts, m, first) < (rows + 7) >> 3:
         return False
     if _length(layouts, m, first + 1) < 4 * (rows + 1):
@@ -55,7 +56,7 @@ def _sound_binary(data: Any, body: Any, layouts: Any, m: Any, rows: Any, nulls: 
 
 
 @compiled()
-def _sound(data: Any, body: Any, layouts: Any, m: Any) -> Any:
+def _sound(data: Bytes, body: int, layouts: Int64s, m: int) -> bool:
     """Return whether the buffers of message `m` are large enough for its rows and lie in `data`."""
     rows, inner = layouts[m, at.ROWS], layouts[m, at.HEADER_ROWS]
     if rows < 0 or inner < 0 or body < 0:
@@ -79,7 +80,7 @@ def _sound(data: Any, body: Any, layouts: Any, m: Any) -> Any:
 
 
 @compiled()
-def _span(data: Any, body: Any, layouts: Any, m: Any, buffer: Any, first: Any, rows: Any) -> Any:
+def _span(data: Bytes, body: int, layouts: Int64s, m: int, buffer: int, first: int, rows: int) -> int:
     """Return the data bytes that rows [first, first + rows) of an offsets buffer cover, -1 if they run out of bounds."""
     start = body + _start(layouts, m, buffer) + 4 * first
     begin, end = load_i32(data, start), load_i32(data, start + 4 * rows)
@@ -89,7 +90,7 @@ def _span(data: Any, body: Any, layouts: Any, m: Any, buffer: Any, first: Any, r
 
 
 @compiled()
-def _bounds(data: Any, body: Any, layouts: Any, m: Any, row: Any, rows: Any) -> Any:
+def _bounds(data: Bytes, body: int, layouts: Int64s, m: int, row: int, rows: int) -> tuple[int, int]:
     """Return (min, max) encoded bytes of a batch of rows [row, row + rows) of message `m`, (-1, -1) if the offsets are invalid."""
     if rows == 0:
         return wire.RECORDS, _CONTROL_BATCH_BYTES
@@ -110,16 +111,16 @@ def _bounds(data: Any, body: Any, layouts: Any, m: Any, row: Any, rows: Any) -> 
 
 @compiled("int64(view, int64[::1], int64[:,::1], int64[:,::1], int64[::1], int64, int64, int64, int64[::1])")
 def select(
-    data: Any,
-    starts: Any,
-    layouts: Any,
-    headers: Any,
-    first_batch: Any,
-    start_offset: Any,
-    end_offset: Any,
-    max_bytes: Any,
-    plan: Any,
-) -> Any:
+    data: Bytes,
+    starts: Int64s,
+    layouts: Int64s,
+    headers: Int64s,
+    first_batch: Int64s,
+    start_offset: int,
+    end_offset: int,
+    max_bytes: int,
+    plan: Int64s,
+) -> int:
     """Find the batches that overlap offsets [start_offset, end_offset), at most as many as may fit in `max_bytes`. Fills `plan`.
 
     The arrays are those of a `record.message_set.MessageSet`. The candidates are batches [plan[FIRST_BATCH], plan[END_BATCH]).
@@ -155,30 +156,30 @@ def select(
 
 
 @compiled()
-def _present(data: Any, bits: Any, row: Any) -> Any:
+def _present(data: Bytes, bits: int, row: int) -> int:
     """Return whether a row is not null. `bits` is -1 if the column has no null."""
     return bits < 0 or (load_u8(data, bits + (row >> 3)) >> (row & 7)) & 1 != 0
 
 
 @compiled()
-def _bits(body: Any, layouts: Any, m: Any, nulls: Any, buffer: Any) -> Any:
+def _bits(body: int, layouts: Int64s, m: int, nulls: int, buffer: int) -> int:
     return body + _start(layouts, m, buffer) if layouts[m, nulls] else -1
 
 
 @compiled()
-def _small_varint_bytes(value: Any) -> Any:
+def _small_varint_bytes(value: int) -> int:
     if -64 <= value < 64:
         return 1
     return varint_bytes(value)
 
 
 @compiled()
-def _binary_bytes(length: Any, present: Any) -> Any:
+def _binary_bytes(length: int, present: int) -> int:
     return _small_varint_bytes(length) + length if present else 1
 
 
 @compiled()
-def _write_binary(data: Any, start: Any, length: Any, present: Any, out: Any, p: Any) -> Any:
+def _write_binary(data: Bytes, start: int, length: int, present: int, out: Bytes, p: int) -> int:
     if not present:
         return write_varint(out, p, -1)
     p = write_varint(out, p, length)
@@ -187,7 +188,7 @@ def _write_binary(data: Any, start: Any, length: Any, present: Any, out: Any, p:
 
 
 @compiled()
-def _header_bytes(data: Any, body: Any, layouts: Any, m: Any, first: Any, end: Any, last: Any) -> Any:
+def _header_bytes(data: Bytes, body: int, layouts: Int64s, m: int, first: int, end: int, last: int) -> int:
     """Return the encoded bytes of header rows [first, end), -1 if their offsets decrease or exceed those of row `last`."""
     key_offsets, key_data = (
         body + _start(layouts, m, at.HEADER_KEY_OFFSETS),
@@ -210,7 +211,7 @@ def _header_bytes(data: Any, body: Any, layouts: Any, m: Any, first: Any, end: A
 
 
 @compiled()
-def _write_headers(data: Any, body: Any, layouts: Any, m: Any, first: Any, end: Any, out: Any, p: Any) -> Any:
+def _write_headers(data: Bytes, body: int, layouts: Int64s, m: int, first: int, end: int, out: Bytes, p: int) -> int:
     key_offsets, key_data = (
         body + _start(layouts, m, at.HEADER_KEY_OFFSETS),
         body + _start(layouts, m, at.HEADER_KEY_DATA),
@@ -233,17 +234,17 @@ def _write_headers(data: Any, body: Any, layouts: Any, m: Any, first: Any, end: 
 
 @compiled()
 def _write_rows(
-    data: Any,
-    body: Any,
-    layouts: Any,
-    m: Any,
-    row: Any,
-    rows: Any,
-    base_offset: Any,
-    base_timestamp: Any,
-    out: Any,
-    p: Any,
-) -> Any:
+    data: Bytes,
+    body: int,
+    layouts: Int64s,
+    m: int,
+    row: int,
+    rows: int,
+    base_offset: int,
+    base_timestamp: int,
+    out: Bytes,
+    p: int,
+) -> int:
     """Write rows [row, row + rows) of message `m` as records. Return the position after them, -1 if offsets decrease."""
     offsets, timestamps = body + _start(layouts, m, at.OFFSET_DATA), body + _start(layouts, m, at.TIMESTAMP_DATA)
     key_offsets, key_data = body + _start(layouts, m, at.KEY_OFFSETS), body + _start(layouts, m, at.KEY_DATA)
@@ -291,7 +292,7 @@ def _write_rows(
 
 
 @compiled()
-def _write_control(headers: Any, b: Any, out: Any, p: Any) -> Any:
+def _write_control(headers: Int64s, b: int, out: Bytes, p: int) -> int:
     """Write the record of a control batch: key (version 0, type), value (version 0, coordinator epoch). Source: KIP-98."""
     timestamp_delta = headers[b, at.MAX_TIMESTAMP] - headers[b, at.BASE_TIMESTAMP]
     content = 1 + wire.CONTROL_KEY_BYTES + 1 + wire.CONTROL_VALUE_BYTES + 1
@@ -309,7 +310,7 @@ def _write_control(headers: Any, b: Any, out: Any, p: Any) -> Any:
 
 
 @compiled()
-def _write_header(headers: Any, b: Any, records: Any, out: Any, position: Any, end: Any) -> None:
+def _write_header(headers: Int64s, b: int, records: int, out: Bytes, position: int, end: int) -> None:
     """Write the 61-byte header before the records at `out[position + 61:end]`."""
     store_big_i64(out, position, headers[b, at.BASE_OFFSET])
     store_big_i32(out, position + wire.BATCH_LENGTH, end - position - wire.BEFORE_BATCH_LENGTH)
@@ -324,23 +325,23 @@ def _write_header(headers: Any, b: Any, records: Any, out: Any, position: Any, e
     store_big_i32(out, position + wire.BASE_SEQUENCE, headers[b, at.BASE_SEQUENCE])
     store_big_i32(out, position + wire.RECORD_COUNT, records)
     crc = finish(extend(START, out, position + wire.ATTRIBUTES, end))
-    store_big_i32(out, position + wire.CRC, np.int64(crc))
+    store_big_i32(out, position + wire.CRC, int(np.int64(crc)))
 
 
 @compiled(
     "int64(view, int64[::1], int64[:,::1], int64[:,::1], int64[::1], int64, int64[::1], uint8[::1], int64[::1])",
 )
 def write_batches(
-    data: Any,
-    starts: Any,
-    layouts: Any,
-    headers: Any,
-    first_batch: Any,
-    max_bytes: Any,
-    plan: Any,
-    out: Any,
-    ends: Any,
-) -> Any:
+    data: Bytes,
+    starts: Int64s,
+    layouts: Int64s,
+    headers: Int64s,
+    first_batch: Int64s,
+    max_bytes: int,
+    plan: Int64s,
+    out: Bytes,
+    ends: Int64s,
+) -> int:
     """Write the batches of `plan` to `out` (uint8[plan[ROOM]]) until one would exceed `max_bytes`. The first is always written.
 
     Sets plan[WRITTEN] to the number of batches written and `ends` (int64, one per batch of the plan) to their end positions.

@@ -12,8 +12,7 @@ Example: `61 FF` ("a", then invalid UTF-8) is stored as `61 F4 8F BF BF` ("a", U
 
 from __future__ import annotations
 
-from typing import Any
-
+from kafkalake.record.arrays import Bytes
 from kafkalake.record.compiled import compiled
 from kafkalake.record.memory import copy, load_u8, store_u8
 
@@ -22,12 +21,12 @@ ESCAPED_BYTES = 4
 
 
 @compiled()
-def _continues(data: Any, position: Any) -> Any:
+def _continues(data: Bytes, position: int) -> bool:
     return load_u8(data, position) & 0xC0 == 0x80
 
 
 @compiled()
-def _sequence(data: Any, position: Any, end: Any) -> Any:
+def _sequence(data: Bytes, position: int, end: int) -> int:
     """Return the length (1 to 4) of the UTF-8 sequence at `position`, 0 if it is invalid or needs escaping.
 
     Overlong forms, surrogates and values above U+10FFFF are not UTF-8 (RFC 3629).
@@ -61,7 +60,7 @@ def _sequence(data: Any, position: Any, end: Any) -> Any:
 
 
 @compiled()
-def stored_bytes(data: Any, position: Any, length: Any) -> Any:
+def stored_bytes(data: Bytes, position: int, length: int) -> int:
     """Return the size of the key `data[position:position + length]` stored as UTF-8."""
     end = position + length
     total = 0
@@ -73,7 +72,7 @@ def stored_bytes(data: Any, position: Any, length: Any) -> Any:
 
 
 @compiled()
-def store_key(data: Any, position: Any, length: Any, out: Any, target: Any) -> Any:
+def store_key(data: Bytes, position: int, length: int, out: Bytes, target: int) -> int:
     """Write the key as UTF-8 to `out[target:]` and return the position after it."""
     end = position + length
     while position < end:
@@ -94,7 +93,7 @@ def store_key(data: Any, position: Any, length: Any, out: Any, target: Any) -> A
 
 
 @compiled()
-def _escaped(data: Any, position: Any, end: Any) -> Any:
+def _escaped(data: Bytes, position: int, end: int) -> int:
     return (
         load_u8(data, position) == 0xF4
         and position + ESCAPED_BYTES <= end
@@ -104,7 +103,7 @@ def _escaped(data: Any, position: Any, end: Any) -> Any:
 
 
 @compiled()
-def wire_bytes(data: Any, position: Any, length: Any) -> Any:
+def wire_bytes(data: Bytes, position: int, length: int) -> int:
     """Return the size on the wire of the stored key `data[position:position + length]`."""
     end = position + length
     total = length
@@ -118,7 +117,7 @@ def wire_bytes(data: Any, position: Any, length: Any) -> Any:
 
 
 @compiled()
-def restore_key(data: Any, position: Any, length: Any, out: Any, target: Any) -> Any:
+def restore_key(data: Bytes, position: int, length: int, out: Bytes, target: int) -> int:
     """Write the stored key's original bytes to `out[target:]` and return the position after them."""
     end = position + length
     while position < end:

@@ -8,8 +8,7 @@ number, or -1 if it runs past `end` or is too long.
 
 from __future__ import annotations
 
-from typing import Any
-
+from kafkalake.record.arrays import Bytes
 from kafkalake.record.compiled import compiled
 from kafkalake.record.memory import load_i32, load_i64, load_u8, load_u32, store_i16, store_i32, store_i64, store_u8
 
@@ -18,7 +17,7 @@ VARLONG_BYTES = 10
 
 
 @compiled()
-def _read_long_form(data: Any, position: Any, end: Any, most: Any) -> Any:
+def _read_long_form(data: Bytes, position: int, end: int, most: int) -> tuple[int, int]:
     raw = 0
     for k in range(most):
         if position >= end:
@@ -32,7 +31,7 @@ def _read_long_form(data: Any, position: Any, end: Any, most: Any) -> Any:
 
 
 @compiled()
-def read_varint(data: Any, position: Any, end: Any) -> Any:
+def read_varint(data: Bytes, position: int, end: int) -> tuple[int, int]:
     """Read an int32 in 1 to 5 bytes at `data[position:end]`. Return (value, next position or -1)."""
     if position < end:
         byte = load_u8(data, position)
@@ -45,7 +44,7 @@ def read_varint(data: Any, position: Any, end: Any) -> Any:
 
 
 @compiled()
-def read_varlong(data: Any, position: Any, end: Any) -> Any:
+def read_varlong(data: Bytes, position: int, end: int) -> tuple[int, int]:
     """Read an int64 in 1 to 10 bytes at `data[position:end]`. Return (value, next position or -1)."""
     if position < end:
         byte = load_u8(data, position)
@@ -55,7 +54,7 @@ def read_varlong(data: Any, position: Any, end: Any) -> Any:
 
 
 @compiled()
-def varint_bytes(value: Any) -> Any:
+def varint_bytes(value: int) -> int:
     """Return the number of bytes `write_varint` writes for an int64."""
     raw = (value << 1) ^ (value >> 63)
     size = 1
@@ -66,7 +65,7 @@ def varint_bytes(value: Any) -> Any:
 
 
 @compiled()
-def write_varint(out: Any, position: Any, value: Any) -> Any:
+def write_varint(out: Bytes, position: int, value: int) -> int:
     """Write an int64 and return the next position. An int32 is encoded as a 32-bit varint would be."""
     raw = (value << 1) ^ (value >> 63)
     while raw < 0 or raw > 127:
@@ -78,58 +77,58 @@ def write_varint(out: Any, position: Any, value: Any) -> Any:
 
 
 @compiled()
-def _swap16(value: Any) -> Any:
+def _swap16(value: int) -> int:
     return ((value & 0xFF) << 8) | ((value >> 8) & 0xFF)
 
 
 @compiled()
-def _swap32(value: Any) -> Any:
+def _swap32(value: int) -> int:
     return ((value & 0xFF) << 24) | ((value & 0xFF00) << 8) | ((value >> 8) & 0xFF00) | ((value >> 24) & 0xFF)
 
 
 @compiled()
-def _swap64(value: Any) -> Any:
+def _swap64(value: int) -> int:
     return (_swap32(value) << 32) | _swap32(value >> 32)
 
 
 @compiled()
-def big_i16(data: Any, position: Any) -> Any:
+def big_i16(data: Bytes, position: int) -> int:
     """Read a big-endian int16."""
     return (load_u8(data, position) << 8 | load_u8(data, position + 1)) - ((load_u8(data, position) >> 7) << 16)
 
 
 @compiled()
-def big_i32(data: Any, position: Any) -> Any:
+def big_i32(data: Bytes, position: int) -> int:
     """Read a big-endian int32."""
     value = _swap32(load_i32(data, position))
     return value - ((value >> 31) << 32)
 
 
 @compiled()
-def big_u32(data: Any, position: Any) -> Any:
+def big_u32(data: Bytes, position: int) -> int:
     """Read a big-endian uint32."""
     return _swap32(load_u32(data, position))
 
 
 @compiled()
-def big_i64(data: Any, position: Any) -> Any:
+def big_i64(data: Bytes, position: int) -> int:
     """Read a big-endian int64."""
     return _swap64(load_i64(data, position))
 
 
 @compiled()
-def store_big_i16(out: Any, position: Any, value: Any) -> None:
+def store_big_i16(out: Bytes, position: int, value: int) -> None:
     """Store the low 16 bits of `value`, big-endian."""
     store_i16(out, position, _swap16(value))
 
 
 @compiled()
-def store_big_i32(out: Any, position: Any, value: Any) -> None:
+def store_big_i32(out: Bytes, position: int, value: int) -> None:
     """Store the low 32 bits of `value`, big-endian."""
     store_i32(out, position, _swap32(value))
 
 
 @compiled()
-def store_big_i64(out: Any, position: Any, value: Any) -> None:
+def store_big_i64(out: Bytes, position: int, value: int) -> None:
     """Store `value`, big-endian."""
     store_i64(out, position, _swap64(value))

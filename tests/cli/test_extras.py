@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import tomllib
+from collections.abc import Callable
 from functools import cache
 from importlib.metadata import PackageNotFoundError, packages_distributions, requires
 from pathlib import Path
@@ -109,8 +110,8 @@ def test_a_broker_and_its_clients_need_no_extra(tmp_path: Path) -> None:
 
 
 @pytest.mark.process
-def test_a_broker_imports_no_library_that_it_does_without(kafkalake_broker: Kafkalake) -> None:
+def test_a_broker_imports_no_library_that_it_does_without(kafkalake_broker: Callable[..., Kafkalake]) -> None:
     """Not even where they are installed: pyarrow would import pandas for an array, which takes 0.7 s."""
-    mapped = Path(f"/proc/{kafkalake_broker.pid}/maps").read_text()
+    mapped = Path(f"/proc/{kafkalake_broker().pid}/maps").read_text()
     assert "site-packages/pyarrow/" in mapped
     assert [module for module in EXTRA_OF if f"site-packages/{module}/" in mapped] == []

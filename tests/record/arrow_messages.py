@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from kafkalake.record import layout as at
 from kafkalake.record.batch import RecordBatch
-from kafkalake.record.message import frame, merge_bodies, merged_bound, metadata_bytes
+from kafkalake.record.merge import merge_bodies, merged_bound
+from kafkalake.record.message import frame, metadata_bytes
 from kafkalake.record.message_set import compress_body
 
 OPTIONAL_BYTES = st.none() | st.binary(max_size=60)
