@@ -5,13 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-import typer
-
-from kafkalake.cli.completion import complete_group
-from kafkalake.cli.options import DEFAULT_BOOTSTRAP_SERVER, BootstrapServer, Json, TopicName, connect
+from kafkalake.cli.consume_options import Commit, ConsumeOptions, Format
+from kafkalake.cli.options import connect, with_options
 from kafkalake.cli.output import OutputClosed, UsageProblem, note, write
 
 if TYPE_CHECKING:
@@ -39,199 +36,63 @@ EXAMPLES = """Examples
   [cyan]kafkalake consume clicks --partition 2 --offset 1500[/cyan]"""
 
 POLL_MS = 500
-FROM, PRINT, UNTIL = "From where", "What is printed", "Until when"
 
 
-class Format(StrEnum):
-    """Output formats of records."""
-
-    TEXT = "text"
-    VALUE = "value"
-    JSON = "json"
-    CSV = "csv"
-
-
-class Commit(StrEnum):
-    """Commit policies for a group's offsets."""
-
-    AUTO = "auto"
-    NONE = "none"
-
-
-def consume(
-    topic: TopicName,
-    from_beginning: Annotated[
-        bool,
-        typer.Option(
-            "--from-beginning", help="Start with the oldest record (default: what comes next).", rich_help_panel=FROM
-        ),
-    ] = False,
-    partition: Annotated[
-        list[int] | None,
-        typer.Option(
-            "--partition",
-            "-p",
-            min=0,
-            metavar="N",
-            help="Only this partition. May be given several times.",
-            show_default=False,
-            rich_help_panel=FROM,
-        ),
-    ] = None,
-    offset: Annotated[
-        str | None,
-        typer.Option(
-            metavar="N",
-            help="Start at this offset, at earliest or latest, or with -N that many before the end.",
-            show_default=False,
-            rich_help_panel=FROM,
-        ),
-    ] = None,
-    from_time: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME",
-            help="Start with the first record from 2026-11-21T08:00:00Z on, 15m ago, or milliseconds since 1970.",
-            show_default=False,
-            rich_help_panel=FROM,
-        ),
-    ] = None,
-    group: Annotated[
-        str | None,
-        typer.Option(
-            "--group",
-            "-g",
-            metavar="GROUP",
-            help="Read as a member of this group, from its committed offsets on; its members share the partitions.",
-            show_default=False,
-            autocompletion=complete_group,
-            rich_help_panel=FROM,
-        ),
-    ] = None,
-    commit: Annotated[
-        Commit,
-        typer.Option(
-            "--commit",
-            help="Commit what was printed to the group: every 5 s and at the end, or not at all.",
-            rich_help_panel=FROM,
-        ),
-    ] = Commit.AUTO,
-    max_records: Annotated[
-        int | None,
-        typer.Option(
-            "--max-records",
-            "--max-messages",
-            "-n",
-            min=1,
-            metavar="N",
-            help="End after this many.",
-            show_default=False,
-            rich_help_panel=UNTIL,
-        ),
-    ] = None,
-    exit_at_end: Annotated[
-        bool,
-        typer.Option("--exit-at-end", "-e", help="End where the topic ended when this began.", rich_help_panel=UNTIL),
-    ] = False,
-    timeout: Annotated[
-        float | None,
-        typer.Option(
-            min=0.1,
-            metavar="SECONDS",
-            help="End when nothing has come for this long.",
-            show_default=False,
-            rich_help_panel=UNTIL,
-        ),
-    ] = None,
-    format: Annotated[
-        Format,
-        typer.Option("--format", "-f", help="Lines of text, values only, JSON lines, or CSV.", rich_help_panel=PRINT),
-    ] = Format.TEXT,
-    print_key: Annotated[
-        bool, typer.Option("--print-key", help="The key before the value.", rich_help_panel=PRINT)
-    ] = False,
-    print_timestamp: Annotated[
-        bool, typer.Option("--print-timestamp", help="Milliseconds since 1970.", rich_help_panel=PRINT)
-    ] = False,
-    print_partition: Annotated[bool, typer.Option("--print-partition", rich_help_panel=PRINT)] = False,
-    print_offset: Annotated[bool, typer.Option("--print-offset", rich_help_panel=PRINT)] = False,
-    print_headers: Annotated[bool, typer.Option("--print-headers", rich_help_panel=PRINT)] = False,
-    properties: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--property",
-            metavar="KEY=VALUE",
-            help="A property of kafka-console-consumer, such as key.separator=: or print.value=false.",
-            show_default=False,
-            rich_help_panel=PRINT,
-        ),
-    ] = None,
-    raw: Annotated[
-        bool,
-        typer.Option(
-            "--raw",
-            help="On a terminal too, print control characters as they are (default: as \\\\x1b).",
-            rich_help_panel=PRINT,
-        ),
-    ] = False,
-    read_uncommitted: Annotated[
-        bool,
-        typer.Option(
-            "--read-uncommitted", help="Show records of open and aborted transactions too.", rich_help_panel=FROM
-        ),
-    ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No summary.")] = False,
-    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
-    json: Json = False,
-) -> None:
+@with_options(ConsumeOptions)
+def consume(options: ConsumeOptions) -> None:
     """Print records of a topic: new ones, or from an offset, a time, the beginning."""
     from kafkalake.cli import record_output
 
-    if sum([from_beginning, offset is not None, from_time is not None]) > 1:
+    if sum([options.from_beginning, options.offset is not None, options.from_time is not None]) > 1:
         raise UsageProblem("--from-beginning, --offset and --from-time exclude one another")
-    if group is not None and (partition or offset is not None or from_time is not None):
+    if options.group is not None and (options.partition or options.offset is not None or options.from_time is not None):
         raise UsageProblem(
             "--group reads what the group assigns, from where it is: no --partition, --offset, --from-time"
         )
-    if group is None and commit is not Commit.AUTO:
+    if options.group is None and options.commit is not Commit.AUTO:
         raise UsageProblem("--commit is for --group")
     shown = record_output.TextProperties(
-        print_key=print_key,
-        print_timestamp=print_timestamp,
-        print_partition=print_partition,
-        print_offset=print_offset,
-        print_headers=print_headers,
+        print_key=options.print_key,
+        print_timestamp=options.print_timestamp,
+        print_partition=options.print_partition,
+        print_offset=options.print_offset,
+        print_headers=options.print_headers,
     )
-    for entry in properties or ():
+    for entry in options.properties or ():
         shown = shown.with_property(entry)
     formatters: dict[Format, Formatter] = {
         Format.TEXT: record_output.text_formatter(shown),
         Format.VALUE: record_output.text_formatter(record_output.TextProperties()),
-        Format.JSON: record_output.json_formatter(topic),
-        Format.CSV: record_output.csv_formatter(topic),
+        Format.JSON: record_output.json_formatter(options.topic),
+        Format.CSV: record_output.csv_formatter(options.topic),
     }
-    formatter = formatters[Format.JSON if json else format]
-
-    from kafkalake.cli.consume_group import GroupPositions
-
-    with connect(bootstrap_server) as cluster:
-        source: Source
-        if group is not None:
-            source = GroupPositions(
-                cluster, topic, group, from_beginning, commit is Commit.AUTO, not read_uncommitted, exit_at_end
-            )
-        else:
-            partitions = _partitions(cluster, topic, partition)
-            place = "earliest" if from_beginning else offset if offset is not None else "latest"
-            positions = start_positions(cluster, topic, partitions, place, from_time, not read_uncommitted)
-            fixed = offset is not None and offset.lstrip("-").isdecimal()
-            fetcher = new_fetcher(cluster, topic, positions, not read_uncommitted, "error" if fixed else "earliest")
-            ends = end_offsets(cluster, topic, partitions, not read_uncommitted) if exit_at_end else None
-            source = FixedPositions(fetcher, ends)
+    formatter = formatters[Format.JSON if options.json else options.format]
+    with connect(options.bootstrap_server) as cluster:
+        source = _source(cluster, options)
         try:
-            _print_all(source, formatter, max_records, timeout, quiet, raw)
+            _print_all(source, formatter, options.max_records, options.timeout, options.quiet, options.raw)
         finally:
             source.close()
+
+
+def _source(cluster: Cluster, options: ConsumeOptions) -> Source:
+    """Return what is to be printed: a group's partitions, or those that the command line names, from its positions on."""
+    topic, read_committed = options.topic, not options.read_uncommitted
+    if options.group is not None:
+        from kafkalake.cli.consume_group import GroupPositions
+
+        commits = options.commit is Commit.AUTO
+        return GroupPositions(
+            cluster, topic, options.group, options.from_beginning, commits, read_committed, options.exit_at_end
+        )
+    partitions = _partitions(cluster, topic, options.partition)
+    place = "earliest" if options.from_beginning else options.offset if options.offset is not None else "latest"
+    positions = start_positions(cluster, topic, partitions, place, options.from_time, read_committed)
+    fixed = options.offset is not None and options.offset.lstrip("-").isdecimal()
+    fetcher = new_fetcher(cluster, topic, positions, read_committed, "error" if fixed else "earliest")
+    return FixedPositions(
+        fetcher, end_offsets(cluster, topic, partitions, read_committed) if options.exit_at_end else None
+    )
 
 
 def new_fetcher(

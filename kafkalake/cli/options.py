@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar, get_type_hints
 
 import typer
 
-from kafkalake.cli.completion import complete_topic
+from kafkalake.cli.completion import complete_group, complete_topic
 from kafkalake.cli.output import UsageProblem, close_names
 
 if TYPE_CHECKING:
     from kafkalake.client.cluster import Cluster
+
+Options = TypeVar("Options")
 
 DEFAULT_BOOTSTRAP_SERVER = "127.0.0.1:9092"
 
@@ -47,6 +50,32 @@ TopicName = Annotated[
     str,
     typer.Argument(metavar="TOPIC", help="Name of the topic.", show_default=False, autocompletion=complete_topic),
 ]
+
+
+GroupName = Annotated[
+    str,
+    typer.Argument(metavar="GROUP", help="Name of the group.", show_default=False, autocompletion=complete_group),
+]
+
+
+def with_options(kind: type[Options]) -> Callable[[Callable[[Options], None]], Callable[..., None]]:
+    """Return a decorator for a command that takes its options as one dataclass: typer sees each field as a parameter."""
+
+    def decorate(command: Callable[[Options], None]) -> Callable[..., None]:
+        def run(**values: object) -> None:
+            command(kind(**values))
+
+        hints = get_type_hints(kind, include_extras=True)
+        run.__signature__ = Signature(  # type: ignore[attr-defined]
+            [
+                Parameter(each.name, Parameter.KEYWORD_ONLY, default=each.default, annotation=hints[each.name])
+                for each in signature(kind).parameters.values()
+            ]
+        )
+        run.__annotations__, run.__name__, run.__doc__ = hints, command.__name__, command.__doc__
+        return run
+
+    return decorate
 
 
 def connect(bootstrap_server: str, *, request_timeout_ms: int = 30_000) -> Cluster:

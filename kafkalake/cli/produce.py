@@ -8,15 +8,12 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from kafkalake.cli.options import DEFAULT_BOOTSTRAP_SERVER, BootstrapServer, Json, TopicName, connect, parse_pairs
+from kafkalake.cli.options import connect, parse_pairs, with_options
 from kafkalake.cli.output import Failure, UsageProblem, note, size, write_json
+from kafkalake.cli.produce_options import Acks, Format, ProduceOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,189 +40,13 @@ EXAMPLES = """Examples
     | kafkalake produce clicks --format records -b other:9092[/cyan]"""
 
 
-class Format(StrEnum):
-    """Input formats."""
-
-    LINES = "lines"
-    JSON = "json"
-    RECORDS = "records"
-    CSV = "csv"
-    PARQUET = "parquet"
-
-
-class Compression(StrEnum):
-    """Codecs of a record batch."""
-
-    NONE = "none"
-    GZIP = "gzip"
-    SNAPPY = "snappy"
-    LZ4 = "lz4"
-    ZSTD = "zstd"
-
-
-class Acks(StrEnum):
-    """Acknowledgements that a batch can require."""
-
-    ALL = "all"
-    LEADER = "1"
-    NONE = "0"
-
-
-INPUT, SENDING, PROBLEMS = "Input", "Sending", "When something is wrong"
-
-
-def produce(
-    topic: TopicName,
-    file: Annotated[
-        Path | None,
-        typer.Argument(metavar="FILE", help="What to read; without it, or with -, stdin.", show_default=False),
-    ] = None,
-    format: Annotated[
-        Format | None,
-        typer.Option(
-            "--format",
-            "-f",
-            help="What is read. Without it the file's name tells (.jsonl, .csv, .parquet), else it is lines.",
-            show_default=False,
-            rich_help_panel=INPUT,
-        ),
-    ] = None,
-    key_field: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Field or column that holds the key (json, csv, parquet).",
-            show_default=False,
-            rich_help_panel=INPUT,
-        ),
-    ] = None,
-    value_field: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Field or column that is the value (default: the whole row as a JSON object).",
-            show_default=False,
-            rich_help_panel=INPUT,
-        ),
-    ] = None,
-    timestamp_field: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Field or column that holds the time: milliseconds since 1970, or a date and time.",
-            show_default=False,
-            rich_help_panel=INPUT,
-        ),
-    ] = None,
-    key_separator: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TEXT",
-            help="What stands between key and value on a line.",
-            show_default=False,
-            rich_help_panel=INPUT,
-        ),
-    ] = None,
-    null_marker: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TEXT", help="Key or value on a line that means null.", show_default=False, rich_help_panel=INPUT
-        ),
-    ] = None,
-    delimiter: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TEXT",
-            help="Delimiter of a CSV file, one character (default: what its head is cut at).",
-            show_default=False,
-            rich_help_panel=INPUT,
-        ),
-    ] = None,
-    header: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--header",
-            "-H",
-            metavar="KEY=VALUE",
-            help="A header for every record. May be given several times.",
-            show_default=False,
-            rich_help_panel=SENDING,
-        ),
-    ] = None,
-    partition: Annotated[
-        int | None,
-        typer.Option(
-            "--partition",
-            "-p",
-            min=0,
-            metavar="N",
-            help="Send all to this partition (default: by key, as Kafka's clients do).",
-            show_default=False,
-            rich_help_panel=SENDING,
-        ),
-    ] = None,
-    compression: Annotated[
-        Compression, typer.Option("--compression", help="Codec of the batches.", rich_help_panel=SENDING)
-    ] = Compression.NONE,
-    acks: Annotated[
-        Acks,
-        typer.Option(help="Wait for all in-sync replicas, the leader, or nobody.", rich_help_panel=SENDING),
-    ] = Acks.ALL,
-    batch_bytes: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Records of at most this size in a batch.", rich_help_panel=SENDING)
-    ] = 262_144,
-    timeout: Annotated[
-        float,
-        typer.Option(min=0.1, metavar="SECONDS", help="Give up on a batch after this time.", rich_help_panel=SENDING),
-    ] = 120.0,
-    on_error: Annotated[
-        str,
-        typer.Option(
-            "--on-error",
-            metavar="stop|skip|FILE",
-            help="At a line that cannot be read: stop there, leave it out, or leave it out and write it to a file.",
-            rich_help_panel=PROBLEMS,
-        ),
-    ] = "stop",
-    from_line: Annotated[
-        int,
-        typer.Option(
-            "--from-line",
-            min=1,
-            metavar="N",
-            help="Begin with this line of the input, to go on where an earlier run stopped.",
-            rich_help_panel=PROBLEMS,
-        ),
-    ] = 1,
-    transactional: Annotated[
-        bool,
-        typer.Option(
-            "--transactional",
-            help="All records or none: one transaction, aborted when the command fails.",
-            rich_help_panel=PROBLEMS,
-        ),
-    ] = False,
-    create_topic: Annotated[
-        bool,
-        typer.Option(
-            "--create-topic",
-            help="Create the topic if it does not exist, with the broker's defaults.",
-            rich_help_panel=SENDING,
-        ),
-    ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no summary.")] = False,
-    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
-    json: Json = False,
-) -> None:
+@with_options(ProduceOptions)
+def produce(options: ProduceOptions) -> None:
     """Write records to a topic from stdin or a file: lines, JSON, CSV, Parquet."""
-    path = None if file is None or str(file) == "-" else file
-    kind = format or Format(_import_input().format_of(path))
-    _check(kind, path, key_field or value_field or timestamp_field, key_separator or null_marker, delimiter)
-    if from_line > 1 and kind is Format.PARQUET:
-        raise UsageProblem("--from-line counts lines, which parquet has not")
-    if transactional and acks is not Acks.ALL:
-        raise UsageProblem("--transactional needs --acks all")
-    headers = [(key, value.encode()) for key, value in parse_pairs(header or (), "--header").items()]
+    path = None if options.file is None or str(options.file) == "-" else options.file
+    kind = options.format or Format(_import_input().format_of(path))
+    _check(options, kind, path)
+    headers = [(key, value.encode()) for key, value in parse_pairs(options.header or (), "--header").items()]
     descriptor = 0 if path is None else _open(path)
 
     from kafkalake.cli.bad_lines import BadLines
@@ -234,63 +55,65 @@ def produce(
 
     started = time.monotonic()
     producer: Producer | None = None
-    with connect(bootstrap_server) as cluster, BadLines(on_error) as bad:
+    with connect(options.bootstrap_server) as cluster, BadLines(options.on_error) as bad:
         try:
             with Producer(
                 cluster,
-                topic,
-                acks={Acks.ALL: ALL, Acks.LEADER: LEADER, Acks.NONE: NONE}[acks],
-                compression=compression.value,
-                partition=partition,
-                batch_bytes=batch_bytes,
-                delivery_timeout_ms=int(timeout * 1000),
-                create_topic=create_topic,
-                transactional_id=f"kafkalake-produce-{uuid.uuid4()}" if transactional else None,
+                options.topic,
+                acks={Acks.ALL: ALL, Acks.LEADER: LEADER, Acks.NONE: NONE}[options.acks],
+                compression=options.compression.value,
+                partition=options.partition,
+                batch_bytes=options.batch_bytes,
+                delivery_timeout_ms=int(options.timeout * 1000),
+                create_topic=options.create_topic,
+                transactional_id=f"kafkalake-produce-{uuid.uuid4()}" if options.transactional else None,
             ) as producer:
-                if path is None and sys.stdin.isatty() and not quiet:
+                if path is None and sys.stdin.isatty() and not options.quiet:
                     note("A record a line; Ctrl-D ends.")
-                show = not quiet and sys.stderr.isatty() and not (path is None and sys.stdin.isatty())
+                show = not options.quiet and sys.stderr.isatty() and not (path is None and sys.stdin.isatty())
                 with _progress(show, path, kind, producer) as progress:
-                    fields = (key_field, value_field, timestamp_field)
-                    reading = _Reading(kind, path, descriptor, fields, key_separator, null_marker, delimiter, from_line)
-                    _send_all(producer, reading.batches(bad, progress), headers, descriptor if path is None else None)
+                    batches = _batches(options, kind, path, descriptor, bad, progress)
+                    _send_all(producer, batches, headers, descriptor if path is None else None)
         except BaseException as error:
             if producer is not None:
-                note(_what_was_written(producer, bad, acks))
-            elif isinstance(error, UnknownTopicOrPartitionError) and not create_topic and partition is None:
+                note(_what_was_written(producer, bad, options.acks))
+            elif (
+                isinstance(error, UnknownTopicOrPartitionError)
+                and not options.create_topic
+                and options.partition is None
+            ):
                 raise Failure(str(error), "--create-topic creates it.") from None
             raise
         if bad.count:
             note(f"{_counted(bad.count, 'line')} left out; the first: {bad.first}")
-        _summarise(topic, producer.sent, bad.count, time.monotonic() - started, quiet, json)
+        seconds = time.monotonic() - started
+        _summarise(options.topic, producer.sent, bad.count, seconds, options.quiet, options.json)
 
 
-@dataclass(frozen=True)
-class _Reading:
-    """The input and its format."""
-
-    kind: Format
-    path: Path | None
-    descriptor: int
-    fields: tuple[str | None, str | None, str | None]
-    key_separator: str | None
-    null_marker: str | None
-    delimiter: str | None
-    from_line: int
-
-    def batches(self, bad: BadLines, progress: Callable[[int], None]) -> Iterator[pa.RecordBatch]:
-        source = _import_input()
-        fields = source.Fields(*self.fields)
-        rest = (bad, self.from_line, progress)
-        if self.kind is Format.LINES:
-            return source.from_lines(self.descriptor, self.key_separator, self.null_marker, *rest)  # type: ignore[no-any-return]
-        if self.kind is Format.JSON:
-            return source.from_json_lines(self.descriptor, fields, *rest)  # type: ignore[no-any-return]
-        if self.kind is Format.RECORDS:
-            return source.from_record_lines(self.descriptor, *rest)  # type: ignore[no-any-return]
-        if self.kind is Format.CSV:
-            return source.from_csv(self.path, fields, self.delimiter, *rest)  # type: ignore[no-any-return]
-        return source.from_parquet(self.path, fields, progress)  # type: ignore[no-any-return]
+def _batches(
+    options: ProduceOptions,
+    kind: Format,
+    path: Path | None,
+    descriptor: int,
+    bad: BadLines,
+    progress: Callable[[int], None],
+) -> Iterator[pa.RecordBatch]:
+    """Return the records of the input."""
+    source = _import_input()
+    fields = source.Fields(options.key_field, options.value_field, options.timestamp_field)
+    rest = (bad, options.from_line, progress)
+    found: Iterator[pa.RecordBatch]
+    if kind is Format.LINES:
+        found = source.from_lines(descriptor, options.key_separator, options.null_marker, *rest)
+    elif kind is Format.JSON:
+        found = source.from_json_lines(descriptor, fields, *rest)
+    elif kind is Format.RECORDS:
+        found = source.from_record_lines(descriptor, *rest)
+    elif kind is Format.CSV:
+        found = source.from_csv(path, fields, options.delimiter, *rest)
+    else:
+        found = source.from_parquet(path, fields, progress)
+    return found
 
 
 def _what_was_written(producer: Producer, bad: BadLines, acks: Acks) -> str:
@@ -318,15 +141,21 @@ def _import_input() -> Any:
     return record_input
 
 
-def _check(kind: Format, path: Path | None, field: str | None, separator: str | None, delimiter: str | None) -> None:
-    if field is not None and kind in (Format.LINES, Format.RECORDS):
+def _check(options: ProduceOptions, kind: Format, path: Path | None) -> None:
+    """Raise `UsageProblem` for options that do not go together."""
+    fields = options.key_field or options.value_field or options.timestamp_field
+    if fields is not None and kind in (Format.LINES, Format.RECORDS):
         raise UsageProblem(f"{kind.value} have no fields: --key-field and the like need --format json, csv or parquet")
-    if separator is not None and kind is not Format.LINES:
+    if (options.key_separator or options.null_marker) is not None and kind is not Format.LINES:
         raise UsageProblem(f"--key-separator and --null-marker are for lines, not for {kind.value}")
-    if delimiter is not None and kind is not Format.CSV:
+    if options.delimiter is not None and kind is not Format.CSV:
         raise UsageProblem(f"--delimiter is for csv, not for {kind.value}")
     if path is None and kind in (Format.CSV, Format.PARQUET):
         raise UsageProblem(f"{kind.value} is read from a file, not from stdin")
+    if options.from_line > 1 and kind is Format.PARQUET:
+        raise UsageProblem("--from-line counts lines, which parquet has not")
+    if options.transactional and options.acks is not Acks.ALL:
+        raise UsageProblem("--transactional needs --acks all")
 
 
 def _open(path: Path) -> int:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
-from uuid import UUID
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,13 +17,10 @@ from kafkalake.cli.options import (
     parse_pairs,
     unknown_setting_hint,
 )
-from kafkalake.cli.output import Failure, UsageProblem, console, on_terminal, table, write_json, write_line
-from kafkalake.printable import printable
-from kafkalake.uuid_text import encode_uuid
+from kafkalake.cli.output import Failure, UsageProblem, on_terminal, write_json, write_line
+from kafkalake.cli.topic_description import description, description_lines, draw, kafka_uuid, replication_factor
 
 if TYPE_CHECKING:
-    from kafkalake.client.admin import ConfigEntry
-    from kafkalake.client.cluster import TopicInfo
     from kafkalake.errors import KafkaError
 
 app = typer.Typer(no_args_is_help=True, help="Create, list, describe, alter and delete topics.")
@@ -118,7 +114,7 @@ def list_topics(
                     "topic": topic.name,
                     "topicId": kafka_uuid(topic.topic_id),
                     "partitionCount": len(topic.partitions),
-                    "replicationFactor": _replication_factor(topic),
+                    "replicationFactor": replication_factor(topic),
                     "internal": topic.is_internal,
                 }
                 for topic in topics
@@ -157,10 +153,10 @@ def describe(
         name: [entry for entry in entries if all_configs or not entry.is_default] for name, entries in configs.items()
     }
     if json:
-        write_json([_description(topic, shown.get(topic.name, [])) for topic in found])
+        write_json([description(topic, shown.get(topic.name, [])) for topic in found])
     elif on_terminal():
         for topic in found:
-            _draw(topic, shown.get(topic.name, []))
+            draw(topic, shown.get(topic.name, []))
     else:
         for topic in found:
             for line in description_lines(topic, shown.get(topic.name, [])):
@@ -310,97 +306,6 @@ def delete_records(
         return
     for number, low_watermark in sorted(low_watermarks.items()):
         write_line(f"partition: {topic}-{number}\tlow_watermark: {low_watermark}")
-
-
-def kafka_uuid(identifier: UUID | None) -> str | None:
-    """Return a topic id in the format of Kafka's tools: URL-safe base64 without padding."""
-    return None if identifier is None else encode_uuid(identifier)
-
-
-def description_lines(topic: TopicInfo, configs: Sequence[ConfigEntry]) -> list[str]:
-    """Return a topic as `kafka-topics --describe` prints it, including tabs."""
-    head = [
-        f"Topic: {topic.name}",
-        f"TopicId: {kafka_uuid(topic.topic_id)}",
-        f"PartitionCount: {len(topic.partitions)}",
-        f"ReplicationFactor: {_replication_factor(topic)}",
-        f"Configs: {','.join(f'{entry.name}={entry.value}' for entry in configs)}",
-    ]
-    lines = ["\t".join(head)]
-    for partition in topic.partitions:
-        parts = [
-            f"Topic: {topic.name}",
-            f"Partition: {partition.partition}",
-            f"Leader: {partition.leader if partition.leader >= 0 else 'none'}",
-            f"Replicas: {_ids(partition.replicas)}",
-            f"Isr: {_ids(partition.isr)}",
-            "Elr: N/A",
-            "LastKnownElr: N/A",
-        ]
-        lines.append("\t" + "\t".join(parts))
-    return lines
-
-
-def _description(topic: TopicInfo, configs: Sequence[ConfigEntry]) -> dict[str, Any]:
-    return {
-        "topic": topic.name,
-        "topicId": kafka_uuid(topic.topic_id),
-        "partitionCount": len(topic.partitions),
-        "replicationFactor": _replication_factor(topic),
-        "internal": topic.is_internal,
-        "configs": {entry.name: entry.value for entry in configs},
-        "partitions": [
-            {
-                "partition": partition.partition,
-                "leader": partition.leader,
-                "leaderEpoch": partition.leader_epoch,
-                "replicas": list(partition.replicas),
-                "isr": list(partition.isr),
-            }
-            for partition in topic.partitions
-        ],
-    }
-
-
-def _draw(topic: TopicInfo, configs: Sequence[ConfigEntry]) -> None:
-    from rich.text import Text
-
-    head = Text.assemble(
-        ("Topic: ", "dim"),
-        (printable(topic.name), "bold"),
-        ("  TopicId: ", "dim"),
-        str(kafka_uuid(topic.topic_id)),
-        ("  PartitionCount: ", "dim"),
-        str(len(topic.partitions)),
-        ("  ReplicationFactor: ", "dim"),
-        str(_replication_factor(topic)),
-    )
-    printer = console()
-    printer.print(head)
-    for entry in configs:
-        printer.print(Text.assemble(("  Config: ", "dim"), printable(f"{entry.name}={entry.value}")))
-    table(
-        None,
-        ["Partition", "Leader", "Replicas", "Isr"],
-        [
-            (
-                partition.partition,
-                partition.leader if partition.leader >= 0 else "none",
-                _ids(partition.replicas),
-                _ids(partition.isr),
-            )
-            for partition in topic.partitions
-        ],
-        right=["Partition", "Leader"],
-    )
-
-
-def _ids(nodes: Iterable[int]) -> str:
-    return ",".join(str(node) for node in nodes)
-
-
-def _replication_factor(topic: TopicInfo) -> int:
-    return len(topic.partitions[0].replicas) if topic.partitions else 0
 
 
 def _with_setting_hint(error: KafkaError, names: Iterable[str]) -> Exception:

@@ -1,0 +1,240 @@
+"""`kafkalake groups reset-offsets`: moves a group's committed offsets, as `kafka-consumer-groups --reset-offsets` does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kafkalake.cli.completion import complete_topic
+from kafkalake.cli.options import DEFAULT_BOOTSTRAP_SERVER, BootstrapServer, GroupName, Json, connect, with_options
+from kafkalake.cli.output import Failure, UsageProblem, note, show_columns, write_json, write_line
+from kafkalake.topic_partition import TopicPartition
+
+if TYPE_CHECKING:
+    from kafkalake.client.cluster import Cluster
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResetOptions:
+    """What the command line says."""
+
+    group: GroupName
+    topic: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--topic",
+            "-t",
+            metavar="TOPIC[:PARTITION,...]",
+            autocompletion=complete_topic,
+            help="Only these topics, or partitions of them (default: all that the group has offsets of).",
+            show_default=False,
+        ),
+    ] = None
+    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the first record.")] = False
+    to_latest: Annotated[bool, typer.Option("--to-latest", help="Behind the last record.")] = False
+    to_current: Annotated[bool, typer.Option("--to-current", help="To where the group is.")] = False
+    to_offset: Annotated[int | None, typer.Option("--to-offset", min=0, help="To this offset.", show_default=False)] = (
+        None
+    )
+    to_datetime: Annotated[
+        str | None,
+        typer.Option(
+            "--to-datetime",
+            metavar="TIME",
+            help="To the first record at or after this time: 2026-11-21T08:00:00Z, or 15m for 15 minutes ago.",
+            show_default=False,
+        ),
+    ] = None
+    by_duration: Annotated[
+        str | None,
+        typer.Option(
+            "--by-duration",
+            metavar="DURATION",
+            help="To the first record of this long ago: PT1H30M, P2D, or 15m.",
+            show_default=False,
+        ),
+    ] = None
+    from_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--from-file",
+            metavar="FILE",
+            help="To the offsets in a file of lines TOPIC,PARTITION,OFFSET, as --export prints them.",
+            show_default=False,
+        ),
+    ] = None
+    shift_by: Annotated[
+        int | None, typer.Option("--shift-by", help="By so many records, forth or (negative) back.", show_default=False)
+    ] = None
+    execute: Annotated[bool, typer.Option("--execute", help="Do it.")] = False
+    export: Annotated[bool, typer.Option("--export", help="Print lines TOPIC,PARTITION,OFFSET, for --from-file.")] = (
+        False
+    )
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done (the default).")] = False
+    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER
+    json: Json = False
+
+
+@with_options(ResetOptions)
+def reset_offsets(options: ResetOptions) -> None:
+    """Move a group's committed offsets. The group must have no members; offsets stay within what the partitions hold."""
+    from kafkalake.cli.times import parse_duration, parse_time
+    from kafkalake.client import group_admin
+    from kafkalake.errors import GroupIdNotFoundError
+
+    places = [options.to_offset, options.to_datetime, options.by_duration, options.from_file, options.shift_by]
+    if sum([options.to_earliest, options.to_latest, options.to_current, *(place is not None for place in places)]) != 1:
+        raise UsageProblem(
+            "give one of --to-earliest, --to-latest, --to-current, --to-offset, --to-datetime, --by-duration, "
+            "--from-file, --shift-by"
+        )
+    if options.execute and options.dry_run:
+        raise UsageProblem("--execute and --dry-run exclude each other")
+    if options.export and options.json:
+        raise UsageProblem("--export and --json exclude each other")
+    timestamp_ms = None if options.to_datetime is None else parse_time(options.to_datetime, "--to-datetime")
+    if options.by_duration is not None:
+        timestamp_ms = parse_duration(options.by_duration, "--by-duration")
+    wanted = None if options.from_file is None else read_offsets(options.from_file)
+    with connect(options.bootstrap_server) as cluster:
+        try:
+            described = group_admin.describe_group(cluster, options.group)
+        except GroupIdNotFoundError:
+            if not options.topic:
+                raise
+        else:
+            if described.members:
+                raise Failure(
+                    f"group '{options.group}' has members: offsets are reset while it has none (its state is {described.state})"
+                )
+        committed = {at: found.offset for at, found in group_admin.committed_offsets(cluster, options.group).items()}
+        partitions = (
+            sorted(wanted)
+            if wanted is not None and not options.topic
+            else _partitions(cluster, options.topic, committed)
+        )
+        if wanted is not None:
+            partitions = [each for each in partitions if each in wanted]
+        reset = _targets(cluster, partitions, committed, wanted, timestamp_ms, options)
+        if options.execute:
+            group_admin.commit_offsets(cluster, options.group, reset)
+    rows = [(options.group, name, index, reset[name, index]) for name, index in sorted(reset)]
+    if options.export:
+        for _, name, index, offset in rows:
+            write_line(f"{name},{index},{offset}")
+        return
+    if options.json:
+        keys = ("group", "topic", "partition", "newOffset")
+        write_json([dict(zip(keys, row, strict=True)) for row in rows])
+        return
+    if not options.execute:
+        note("Nothing was changed: --execute does it.")
+    show_columns(("GROUP", "TOPIC", "PARTITION", "NEW-OFFSET"), rows, right=("PARTITION", "NEW-OFFSET"))
+
+
+def places(cluster: Cluster, partitions: Collection[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
+    """Return an offset by time (ms, or `admin.EARLIEST`, `admin.LATEST`) for each existing partition."""
+    from kafkalake.client import admin
+    from kafkalake.errors import UnknownTopicOrPartitionError
+
+    found: dict[TopicPartition, int] = {}
+    for topic in sorted({topic for topic, _ in partitions}):
+        try:
+            known = {info.partition for info in cluster.topic(topic).partitions}
+        except UnknownTopicOrPartitionError:
+            continue
+        times = {index: timestamp for name, index in partitions if name == topic and index in known}
+        for index, listed in admin.list_offsets(cluster, topic, times).items():
+            found[topic, index] = listed.offset
+    return found
+
+
+def _partitions(
+    cluster: Cluster, asked: Sequence[str] | None, committed: dict[TopicPartition, int]
+) -> list[TopicPartition]:
+    """Return the partitions that `--topic` names, or all with an offset. Raise `UsageProblem` or `Failure` if there are none."""
+    if not asked:
+        if not committed:
+            raise Failure("the group has no committed offsets; --topic names the topics to give it some")
+        return sorted(committed)
+
+    def known(name: str) -> list[int]:
+        return [info.partition for info in cluster.topic(name).partitions]
+
+    found = named_partitions(asked, known)
+    for name, index in found:
+        if index not in (numbers := known(name)):
+            raise Failure(f"topic '{name}' has no partition {index}; it has {len(numbers)}, numbered from 0")
+    return found
+
+
+def named_partitions(asked: Sequence[str], known: Callable[[str], Sequence[int]]) -> list[TopicPartition]:
+    """Return the partitions that `TOPIC` (the `known` ones) and `TOPIC:0,1` name. Raise `UsageProblem` for an invalid name."""
+    found: set[TopicPartition] = set()
+    for text in asked:
+        name, colon, numbers = text.partition(":")
+        try:
+            found |= {(name, index) for index in (map(int, numbers.split(",")) if colon else known(name))}
+        except ValueError:
+            raise UsageProblem(f"--topic takes TOPIC or TOPIC:0,1,2, not '{text}'") from None
+    return sorted(found)
+
+
+def read_offsets(path: Path) -> dict[TopicPartition, int]:
+    """Return the offsets in a file of lines `TOPIC,PARTITION,OFFSET`. Raise `Failure` for an invalid or repeated line."""
+    found: dict[TopicPartition, int] = {}
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise Failure(f"{path}: {getattr(error, 'strerror', None) or 'it is not UTF-8'}") from None
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip():
+            continue
+        topic, _, rest = line.strip().partition(",")
+        partition, _, offset = rest.partition(",")
+        if not (topic and partition.strip().isdecimal() and offset.strip().isdecimal()):
+            raise Failure(f"{path}: line {number} is not TOPIC,PARTITION,OFFSET: {line[:100]}")
+        if (topic, int(partition)) in found:
+            raise Failure(f"{path}: line {number} names {topic}-{int(partition)} a second time")
+        found[topic, int(partition)] = int(offset)
+    if not found:
+        raise Failure(f"{path} has no line TOPIC,PARTITION,OFFSET")
+    return found
+
+
+def _targets(
+    cluster: Cluster,
+    partitions: Sequence[TopicPartition],
+    committed: dict[TopicPartition, int],
+    given: Mapping[TopicPartition, int] | None,
+    timestamp_ms: int | None,
+    options: ResetOptions,
+) -> dict[TopicPartition, int]:
+    """Return the new offset of each partition, clamped to [log start, log end] as in `kafka-consumer-groups`."""
+    from kafkalake.client.admin import EARLIEST, LATEST
+
+    begins, ends = places(cluster, partitions, EARLIEST), places(cluster, partitions, LATEST)
+    gone = [at for at in partitions if at not in ends]
+    if gone:
+        raise Failure(f"partition {gone[0][0]}-{gone[0][1]} does not exist any more")
+    if options.to_earliest:
+        return begins
+    if options.to_latest:
+        return ends
+    if timestamp_ms is not None:
+        found = places(cluster, partitions, timestamp_ms)
+        return {at: found[at] if found[at] >= 0 else ends[at] for at in partitions}
+    if given is not None:
+        wanted = {at: given[at] for at in partitions}
+    elif options.to_offset is not None:
+        wanted = dict.fromkeys(partitions, options.to_offset)
+    else:
+        missing = [at for at in partitions if at not in committed]
+        if missing and options.shift_by is not None:
+            raise Failure(f"partition {missing[0][0]}-{missing[0][1]} has no committed offset to shift")
+        wanted = {at: committed.get(at, ends[at]) + (options.shift_by or 0) for at in partitions}
+    return {at: min(max(wanted[at], begins[at]), ends[at]) for at in partitions}
