@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import ast
-from pathlib import Path
 
 import pytest
+from sources import parsed, sources
 
-PACKAGE = Path(__file__).resolve().parent.parent / "kafkalake"
 NO_VERBS = {
     "A",
     "All",
@@ -30,7 +29,7 @@ NO_VERBS = {
 def wrong(source: str) -> list[str]:
     """Return `name: docstring` of each function whose docstring begins with no verb, or has "Raises"; values are no functions."""
     found = []
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parsed(source)):
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             continue
         text = ast.get_docstring(node) or ""
@@ -41,7 +40,7 @@ def wrong(source: str) -> list[str]:
 
 
 def test_functions_begin_with_a_verb() -> None:
-    assert {str(path): faults for path in sorted(PACKAGE.rglob("*.py")) if (faults := wrong(path.read_text()))} == {}
+    assert {path: faults for path, source in sources().items() if (faults := wrong(source))} == {}
 
 
 @pytest.mark.parametrize("text", ["Whether it is.", "The end of a log.", "Return it. Raises `ValueError`."])

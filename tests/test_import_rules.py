@@ -9,11 +9,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 from functools import cache
-from pathlib import Path
 
 import pytest
-
-PACKAGE = Path(__file__).resolve().parent.parent / "kafkalake"
+from sources import modules, parsed, sources
 
 LEAVES = {
     "__version__",
@@ -111,29 +109,15 @@ WITHOUT_KIO = ("broker", "storage", "metadata", "record")
 
 
 @cache
-def sources() -> Mapping[str, str]:
-    """Return the source of each module by its name below `kafkalake`; of a package's own by the package's."""
-    paths = {path: path.relative_to(PACKAGE).with_suffix("").parts for path in sorted(PACKAGE.rglob("*.py"))}
-    names = {path: ".".join(parts[:-1] if parts[-1] == "__init__" else parts) for path, parts in paths.items()}
-    return {name or "__init__": path.read_text() for path, name in names.items()}
-
-
-@cache
 def rooms() -> set[str]:
-    directories = {path.parent.relative_to(PACKAGE).parts for path in PACKAGE.rglob("*.py")}
-    alone = {path.stem for path in PACKAGE.glob("*.py")}
-    return {".".join(parts) for parts in directories if parts} | alone - {"__init__"}
+    packages = {path.rpartition("/")[0].replace("/", ".") for path in sources() if "/" in path}
+    return packages | modules().keys() & {path.removesuffix(".py") for path in sources()} - {"__init__"}
 
 
 def room_of(module: str) -> str:
     """Return the innermost room that a module, or what is imported of it, stands in."""
     parts = module.split(".")
     return next((room for end in range(len(parts), 0, -1) if (room := ".".join(parts[:end])) in rooms()), module)
-
-
-@cache
-def parsed(source: str) -> ast.Module:
-    return ast.parse(source)
 
 
 @cache
@@ -191,11 +175,11 @@ def libraries(of: Mapping[str, str], *names: str) -> list[str]:
 
 
 def below(*packages: str) -> dict[str, str]:
-    return {module: source for module, source in sources().items() if module.split(".")[0] in packages}
+    return {module: source for module, source in modules().items() if module.split(".")[0] in packages}
 
 
 def test_rooms_import_only_what_they_may() -> None:
-    assert forbidden_imports(sources()) == []
+    assert forbidden_imports(modules()) == []
 
 
 def test_every_room_has_a_rule() -> None:
@@ -215,7 +199,7 @@ def test_topics_are_read_without_spark() -> None:
 
 
 def test_what_decides_has_no_socket_clock_or_loop() -> None:
-    assert libraries({module: sources()[module] for module in PURE}, "asyncio", "socket", "time", "os", "random") == []
+    assert libraries({module: modules()[module] for module in PURE}, "asyncio", "socket", "time", "os", "random") == []
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,9 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from collections.abc import Mapping
-from pathlib import Path
 
 import pytest
-
-PACKAGE = Path(__file__).resolve().parent.parent / "kafkalake"
+from sources import modules, parsed
 
 LATE = {
     ("jobs.consume.loop", "summary"),
@@ -78,10 +76,10 @@ def parameters_around(place: ast.AST, nodes: list[ast.AST]) -> dict[str, str]:
 
 def assigned_by_others(sources: Mapping[str, str]) -> set[tuple[str, str]]:
     """Return (module, attribute) of each assignment to an attribute whose owner is elsewhere."""
-    modules = {module: list(ast.walk(ast.parse(source))) for module, source in sources.items()}
-    attributes, classes = owners_of(modules)
+    nodes_of = {module: list(ast.walk(parsed(source))) for module, source in sources.items()}
+    attributes, classes = owners_of(nodes_of)
     found = set()
-    for module, nodes in modules.items():
+    for module, nodes in nodes_of.items():
         for node in nodes:
             if not stored(node, to_self=False):
                 continue
@@ -95,10 +93,7 @@ def assigned_by_others(sources: Mapping[str, str]) -> set[tuple[str, str]]:
 
 
 def test_attributes_are_assigned_by_their_owner() -> None:
-    sources = {
-        ".".join(path.relative_to(PACKAGE).with_suffix("").parts): path.read_text() for path in PACKAGE.rglob("*.py")
-    }
-    assert sorted(assigned_by_others(sources) ^ LATE ^ FOREIGN) == []
+    assert sorted(assigned_by_others(modules()) ^ LATE ^ FOREIGN) == []
 
 
 COMPONENT = "class Log:\n    def __init__(self):\n        self.on_sealed = None\n        self.config = 1\n"

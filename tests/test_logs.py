@@ -6,14 +6,13 @@ import ast
 import io
 import logging
 import threading
-from pathlib import Path
 
 import pytest
+from sources import parsed, sources
 
 from kafkalake.process import log_limits
 from kafkalake.process.logs import LimitedHandler
 
-PACKAGE = Path(__file__).resolve().parent.parent / "kafkalake"
 CLOSED = "connection closed peer=%s reason=%r"
 
 
@@ -156,8 +155,8 @@ def test_what_was_left_out_is_said_when_nothing_else_comes() -> None:
 def test_every_line_has_a_template() -> None:
     """Values in a template would be trusted, and each would be a template of its own."""
     wrong = []
-    for path in sorted(PACKAGE.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
+    for path, source in sources().items():
+        for node in ast.walk(parsed(source)):
             if (
                 isinstance(node, ast.Call)
                 and isinstance(node.func, ast.Attribute)

@@ -10,11 +10,9 @@ import ast
 from collections.abc import Iterator
 
 import pytest
-from kafka_reference import PROJECT
+from sources import parsed, sources
 
 from kafkalake.errors import KafkaError, KafkaStorageError, as_value
-
-PACKAGE = PROJECT / "kafkalake"
 
 READS = {"as_value", "str", "repr", "type", "isinstance", "print", "getattr", "error_text"}
 """Functions that take an error and keep nothing of it."""
@@ -64,10 +62,10 @@ def _only_reads(above: ast.AST, parent: ast.AST, reads: set[str]) -> bool:
 @pytest.mark.parametrize("part", ["broker", "client", "metadata", "record", "server", "storage", "wire", "."])
 def test_what_is_caught_is_stored_without_its_traceback(part: str) -> None:
     found = []
-    for path in sorted((PACKAGE / part).glob("*.py" if part == "." else "**/*.py")):
-        name = path.relative_to(PACKAGE).as_posix()
-        reads = READS | READ_BY.get(name, set())
-        found += [f"{name}:{line}" for line in stored(ast.parse(path.read_text()), reads)]
+    for name, source in sources().items():
+        if (name.partition("/")[0] if "/" in name else ".") == part:
+            reads = READS | READ_BY.get(name, set())
+            found += [f"{name}:{line}" for line in stored(parsed(source), reads)]
     assert not found, "wrap these in errors.as_value: " + ", ".join(found)
 
 
