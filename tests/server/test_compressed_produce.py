@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from compressed_batches import compressed, zeros
 from contract.wire_client import WireClient, code, create_topic, encode, fetch, produce
@@ -16,18 +14,6 @@ CODECS = ["gzip", "snappy", "lz4", "zstd"]
 HELD_MS_MAX = 100
 KEPT_BYTES = 96 * MIB
 """Free heap that the broker keeps for its next buffers, 64 MiB, and a few buffers."""
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[Kafkalake]:
-    with Kafkalake() as broker:
-        yield broker
-
-
-@pytest.fixture
-def client(broker: Kafkalake) -> Iterator[WireClient]:
-    with WireClient(broker.bootstrap_servers, timeout_s=60) as client:
-        yield client
 
 
 def request(topic: str, batches: list[bytes]) -> dict[str, object]:

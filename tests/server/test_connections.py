@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import psutil
@@ -28,19 +28,6 @@ from waiting import wait_until
 pytestmark = pytest.mark.process
 
 StartBroker = Callable[..., Kafkalake]
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[Kafkalake]:
-    """The broker that the tests of this file share."""
-    with Kafkalake() as broker:
-        yield broker
-
-
-@pytest.fixture
-def client(broker: Kafkalake) -> Iterator[WireClient]:
-    with WireClient(broker.bootstrap_servers) as client:
-        yield client
 
 
 def api_versions(correlation_id: int = 1) -> bytes:

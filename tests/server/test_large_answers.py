@@ -33,12 +33,6 @@ def broker() -> Iterator[Kafkalake]:
         yield broker
 
 
-@pytest.fixture
-def client(broker: Kafkalake) -> Iterator[WireClient]:
-    with WireClient(broker.bootstrap_servers, timeout_s=60) as client:
-        yield client
-
-
 def produce_all(client: WireClient, topic: str, batches: list[bytes]) -> None:
     for number, each in enumerate(batches):
         client.socket.sendall(encode("Produce", 9, number, produce_values(topic, each)))

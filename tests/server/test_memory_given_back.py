@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import gc
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,18 +23,6 @@ pytestmark = pytest.mark.process
 
 KEPT_BYTES = 96 * MIB
 """Free heap that the broker keeps for its next buffers, 64 MiB, and a few buffers."""
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[Kafkalake]:
-    with Kafkalake() as broker:
-        yield broker
-
-
-@pytest.fixture
-def client(broker: Kafkalake) -> Iterator[WireClient]:
-    with WireClient(broker.bootstrap_servers) as client:
-        yield client
 
 
 def test_refused_batches(broker: Kafkalake, client: WireClient, topic: str) -> None:

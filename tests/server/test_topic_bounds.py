@@ -30,12 +30,6 @@ def broker() -> Iterator[Kafkalake]:
         yield broker
 
 
-@pytest.fixture
-def client(broker: Kafkalake) -> Iterator[WireClient]:
-    with WireClient(broker.bootstrap_servers, timeout_s=60) as client:
-        yield client
-
-
 def described(client: WireClient) -> int:
     """How many partitions there are."""
     return sum(len(topic.partitions) for topic in client.call("Metadata", 12, topics=None).topics)
