@@ -30,6 +30,7 @@ from kafkalake.broker.groups.subscription import (
     CONSUMER_PROTOCOL_TYPE,
     encode_assignment,
     read_subscription,
+    read_version,
 )
 from kafkalake.errors import (
     CoordinatorNotAvailableError,
@@ -174,7 +175,7 @@ class ClassicMembers(MemberSessions):
         """Encode the partitions of existing topics in the member's version."""
         names = {topic.topic_id: name for name, topic in self._topics().items()}
         partitions = {names[topic_id]: indexes for topic_id, indexes in by_topic(assigned).items() if topic_id in names}
-        return encode_assignment(read_subscription(metadata).version, partitions)
+        return encode_assignment(read_version(metadata), partitions)
 
     # Leaving
 

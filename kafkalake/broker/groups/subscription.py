@@ -36,12 +36,19 @@ class ClassicSubscription(NamedTuple):
     user_data: bytes = b""
 
 
-def read_subscription(data: bytes) -> ClassicSubscription:
-    """Return the subscription in a member's metadata. Raise `JournalFormatError` if it is malformed."""
-    reader = FieldReader(data)
-    version = reader.int16()
+def read_version(data: bytes) -> int:
+    """Return the version of a member's metadata. Raise `JournalFormatError` if it has none."""
+    version = FieldReader(data).int16()
     if version < 0:
         raise JournalFormatError(f"version {version}")
+    return version
+
+
+def read_subscription(data: bytes) -> ClassicSubscription:
+    """Return the subscription in a member's metadata. Raise `JournalFormatError` if it is malformed."""
+    version = read_version(data)
+    reader = FieldReader(data)
+    reader.int16()
     topics = tuple(reader.string() for _ in range(reader.count()))
     user_data = _nullable_bytes(reader)
     owned: frozenset[TopicPartition] = frozenset()

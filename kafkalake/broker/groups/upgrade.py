@@ -21,7 +21,12 @@ from kafkalake.broker.groups.consumer_records import (
 from kafkalake.broker.groups.consumer_state import names_read
 from kafkalake.broker.groups.consumer_topics import Topics, metadata_hash
 from kafkalake.broker.groups.roster import Member
-from kafkalake.broker.groups.subscription import CONSUMER_PROTOCOL_TYPE, read_assignment, read_subscription
+from kafkalake.broker.groups.subscription import (
+    CONSUMER_PROTOCOL_TYPE,
+    read_assignment,
+    read_subscription,
+    read_version,
+)
 
 
 def upgraded(group: ClassicGroup, config: GroupConfig, topics: Topics) -> list[ConsumerRecord] | None:
@@ -67,6 +72,7 @@ def _subscription(member: Member, protocol_name: str | None) -> Subscription:
     names = [protocol.name for protocol in member.protocols]
     chosen = member.protocols[names.index(protocol_name) if protocol_name in names else 0]
     said = read_subscription(chosen.metadata)
+    read_version(member.protocols[0].metadata)  # in which a member that does not join again is answered
     if said.user_data:
         raise JournalFormatError("an assignor's user data")
     protocols = tuple((protocol.name, protocol.metadata) for protocol in member.protocols)

@@ -265,6 +265,24 @@ def test_a_group_whose_assignor_has_data_of_its_own_does_not_change() -> None:
     assert c.kind() == ("classic", "CompletingRebalance")
 
 
+@pytest.mark.parametrize(("metadata", "changes"), [(struct.pack(">hi", 1, 2_021_161_080), True), (b"", False)])
+def test_a_subscription_that_cannot_be_read_does_no_harm(metadata: bytes, changes: bool) -> None:
+    """One of a protocol that the group did not choose: a member that does not join again is answered in its version."""
+    c = Rolling()
+    protocols = {"protocols": (GroupProtocol("mine", metadata), GroupProtocol("range", subscription("clicks")))}
+    member_id = c.join("g", **protocols)[0].member_id
+    old = c.join("g", member_id, **protocols)
+    other = c.join("g", c.join("g", **says())[0].member_id, **says())
+    c.advance(2 * DELAY_MS)  # a member that joins has the round wait once more
+    assert (old[0].protocol_name, other[0].protocol_name) == ("range", "range")
+    assert c.beat("g", "new", 0)[0].error is (None if changes else GroupIdNotFoundError)
+    if changes:
+        assert c.sync("g", SyncRequest(member_id, old[0].generation_id))[0].error is None
+        with pytest.raises(InconsistentGroupProtocolError):
+            c.join("g", member_id, **protocols)
+    assert c.kind()[0] == ("consumer" if changes else "classic")
+
+
 def test_groups_of_others_than_consumers_do_not_change() -> None:
     c = Rolling()
     first = c.join("g", protocol_type="connect")[0]
