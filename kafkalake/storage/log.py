@@ -252,6 +252,8 @@ class Log:
         """
         answers: list[Answer] = [_NOT_WRITTEN] * len(batches)
         with self._lock:
+            if self._discard:  # before producer state takes a retry of what is discarded for a duplicate
+                return [self._refusal_after_failed_flush()] * len(batches)
             limit = min(MESSAGE_BODY_BYTES, self.config.segment_bytes)
             group = self._group(leader_epoch)
             for number, batch in enumerate(batches):
@@ -270,6 +272,8 @@ class Log:
         KafkaStorageError if I/O fails or the log is closed.
         """
         with self._lock:
+            if self._discard:
+                raise self._refusal_after_failed_flush()
             self._producers.check_end(marker)
             group = self._group(leader_epoch)
             offset = group.add(control_batch(marker, group.now_ms), 0, 0)
@@ -287,6 +291,16 @@ class Log:
             log_append_time=self.config.message_timestamp_type == "LogAppendTime",
         )
 
+    def _refusal_after_failed_flush(self) -> KafkaStorageError:
+        """Discard what a failed flush left, and return the error for this append."""
+        try:
+            with self._storage("append"):
+                self._check_open()
+                self._discard_unacknowledged()
+        except KafkaStorageError as error:
+            return as_value(error)
+        return KafkaStorageError(f"{self.directory}: recovered from a failed flush, send again")
+
     def _append_group(self, group: AppendGroup, answers: list[Answer]) -> None:
         try:
             self._write(group, None)
@@ -301,9 +315,6 @@ class Log:
     def _write(self, group: AppendGroup, aborted: AbortedTransaction | None) -> None:
         """Write a group to the log. Raise `OSError` or KafkaStorageError on failure, with the log unchanged."""
         self._check_open()
-        if self._discard:
-            self._discard_unacknowledged()
-            raise KafkaStorageError(f"{self.directory}: recovered from a failed flush, send again")
         message, smallest = write_message(group.batches, CODECS[self.config.segment_compression])
         active = self._active_for(len(message), group)
         if aborted is not None:

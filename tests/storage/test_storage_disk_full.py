@@ -230,3 +230,18 @@ def test_records_that_a_failed_flush_could_not_discard_are_never_shown(tmp_path:
     assert isinstance(append(log, simple_batch([b"discards"]))[0], KafkaStorageError)
     assert accepted(append(log, simple_batch([b"new"]))[0]).base_offset == 1
     assert [row[2] for _, row in read_all(log)] == [b"kept", b"new"]
+
+
+def test_a_batch_that_a_failed_flush_has_to_discard_is_no_duplicate(tmp_path: Path) -> None:
+    files = FaultyFiles()
+    log = open_log(tmp_path, files=files)
+    append(log, batch(0))  # type: ignore[arg-type]
+    log.append([batch(1)], 0)  # type: ignore[list-item]
+    files.fail_at_call = 0
+    with pytest.raises(KafkaStorageError):
+        log.flush()
+    files.fail_at_call = None
+    answers = log.append([batch(1), batch(2)], 0)  # type: ignore[list-item]
+    assert [type(answer) for answer in answers] == [KafkaStorageError, KafkaStorageError]
+    answers = log.append([batch(1), batch(2)], 0)  # type: ignore[list-item]
+    assert [(accepted(a).base_offset, accepted(a).duplicate) for a in answers] == [(1, False), (2, False)]
