@@ -41,7 +41,6 @@ ALLOWED: dict[str, str] = {
     "storage.verify": "looks for the directories of partitions",
     "broker.partitions.log_directory": "whole directories of partitions: renamed and removed with their topic",
     "broker.staged.commits": "names of commits of writers, no files of a log",
-    "reader.snapshot": "looks for the directories of a topic",
     # What jobs do to directories that no log has open
     "jobs.compaction.command": "moves rewritten segments beside the old ones, removes what killed runs left",
     "jobs.compaction.key_offsets": "makes the directory of a task",
