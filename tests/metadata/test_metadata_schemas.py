@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from metadata_rows import broker_row, partition_row, segment_row, topic_row
 
+from kafkalake.errors import LakeError
 from kafkalake.metadata.tables.schemas import (
     BROKERS_SCHEMA,
     PARTITIONS_SCHEMA,
@@ -17,6 +19,7 @@ from kafkalake.metadata.tables.schemas import (
     SegmentRow,
     TopicRow,
     from_table,
+    located,
     segment_keys,
     to_table,
 )
@@ -42,7 +45,7 @@ ROWS = {
         st.builds(
             SegmentRow,
             *(_text, _text, _int32, _int64, _int64, _int32, _text, _int64, _int64),
-            *(st.none() | _time_ms, st.none() | _time_ms, _time_ms),
+            *(st.none() | _time_ms, st.none() | _time_ms, _time_ms, _int32),
         ),
     ),
     BrokerRow: (
@@ -83,3 +86,12 @@ def test_rows_are_values() -> None:
     assert topic_row() == topic_row() and broker_row() == broker_row() and partition_row() == partition_row()
     with pytest.raises(AttributeError):
         partition_row().high_watermark = 1  # type: ignore[misc]
+
+
+def test_a_path_of_a_broker_that_cannot_be_is_refused() -> None:
+    row = SegmentRow("t", "id", 0, 0, 1, 0, "logs/99999999999/t-0/0.arrow", 1, 1, None, None, 0, 0)
+    table = to_table(SEGMENTS_SCHEMA, [row])
+    index = table.schema.get_field_index("broker_id")
+    older = table.set_column(index, table.schema.field(index), pa.nulls(1, pa.int32()))
+    with pytest.raises(LakeError, match="names a broker that cannot be"):
+        located(older)

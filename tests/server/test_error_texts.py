@@ -17,8 +17,8 @@ SHOWN = re.compile(r"str\((error|result|raised|problem)\)|f\"[^\"]*\{(error|resu
 
 def request_on(lake: Path) -> Request:
     broker = SimpleNamespace(logs=SimpleNamespace(root=lake / "logs" / "0"))
-    context = SimpleNamespace(broker=broker)
-    return Request(None, context, 0, 9, 1, None, None, body_is_kept=True)  # type: ignore[arg-type]
+    context, connection = SimpleNamespace(broker=broker), SimpleNamespace(logs_requests=False)
+    return Request(connection, context, 0, 9, 1, None, None, 0, body_is_kept=True)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("lake", ["/data/my lake: it's", "/lake"])

@@ -337,7 +337,10 @@ def located(rows: pa.Table) -> pa.Table:
     column = rows.column("broker_id")
     if not column.null_count:
         return rows
-    of_paths = pc.struct_field(pc.extract_regex(rows.column("path"), SEGMENT_PATH), "broker_id").cast(column.type)
+    try:
+        of_paths = pc.struct_field(pc.extract_regex(rows.column("path"), SEGMENT_PATH), "broker_id").cast(column.type)
+    except pa.ArrowInvalid as error:
+        raise LakeError(f"the Delta table `segments` names a broker that cannot be: {error}") from error
     index = rows.schema.get_field_index("broker_id")
     return rows.set_column(index, rows.schema.field(index), pc.coalesce(column, of_paths))
 
