@@ -84,8 +84,8 @@ class Clients:
 
     def _read(self) -> None:
         while not self.stop.is_set():
-            self.again.clear()
             self.position = 0
+            self.again.clear()
             consumer = confluent_kafka.Consumer(
                 {
                     "bootstrap.servers": self._servers,
@@ -134,7 +134,8 @@ def main(servers: str, topic: str, records_max: str, compacted: str) -> int:
         thread.start()
     while not clients.stop.wait(0.1):
         say()
-        if clients.drain.is_set() and not writer.is_alive() and clients.position == clients.written:
+        goes_on = writer.is_alive() or clients.again.is_set()
+        if clients.drain.is_set() and not goes_on and clients.position == clients.written:
             clients.stop.set()
     for thread in clients.threads:
         thread.join()
