@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from contract.wire_client import WireClient, code, create_topic
-from contract.wire_transactions import NONE, TransactionalClient, end_offsets, state_of
+from contract.wire_transactions import NONE, TransactionalClient, end_offsets, find_coordinator, state_of
 from deltalake import DeltaTable
 from kafka_reference import Kafkalake
 from waiting import wait_until
@@ -131,3 +131,29 @@ def test_ids_that_nobody_uses_expire_and_stay_away(kafkalake_broker: Any) -> Non
         again = TransactionalClient(client, "ended", version_2=True)
         assert again.init() == NONE
         assert again.producer_id != ended.producer_id
+
+
+@pytest.mark.parametrize("journal", ["__transaction_state", "__consumer_offsets"])
+def test_a_marker_that_a_client_writes_into_a_journal_stops_no_start(kafkalake_broker: Any, journal: str) -> None:
+    broker = kafkalake_broker(settings={**ONE_JOURNAL, "offsets.topic.num.partitions": "1"})
+    with WireClient(broker.bootstrap_servers) as client:
+        create_topic(client, "clicks", 1)
+        find_coordinator(client, "group", 0)
+        producer = TransactionalClient(client, "id", version_2=True)
+        assert producer.init(40_000) == NONE
+        producer.write("clicks", {0: [b"x"]})
+        marker = {
+            "producer_id": producer.producer_id + 1,
+            "producer_epoch": 0,
+            "transaction_result": True,
+            "topics": [{"name": journal, "partition_indexes": [0]}],
+            "coordinator_epoch": 0,
+        }
+        answer = client.call("WriteTxnMarkers", 1, markers=[marker]).markers[0].topics[0].partitions[0]
+        assert code(answer.error_code) == NONE
+        assert producer.end(committed=True) == NONE
+    broker.kill()
+    broker.start()
+    with WireClient(broker.bootstrap_servers) as client:
+        assert end_offsets(client, "clicks", 1, read_committed=True) == [2]
+        assert TransactionalClient(client, "id", version_2=True).init(40_000) == NONE

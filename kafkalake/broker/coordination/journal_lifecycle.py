@@ -272,6 +272,8 @@ class JournalLifecycle(Generic[E, R, C]):
             try:
                 if self._keep is not None:
                     await self._keep(index, position)
+                    if self.is_stopped:
+                        return  # what it had to keep has been unloaded
                 await self._cut(index, position)
                 if position >= self._damage_ends_at.get(index, NEVER):
                     del self._damage_ends_at[index]

@@ -166,8 +166,10 @@ class JournaledTable(Generic[E, C]):
         raise NotImplementedError
 
     def end_transaction(self, partition: int, producer_id: int, *, committed: bool, position: int) -> None:
-        """Apply a commit or abort marker at `position` of the journal."""
-        raise NotImplementedError
+        """Pass a commit or abort marker at `position` of the journal. A table whose records are part of transactions applies it."""
+        shard = self._shards.get(partition)
+        if shard is not None:
+            shard.passed(position)
 
     def finish(self, partition: int, end: int = 0, lost: Sequence[range] = ()) -> list[E]:
         """End loading at the offset `end`, even if the last records are lost, and return the partition's entries."""

@@ -333,10 +333,12 @@ class GroupCoordinator:
 
         def settled(error: ErrorClass | None) -> None:
             self.unsettled[partition] -= 1
-            written(error)
-            if not self.unsettled[partition]:
-                for action in self._on_settled.pop(partition, ()):
-                    action(None)
+            try:
+                written(error)
+            finally:
+                if not self.unsettled[partition]:
+                    for action in self._on_settled.pop(partition, ()):
+                        action(None)
 
         if may_wait and self.config.group_coordinator_append_linger_ms:
             self._linger(lambda: self.journaled.write(partition, records, settled))
