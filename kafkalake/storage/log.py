@@ -781,6 +781,8 @@ class Log:
                 return
             try:
                 with self._storage("close"):
+                    if self._discard:  # a clean state would keep what it discards
+                        self._discard_unacknowledged()
                     self._roll()
                     if self._snapshots.offsets[-1:] != [self._log_end_offset]:
                         self._save_snapshot()

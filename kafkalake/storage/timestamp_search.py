@@ -129,10 +129,11 @@ def record_with(segment: Segment, offset: int, timestamp: int, start_offset: int
 
     Raise `CorruptSegmentError` on damage, `OSError` if I/O fails.
     """
-    messages = next(SegmentReader(segment).messages(offset, None, _COLUMNS), None)
-    if messages is None:
+    position = segment.locate(offset)
+    found = None if position is None else segment.read(position, 1, 1 << 62, _COLUMNS)
+    if found is None:
         return None
-    offsets, timestamps = _column(messages, 0, at.OFFSET_DATA), _column(messages, 0, at.TIMESTAMP_DATA)
+    offsets, timestamps = _column(found.messages, 0, at.OFFSET_DATA), _column(found.messages, 0, at.TIMESTAMP_DATA)
     hits = np.nonzero((timestamps == timestamp) & (offsets >= start_offset))[0]
     return TimestampOffset(timestamp, int(offsets[hits[0]])) if len(hits) else None
 

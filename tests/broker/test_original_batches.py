@@ -8,14 +8,21 @@ from uuid import uuid4
 
 import pytest
 from contract.wire_client import batch
+from faulty_files import FaultyFiles
 
 from kafkalake.broker.partitions.partition import Partition, PendingAppend
 from kafkalake.broker.partitions.topics import Topic
 from kafkalake.broker.partitions.wire_cache import WireCache
 from kafkalake.clock import SystemClock
+from kafkalake.errors import KafkaStorageError
 from kafkalake.storage.config import LogConfig
 from kafkalake.storage.log import Log
 from kafkalake.wire.record_batch import decode_produced
+
+
+def partition_of(log: Log) -> Partition:
+    topic = Topic("t", uuid4(), {}, None, 0)
+    return Partition(topic, 0, log, WireCache(1 << 20).tail())  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -33,15 +40,26 @@ def test_the_timestamp_type_counts_when_the_batch_is_appended(
     """A batch may wait in its queue, behind a flush to the disk, while the topic's setting changes."""
     config = LogConfig(message_timestamp_type=at_decoding)
     log = Log.open(tmp_path, config, SystemClock())
-    partition = Partition(
-        Topic("t", uuid4(), {}, None, 0),
-        0,  # type: ignore[arg-type]
-        log,
-        WireCache(1 << 20).tail(),
-    )
+    partition = partition_of(log)
     original = batch([(None, b"x")], timestamp=1_000_000_000_000)
     partition.enqueue(PendingAppend(partition, decode_produced(original), original))
     log.configure(replace(config, message_timestamp_type=at_append))
     partition.commit(partition.append_queued())
     cached = partition.read_tail(0, 1, 1 << 20, first_whole=True)
     assert (cached is not None) is kept
+
+
+def test_a_batch_that_another_flush_has_discarded_is_not_acknowledged(tmp_path: Path) -> None:
+    """`flush.ms` is kept in a thread: it may fail, and discard, between an append and its acknowledgement."""
+    files = FaultyFiles()
+    log = Log.open(tmp_path, LogConfig(), SystemClock(), files=files)
+    partition = partition_of(log)
+    original = batch([(None, b"x")])
+    partition.enqueue(PendingAppend(partition, decode_produced(original), original))
+    appended = partition.append_queued()
+    files.failing_syncs = 1
+    with pytest.raises(KafkaStorageError):
+        log.flush()
+    partition.commit(appended)
+    assert [type(each.result) for each in appended] == [KafkaStorageError]
+    assert (log.log_end_offset, partition.read_tail(0, 1, 1 << 20, first_whole=True)) == (0, None)

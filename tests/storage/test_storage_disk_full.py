@@ -245,3 +245,21 @@ def test_a_batch_that_a_failed_flush_has_to_discard_is_no_duplicate(tmp_path: Pa
     assert [type(answer) for answer in answers] == [KafkaStorageError, KafkaStorageError]
     answers = log.append([batch(1), batch(2)], 0)  # type: ignore[list-item]
     assert [(accepted(a).base_offset, accepted(a).duplicate) for a in answers] == [(1, False), (2, False)]
+
+
+@pytest.mark.parametrize("fails_at", [0, 3], ids=["nothing was cut", "the file was cut, the state not written"])
+def test_a_log_that_is_closed_keeps_nothing_that_a_failed_flush_has_to_discard(tmp_path: Path, fails_at: int) -> None:
+    files = FaultyFiles()
+    log = open_log(tmp_path, files=files)
+    append(log, batch(0))  # type: ignore[arg-type]
+    log.append([batch(1)], 0)  # type: ignore[list-item]
+    files.failing_syncs = 1
+    files.fail_at_call = files.calls + fails_at if fails_at else 0
+    with pytest.raises(KafkaStorageError):
+        log.flush()
+    files.fail_at_call, files.failing_syncs = None, 0
+    log.close()
+    again = open_log(tmp_path)
+    answer = accepted(append(again, batch(1))[0])  # type: ignore[arg-type]
+    assert (answer.base_offset, answer.duplicate) == (1, False)
+    assert numbers(again) == [0, 1]

@@ -69,12 +69,6 @@ class PendingAppend:
         self.marker = marker
         self.settled: Callable[[], None] = nobody_waits
 
-    @property
-    def required_offset(self) -> int:
-        """The high watermark from which an appended batch is on all replicas in sync."""
-        assert isinstance(self.result, AppendResult)
-        return self.result.last_offset + 1
-
     def decoded(self, batch: RecordBatch, original: bytes | memoryview | None) -> None:
         """Set the batch of one that was decoded later."""
         self.batch, self.original = batch, original
@@ -235,15 +229,23 @@ class Partition:
         self.log.advance_high_watermark(self.log.log_end_offset)
 
     def commit(self, appended: list[PendingAppend]) -> None:
-        """Advance the high watermark (step two). If that fails, the results become errors."""
+        """Advance the high watermark (step two). If that fails, the results become errors.
+
+        So do those of batches that a failed flush of another thread has discarded meanwhile.
+        """
         try:
             self.advance_high_watermark()
         except Exception as error:
             logger.exception("high watermark not moved partition=%s", self.name)
             _failed(appended, KafkaStorageError(f"high watermark not moved: {error}"))
+        high_watermark = self.log.high_watermark
         for pending in appended:
             result = pending.result
-            if type(result) is AppendResult and not result.duplicate:
+            if type(result) is not AppendResult:
+                continue
+            if result.last_offset >= high_watermark:
+                pending.result = KafkaStorageError(f"{self.name}: discarded by a failed flush, send again")
+            elif not result.duplicate:
                 self._keep_original(pending, result)
         self._count_stable()
 
