@@ -81,7 +81,7 @@ def test_what_waits_counts_however_little_it_is(tmp_path: Path) -> None:
     with NodeInThread(tmp_path / "lake") as broker, WireClient(broker.servers) as client:
         create_topic(client, "small")
         produce_all(client, "small", [batch([(None, b"x" * 50_000)])])
-        listener: Any = broker.node.listener
+        listener: Any = broker.node.acceptor
         unread = listener._context.unread_answers
 
         def look() -> tuple[int, int]:

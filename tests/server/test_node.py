@@ -333,7 +333,7 @@ started = node.Node.start
 
 async def start(self):
     await started(self)
-    self.listener._context.start_task(self._blocking(threading.Event().wait))
+    self.acceptor._context.start_task(self._blocking(threading.Event().wait))
 
 node.Node.start = start
 sys.exit(node.run_broker(Path(sys.argv[1]), "127.0.0.1", int(sys.argv[2]), 0, {}))
