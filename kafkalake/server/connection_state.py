@@ -215,6 +215,8 @@ class ConnectionState:
         """Go on after a pause, if it need not last. `next_frame` follows as after `received`."""
         if not self.is_paused or self.is_closing or self._writing_blocked or self._stopping:
             return
+        if self._held and self.waits_for_memory and self._memory.is_full:
+            return  # to release what is held would wake others that wait, and they this one
         self.is_paused = self.waits_for_memory = False
         self._release_held()
         if self._incomplete is not None:

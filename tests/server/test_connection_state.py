@@ -280,6 +280,25 @@ def test_a_frame_that_goes_on_is_not_stalled() -> None:
     assert client.state.stalled_bytes(3_000, 1_000) == 210_000
 
 
+def test_frames_that_wait_for_memory_do_not_wake_each_other() -> None:
+    memory = RequestMemory(100)
+    memory.queue(100)
+    clients = [Client(memory), Client(memory)]
+    woken: list[int] = []
+    for each in clients:
+        each.send(frame(PRODUCE))
+        memory.call_when_free(lambda: woken.append(1))
+    clients[0].resume()
+    assert woken == []
+    assert [(each.state.waits_for_memory, each.frames) for each in clients] == [(True, [])] * 2
+    memory.release(100)
+    assert len(woken) == 2
+    for each in clients:
+        each.resume()
+        assert len(each.frames) == 1
+    assert memory.arriving == 0
+
+
 @pytest.mark.parametrize("sent", [frame(FETCH) * 3, frame(FETCH)[:9], frame(PRODUCE, 10_000)[:-1], b"\0"])
 def test_a_lost_connection_gives_back_its_memory_and_its_requests(sent: bytes) -> None:
     client = Client()
