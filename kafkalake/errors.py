@@ -80,7 +80,9 @@ class KafkaError(KafkaLakeError):
     retriable: bool = False
     record_errors: tuple[tuple[int, str | None], ...] = ()
 
-    def __init__(self, message: str = "") -> None:
+    def __init__(self, message: str = "", record_errors: tuple[tuple[int, str | None], ...] = ()) -> None:
+        if record_errors:
+            self.record_errors = record_errors
         if len(message) > MESSAGE_CHARACTERS_MAX:
             message = f"{message[:MESSAGE_CHARACTERS_MAX]}..."
         super().__init__(message or SENTENCES.get(self.code, self.label))

@@ -240,8 +240,7 @@ def _perform(job: Job, run: Run, killed: LockHolder | None) -> int:
         code = job.finish(run)
         for step, done in run.notes:
             record.step(step, done, run.clock.now_ms())
-        record.summary = {"steps": len(steps), "failed": len(failures)}
-        record.failed = bool(failures)
+        record.summarize({"steps": len(steps), "failed": len(failures)}, failed=bool(failures))
     if failures:
         raise LakeError(f"{len(failures)} of {len(steps)} steps failed, the first: {failures[0]}")
     return code

@@ -36,8 +36,8 @@ class JobRecord:
 
     def __init__(self, lake: Path, job: str, run_id: str, clock: Clock) -> None:
         """Raise `LakeError` if the table can be neither opened nor created."""
-        self.summary: Mapping[str, Any] = {}
-        self.failed = False
+        self._summary: Mapping[str, Any] = {}
+        self._failed = False
         self._table = JobTable(lake, paths.JOB_RUNS)
         self._job = job
         self._run_id = run_id
@@ -53,10 +53,14 @@ class JobRecord:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Raise `KafkaStorageError` if the rows cannot be written."""
-        summary = dict(self.summary) if error is None else {"error": sentence(error)}
-        outcome = FAILED if error is not None or self.failed else DONE
+        summary = dict(self._summary) if error is None else {"error": sentence(error)}
+        outcome = FAILED if error is not None or self._failed else DONE
         self._add(RUN, outcome, self._started_ms, after=summary)
         self.flush()
+
+    def summarize(self, summary: Mapping[str, Any], *, failed: bool = False) -> None:
+        """Set what the row of the run tells, and whether the run failed although it came to its end."""
+        self._summary, self._failed = summary, failed
 
     def step(self, step: Step, done: Done, started_ms: int) -> None:
         """Record a step that was performed or failed."""

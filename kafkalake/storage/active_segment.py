@@ -103,6 +103,11 @@ class ActiveSegment(Segment):
         self.created_ms = created_ms
         self.first_timestamp = content.min_timestamp if content.records else -1
 
+    def begin(self, created_ms: int, first_timestamp: int) -> None:
+        """Note the wall clock of the first append and its largest timestamp, both in ms since 1970."""
+        self.created_ms = created_ms
+        self.first_timestamp = first_timestamp
+
     def ends_at(self, position: int) -> None:
         """Read nothing at and above `position`, where the file was truncated."""
         self._end = position

@@ -359,8 +359,7 @@ class Log:
             )
             self._durability.segment_began(active.path)
         if active.empty:
-            active.created_ms = group.now_ms
-            active.first_timestamp = group.max_timestamp
+            active.begin(group.now_ms, group.max_timestamp)
         return active
 
     def advance_high_watermark(self, offset: int) -> None:

@@ -309,7 +309,7 @@ class Recovery:
         if goes_on:
             listing.bases.pop()
             known_ms = state.active_created_ms if state is not None else 0
-            active.created_ms = known_ms or self._now_ms
+            active.begin(known_ms or self._now_ms, active.first_timestamp)
         if unsealed_loss and not is_lost:
             active.seal()
             active.forget()

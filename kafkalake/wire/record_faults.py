@@ -34,17 +34,15 @@ def refuse_records(batch: RecordBatch, earliest: int, latest: int, *, key_requir
         _KEYLESS if keyless[index] else _outside(int(timestamps[index]), index, earliest, latest)
         for index in named[:_EXPLAINED_MAX]
     ]
-    error: KafkaError
-    if outside.any():
-        error = InvalidTimestampError("One or more records have been rejected due to invalid timestamp")
-    else:
-        error = InvalidRecordError(
-            f"One or more records have been rejected due to {len(faulty)} record errors in total, "
-            f"the first is record {named[0]} of the batch: {sentences[0]}"
-        )
     explained: list[str | None] = [*sentences, *[None] * (len(named) - len(sentences))]
-    error.record_errors = tuple(zip(named, explained, strict=True))
-    return error
+    record_errors = tuple(zip(named, explained, strict=True))
+    if outside.any():
+        return InvalidTimestampError("One or more records have been rejected due to invalid timestamp", record_errors)
+    return InvalidRecordError(
+        f"One or more records have been rejected due to {len(faulty)} record errors in total, "
+        f"the first is record {named[0]} of the batch: {sentences[0]}",
+        record_errors,
+    )
 
 
 _KEYLESS = "Compacted topic cannot accept message without key"

@@ -28,7 +28,8 @@ BYTES_MAX = 2**31 - 1
 class _Answer(bytearray):
     """A response under construction. Encoding fails once it exceeds `bytes_max`."""
 
-    bytes_max = BYTES_MAX
+    def __init__(self, bytes_max: int = BYTES_MAX) -> None:
+        self.bytes_max = bytes_max
 
 
 Writer = Callable[[_Answer, Any], None]
@@ -206,8 +207,8 @@ def encode_response(
 ) -> bytearray:
     """Encode a response with its size prefix. `values`: see the module. Raise `InvalidRequestError` beyond `bytes_max`."""
     write, flexible_header = _response(api_key, version)
-    out = _Answer(b"\0\0\0\0")
-    out.bytes_max = bytes_max
+    out = _Answer(bytes_max)
+    out += b"\0\0\0\0"
     out += correlation_id.to_bytes(4, "big", signed=True)
     if flexible_header:
         out.append(0)

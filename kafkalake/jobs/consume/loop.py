@@ -52,7 +52,7 @@ def consume_as_group(
                 if not parsed.stream:
                     break
                 told.wait(parsed.interval_seconds)
-            record.summary = {"records": records, "batches": batches}
+            record.summarize({"records": records, "batches": batches})
     print(f"{records} records written to {parsed.output} as group {known.group}, in {batches} batches")
     return 0
 
