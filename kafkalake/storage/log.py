@@ -428,9 +428,8 @@ class Log:
 
         Raise CorruptSegmentError on damage, KafkaStorageError if I/O fails or the log is closed.
         """
-        return self._find(
-            lambda start: first_not_before(self._segments.in_order(), timestamp, start, self._high_watermark)
-        )
+        end = self._high_watermark  # taken before the segments: records beyond those may be acknowledged meanwhile
+        return self._find(lambda start: first_not_before(self._segments.in_order(), timestamp, start, end))
 
     def _find(self, find: Callable[[int], TimestampOffset | None]) -> TimestampOffset | None:
         """Call `find` with the log start, and again if the start moved meanwhile."""

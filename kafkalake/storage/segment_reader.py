@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kafkalake.errors import CorruptSegmentError
+from kafkalake.errors import CorruptSegmentError, LakeError
 from kafkalake.record import layout as at
 from kafkalake.record.arrays import Bytes, Int64s
 from kafkalake.record.message import OK, REASONS, TORN
@@ -204,12 +204,12 @@ class SegmentStore:
     def segment(self, location: str | os.PathLike[str], open_files: OpenFiles | None = None) -> Segment:
         """Return the segment at `location`, with `open_files` or its own. Opens none yet.
 
-        Raise `ValueError` if the file name is not a segment's.
+        Raise `LakeError` if the file name is not a segment's.
         """
         directory, name = os.path.split(os.fspath(location))
         parsed = parse_name(name)
         if parsed is None:
-            raise ValueError(f"{name} is no name of a segment")
+            raise LakeError(f"{name} is no name of a segment")
         if open_files is None:
             open_files = OpenFiles(self._files, _OPEN_FILES_MAX)
         return Segment(directory or ".", parsed.base_offset, open_files, parsed.generation)
@@ -219,7 +219,7 @@ class SegmentStore:
     ) -> SegmentReader:
         """Open the segment at `location` for one pass. Close it by using it in a `with`. Arguments as of `SegmentReader`.
 
-        Raise `ValueError` if the file name is not a segment's, `OSError` if the file cannot be opened.
+        Raise `LakeError` if the file name is not a segment's, `OSError` if the file cannot be opened.
         """
         return SegmentReader(self.segment(location), size, first_chunk_bytes=first_chunk_bytes)
 

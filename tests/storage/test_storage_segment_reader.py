@@ -10,7 +10,7 @@ import pytest
 from partition_logs import append, open_log
 from record_batches import rows_of, simple_batch
 
-from kafkalake.errors import CorruptSegmentError
+from kafkalake.errors import CorruptSegmentError, LakeError
 from kafkalake.storage.index import encode_entry
 from kafkalake.storage.segment import FIRST_MESSAGE
 from kafkalake.storage.segment_reader import SEGMENTS, End, SegmentReader, Stop
@@ -74,7 +74,7 @@ def test_a_file_that_becomes_shorter_is_damaged(path: Path) -> None:
 
 
 def test_another_file_is_no_segment(path: Path) -> None:
-    with pytest.raises(ValueError, match="is no name of a segment"):
+    with pytest.raises(LakeError, match="is no name of a segment"):
         SEGMENTS.open(path.with_name("state"))
     with pytest.raises(FileNotFoundError):
         SEGMENTS.open(path.with_name(f"{7:020d}.arrow"))

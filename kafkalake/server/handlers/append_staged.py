@@ -37,7 +37,7 @@ _COMPARED_MAX = 500
 
 
 def handle(request: Request) -> None:
-    request.context.start_task(_answer(request, request.body))
+    request.start_task(_answer(request, request.body))
 
 
 async def _answer(request: Request, text: bytes) -> None:
