@@ -155,5 +155,8 @@ def test_a_marker_that_a_client_writes_into_a_journal_stops_no_start(kafkalake_b
     broker.kill()
     broker.start()
     with WireClient(broker.bootstrap_servers) as client:
-        assert end_offsets(client, "clicks", 1, read_committed=True) in ([2], [3])  # the start may write its marker again
+        assert end_offsets(client, "clicks", 1, read_committed=True) in (
+            [2],
+            [3],
+        )  # the start may write its marker again
         assert TransactionalClient(client, "id", version_2=True).init(40_000) == NONE

@@ -33,8 +33,8 @@ def write_topic(broker: Kafkalake) -> tuple[DeltaMetadataStore, list[SegmentRow]
     for begin in range(0, 400, 20):
         Confluent().write(broker.bootstrap_servers, "clicks", 0, RECORDS[begin : begin + 20], "none")
     store = DeltaMetadataStore(broker.lake)
-    wait_until(lambda: len(store.load_segments("clicks")) >= 5, timeout_s=30)
-    wait_until(lambda: store.load_partitions()[-1].high_watermark == 400, timeout_s=30)
+    wait_until(lambda: len(store.load_segments("clicks")) >= 5, timeout_s=90)
+    wait_until(lambda: store.load_partitions()[-1].high_watermark == 400, timeout_s=90)
     return store, store.load_segments("clicks")
 
 
@@ -75,7 +75,7 @@ def test_every_reader_follows_a_swap_and_the_old_files_go(
     assert values_from(broker, 0) == [record.value for record in RECORDS]
     wait_until(lambda: not any((broker.lake / row.path).exists() for row in replaced), timeout_s=40)
     assert values_from(broker, 0) == [record.value for record in RECORDS]
-    wait_until(lambda: store.load_snapshot().segments[0] == new, timeout_s=30)
+    wait_until(lambda: store.load_snapshot().segments[0] == new, timeout_s=90)
     broker.kill()
     broker.start()
     assert values_from(broker, 5) == [record.value for record in RECORDS[5:]]
