@@ -110,11 +110,7 @@ def holders(lake: Path) -> list[BrokerRow]:
     found = []
     for path in sorted((lake / paths.LOG_DIRECTORY).glob(f"*/{paths.LOCK_FILE}")):
         with contextlib.suppress(OSError):
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                row = read_holder(descriptor)
-            finally:
-                os.close(descriptor)
+            row = read_holder_at(path)
             if row is not None:
                 found.append(row)
     return sorted(found, key=lambda row: -row.lease_expires_at_ms)

@@ -38,7 +38,11 @@ class ClassicSubscription(NamedTuple):
 
 def read_version(data: bytes) -> int:
     """Return the version of a member's metadata. Raise `JournalFormatError` if it has none."""
-    version = FieldReader(data).int16()
+    return _version(FieldReader(data))
+
+
+def _version(reader: FieldReader) -> int:
+    version = reader.int16()
     if version < 0:
         raise JournalFormatError(f"version {version}")
     return version
@@ -46,9 +50,8 @@ def read_version(data: bytes) -> int:
 
 def read_subscription(data: bytes) -> ClassicSubscription:
     """Return the subscription in a member's metadata. Raise `JournalFormatError` if it is malformed."""
-    version = read_version(data)
     reader = FieldReader(data)
-    reader.int16()
+    version = _version(reader)
     topics = tuple(reader.string() for _ in range(reader.count()))
     user_data = _nullable_bytes(reader)
     owned: frozenset[TopicPartition] = frozenset()
@@ -74,8 +77,7 @@ def read_assignment(data: bytes) -> ClassicAssignment:
     if not data:
         return ClassicAssignment()
     reader = FieldReader(data)
-    if reader.int16() < 0:
-        raise JournalFormatError("negative version")
+    _version(reader)
     return ClassicAssignment(_read_partitions(reader), _nullable_bytes(reader))
 
 
@@ -106,8 +108,7 @@ def subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
     try:
         for subscription in subscriptions:
             reader = FieldReader(subscription)
-            if reader.int16() < 0:
-                return None
+            _version(reader)
             topics.update(reader.string() for _ in range(reader.count()))
     except JournalFormatError:
         return None
