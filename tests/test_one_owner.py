@@ -50,8 +50,7 @@ RULES += ("message_timestamp_type", "compression_type", "cleanup_policy")
 """The settings that say what a topic accepts, as fields of `TopicConfig`."""
 READ_BY = {
     "config/topic_rules.py": {*RULES},
-    "broker/partitions/log_directory.py": {"message_timestamp_type"},  # handed to the log, which stamps records
-    "storage/log.py": {"message_timestamp_type"},
+    "storage/log.py": {"message_timestamp_type"},  # the log stamps records
     "broker/partitions/fetch.py": {"compression_type"},  # what consumers get, not what producers may send
     "broker/coordination/journal_writer.py": {"max_message_bytes"},  # the broker's own records, not a producer's
     "broker/partitions/retention.py": {"cleanup_policy"},  # what is cleaned, not what is accepted

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from kafkalake.config.broker import Settings, Value
+from kafkalake.config.layers import Settings
+from kafkalake.config.setting import Value
 from kafkalake.config.topic_rules import TopicRules
 
 DEFAULT = TopicRules.of(Settings().topic({}))

@@ -85,9 +85,9 @@ def _settings_of(file: Path | None) -> dict[str, str]:
 
 def _check_settings(settings: dict[str, str]) -> None:
     """Raise `Failure` for an unknown or invalid setting, with a suggestion, before anything is started."""
-    from kafkalake.config.broker import parse_broker_settings
-    from kafkalake.config.definitions import BROKER_SETTINGS
+    from kafkalake.config.broker import BROKER_SETTINGS
     from kafkalake.config.providers import resolve, without_secrets
+    from kafkalake.config.values import parse_broker_settings
     from kafkalake.errors import ConfigurationError
 
     resolved = resolve(settings)

@@ -36,14 +36,14 @@ def complete_group(context: typer.Context, incomplete: str) -> list[str]:
 
 def complete_topic_setting(incomplete: str) -> list[str]:
     """Return `NAME=` of the topic settings that begin with the typed text."""
-    from kafkalake.config.definitions import TOPIC_SETTINGS
+    from kafkalake.config.topics import TOPIC_SETTINGS
 
     return _beginning(incomplete, [f"{name}=" for name in TOPIC_SETTINGS])
 
 
 def complete_broker_setting(incomplete: str) -> list[str]:
     """Return `NAME=` of the broker settings that begin with the typed text."""
-    from kafkalake.config.definitions import BROKER_SETTINGS
+    from kafkalake.config.broker import BROKER_SETTINGS
 
     return _beginning(incomplete, [f"{name}=" for name in BROKER_SETTINGS])
 

@@ -310,7 +310,7 @@ def delete_records(
 
 def _with_setting_hint(error: KafkaError, names: Iterable[str]) -> Exception:
     """Return the same error, with a suggestion if a setting is unknown."""
-    from kafkalake.config.definitions import TOPIC_SETTINGS
+    from kafkalake.config.topics import TOPIC_SETTINGS
     from kafkalake.errors import InvalidConfigError
 
     hint = unknown_setting_hint(names, TOPIC_SETTINGS) if isinstance(error, InvalidConfigError) else None

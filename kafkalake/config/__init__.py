@@ -1,3 +1,3 @@
-"""Settings: `definitions`, `topics` and `groups` are the tables, `setting` is one entry, `broker` has parsing and typed views,
+"""Settings: `broker` and `topics` define them, `setting` is one definition, `values` parses, `layers` has the layers of a broker,
 `accepted` lists Kafka settings without effect, `providers` resolves references, `stored` reads a lake's stored settings.
 """

@@ -1,469 +1,329 @@
-"""Parses and validates settings, under Kafka's own names.
+"""All broker settings of kafkalake: Kafka's name, type, default, range and effect here.
 
-A broker has a `BrokerConfig`, a topic a `TopicConfig`. Both are frozen. A change creates a new one. The definitions (type,
-default, range, meaning) are data in `config/definitions.py`. This module parses text by them, resolves the layers (topic over
-dynamic broker over static broker over default, as in Kafka) and returns the source of each value for DescribeConfigs.
-
-`ConfigurationError` has the setting, the value and the fault. The Kafka API returns it as InvalidConfigError.
+`BrokerConfig` has the broker's own settings. The defaults of the topic settings (`config/topics.py`) are broker settings, too, and
+so are those of Kafka's own parts (`config/accepted.py`). Source of names, types, defaults and ranges: Apache Kafka 4.1, "Broker
+Configs".
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields
-from enum import IntEnum
-from itertools import dropwhile
-from typing import TypeVar
+from dataclasses import dataclass, replace
 
-from kafkalake.config.accepted import reason_for_refusal
-from kafkalake.config.definitions import (
-    BROKER_SETTINGS,
+from kafkalake.config.accepted import ACCEPTED_SETTINGS
+from kafkalake.config.setting import (
     INT_MAX,
     LONG_MAX,
-    TOPIC_NAME_OF_BROKER_NAME,
-    TOPIC_SETTINGS,
-    Kind,
-    Setting,
+    NO_EFFECT,
+    Int,
+    Long,
+    Names,
+    Short,
     Update,
-    Value,
+    by_name,
+    define,
+    settings_of,
 )
-from kafkalake.config.listener import parse_listener
-from kafkalake.errors import ConfigurationError
+from kafkalake.config.topics import TOPIC_SETTINGS
 
-_RANGES = {
-    Kind.SHORT: (-(2**15), 2**15 - 1),
-    Kind.INT: (-INT_MAX - 1, INT_MAX),
-    Kind.LONG: (-LONG_MAX - 1, LONG_MAX),
-}
-
-
-class ConfigSource(IntEnum):
-    """The source of a value, with its number in DescribeConfigs."""
-
-    DYNAMIC_TOPIC = 1
-    DYNAMIC_BROKER = 2
-    DYNAMIC_DEFAULT_BROKER = 3
-    STATIC_BROKER = 4
-    DEFAULT = 5
-    GROUP = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Synonym:
-    """One layer of a setting, effective or overridden: its name in that layer, the value as text, the source."""
-
-    name: str
-    value: str | None
-    source: ConfigSource
-
-
-@dataclass(frozen=True, slots=True)
-class ConfigEntry:
-    """A setting as in DescribeConfigs. `synonyms` are its layers, the effective one first."""
-
-    setting: Setting
-    value: str | None
-    source: ConfigSource
-    read_only: bool
-    synonyms: tuple[Synonym, ...]
+_CLUSTER = Update.CLUSTER_WIDE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
-    """The broker's own settings. Fields are Kafka's names with underscores. See `BROKER_SETTINGS` for units and meaning."""
+    """The broker's own settings, each with its definition. Fields are Kafka's names with underscores."""
 
-    advertised_listeners: str | None
-    auto_create_topics_enable: bool
-    auto_create_topics_partitions_per_second: int
-    broker_rack: str | None
-    connection_max_unfinished_ms: int
-    connections_max_idle_ms: int
-    default_replication_factor: int
-    delete_topic_enable: bool
-    fetch_max_bytes: int
-    fetch_wire_cache_bytes: int
-    group_consumer_assignors: str
-    group_consumer_heartbeat_interval_ms: int
-    group_consumer_max_heartbeat_interval_ms: int
-    group_consumer_max_session_timeout_ms: int
-    group_consumer_max_size: int
-    group_consumer_migration_policy: str
-    group_consumer_min_heartbeat_interval_ms: int
-    group_consumer_min_session_timeout_ms: int
-    group_consumer_session_timeout_ms: int
-    group_coordinator_append_linger_ms: int
-    group_coordinator_groups_max: int
-    group_coordinator_metadata_max_bytes: int
-    group_initial_rebalance_delay_ms: int
-    group_max_session_timeout_ms: int
-    group_max_size: int
-    group_member_metadata_max_bytes: int
-    group_metadata_max_bytes: int
-    group_min_session_timeout_ms: int
-    lake_umask: str | None
-    lease_duration_ms: int
-    lease_wait_ms: int
-    log_initial_task_delay_ms: int
-    log_level: str
-    log_retention_check_interval_ms: int
-    max_connections: int
-    max_connections_per_ip: int
-    max_incremental_fetch_session_cache_slots: int
-    max_incremental_fetch_session_partitions: int
-    max_message_uncompressed_bytes: int
-    max_partitions: int
-    max_request_partition_size_limit: int
-    max_request_response_bytes: int
-    metadata_maintenance_interval_ms: int
-    metadata_publish_interval_ms: int
-    metadata_retention_ms: int
-    num_partitions: int
-    offset_metadata_max_bytes: int
-    offsets_retention_check_interval_ms: int
-    offsets_retention_minutes: int
-    offsets_topic_num_partitions: int
-    offsets_topic_segment_bytes: int
-    open_files_max: int
-    producer_id_expiration_ms: int
-    queued_max_request_bytes: int
-    queued_max_response_bytes: int
-    request_timeout_ms: int
-    shutdown_timeout_ms: int
-    socket_listen_backlog_size: int
-    socket_request_max_bytes: int
-    staged_append_max_bytes: int
-    transaction_abort_timed_out_transaction_cleanup_interval_ms: int
-    transaction_max_timeout_ms: int
-    transaction_remove_expired_transaction_cleanup_interval_ms: int
-    transaction_state_log_num_partitions: int
-    transaction_state_log_segment_bytes: int
-    transactional_id_expiration_ms: int
-    transactional_ids_max: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicConfig:
-    """The settings of a topic, with defaults filled in. Fields are Kafka's names with underscores."""
-
-    cleanup_policy: str
-    compression_type: str
-    compression_gzip_level: int
-    compression_lz4_level: int
-    compression_zstd_level: int
-    delete_retention_ms: int
-    file_delete_delay_ms: int
-    flush_messages: int
-    flush_ms: int
-    index_interval_bytes: int
-    max_compaction_lag_ms: int
-    max_message_bytes: int
-    message_timestamp_after_max_ms: int
-    message_timestamp_before_max_ms: int
-    message_timestamp_type: str
-    min_cleanable_dirty_ratio: float
-    min_compaction_lag_ms: int
-    min_insync_replicas: int
-    retention_bytes: int
-    retention_groups_guard: str
-    retention_ms: int
-    segment_bytes: int
-    segment_compression: str
-    segment_ms: int
-
-
-def parse(setting: Setting, text: str) -> Value:
-    """Return the setting's value parsed from `text`. Raise `ConfigurationError` if it is malformed or out of range."""
-    value = _convert(setting, text.strip())
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        if setting.minimum is not None and value < setting.minimum:
-            raise _invalid(setting, text, f"Value must be at least {setting.minimum}")
-        if setting.maximum is not None and value > setting.maximum:
-            raise _invalid(setting, text, f"Value must be no more than {setting.maximum}")
-    if setting.choices and isinstance(value, str):
-        members = [value] if setting.kind is not Kind.LIST else members_of(value)
-        for member in members or ([] if setting.allows_empty else [""]):
-            if member not in setting.choices:
-                raise _invalid(setting, member, f"String must be one of: {', '.join(setting.choices)}")
-    return value
-
-
-def members_of(text: str) -> list[str]:
-    """Return the members of a comma-separated list, none if the text is empty."""
-    return [member.strip() for member in text.split(",")] if text.strip() else []
-
-
-def _convert(setting: Setting, text: str) -> Value:
-    if setting.kind is Kind.BOOLEAN:
-        if text.lower() not in ("true", "false"):
-            raise _invalid(setting, text, "Expected value to be either true or false")
-        return text.lower() == "true"
-    if setting.kind in _RANGES:
-        try:
-            number = int(text)
-        except ValueError:
-            raise _invalid(setting, text, f"Not a number of type {setting.kind.name}") from None
-        low, high = _RANGES[setting.kind]
-        if not low <= number <= high:
-            raise _invalid(setting, text, f"Not a number of type {setting.kind.name}")
-        return number
-    if setting.kind is Kind.LIST:
-        return ",".join(members_of(text))
-    if setting.kind is Kind.DOUBLE:
-        try:
-            real = float(text)
-        except ValueError:
-            real = math.nan
-        if math.isnan(real):
-            raise _invalid(setting, text, "Not a number of type DOUBLE")
-        return real
-    return text
-
-
-def _invalid(setting: Setting, text: str, reason: str) -> ConfigurationError:
-    return ConfigurationError(f"Invalid value {text} for configuration {setting.name}: {reason}")
-
-
-def format_value(value: Value) -> str | None:
-    """Return a value as Kafka formats it, None for no value."""
-    if value is None:
-        return None
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value)
-
-
-def check_group_settings(config: BrokerConfig) -> None:
-    """Raise `ConfigurationError` if settings of the consumer protocol contradict each other. The checks are Kafka's."""
-    name = "group.consumer.{}session.timeout.ms".format
-    low, value, high = (
-        config.group_consumer_min_session_timeout_ms,
-        config.group_consumer_session_timeout_ms,
-        config.group_consumer_max_session_timeout_ms,
+    advertised_listeners: str | None = define(
+        None,
+        "What clients are told to connect to, PLAINTEXT://HOST:PORT; where it is not set, the address that is listened on, or "
+        "the machine's name where that is every address.",
     )
-    _check_order(name("min."), low, name(""), value, name("max."), high)
-    name = "group.consumer.{}heartbeat.interval.ms".format
-    low, interval, high = (
-        config.group_consumer_min_heartbeat_interval_ms,
-        config.group_consumer_heartbeat_interval_ms,
-        config.group_consumer_max_heartbeat_interval_ms,
+    auto_create_topics_enable: bool = define(
+        True, "Whether a Metadata request that allows it creates a topic that is not there."
     )
-    _check_order(name("min."), low, name(""), interval, name("max."), high)
-    if interval >= value:
-        raise ConfigurationError(
-            "group.consumer.heartbeat.interval.ms must be less than group.consumer.session.timeout.ms"
-        )
+    auto_create_topics_partitions_per_second: Int = define(
+        20,
+        "How many partitions a second Metadata requests create, on average over 11 seconds, as Kafka's quota of mutations "
+        "counts; a topic beyond it gets LEADER_NOT_AVAILABLE, so that its client asks again. kafkalake's own.",
+        minimum=1,
+    )
+    broker_id: Int | None = define(None, "The id of this broker.", option="--broker-id")
+    broker_rack: str | None = define(None, "The rack that this broker reports.")
+    connection_max_unfinished_ms: Long = define(
+        30_000,
+        "A connection is closed when a request on it has begun and does not arrive: when less than 64 KiB come in this time. "
+        "kafkalake's own.",
+        minimum=100,
+    )
+    connections_max_idle_ms: Long = define(600_000, "A connection on which nothing came for so long is closed.")
+    default_replication_factor: Int = define(1, "Replicas of a topic that is created without saying.")
+    delete_topic_enable: bool = define(True, "Whether DeleteTopics is allowed.")
+    fetch_max_bytes: Int = define(57_671_680, "The most bytes that one Fetch answer holds.", minimum=1_024)
+    fetch_wire_cache_bytes: Long = define(
+        67_108_864,
+        "Memory for producers' original bytes, from which consumers at the tail are answered. kafkalake's own.",
+        minimum=0,
+    )
+    group_consumer_assignors: Names = define(
+        "uniform,range",
+        "The server-side assignors of the consumer group protocol; the first is used where no member asks for one.",
+        choices=("uniform", "range"),
+    )
+    group_consumer_heartbeat_interval_ms: Int = define(
+        5_000, "How often members of the consumer group protocol are told to send a heartbeat.", minimum=1
+    )
+    group_consumer_max_heartbeat_interval_ms: Int = define(
+        15_000, "The most that group.consumer.heartbeat.interval.ms may be.", minimum=1
+    )
+    group_consumer_max_session_timeout_ms: Int = define(
+        60_000, "The most that group.consumer.session.timeout.ms may be.", minimum=1
+    )
+    group_consumer_max_size: Int = define(INT_MAX, "The most members of one group of the consumer protocol.", minimum=1)
+    group_consumer_migration_policy: str = define(
+        "bidirectional",
+        "Whether a group with members may change its protocol: to the consumer protocol (upgrade) when the first member of that"
+        " joins, to the classic one (downgrade) when the last one leaves, both, or neither. An empty group always may.",
+        choices=("bidirectional", "disabled", "downgrade", "upgrade"),
+    )
+    group_consumer_min_heartbeat_interval_ms: Int = define(
+        5_000, "The least that group.consumer.heartbeat.interval.ms may be.", minimum=1
+    )
+    group_consumer_min_session_timeout_ms: Int = define(
+        45_000, "The least that group.consumer.session.timeout.ms may be.", minimum=1
+    )
+    group_consumer_session_timeout_ms: Int = define(
+        45_000, "How long a member of the consumer group protocol may be silent before it is out.", minimum=1
+    )
+    group_coordinator_append_linger_ms: Int = define(
+        5,
+        "How long what heartbeats of the consumer protocol change waits for others before it is written. Committed offsets are "
+        "grouped without waiting.",
+        minimum=0,
+        maximum=10_000,
+    )
+    group_coordinator_groups_max: Int = define(
+        1_000_000,
+        "The most groups of this broker; a further one is refused until others are gone. kafkalake's own.",
+        minimum=1,
+    )
+    group_coordinator_metadata_max_bytes: Long = define(
+        268_435_456,
+        "The most bytes of members of all groups that are held in memory, about: what they say, their names and assignments, "
+        "and the names of the groups; a member or group beyond it has to try again later. kafkalake's own.",
+        minimum=1_048_576,
+    )
+    group_initial_rebalance_delay_ms: Int = define(
+        3_000, "How long a new group waits for more members before its first rebalance.", minimum=0
+    )
+    group_max_session_timeout_ms: Int = define(
+        1_800_000, "The longest session timeout that a group member may ask for.", minimum=1
+    )
+    group_max_size: Int = define(INT_MAX, "The most members of one group.", minimum=1)
+    group_member_metadata_max_bytes: Int = define(
+        1_048_576,
+        "The most bytes that one member of a group says of itself, protocols in JoinGroup or a subscription. kafkalake's own.",
+        minimum=1_024,
+    )
+    group_metadata_max_bytes: Int = define(
+        33_554_432,
+        "The most bytes of the members of one group held in memory, about 1,024 for each and what it says. kafkalake's own.",
+        minimum=1_024,
+    )
+    group_min_session_timeout_ms: Int = define(
+        6_000, "The shortest session timeout that a group member may ask for.", minimum=1
+    )
+    lake_umask: str | None = define(
+        None,
+        "Permissions that files and directories of the lake do not get, as `umask` writes them. Where it is not set: 027 for a "
+        "new lake, so that users of the same group read it, and as `metadata` has it for one that is there. kafkalake's own.",
+    )
+    lease_duration_ms: Long = define(
+        30_000, "How long this broker's lease of the lake lasts without being renewed. kafkalake's own.", minimum=1_000
+    )
+    lease_wait_ms: Long = define(
+        120_000,
+        "How long a start waits for the lease of a broker that may still run on another machine. kafkalake's own.",
+        minimum=0,
+    )
+    listeners: str | None = define(None, "Where the broker listens.", option="--listen")
+    log_dirs: str | None = define(None, "Where the broker's logs are.", option="--lake")
+    log_flush_scheduler_interval_ms: Long = define(LONG_MAX, "Default of log.flush.interval.ms where that is not set.")
+    log_initial_task_delay_ms: Long = define(
+        30_000, "How long after its start the broker first looks for segments that retention removes.", minimum=0
+    )
+    log_level: str = define(
+        "info",
+        "What goes to stderr: debug, info, warning, error; debug has each request of connections made since. kafkalake's own.",
+        choices=("debug", "info", "warning", "error"),
+        update=_CLUSTER,
+    )
+    log_retention_check_interval_ms: Long = define(
+        300_000,
+        "How often the broker looks for segments that retention.ms and retention.bytes no longer keep, and removes them.",
+        minimum=1,
+    )
+    log_retention_hours: Int = define(168, "Default of log.retention.ms, in hours, where no finer setting is given.")
+    log_retention_minutes: Int | None = define(None, "Default of log.retention.ms, in minutes, where that is not set.")
+    log_roll_hours: Int = define(168, "Default of log.roll.ms, in hours, where that is not set.", minimum=1)
+    max_connections: Int = define(
+        INT_MAX,
+        "The most connections at one time; a further one is closed at once, but for one from this machine's loopback address.",
+        minimum=1,
+        update=_CLUSTER,
+    )
+    max_connections_per_ip: Int = define(
+        INT_MAX,
+        "The most connections at one time from one address; a further one is closed at once.",
+        minimum=1,
+        update=_CLUSTER,
+    )
+    max_incremental_fetch_session_cache_slots: Int = define(
+        1_000, "The most fetch sessions that are remembered.", minimum=0
+    )
+    max_incremental_fetch_session_partitions: Int = define(
+        200_000,
+        "The most partitions that all fetch sessions remember together; a client without a session asks for everything each "
+        "time. kafkalake's own.",
+        minimum=0,
+    )
+    max_message_uncompressed_bytes: Int = define(
+        -1,
+        "The most bytes that the records of one compressed batch may have when decompressed, and never less than the topic's "
+        "max.message.bytes. -1: ten times max.message.bytes, at least 16 MiB, at most socket.request.max.bytes. kafkalake's "
+        "own.",
+        minimum=-1,
+    )
+    max_partitions: Int = define(
+        50_000,
+        "The most partitions of this broker, without its internal topics; who creates more gets POLICY_VIOLATION. kafkalake's "
+        "own.",
+        minimum=1,
+        update=_CLUSTER,
+    )
+    max_request_partition_size_limit: Int = define(
+        2_000, "The most partitions in one answer to DescribeTopicPartitions.", minimum=1
+    )
+    max_request_response_bytes: Int = define(
+        104_857_600,
+        "The largest answer to a request other than Fetch; a request with a larger one closes its connection. kafkalake's own.",
+        minimum=65_536,
+    )
+    metadata_maintenance_interval_ms: Long = define(
+        3_600_000,
+        "The broker removes old log entries and files of the metadata tables so often. kafkalake's own.",
+        minimum=100,
+    )
+    metadata_publish_interval_ms: Long = define(
+        1_000, "State of the partitions goes to Delta at most once in this time. kafkalake's own.", minimum=1
+    )
+    metadata_retention_ms: Long = define(
+        86_400_000,
+        "How long the state of topics in the past can be read (time travel): old versions of the table partitions stay so long,"
+        " those of segments a day longer. kafkalake's own.",
+        minimum=1_000,
+        update=_CLUSTER,
+    )
+    node_id: Int | None = define(None, "The id of this broker.", option="--broker-id")
+    num_partitions: Int = define(1, "Partitions of a topic that is created without saying.", minimum=1)
+    offset_metadata_max_bytes: Int = define(4_096, "The longest metadata of a committed offset.", minimum=0)
+    offsets_retention_check_interval_ms: Long = define(
+        600_000, "How often committed offsets are looked through for ones that have expired.", minimum=1
+    )
+    offsets_retention_minutes: Int = define(
+        10_080, "How long a group's committed offsets are kept once it is empty.", minimum=1
+    )
+    offsets_topic_num_partitions: Int = define(
+        50, "Partitions of __consumer_offsets when it is created; later changes count for nothing.", minimum=1
+    )
+    offsets_topic_replication_factor: Short = define(1, "Replicas of __consumer_offsets." + NO_EFFECT, minimum=1)
+    offsets_topic_segment_bytes: Int = define(
+        104_857_600, "Segment size of __consumer_offsets when it is created.", minimum=1
+    )
+    open_files_max: Int = define(
+        1_000,
+        "Segment files held open at one time, over all partitions; at most half of the descriptors. kafkalake's own.",
+        minimum=16,
+    )
+    producer_id_expiration_ms: Int = define(
+        86_400_000, "An idempotent producer that was silent for so long is forgotten.", minimum=1, update=_CLUSTER
+    )
+    queued_max_request_bytes: Long = define(
+        -1,
+        "Memory for requests of all connections: those that are arriving, and batches on their way into the logs. What exceeds "
+        "it is not read until there is room. -1: a quarter of the machine's memory.",
+        minimum=-1,
+    )
+    queued_max_response_bytes: Long = define(
+        -1,
+        "Memory for answers that clients have not read yet, over all connections. Answers become smaller as it is used up, and "
+        "in the end a client that does not read is disconnected. -1: an eighth of the machine's memory. kafkalake's own.",
+        minimum=-1,
+    )
+    request_timeout_ms: Int = define(
+        30_000, "How long the broker waits for the metadata store before it answers with an error."
+    )
+    shutdown_timeout_ms: Long = define(
+        20_000, "How long a graceful stop may take in all. kafkalake's own.", minimum=100
+    )
+    socket_listen_backlog_size: Int = define(50, "Connections that may wait to be accepted.", minimum=1)
+    socket_request_max_bytes: Int = define(104_857_600, "The largest request that is taken.", minimum=1)
+    staged_append_max_bytes: Long = define(
+        64 << 30, "The most bytes that one job of Spark's may have appended at once. kafkalake's own.", minimum=1_024
+    )
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: Int = define(
+        10_000,
+        "How often Kafka looks for transactions whose time is up. Here each is aborted at its time, whatever this says.",
+        minimum=1,
+    )
+    transaction_max_timeout_ms: Int = define(
+        900_000, "The longest transaction timeout that a producer may ask for.", minimum=1
+    )
+    transaction_remove_expired_transaction_cleanup_interval_ms: Int = define(
+        3_600_000, "How often transactional ids that have expired are looked for.", minimum=1
+    )
+    transaction_state_log_num_partitions: Int = define(
+        50, "Partitions of __transaction_state when it is created.", minimum=1
+    )
+    transaction_state_log_segment_bytes: Int = define(
+        104_857_600, "Segment size of __transaction_state when it is created.", minimum=1
+    )
+    transactional_id_expiration_ms: Int = define(
+        604_800_000,
+        "A transactional id that is not used for so long, and has no open transaction, is forgotten.",
+        minimum=1,
+    )
+    transactional_ids_max: Int = define(
+        1_000_000,
+        "The most transactional ids of this broker; a further one is refused until others expire. kafkalake's own.",
+        minimum=1,
+    )
 
 
-def _check_order(low_name: str, low: int, name: str, value: int, high_name: str, high: int) -> None:
-    if high < low:
-        raise ConfigurationError(f"{high_name} must be greater than or equal to {low_name}")
-    if value < low:
-        raise ConfigurationError(f"{name} must be greater than or equal to {low_name}")
-    if value > high:
-        raise ConfigurationError(f"{name} must be less than or equal to {high_name}")
+# Broker defaults that may be absent. Then a coarser setting or the topic setting's default applies.
+_NULLABLE_TOPIC_DEFAULTS = (
+    "internal.segment.bytes",
+    "log.flush.interval.ms",
+    "log.retention.ms",
+    "log.roll.ms",
+    "log.roll.jitter.ms",
+)
 
+_TOPIC_DEFAULTS = tuple(
+    replace(
+        setting,
+        name=setting.broker_name,
+        broker_name=None,
+        default=None if setting.broker_name in _NULLABLE_TOPIC_DEFAULTS else setting.default,
+        documentation=f"Default of the topic setting {setting.name}. {setting.documentation}",
+        nullable=setting.broker_name in _NULLABLE_TOPIC_DEFAULTS,
+    )
+    for setting in TOPIC_SETTINGS.values()
+    if setting.broker_name is not None
+)
 
-def parse_topic_overrides(overrides: Mapping[str, str | None]) -> dict[str, Value]:
-    """Return a topic's own settings by name. Raise `ConfigurationError` if a name is unknown or a value is null or invalid."""
-    parsed: dict[str, Value] = {}
-    for name, text in overrides.items():
-        setting = TOPIC_SETTINGS.get(name)
-        if setting is None:
-            raise ConfigurationError(f"Unknown topic config name: {name}")
-        if text is None:
-            raise ConfigurationError(f"Null value not supported for topic configs: {name}")
-        parsed[name] = parse(setting, text)
-    return parsed
+BROKER_SETTINGS = by_name((*settings_of(BrokerConfig), *ACCEPTED_SETTINGS, *_TOPIC_DEFAULTS))
+"""Broker settings by name, including the defaults of the topic settings."""
 
-
-def parse_broker_settings(settings: Mapping[str, str]) -> dict[str, Value]:
-    """Return broker settings by Kafka's name. A topic setting's name means its broker default.
-
-    Raise `ConfigurationError` if a name is unknown or rejected, or a value is invalid.
-    """
-    parsed: dict[str, Value] = {}
-    for given, text in settings.items():
-        name = given
-        topic_setting = TOPIC_SETTINGS.get(given)
-        if given not in BROKER_SETTINGS and topic_setting is not None and topic_setting.broker_name is not None:
-            name = topic_setting.broker_name
-        setting = BROKER_SETTINGS.get(name)
-        if setting is None:
-            raise ConfigurationError(reason_for_refusal(given))
-        if setting.option is not None:
-            raise ConfigurationError(f"The broker config {given} cannot be set: it is given with {setting.option}")
-        parsed[name] = parse(setting, text)
-    return parsed
-
-
-Config = TypeVar("Config", BrokerConfig, TopicConfig)
-
-
-def _build(kind: type[Config], values: Mapping[str, Value]) -> Config:
-    return kind(**{field.name: values[field.name.replace("_", ".")] for field in fields(kind)})  # type: ignore[arg-type]
-
-
-def changed_values(
-    before: Iterable[ConfigEntry], after: Iterable[ConfigEntry]
-) -> list[tuple[str, str | None, str | None]]:
-    """Return (name, old value, new value) of the settings whose value or source changed, by name."""
-    old = {entry.setting.name: (entry.value, entry.source) for entry in before}
-    new = {entry.setting.name: (entry.value, entry.source) for entry in after}
-    nothing = (None, ConfigSource.DEFAULT)
-    return [
-        (name, old.get(name, nothing)[0], new.get(name, nothing)[0])
-        for name in sorted(old.keys() | new.keys())
-        if old.get(name, nothing) != new.get(name, nothing)
-    ]
-
-
-def _without_hidden(entries: Iterable[ConfigEntry]) -> list[ConfigEntry]:
-    return [entry for entry in entries if entry.value is not None or not entry.setting.hidden]
-
-
-class Settings:
-    """All settings of one broker in their layers: static (command line), dynamic default, dynamic for this broker.
-
-    Immutable. `with_dynamic` creates the next one. All values are validated.
-    """
-
-    def __init__(
-        self,
-        static: Mapping[str, str] | None = None,
-        dynamic_default: Mapping[str, str] | None = None,
-        dynamic: Mapping[str, str] | None = None,
-        *,
-        given: Mapping[str, str] | None = None,
-    ) -> None:
-        """Validate all layers. `given`: values from command line options. Raise `ConfigurationError` if any value is invalid."""
-        self.given = dict(given or {})
-        self.static = parse_broker_settings(static or {})
-        self._static = self.static | {name: parse(BROKER_SETTINGS[name], text) for name, text in self.given.items()}
-        self.dynamic_default = parse_broker_settings(dynamic_default or {})
-        self.dynamic = parse_broker_settings(dynamic or {})
-        self.broker = _build(BrokerConfig, {name: self._value(name) for name in BROKER_SETTINGS})
-        self._topic_defaults = {name: self._topic_default(setting) for name, setting in TOPIC_SETTINGS.items()}
-        parse_listener("localhost", 0, self.broker.advertised_listeners)
-        check_group_settings(self.broker)
-        if self.broker.default_replication_factor not in (1, -1):
-            raise ConfigurationError(
-                "Invalid value for configuration default.replication.factor: one broker holds one replica"
-            )
-
-    def with_dynamic(self, dynamic_default: Mapping[str, str], dynamic: Mapping[str, str]) -> Settings:
-        """Return the settings with other dynamic layers. Raise `ConfigurationError` as the constructor."""
-        static = {name: text for name, value in self.static.items() if (text := format_value(value)) is not None}
-        return Settings(static, dynamic_default, dynamic, given=self.given)
-
-    def with_given(self, given: Mapping[str, str]) -> Settings:
-        """Return the settings with other values from command line options."""
-        static = {name: text for name, value in self.static.items() if (text := format_value(value)) is not None}
-        layers = (
-            {name: format_value(value) or "" for name, value in layer.items()}
-            for layer in (self.dynamic_default, self.dynamic)
-        )
-        return Settings(static, *layers, given=given)
-
-    def topic(self, overrides: Mapping[str, Value]) -> TopicConfig:
-        """Return the settings of a topic with these (parsed) overrides."""
-        values = {**self._topic_defaults, **overrides}
-        internal = values["internal.segment.bytes"]
-        if internal is not None and ("segment.bytes" not in overrides or "internal.segment.bytes" in overrides):
-            values["segment.bytes"] = internal
-        return _build(TopicConfig, values)
-
-    def describe_broker(self) -> list[ConfigEntry]:
-        """Return all broker settings with their values and layers, by name."""
-        return _without_hidden(self._describe_broker_setting(setting) for setting in BROKER_SETTINGS.values())
-
-    def describe_cluster_default(self) -> list[ConfigEntry]:
-        """Return the settings of the cluster's dynamic default."""
-        source = ConfigSource.DYNAMIC_DEFAULT_BROKER
-        return [
-            ConfigEntry(
-                BROKER_SETTINGS[name], format_value(value), source, False, (Synonym(name, format_value(value), source),)
-            )
-            for name, value in self.dynamic_default.items()
-        ]
-
-    def describe_topic(self, overrides: Mapping[str, Value]) -> list[ConfigEntry]:
-        """Return all topic settings with their values and layers, by name."""
-        return _without_hidden(self._describe_topic_setting(setting, overrides) for setting in TOPIC_SETTINGS.values())
-
-    def _value(self, name: str) -> Value:
-        for layer in (self.dynamic, self.dynamic_default, self._static):
-            if name in layer:
-                return layer[name]
-        return BROKER_SETTINGS[name].default
-
-    def _topic_default(self, setting: Setting) -> Value:
-        if setting.broker_name is None:
-            return setting.default
-        value = self._value(setting.broker_name)
-        if value is not None:
-            return value
-        return _coarser_default(setting.name, self._value)
-
-    def _layers(self, topic_name: str, name: str) -> list[Synonym]:
-        """Return the layers of a broker setting, the effective one first.
-
-        As in Kafka a coarser setting is listed only after the finer one, if that is set, and not in its place.
-        """
-        names = (name, *_COARSER.get(topic_name, ()))
-        layers = (
-            (self.dynamic, ConfigSource.DYNAMIC_BROKER),
-            (self.dynamic_default, ConfigSource.DYNAMIC_DEFAULT_BROKER),
-            (self._static, ConfigSource.STATIC_BROKER),
-        )
-        found = [
-            Synonym(each, format_value(layer[each]), source)
-            for layer, source in layers
-            for each in names
-            if each in layer
-        ]
-        defaults = ((each, BROKER_SETTINGS[each].default) for each in names)
-        found += [
-            Synonym(each, format_value(value), ConfigSource.DEFAULT) for each, value in defaults if value is not None
-        ]
-        return list(dropwhile(lambda layer: layer.name != name, found))
-
-    def _describe_broker_setting(self, setting: Setting) -> ConfigEntry:
-        layers = self._layers(TOPIC_NAME_OF_BROKER_NAME.get(setting.name, ""), setting.name)
-        source = layers[0].source if layers else ConfigSource.DEFAULT
-        return ConfigEntry(
-            setting,
-            format_value(self._value(setting.name)),
-            source,
-            setting.update is Update.READ_ONLY,
-            tuple(layers),
-        )
-
-    def _describe_topic_setting(self, setting: Setting, overrides: Mapping[str, Value]) -> ConfigEntry:
-        layers: list[Synonym] = []
-        if setting.name in overrides:
-            layers.append(Synonym(setting.name, format_value(overrides[setting.name]), ConfigSource.DYNAMIC_TOPIC))
-            value = overrides[setting.name]
-        else:
-            value = self._topic_defaults[setting.name]
-        if setting.broker_name is not None:
-            layers += self._layers(setting.name, setting.broker_name)
-        source = layers[0].source if layers else ConfigSource.DEFAULT
-        return ConfigEntry(setting, format_value(value), source, False, tuple(layers))
-
-
-# The broker settings that apply if the one in milliseconds is absent, and the milliseconds of their units.
-_COARSER = {
-    "retention.ms": ("log.retention.minutes", "log.retention.hours"),
-    "segment.ms": ("log.roll.hours",),
-    "flush.ms": ("log.flush.scheduler.interval.ms",),
+TOPIC_NAME_OF_BROKER_NAME: dict[str, str] = {
+    setting.broker_name: setting.name for setting in TOPIC_SETTINGS.values() if setting.broker_name is not None
 }
-_UNIT_MS = {"minutes": 60_000, "hours": 3_600_000, "ms": 1}
-
-
-def _coarser_default(topic_name: str, value_of: Callable[[str], Value]) -> Value:
-    for name in _COARSER.get(topic_name, ()):
-        value = value_of(name)
-        if isinstance(value, int):
-            return value if value < 0 else value * _UNIT_MS[name.rsplit(".", 1)[1]]
-    return TOPIC_SETTINGS[topic_name].default
+"""Broker setting -> topic setting whose default it is."""

@@ -1,9 +1,15 @@
-"""The definition of a setting: name, type, default, range and meaning. The settings themselves: `config/definitions.py`."""
+"""The definition of a setting: name, type, default, range and meaning.
+
+A setting is a field of a dataclass: `BrokerConfig` (`config/broker.py`) or `TopicConfig` (`config/topics.py`). `define` gives the
+field its definition, its annotation is the type of the setting, and an instance has the values.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, fields
 from enum import Enum
+from typing import Any
 
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
@@ -57,3 +63,43 @@ class Setting:
 
 NO_EFFECT = " Accepted for Kafka's tools; changes nothing here yet."
 """A suffix for the documentation of Kafka settings without effect, accepted so that tools that set them work."""
+
+
+Short = int
+Int = int
+Long = int
+Names = str
+"""Annotations of settings beside bool, str and float. Names: a LIST, its members joined with commas."""
+
+_KINDS = {
+    "bool": Kind.BOOLEAN,
+    "str": Kind.STRING,
+    "Int": Kind.INT,
+    "Short": Kind.SHORT,
+    "Long": Kind.LONG,
+    "float": Kind.DOUBLE,
+    "Names": Kind.LIST,
+}
+
+
+def define(default: Value, documentation: str, **others: object) -> Any:
+    """Return a dataclass field with the definition of a setting. `others` are further fields of `Setting`."""
+    return field(metadata={"default": default, "documentation": documentation, **others})
+
+
+def settings_of(kind: type, update: Update = Update.READ_ONLY) -> Iterator[Setting]:
+    """Yield the settings that the fields of a dataclass define. `update` is the update mode of those that define none."""
+    for each in fields(kind):
+        type_name, _, none = str(each.type).partition(" | ")
+        name = each.name.replace("_", ".")
+        yield Setting(name=name, kind=_KINDS[type_name], nullable=bool(none), **{"update": update, **each.metadata})
+
+
+def by_name(settings: Iterable[Setting]) -> dict[str, Setting]:
+    """Return settings by name, in the order of their names. Raise `ValueError` if a name is defined twice."""
+    found: dict[str, Setting] = {}
+    for setting in sorted(settings, key=lambda each: each.name):
+        if setting.name in found:
+            raise ValueError(f"{setting.name} is defined twice")
+        found[setting.name] = setting
+    return found

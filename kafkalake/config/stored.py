@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kafkalake.config.broker import parse_broker_settings, parse_topic_overrides
-from kafkalake.config.definitions import Value
+from kafkalake.config.setting import Value
+from kafkalake.config.values import parse_broker_settings, parse_topic_overrides
 from kafkalake.errors import ConfigurationError, as_value
 
 _NAMES_NOW = {"segment.bytes": "internal.segment.bytes"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
-from kafkalake.config.broker import TopicConfig
+from kafkalake.config.topics import TopicConfig
 
 
 @dataclass(frozen=True, slots=True)

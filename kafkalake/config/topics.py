@@ -2,311 +2,217 @@
 
 from __future__ import annotations
 
-from kafkalake.config.setting import LONG_MAX, NO_EFFECT, Kind, Setting, Update, Value
+from dataclasses import dataclass
 
-_COMPRESSION = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
+from kafkalake.config.setting import (
+    LONG_MAX,
+    NO_EFFECT,
+    Int,
+    Long,
+    Names,
+    Update,
+    by_name,
+    define,
+    settings_of,
+)
+
+_CODECS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 
 
-def _topic(
-    name: str, broker_name: str | None, kind: Kind, default: Value, documentation: str, **bounds: object
-) -> Setting:
-    return Setting(
-        name=name,
-        kind=kind,
-        default=default,
-        documentation=documentation,
-        broker_name=broker_name,
-        update=Update.CLUSTER_WIDE,
-        **bounds,  # type: ignore[arg-type]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicConfig:
+    """The settings of a topic, each with its definition. Fields are Kafka's names with underscores."""
+
+    cleanup_policy: Names = define(
+        "delete",
+        "What becomes of old segments: delete, compact (by the compaction job) or both; nothing where it is empty.",
+        choices=("compact", "delete"),
+        broker_name="log.cleanup.policy",
+        allows_empty=True,
+    )
+    compression_gzip_level: Int = define(
+        -1,
+        "Level of gzip where compression.type is gzip (1 to 9, -1 for its default)." + NO_EFFECT,
+        minimum=-1,
+        maximum=9,
+        broker_name="compression.gzip.level",
+    )
+    compression_lz4_level: Int = define(
+        9,
+        "Level of lz4 where compression.type is lz4." + NO_EFFECT,
+        minimum=1,
+        maximum=17,
+        broker_name="compression.lz4.level",
+    )
+    compression_type: str = define(
+        "producer",
+        "Codec in which records are sent to consumers; 'producer' keeps what the producer chose.",
+        choices=_CODECS,
+        broker_name="compression.type",
+    )
+    compression_zstd_level: Int = define(
+        3,
+        "Level of zstd where compression.type is zstd." + NO_EFFECT,
+        minimum=-131_072,
+        maximum=22,
+        broker_name="compression.zstd.level",
+    )
+    delete_retention_ms: Long = define(
+        86_400_000,
+        "How long a tombstone is kept in a compacted topic.",
+        minimum=0,
+        broker_name="log.cleaner.delete.retention.ms",
+    )
+    file_delete_delay_ms: Long = define(
+        60_000,
+        "How long the file of a removed segment stays before it is deleted. A batch query over a topic that is cleaned may run "
+        "so long from its planning on; give topics that are queried for longer more.",
+        minimum=0,
+        broker_name="log.segment.delete.delay.ms",
+    )
+    flush_messages: Long = define(
+        LONG_MAX,
+        "fsync after so many records; with 1 each append is on the disk before it is acknowledged.",
+        minimum=1,
+        broker_name="log.flush.interval.messages",
+    )
+    flush_ms: Long = define(
+        LONG_MAX,
+        "fsync at the latest so many milliseconds after a record was appended.",
+        minimum=0,
+        broker_name="log.flush.interval.ms",
+    )
+    follower_replication_throttled_replicas: Names = define(
+        "", "Replicas throttled on the follower's side." + NO_EFFECT
+    )
+    index_interval_bytes: Int = define(
+        4_096,
+        "Bytes of records between two entries of the offset index.",
+        minimum=0,
+        broker_name="log.index.interval.bytes",
+    )
+    internal_segment_bytes: Int | None = define(
+        None,
+        "Where it is set, it counts instead of segment.bytes: for tests, which want segments below its minimum.",
+        minimum=14,
+        broker_name="internal.segment.bytes",
+        hidden=True,
+    )
+    leader_replication_throttled_replicas: Names = define("", "Replicas throttled on the leader's side." + NO_EFFECT)
+    local_retention_bytes: Long = define(
+        -2,
+        "Local bytes kept where segments are tiered." + NO_EFFECT,
+        minimum=-2,
+        broker_name="log.local.retention.bytes",
+    )
+    local_retention_ms: Long = define(
+        -2, "Local age kept where segments are tiered." + NO_EFFECT, minimum=-2, broker_name="log.local.retention.ms"
+    )
+    max_compaction_lag_ms: Long = define(
+        LONG_MAX,
+        "The longest time that a record of a compacted topic stays uncompacted.",
+        minimum=1,
+        broker_name="log.cleaner.max.compaction.lag.ms",
+    )
+    max_message_bytes: Int = define(
+        1_048_588,
+        "The largest record batch that is taken, in bytes, as it comes (compressed).",
+        minimum=0,
+        broker_name="message.max.bytes",
+    )
+    message_timestamp_after_max_ms: Long = define(
+        3_600_000,
+        "How far a record's CreateTime may lie in the broker's future.",
+        minimum=0,
+        broker_name="log.message.timestamp.after.max.ms",
+    )
+    message_timestamp_before_max_ms: Long = define(
+        LONG_MAX,
+        "How far a record's CreateTime may lie in the broker's past.",
+        minimum=0,
+        broker_name="log.message.timestamp.before.max.ms",
+    )
+    message_timestamp_type: str = define(
+        "CreateTime",
+        "Whether a record's timestamp is the producer's (CreateTime) or the broker's (LogAppendTime).",
+        choices=("CreateTime", "LogAppendTime"),
+        broker_name="log.message.timestamp.type",
+    )
+    min_cleanable_dirty_ratio: float = define(
+        0.5,
+        "The uncompacted share of a compacted log from which on it is compacted.",
+        minimum=0,
+        maximum=1,
+        broker_name="log.cleaner.min.cleanable.ratio",
+    )
+    min_compaction_lag_ms: Long = define(
+        0,
+        "The shortest time that a record stays uncompacted.",
+        minimum=0,
+        broker_name="log.cleaner.min.compaction.lag.ms",
+    )
+    min_insync_replicas: Int = define(
+        1,
+        "In-sync replicas that acks=all asks for, but no more than there are replicas.",
+        minimum=1,
+        broker_name="min.insync.replicas",
+    )
+    preallocate: bool = define(
+        False, "Whether the file of a new segment is allocated in full." + NO_EFFECT, broker_name="log.preallocate"
+    )
+    remote_log_copy_disable: bool = define(False, "Whether tiering copies no more segments." + NO_EFFECT)
+    remote_log_delete_on_disable: bool = define(
+        False, "Whether tiered segments go when tiering is switched off." + NO_EFFECT
+    )
+    remote_storage_enable: bool = define(False, "Whether segments are tiered." + NO_EFFECT)
+    retention_bytes: Long = define(
+        -1,
+        "Bytes that a partition keeps before its oldest segments are removed; -1 for no limit.",
+        broker_name="log.retention.bytes",
+    )
+    retention_groups_guard: str = define(
+        "warn",
+        "What becomes of expired segments that a group with committed offsets has not read yet: off and warn remove them, and "
+        "the retention job says so for warn; block keeps them. kafkalake's own.",
+        choices=("off", "warn", "block"),
+        broker_name="log.retention.groups.guard",
+    )
+    retention_ms: Long = define(
+        604_800_000,
+        "How long records are kept before their segments are removed; -1 for ever.",
+        minimum=-1,
+        broker_name="log.retention.ms",
+    )
+    segment_bytes: Int = define(
+        1_073_741_824,
+        "The size at which a segment is sealed and a new one begun.",
+        minimum=1_048_576,
+        broker_name="log.segment.bytes",
+    )
+    segment_compression: str = define(
+        "none",
+        "Codec of the Arrow bodies in the segment files; independent of what travels on the wire.",
+        choices=("none", "lz4", "zstd"),
+        broker_name="log.segment.compression",
+    )
+    segment_index_bytes: Int = define(
+        10_485_760,
+        "The largest size of an offset index." + NO_EFFECT,
+        minimum=4,
+        broker_name="log.index.size.max.bytes",
+    )
+    segment_jitter_ms: Long = define(
+        0, "The largest random time taken off segment.ms." + NO_EFFECT, minimum=0, broker_name="log.roll.jitter.ms"
+    )
+    segment_ms: Long = define(
+        604_800_000, "The age at which a segment is sealed, however small it is.", minimum=1, broker_name="log.roll.ms"
+    )
+    unclean_leader_election_enable: bool = define(
+        False,
+        "Whether a replica that is not in sync may become leader." + NO_EFFECT,
+        broker_name="unclean.leader.election.enable",
     )
 
 
-TOPIC_SETTINGS: dict[str, Setting] = {
-    setting.name: setting
-    for setting in (
-        _topic(
-            "cleanup.policy",
-            "log.cleanup.policy",
-            Kind.LIST,
-            "delete",
-            "What becomes of old segments: delete, compact (by the compaction job) or both; nothing where it is empty.",
-            choices=("compact", "delete"),
-            allows_empty=True,
-        ),
-        _topic(
-            "compression.type",
-            "compression.type",
-            Kind.STRING,
-            "producer",
-            "Codec in which records are sent to consumers; 'producer' keeps what the producer chose.",
-            choices=_COMPRESSION,
-        ),
-        _topic(
-            "compression.gzip.level",
-            "compression.gzip.level",
-            Kind.INT,
-            -1,
-            "Level of gzip where compression.type is gzip (1 to 9, -1 for its default)." + NO_EFFECT,
-            minimum=-1,
-            maximum=9,
-        ),
-        _topic(
-            "compression.lz4.level",
-            "compression.lz4.level",
-            Kind.INT,
-            9,
-            "Level of lz4 where compression.type is lz4." + NO_EFFECT,
-            minimum=1,
-            maximum=17,
-        ),
-        _topic(
-            "compression.zstd.level",
-            "compression.zstd.level",
-            Kind.INT,
-            3,
-            "Level of zstd where compression.type is zstd." + NO_EFFECT,
-            minimum=-131072,
-            maximum=22,
-        ),
-        _topic(
-            "delete.retention.ms",
-            "log.cleaner.delete.retention.ms",
-            Kind.LONG,
-            86_400_000,
-            "How long a tombstone is kept in a compacted topic.",
-            minimum=0,
-        ),
-        _topic(
-            "file.delete.delay.ms",
-            "log.segment.delete.delay.ms",
-            Kind.LONG,
-            60_000,
-            "How long the file of a removed segment stays before it is deleted. A batch query over a topic that is cleaned may "
-            "run so long from its planning on; give topics that are queried for longer more.",
-            minimum=0,
-        ),
-        _topic(
-            "flush.messages",
-            "log.flush.interval.messages",
-            Kind.LONG,
-            LONG_MAX,
-            "fsync after so many records; with 1 each append is on the disk before it is acknowledged.",
-            minimum=1,
-        ),
-        _topic(
-            "flush.ms",
-            "log.flush.interval.ms",
-            Kind.LONG,
-            LONG_MAX,
-            "fsync at the latest so many milliseconds after a record was appended.",
-            minimum=0,
-        ),
-        _topic(
-            "follower.replication.throttled.replicas",
-            None,
-            Kind.LIST,
-            "",
-            "Replicas throttled on the follower's side." + NO_EFFECT,
-        ),
-        _topic(
-            "index.interval.bytes",
-            "log.index.interval.bytes",
-            Kind.INT,
-            4096,
-            "Bytes of records between two entries of the offset index.",
-            minimum=0,
-        ),
-        _topic(
-            "internal.segment.bytes",
-            "internal.segment.bytes",
-            Kind.INT,
-            None,
-            "Where it is set, it counts instead of segment.bytes: for tests, which want segments below its minimum.",
-            minimum=14,
-            nullable=True,
-            hidden=True,
-        ),
-        _topic(
-            "leader.replication.throttled.replicas",
-            None,
-            Kind.LIST,
-            "",
-            "Replicas throttled on the leader's side." + NO_EFFECT,
-        ),
-        _topic(
-            "local.retention.bytes",
-            "log.local.retention.bytes",
-            Kind.LONG,
-            -2,
-            "Local bytes kept where segments are tiered." + NO_EFFECT,
-            minimum=-2,
-        ),
-        _topic(
-            "local.retention.ms",
-            "log.local.retention.ms",
-            Kind.LONG,
-            -2,
-            "Local age kept where segments are tiered." + NO_EFFECT,
-            minimum=-2,
-        ),
-        _topic(
-            "max.compaction.lag.ms",
-            "log.cleaner.max.compaction.lag.ms",
-            Kind.LONG,
-            LONG_MAX,
-            "The longest time that a record of a compacted topic stays uncompacted.",
-            minimum=1,
-        ),
-        _topic(
-            "max.message.bytes",
-            "message.max.bytes",
-            Kind.INT,
-            1_048_588,
-            "The largest record batch that is taken, in bytes, as it comes (compressed).",
-            minimum=0,
-        ),
-        _topic(
-            "message.timestamp.after.max.ms",
-            "log.message.timestamp.after.max.ms",
-            Kind.LONG,
-            3_600_000,
-            "How far a record's CreateTime may lie in the broker's future.",
-            minimum=0,
-        ),
-        _topic(
-            "message.timestamp.before.max.ms",
-            "log.message.timestamp.before.max.ms",
-            Kind.LONG,
-            LONG_MAX,
-            "How far a record's CreateTime may lie in the broker's past.",
-            minimum=0,
-        ),
-        _topic(
-            "message.timestamp.type",
-            "log.message.timestamp.type",
-            Kind.STRING,
-            "CreateTime",
-            "Whether a record's timestamp is the producer's (CreateTime) or the broker's (LogAppendTime).",
-            choices=("CreateTime", "LogAppendTime"),
-        ),
-        _topic(
-            "min.cleanable.dirty.ratio",
-            "log.cleaner.min.cleanable.ratio",
-            Kind.DOUBLE,
-            0.5,
-            "The uncompacted share of a compacted log from which on it is compacted.",
-            minimum=0,
-            maximum=1,
-        ),
-        _topic(
-            "min.compaction.lag.ms",
-            "log.cleaner.min.compaction.lag.ms",
-            Kind.LONG,
-            0,
-            "The shortest time that a record stays uncompacted.",
-            minimum=0,
-        ),
-        _topic(
-            "min.insync.replicas",
-            "min.insync.replicas",
-            Kind.INT,
-            1,
-            "In-sync replicas that acks=all asks for, but no more than there are replicas.",
-            minimum=1,
-        ),
-        _topic(
-            "preallocate",
-            "log.preallocate",
-            Kind.BOOLEAN,
-            False,
-            "Whether the file of a new segment is allocated in full." + NO_EFFECT,
-        ),
-        _topic(
-            "remote.log.copy.disable",
-            None,
-            Kind.BOOLEAN,
-            False,
-            "Whether tiering copies no more segments." + NO_EFFECT,
-        ),
-        _topic(
-            "remote.log.delete.on.disable",
-            None,
-            Kind.BOOLEAN,
-            False,
-            "Whether tiered segments go when tiering is switched off." + NO_EFFECT,
-        ),
-        _topic("remote.storage.enable", None, Kind.BOOLEAN, False, "Whether segments are tiered." + NO_EFFECT),
-        _topic(
-            "retention.bytes",
-            "log.retention.bytes",
-            Kind.LONG,
-            -1,
-            "Bytes that a partition keeps before its oldest segments are removed; -1 for no limit.",
-        ),
-        _topic(
-            "retention.groups.guard",
-            "log.retention.groups.guard",
-            Kind.STRING,
-            "warn",
-            "What becomes of expired segments that a group with committed offsets has not read yet: off and warn remove them, and "
-            "the retention job says so for warn; block keeps them. kafkalake's own.",
-            choices=("off", "warn", "block"),
-        ),
-        _topic(
-            "retention.ms",
-            "log.retention.ms",
-            Kind.LONG,
-            604_800_000,
-            "How long records are kept before their segments are removed; -1 for ever.",
-            minimum=-1,
-        ),
-        _topic(
-            "segment.bytes",
-            "log.segment.bytes",
-            Kind.INT,
-            1_073_741_824,
-            "The size at which a segment is sealed and a new one begun.",
-            minimum=1_048_576,
-        ),
-        _topic(
-            "segment.compression",
-            "log.segment.compression",
-            Kind.STRING,
-            "none",
-            "Codec of the Arrow bodies in the segment files; independent of what travels on the wire.",
-            choices=("none", "lz4", "zstd"),
-        ),
-        _topic(
-            "segment.index.bytes",
-            "log.index.size.max.bytes",
-            Kind.INT,
-            10_485_760,
-            "The largest size of an offset index." + NO_EFFECT,
-            minimum=4,
-        ),
-        _topic(
-            "segment.jitter.ms",
-            "log.roll.jitter.ms",
-            Kind.LONG,
-            0,
-            "The largest random time taken off segment.ms." + NO_EFFECT,
-            minimum=0,
-        ),
-        _topic(
-            "segment.ms",
-            "log.roll.ms",
-            Kind.LONG,
-            604_800_000,
-            "The age at which a segment is sealed, however small it is.",
-            minimum=1,
-        ),
-        _topic(
-            "unclean.leader.election.enable",
-            "unclean.leader.election.enable",
-            Kind.BOOLEAN,
-            False,
-            "Whether a replica that is not in sync may become leader." + NO_EFFECT,
-        ),
-    )
-}
+TOPIC_SETTINGS = by_name(settings_of(TopicConfig, update=Update.CLUSTER_WIDE))
 """Topic settings by name."""

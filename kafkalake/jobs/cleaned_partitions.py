@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kafkalake.config.broker import TopicConfig, members_of
+from kafkalake.config.topics import TopicConfig
+from kafkalake.config.values import members_of
 from kafkalake.internal_topics import INTERNAL
 from kafkalake.jobs.frame import Run
 from kafkalake.metadata import paths

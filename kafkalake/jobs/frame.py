@@ -45,7 +45,7 @@ from kafkalake.reader.read_options import LAKE_VARIABLE
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from kafkalake.config.broker import TopicConfig
+    from kafkalake.config.topics import TopicConfig
 
 at_point: Callable[[str], None] = lambda name: None  # noqa: E731
 """Hook of `reached`: does nothing, unless a test sends SIGKILL here."""

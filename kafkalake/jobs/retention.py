@@ -19,7 +19,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from kafkalake.config.broker import TopicConfig
+from kafkalake.config.topics import TopicConfig
 from kafkalake.jobs.cleaned_partitions import (
     DELETE_POLICY,
     CleanedPartition,

@@ -11,9 +11,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from kafkalake.config.broker import Settings, TopicConfig
+from kafkalake.config.layers import Settings
 from kafkalake.config.providers import resolvable
 from kafkalake.config.stored import parse_stored_overrides, usable_broker_settings
+from kafkalake.config.topics import TopicConfig
 from kafkalake.errors import ConfigurationError, LakeError
 from kafkalake.metadata import paths
 from kafkalake.metadata.tables.schemas import TopicRow

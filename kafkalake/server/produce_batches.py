@@ -19,8 +19,9 @@ from weakref import WeakKeyDictionary
 from kafkalake.broker.partitions.append_queue import ProduceRequest
 from kafkalake.broker.partitions.partition import PendingAppend
 from kafkalake.broker.partitions.topics import Topic
-from kafkalake.config.broker import BrokerConfig, TopicConfig
+from kafkalake.config.broker import BrokerConfig
 from kafkalake.config.topic_rules import TopicRules
+from kafkalake.config.topics import TopicConfig
 from kafkalake.errors import (
     DecompressedTooLargeError,
     InvalidRequiredAcksError,

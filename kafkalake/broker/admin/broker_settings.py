@@ -15,10 +15,12 @@ from collections.abc import Callable, Mapping
 
 from kafkalake.broker.callbacks import Place, call_isolated
 from kafkalake.config.accepted import reason_for_refusal
-from kafkalake.config.broker import ConfigSource, Settings, changed_values, format_value
-from kafkalake.config.definitions import BROKER_SETTINGS, Update
+from kafkalake.config.broker import BROKER_SETTINGS
+from kafkalake.config.layers import ConfigSource, Settings, changed_values
 from kafkalake.config.providers import has_reference, resolvable, resolve
+from kafkalake.config.setting import Update
 from kafkalake.config.stored import usable_broker_settings
+from kafkalake.config.values import format_value
 from kafkalake.errors import ConfigurationError, InvalidConfigError, InvalidRequestError, KafkaStorageError, LakeError
 from kafkalake.metadata.paths import BROKER_SETTINGS_FILE as FILE_NAME
 from kafkalake.metadata.paths import STATIC_SETTINGS_FILE

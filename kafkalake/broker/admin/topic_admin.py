@@ -22,9 +22,10 @@ from kafkalake.broker.partitions.partition import Partition
 from kafkalake.broker.partitions.topics import Topic, Topics
 from kafkalake.broker.partitions.wire_cache import WireCache
 from kafkalake.clock import Clock
-from kafkalake.config.broker import Settings, changed_values, format_value, parse_topic_overrides
-from kafkalake.config.definitions import Value
+from kafkalake.config.layers import Settings, changed_values
+from kafkalake.config.setting import Value
 from kafkalake.config.stored import parse_stored_overrides
+from kafkalake.config.values import format_value, parse_topic_overrides
 from kafkalake.errors import (
     ConfigurationError,
     InvalidConfigError,

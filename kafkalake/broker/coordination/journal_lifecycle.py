@@ -23,7 +23,7 @@ from kafkalake.broker.partitions.partition import Partition
 from kafkalake.broker.partitions.topics import Topics
 from kafkalake.clock import Clock
 from kafkalake.config.broker import BrokerConfig
-from kafkalake.config.definitions import TOPIC_SETTINGS
+from kafkalake.config.topics import TOPIC_SETTINGS
 from kafkalake.errors import CoordinatorNotAvailableError, KafkaError, KafkaLakeError, TopicAlreadyExistsError
 from kafkalake.record.build import ReadBatch, build_batch, read_batches
 from kafkalake.storage.lost_records import lost_ranges

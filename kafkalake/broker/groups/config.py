@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
-from kafkalake.broker.coordination.config import part_of
 from kafkalake.config.broker import BrokerConfig
+from kafkalake.config.part import part_of
 
 
 @dataclass(frozen=True, slots=True)

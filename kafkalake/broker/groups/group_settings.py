@@ -11,8 +11,10 @@ import json
 import logging
 from collections.abc import Callable, Mapping
 
-from kafkalake.config.broker import BrokerConfig, ConfigEntry, ConfigSource, Synonym, changed_values, parse
+from kafkalake.config.broker import BrokerConfig
+from kafkalake.config.layers import ConfigEntry, ConfigSource, Synonym, changed_values
 from kafkalake.config.setting import Kind, Setting
+from kafkalake.config.values import parse
 from kafkalake.errors import ConfigurationError, InvalidConfigError, InvalidRequestError, KafkaStorageError, LakeError
 from kafkalake.storage.files import Files, read_file, replace_file
 

@@ -17,7 +17,8 @@ from pathlib import Path
 from uuid import UUID
 
 from kafkalake.clock import Clock
-from kafkalake.config.broker import TopicConfig
+from kafkalake.config.part import part_of
+from kafkalake.config.topics import TopicConfig
 from kafkalake.errors import KafkaStorageError, LakeError
 from kafkalake.storage.config import LogConfig
 from kafkalake.storage.generations import SwappedSegment
@@ -38,17 +39,7 @@ EventsOfLogs = Callable[[str, UUID, int], LogEvents]
 
 def log_config(config: TopicConfig, producer_id_expiration_ms: int) -> LogConfig:
     """Return a log's settings derived from its topic's."""
-    return LogConfig(
-        segment_bytes=config.segment_bytes,
-        segment_ms=config.segment_ms,
-        index_interval_bytes=config.index_interval_bytes,
-        segment_compression=config.segment_compression,
-        flush_messages=config.flush_messages,
-        flush_ms=config.flush_ms,
-        message_timestamp_type=config.message_timestamp_type,
-        producer_id_expiration_ms=producer_id_expiration_ms,
-        file_delete_delay_ms=config.file_delete_delay_ms,
-    )
+    return part_of(config, LogConfig, producer_id_expiration_ms=producer_id_expiration_ms)
 
 
 class LogDirectory:

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kafkalake.broker.partitions.partition import Partition
-from kafkalake.config.broker import TopicConfig
+from kafkalake.config.topics import TopicConfig
 from kafkalake.internal_topics import INTERNAL
 from kafkalake.storage.retention import BLOCK, OFF, RetentionRule
 from kafkalake.topic_partition import TopicPartition

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from kafkalake.broker.partitions.partition import Partition
-from kafkalake.config.broker import TopicConfig
-from kafkalake.config.definitions import Value
+from kafkalake.config.setting import Value
+from kafkalake.config.topics import TopicConfig
 from kafkalake.errors import UnknownTopicIdError, UnknownTopicOrPartitionError
 from kafkalake.storage.config import LogConfig
 

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from kafkalake.broker.admin.producer_ids import ProducerIds
-from kafkalake.broker.coordination.config import part_of
 from kafkalake.broker.coordination.journal_lifecycle import JournalHost, JournalLifecycle
 from kafkalake.broker.coordination.journal_writer import JournalWriter
 from kafkalake.broker.partitions.purgatory import Timers
@@ -22,6 +21,7 @@ from kafkalake.broker.transactions.held_offsets import HeldOffsets
 from kafkalake.broker.transactions.markers import MarkerWriter, TransactionalOffsets
 from kafkalake.broker.transactions.orphans import end_orphans
 from kafkalake.broker.transactions.published import changed_transaction
+from kafkalake.config.part import part_of
 from kafkalake.internal_topics import TRANSACTION_JOURNAL
 from kafkalake.metadata.tables.schemas import TransactionRow
 from kafkalake.topic_partition import TopicPartition

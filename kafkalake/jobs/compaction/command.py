@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kafkalake.config.broker import TopicConfig
+from kafkalake.config.topics import TopicConfig
 from kafkalake.errors import CorruptSegmentError, SegmentsChangedError
 from kafkalake.jobs.cleaned_partitions import (
     COMPACT_POLICY,

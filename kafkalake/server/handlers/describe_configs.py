@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Generator
 from typing import Any
 
-from kafkalake.config.broker import ConfigEntry, ConfigSource
+from kafkalake.config.layers import ConfigEntry, ConfigSource
 from kafkalake.errors import ClusterAuthorizationError, InvalidRequestError, KafkaError
 from kafkalake.server.authorizer import CLUSTER_NAME, Operation, Resource
 from kafkalake.server.group_lookup import check_group

@@ -13,8 +13,10 @@ from functools import partial
 from typing import Any
 
 from kafkalake.broker.groups.group_settings import GROUP_SETTINGS
-from kafkalake.config.broker import format_value, members_of
-from kafkalake.config.definitions import BROKER_SETTINGS, TOPIC_SETTINGS, Kind
+from kafkalake.config.broker import BROKER_SETTINGS
+from kafkalake.config.setting import Kind
+from kafkalake.config.topics import TOPIC_SETTINGS
+from kafkalake.config.values import format_value, members_of
 from kafkalake.errors import InvalidConfigError, InvalidRequestError, KafkaError
 from kafkalake.server.config_changes import change_resource
 from kafkalake.server.handlers.describe_configs import GROUP, TOPIC

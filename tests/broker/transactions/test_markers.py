@@ -23,7 +23,7 @@ from kafkalake.broker.transactions.decisions import Marker
 from kafkalake.broker.transactions.held_offsets import HeldOffsets
 from kafkalake.broker.transactions.markers import MarkerWriter
 from kafkalake.clock import ManualClock
-from kafkalake.config.broker import Settings
+from kafkalake.config.layers import Settings
 from kafkalake.errors import InvalidProducerEpochError, KafkaStorageError, UnknownTopicOrPartitionError
 from kafkalake.ownership import Ownership
 from kafkalake.storage.config import LogConfig

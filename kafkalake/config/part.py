@@ -1,4 +1,4 @@
-"""The settings of a coordinator as a part of the broker's."""
+"""The settings of one component as a part of the broker's or of a topic's."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from dataclasses import fields
 from typing import Any, TypeVar
 
 from kafkalake.config.broker import BrokerConfig
+from kafkalake.config.topics import TopicConfig
 
 T = TypeVar("T")
 
 
-def part_of(config: BrokerConfig, kind: type[T], **changed: Any) -> T:
-    """Return the dataclass `kind` with the broker's settings of the same names. `changed` are fields with other values.
+def part_of(config: BrokerConfig | TopicConfig, kind: type[T], **changed: Any) -> T:
+    """Return the dataclass `kind` with the settings of the same names. `changed` are fields with other values.
 
     Fields that are neither keep their defaults: internal limits.
     """
