@@ -26,7 +26,7 @@ READ_BY = {
     "server/handlers/offset_fetch.py": {"_refused"},
     "server/request.py": {"fail"},
     "server/turns.py": {"failed"},
-    "storage/log.py": {"_storage_error"},
+    "storage/log.py": {"storage_error"},
 }
 """More of them, private to a module."""
 _PASSES_ON = (ast.IfExp, ast.BoolOp, ast.Starred, ast.Await, ast.keyword)

@@ -13,7 +13,9 @@
     recovery, earlier_segments          recovery from an unclean shutdown
     timestamp_search                    time -> offset
     generations, cleaning, rewrite      segments rewritten by jobs: the files in use, the compaction decision, the rewrite
-    log, sealed_segment, config         a partition's log (append, read, roll, high watermark), segment descriptions, settings
+    log_access, log_state, log_segments what the parts of a log share, its offsets and producers, its segments as they change
+    log_reader, log_start, log          reading a log, moving its start, and the whole: append, read, roll, high watermark
+    sealed_segment, config              segment descriptions, settings
     verify, dump                        read-only, for any process
 
 Imports of kafkalake: `record`, `errors`, `clock`.

@@ -154,6 +154,10 @@ class Segments:
         if self.active is not None:
             yield self.active
 
+    def begin_active(self, active: ActiveSegment) -> None:
+        """Add the segment to append to, after the last one was sealed."""
+        self.active = active
+
     def seal_active(self) -> None:
         """Add the active segment to the sealed ones, after it was sealed."""
         assert self.active is not None

@@ -27,8 +27,10 @@ from kafkalake.errors import (
 )
 from kafkalake.record import layout as at
 from kafkalake.storage import files as files_module
+from kafkalake.storage.config import LogConfig
 from kafkalake.storage.files import REAL_FILES, RealFiles
 from kafkalake.storage.log import Log
+from kafkalake.storage.open_files import OpenFiles
 from kafkalake.storage.producer_state import ABORT, COMMIT, EndMarker
 from kafkalake.storage.segment_reader import SEGMENTS
 from kafkalake.storage.state import read_state
@@ -552,9 +554,8 @@ def test_a_segment_is_read_by_another_process_while_it_grows(tmp_path: Path) -> 
 
 
 def test_the_number_of_open_files_is_bounded(tmp_path: Path) -> None:
-    logs = [open_log(tmp_path / str(n)) for n in range(30)]
-    shared = logs[0]._open_files
-    logs = [Log.open(tmp_path / str(n), log.config, ManualClock(), shared.files, shared) for n, log in enumerate(logs)]
+    shared = OpenFiles()
+    logs = [Log.open(tmp_path / str(n), LogConfig(), ManualClock(), open_files=shared) for n in range(30)]
     before = len(os.listdir("/proc/self/fd"))
     for n in range(5):
         for log in logs:

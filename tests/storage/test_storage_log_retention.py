@@ -14,7 +14,7 @@ from retention_model import taken
 
 from kafkalake.clock import ManualClock
 from kafkalake.errors import KafkaStorageError
-from kafkalake.storage import log as log_module
+from kafkalake.storage import log_start
 from kafkalake.storage.log import Log
 from kafkalake.storage.retention import BLOCK, RetentionRule, SealedRange
 from kafkalake.storage.verify import verify_partition
@@ -114,14 +114,14 @@ def test_a_lost_time_index_costs_a_scan(memory_path: Path, damage: str) -> None:
 def test_what_is_appended_while_it_is_decided_stays(memory_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = open_log(memory_path, ManualClock(NOW_MS))
     write(log, 1_000, 2_000)
-    original = log_module.decide_retention
+    original = log_start.decide_retention
 
     def decide(*arguments: Any, **named: Any) -> Any:
-        monkeypatch.setattr(log_module, "decide_retention", original)
+        monkeypatch.setattr(log_start, "decide_retention", original)
         append(log, simple_batch([b"new"], timestamp=NOW_MS))
         return original(*arguments, **named)
 
-    monkeypatch.setattr(log_module, "decide_retention", decide)
+    monkeypatch.setattr(log_start, "decide_retention", decide)
     assert [each.base_offset for each in log.enforce_retention(rule(ms=0), {}).segments] == [0]
     assert [offset for offset, _ in read_all(log)] == [1, 2]
 

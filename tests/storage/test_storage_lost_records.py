@@ -12,8 +12,7 @@ from partition_logs import append, open_log, read_all
 from record_batches import simple_batch
 
 from kafkalake.errors import CorruptSegmentError, KafkaStorageError
-from kafkalake.storage import log as log_module
-from kafkalake.storage import recovery
+from kafkalake.storage import log_segments, recovery
 from kafkalake.storage.log import Log
 from kafkalake.storage.lost_records import LOST_SEGMENT_BYTES, lost_range
 from kafkalake.storage.verify import verify_partition
@@ -41,7 +40,7 @@ def lost_in(directory: Path) -> list[range]:
 
 
 def boot_again(monkeypatch: pytest.MonkeyPatch, number: int = 9) -> None:
-    for module in (recovery, log_module):
+    for module in (recovery, log_segments):
         monkeypatch.setattr(module, "boot_id", lambda: bytes([number] * 16))
 
 

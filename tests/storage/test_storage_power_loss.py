@@ -14,8 +14,7 @@ from record_batches import Row, rows_of, simple_batch
 
 from kafkalake.clock import ManualClock
 from kafkalake.errors import CorruptSegmentError, KafkaError
-from kafkalake.storage import log as log_module
-from kafkalake.storage import recovery
+from kafkalake.storage import log_segments, recovery
 from kafkalake.storage.append_group import AppendResult
 from kafkalake.storage.log import Log
 from kafkalake.storage.producer_state import ABORT, EndMarker
@@ -57,7 +56,7 @@ def work(log: Log, random: Random, rows: dict[int, Row], sequence: int) -> tuple
 
 def boot_into(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     """From now on the kernel says that it was started another time."""
-    for module in (recovery, log_module):
+    for module in (recovery, log_segments):
         monkeypatch.setattr(module, "boot_id", lambda: bytes([number + 1] * 16))
 
 
@@ -72,7 +71,7 @@ def test_a_power_failure_makes_nothing_wrong(memory_path: Path, seed: int, monke
     boot_into(monkeypatch, 0)
     for boot in range(1, 5):
         log = open_log(directory, ManualClock(), files, TOPIC_ID, segment_bytes=5_000, index_interval_bytes=500)
-        known = [batch.last_sequence for _, producer in log._producers.items() for batch in producer.batches]
+        known = [batch.last_sequence for _, producer in log.producers() for batch in producer.batches]
         sequence = (known[-1] + 1) if known else 0
         sequence, flushed, deleted_to = work(log, random, rows, sequence)
         first = max(first, deleted_to)

@@ -51,7 +51,7 @@ def test_what_the_last_owner_writes_late_is_nowhere(tmp_path: Path, late: str) -
     writes: dict[str, Callable[[], object]] = {
         "append": lambda: append(old, simple_batch([b"late"] * 5)),
         "marker": lambda: old.append_control(EndMarker(7, 0, ABORT, 0), 0),
-        "state": lambda: old._write_state(old.high_watermark, old.last_stable_offset, sync=True),
+        "state": lambda: old._segments.write_state(sync=True),
         "flush": old.flush,
     }
     writes[late]()

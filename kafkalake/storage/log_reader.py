@@ -1,0 +1,213 @@
+"""Reads a log: messages from an offset on, offsets by time, aborted transactions. Takes no lock, so it may run in any thread."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Mapping
+
+from kafkalake.errors import CorruptSegmentError
+from kafkalake.record.message_set import MessageSet
+from kafkalake.storage.config import LogConfig
+from kafkalake.storage.log_access import LogAccess, storage_error
+from kafkalake.storage.log_segments import LogSegments
+from kafkalake.storage.log_state import LogState
+from kafkalake.storage.producer_state import AbortedTransaction, Producer
+from kafkalake.storage.scanner import scan_segment
+from kafkalake.storage.sealed_segment import SealedSegment, describe
+from kafkalake.storage.segments import is_empty, no_messages
+from kafkalake.storage.timestamp_search import TimestampOffset, first_not_before, record_with, record_with_largest
+
+_EMPTY_READS_MAX = 256
+
+
+class LogReader:
+    """One log as it is read. `Log` adds what changes it."""
+
+    def __init__(self, access: LogAccess, state: LogState, segments: LogSegments) -> None:
+        self._access = access
+        self._state = state
+        self._segments = segments
+
+    @property
+    def directory(self) -> str:
+        """The directory of the partition."""
+        return self._access.directory
+
+    @property
+    def config(self) -> LogConfig:
+        """The settings in use."""
+        return self._access.config
+
+    @property
+    def log_start_offset(self) -> int:
+        """The first readable offset."""
+        return self._state.log_start_offset
+
+    @property
+    def high_watermark(self) -> int:
+        """The offset after the last one visible to consumers."""
+        return self._state.high_watermark
+
+    @property
+    def last_stable_offset(self) -> int:
+        """The offset after the last one visible to `read_committed` consumers."""
+        return self._state.last_stable_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset of the next record."""
+        return self._state.log_end_offset
+
+    @property
+    def leader_epoch(self) -> int:
+        """The newest leader epoch of the log, -1 for none. Never decreases."""
+        return self._state.leader_epoch
+
+    @property
+    def recovery_point(self) -> int:
+        """The offset below which all records are on disk (fsynced)."""
+        return self._segments.durability.recovery_point
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of all segments. Raise KafkaStorageError if I/O fails or the log is closed."""
+        with self._access.guarded("size"):
+            return self._segments.listed.size_bytes()
+
+    @property
+    def sealed_base_offsets(self) -> list[int]:
+        """The base offsets of the sealed segments, ascending. Opens no file."""
+        return list(self._segments.listed.bases)
+
+    @property
+    def generations(self) -> Mapping[int, int]:
+        """The generations of the sealed segments rewritten by jobs, by base offset."""
+        return self._segments.listed.generations
+
+    def generation_of(self, base_offset: int) -> int:
+        """Return the generation of a sealed or just removed segment: above 0 if a job rewrote it."""
+        return self._segments.generation_of(base_offset)
+
+    def active_producers(self) -> int:
+        """Return the number of producer ids with state."""
+        return len(self._state.producers)
+
+    def producers(self) -> list[tuple[int, Producer]]:
+        """Return the producer ids with their state."""
+        with self._access.lock:
+            return list(self._state.producers.items())
+
+    def read(self, offset: int, max_bytes: int, end_offset: int | None = None) -> MessageSet:
+        """Return whole messages from the one with `offset`: about `max_bytes`, at least one, none that begins at or past
+        `end_offset`.
+
+        `end_offset` (default: the high watermark) may be the last stable offset or the log end. All messages come from one
+        segment. The set is empty at the end. The first message may begin below `offset`, and above it after compaction, because
+        offsets without records are skipped.
+        Raise OffsetOutOfRangeError if `offset` is outside the log, CorruptSegmentError on damage, KafkaStorageError if I/O fails.
+        """
+        access, state = self._access, self._state
+        access.check_open()
+        end_offset = min(state.log_end_offset, state.high_watermark if end_offset is None else end_offset)
+        if not state.log_start_offset <= offset <= state.log_end_offset:
+            raise state.out_of_range(offset)
+        if offset >= end_offset:
+            return no_messages()
+        try:
+            messages = self._segments.listed.read(offset, max_bytes, end_offset)
+            # Compaction may leave long ranges without records. Consumers give up after many empty responses (librdkafka
+            # reports a message that is too large), so read on until there are records.
+            for _ in range(_EMPTY_READS_MAX):
+                if messages.next_offset >= end_offset or not is_empty(messages):
+                    break
+                messages = self._segments.listed.read(messages.next_offset, max_bytes, end_offset)
+            access.check_open()  # if closed meanwhile, the files may belong to another topic
+            return messages
+        except (OSError, CorruptSegmentError) as error:
+            if offset < state.log_start_offset:  # deleted meanwhile
+                raise state.out_of_range(offset) from None
+            if isinstance(error, OSError):
+                raise storage_error(access.directory, "read", error) from error
+            raise
+
+    def read_behind_damage(self, offset: int, max_bytes: int) -> MessageSet:
+        """Return whole messages below the high watermark from the first one after the damage at `offset`, possibly none.
+
+        Raise KafkaStorageError if I/O fails or the log is closed.
+        """
+        with self._access.guarded("read"):
+            return self._segments.listed.read_behind(offset, max_bytes, self._state.high_watermark)
+
+    def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
+        """Return the first record below the high watermark with a timestamp (ms) at or after `timestamp`, None if there is none.
+
+        Raise CorruptSegmentError on damage, KafkaStorageError if I/O fails or the log is closed.
+        """
+        # Taken before the segments: records beyond those may be acknowledged meanwhile.
+        end = self._state.high_watermark
+        return self._find(lambda start: first_not_before(self._segments.listed.in_order(), timestamp, start, end))
+
+    def max_timestamp(self) -> TimestampOffset | None:
+        """Return the first record with the largest timestamp, None without records.
+
+        Blocks: do not call it on the event loop. Once that record is deleted, it reads an index of each segment, and whole
+        segments whose largest timestamp belongs to a deleted record. Raise CorruptSegmentError on damage, KafkaStorageError if
+        I/O fails or the log is closed.
+        """
+        return self._find(self._find_largest_timestamp)
+
+    def _find(self, find: Callable[[int], TimestampOffset | None]) -> TimestampOffset | None:
+        """Call `find` with the log start, and again if the start moved meanwhile."""
+        while True:
+            start = self._state.log_start_offset
+            self._access.check_open()
+            try:
+                found = find(start)
+                self._access.check_open()
+                return found
+            except (OSError, CorruptSegmentError) as error:
+                if start != self._state.log_start_offset:  # segments were deleted meanwhile
+                    continue
+                if isinstance(error, OSError):
+                    raise storage_error(self._access.directory, "read", error) from error
+                raise
+
+    def _find_largest_timestamp(self, start: int) -> TimestampOffset | None:
+        state = self._state
+        with self._access.lock:
+            top, offset, end = state.max_timestamp, state.max_timestamp_offset, state.log_end_offset
+            listed = self._segments.listed
+        if top < 0 or end == start:
+            return None
+        found = record_with(listed.holding(offset), offset, top, start) if offset >= start else None
+        return found if found is not None else record_with_largest(listed.in_order(), start, end)
+
+    def epoch_for_offset(self, offset: int) -> int:
+        """Return the leader epoch of the record at `offset`, -1 if unknown."""
+        with self._access.lock:
+            return self._state.epochs.epoch_at(offset)
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """Return (epoch, end offset) of the largest epoch <= `epoch`, (-1, -1) if unknown. KIP-101, KIP-320."""
+        with self._access.lock:
+            return self._state.epochs.end_offset(epoch, self._state.log_end_offset)
+
+    def aborted_transactions(self, from_offset: int, to_offset: int) -> list[AbortedTransaction]:
+        """Return the aborted transactions with records in [from_offset, to_offset), in the order of their markers.
+
+        Raise CorruptSegmentError on damage, KafkaStorageError if I/O fails or the log is closed.
+        """
+        with self._access.guarded("read"):
+            return self._segments.listed.aborted_transactions(from_offset, to_offset)
+
+    def sealed_segments(self, from_offset: int = 0) -> list[SealedSegment]:
+        """Return the sealed segments with a base offset at or above `from_offset`. Scans each of them, so request few.
+
+        Raise KafkaStorageError if I/O fails or the log is closed.
+        """
+        listed = self._segments.listed
+        bases = listed.bases
+        with self._access.guarded("read"):
+            segments = [listed.sealed(base) for base in bases[bisect_left(bases, from_offset) :]]
+            scans = [(segment, scan_segment(segment)) for segment in segments]
+        return [describe(segment, found.content, found.size, self._access.clock.now_ms()) for segment, found in scans]

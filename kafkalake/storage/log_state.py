@@ -1,0 +1,108 @@
+"""What a log knows of its records beside the segments: its offsets, producers, leader epochs and largest timestamp.
+
+Owns the files `leader-epochs` and `<offset>.snapshot`. Changes need the log's lock, reads none.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from kafkalake.errors import OffsetOutOfRangeError
+from kafkalake.storage.append_group import AppendGroup
+from kafkalake.storage.files import replace_file
+from kafkalake.storage.leader_epochs import LEADER_EPOCHS_FILE, encode_leader_epochs
+from kafkalake.storage.log_access import LogAccess
+from kafkalake.storage.recovery import Recovered
+from kafkalake.storage.snapshot import Snapshot, Snapshots
+
+_log = logging.getLogger(__name__)
+
+
+class LogState:
+    """The offsets are those of `Log`. `max_timestamp_offset`: base offset of the batch with `max_timestamp`."""
+
+    def __init__(self, access: LogAccess, recovered: Recovered) -> None:
+        self._access = access
+        self._epochs_path = f"{access.directory}/{LEADER_EPOCHS_FILE}"
+        self.load(recovered)
+
+    def load(self, recovered: Recovered) -> None:
+        """Begin with what recovery found."""
+        state = recovered.state
+        self.snapshots = Snapshots(self._access.directory, self._access.files, recovered.listing.snapshots)
+        self.producers = recovered.producers
+        self.epochs = recovered.epochs
+        self.log_start_offset = state.log_start_offset
+        self.log_end_offset = state.log_end_offset
+        self.high_watermark = min(state.high_watermark, state.log_end_offset)
+        stable = self.producers.advance_high_watermark(self.high_watermark)
+        self.last_stable_offset = max(state.log_start_offset, stable)
+        self.leader_epoch = state.leader_epoch
+        self.max_timestamp = state.max_timestamp
+        self.max_timestamp_offset = state.max_timestamp_offset
+
+    def appended(self, group: AppendGroup) -> None:
+        """Count a group whose bytes are written."""
+        self.log_end_offset = group.next_offset
+        if group.max_timestamp > self.max_timestamp:
+            self.max_timestamp, self.max_timestamp_offset = group.max_timestamp, group.max_timestamp_offset
+        if group.leader_epoch > self.epochs.latest:
+            self.epochs.assign(group.leader_epoch, group.base_offset)
+            self.leader_epoch = max(self.leader_epoch, group.leader_epoch)
+            self._save_epochs()
+
+    def stable_offset(self, high_watermark: int) -> int:
+        """Return the last stable offset for a larger high watermark."""
+        return max(self.last_stable_offset, self.producers.stable_offset(high_watermark))
+
+    def advance_high_watermark(self, offset: int, last_stable_offset: int) -> None:
+        """Make the records below `offset` visible in this process."""
+        self.producers.advance_high_watermark(offset)
+        self.high_watermark = offset
+        self.last_stable_offset = last_stable_offset
+
+    def move_start(self, offset: int) -> None:
+        """Begin the log at `offset`."""
+        self.log_start_offset = offset
+        self.last_stable_offset = max(self.last_stable_offset, offset)
+
+    def take_back_start(self, before: int) -> None:
+        """Begin the log where it began before a start that could not be written."""
+        self.log_start_offset = before
+        self.last_stable_offset = max(before, self.producers.stable_offset(self.high_watermark))
+
+    def begin_epoch(self, epoch: int) -> bool:
+        """Begin a leader epoch at the log end, durably. Return False if it is not a newer one. Raise `OSError` if I/O fails."""
+        if not self.epochs.assign(epoch, self.log_end_offset):
+            return False
+        replace_file(self._access.files, self._epochs_path, encode_leader_epochs(self.epochs), sync=True)
+        self.leader_epoch = epoch
+        return True
+
+    def forget_epochs_before_start(self) -> None:
+        """Remove the leader epochs that ended before the log start."""
+        if self.epochs.truncate_start(self.log_start_offset):
+            self._save_epochs()
+
+    def truncate(self, segment_base_offset: int, offset: int) -> None:
+        """Remove leader epochs at and above `offset`, and the snapshots above the segment that is cut there."""
+        self.snapshots.remove_above(segment_base_offset)
+        if self.epochs.truncate_end(offset):
+            self._save_epochs()
+
+    def save_snapshot(self) -> None:
+        """Write the producers as of the log end. Raise `OSError` if I/O fails."""
+        self.snapshots.save(
+            Snapshot(self.log_end_offset, self.producers, self.max_timestamp, self.max_timestamp_offset)
+        )
+
+    def _save_epochs(self) -> None:
+        """Write the leader epochs. A failure is only logged: the batch headers in the active segment hold the same epochs."""
+        try:
+            replace_file(self._access.files, self._epochs_path, encode_leader_epochs(self.epochs), sync=False)
+        except OSError as error:
+            _log.warning("leader epochs not written: file=%s error=%s", self._epochs_path, error)
+
+    def out_of_range(self, offset: int) -> OffsetOutOfRangeError:
+        """Return the error of a read outside of the log."""
+        return OffsetOutOfRangeError(f"offset {offset} is outside of [{self.log_start_offset}, {self.log_end_offset}]")
