@@ -1,6 +1,8 @@
 """The one thing that pyproject.toml cannot say: a wheel also brings the jar that Spark finds among its own.
 
-Spark's driver looks for data sources in `pyspark/jars`; there the jar works with nothing configured. See `kafkalake/spark/jvm`.
+Spark's driver looks for data sources and extensions in `pyspark/jars` before any Python runs; there the jar works with nothing
+configured, in sessions that kafkalake did not start too. See `kafkalake/spark/jvm`. A wheel cannot know whether pyspark is
+installed: without it `import pyspark` finds a directory and no module, which `kafkalake/extras.py` knows.
 """
 
 from __future__ import annotations

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 EXTRA_OF = {
@@ -24,22 +22,22 @@ EXTRA_OF = {
 
 
 def missing_extra(error: BaseException) -> str | None:
-    """Return a sentence if `error` is that a module of an extra is not installed, else None."""
-    module = (error.name or "").split(".")[0] if isinstance(error, ModuleNotFoundError) else ""
-    if module not in EXTRA_OF:
+    """Return a sentence if `error` is that a module of an extra is not installed, else None.
+
+    The wheel brings `pyspark/jars`, so where pyspark is not installed the import of `pyspark` finds that directory, without a file.
+    """
+    module = (error.name or "").split(".")[0] if isinstance(error, ImportError) else ""
+    if module not in EXTRA_OF or getattr(sys.modules.get(module), "__file__", None) is not None:
         return None
     return f"this needs {module}, which is not installed: pip install 'kafkalake[{EXTRA_OF[module]}]'"
 
 
-class WithoutPandas(MetaPathFinder):
-    """Makes the import of pandas fail as if it were not installed, which pyarrow and pyspark handle."""
+class WithoutPandas:
+    """A finder that makes the import of pandas fail as if it were not installed, which pyarrow and pyspark handle."""
 
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
+    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:
         if fullname == "pandas":
             raise ModuleNotFoundError("No module named 'pandas'", name=fullname)
-        return None
 
 
 def import_arrow_without_pandas() -> None:

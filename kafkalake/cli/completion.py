@@ -7,7 +7,6 @@ does not answer soon, nothing is completed: a prompt must never block or show an
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import time
@@ -86,5 +85,7 @@ def _listed(context: typer.Context, kind: str, ask: Callable[[Cluster], list[str
 
 
 def _cache_file(server: str, kind: str) -> Path:
+    import hashlib
+
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return home / "kafkalake" / f"{kind}-{hashlib.sha256(server.encode()).hexdigest()[:16]}.json"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import tomllib
 from collections.abc import Callable
 from functools import cache
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, packages_distributions, requires
 from pathlib import Path
 
@@ -15,7 +17,7 @@ from command_line import Ended, run_process
 from kafka_reference import Kafkalake
 from packaging.requirements import Requirement
 
-from kafkalake.extras import EXTRA_OF
+from kafkalake.extras import EXTRA_OF, missing_extra
 
 PROJECT = Path(__file__).parents[2]
 SETUP = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
@@ -79,6 +81,26 @@ def test_what_is_for_development_has_all_extras() -> None:
     assert named | {extra for name in named for text in EXTRAS[name] for extra in Requirement(text).extras} == set(
         EXTRA_OF.values()
     )
+
+
+@pytest.mark.parametrize("statement", ["import pyspark.sql", "from pyspark import TaskContext"])
+def test_a_directory_with_the_jar_is_no_pyspark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, statement: str
+) -> None:
+    (tmp_path / "pyspark" / "jars").mkdir(parents=True)
+    for module in [name for name in sys.modules if name.split(".")[0] == "pyspark"]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    with pytest.raises(ImportError) as error:
+        exec(statement)
+    monkeypatch.delitem(sys.modules, "pyspark")
+    assert missing_extra(error.value) == "this needs pyspark, which is not installed: pip install 'kafkalake[spark]'"
+
+
+def test_an_installed_library_without_a_module_is_not_missing() -> None:
+    with pytest.raises(ModuleNotFoundError) as error:
+        import_module("duckdb.nothing")
+    assert missing_extra(error.value) is None
 
 
 @pytest.mark.process
