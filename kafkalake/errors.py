@@ -80,6 +80,11 @@ class KafkaError(KafkaLakeError):
     retriable: bool = False
     record_errors: tuple[tuple[int, str | None], ...] = ()
 
+    def __init_subclass__(cls, code: int | None = None, label: str = "", retriable: bool = False) -> None:
+        super().__init_subclass__()
+        if code is not None:
+            cls.code, cls.label, cls.retriable = code, label, retriable
+
     def __init__(self, message: str = "", record_errors: tuple[tuple[int, str | None], ...] = ()) -> None:
         if record_errors:
             self.record_errors = record_errors
@@ -88,316 +93,239 @@ class KafkaError(KafkaLakeError):
         super().__init__(message or SENTENCES.get(self.code, self.label))
 
 
-class OffsetOutOfRangeError(KafkaError):
-    code, label, retriable = 1, "OFFSET_OUT_OF_RANGE", False
+class OffsetOutOfRangeError(KafkaError, code=1, label="OFFSET_OUT_OF_RANGE"): ...
 
 
-class CorruptMessageError(KafkaError):
-    code, label, retriable = 2, "CORRUPT_MESSAGE", True
+class CorruptMessageError(KafkaError, code=2, label="CORRUPT_MESSAGE", retriable=True): ...
 
 
-class UnknownTopicOrPartitionError(KafkaError):
-    code, label, retriable = 3, "UNKNOWN_TOPIC_OR_PARTITION", True
+class UnknownTopicOrPartitionError(KafkaError, code=3, label="UNKNOWN_TOPIC_OR_PARTITION", retriable=True): ...
 
 
-class InvalidFetchSizeError(KafkaError):
-    code, label, retriable = 4, "INVALID_FETCH_SIZE", False
+class InvalidFetchSizeError(KafkaError, code=4, label="INVALID_FETCH_SIZE"): ...
 
 
-class LeaderNotAvailableError(KafkaError):
-    code, label, retriable = 5, "LEADER_NOT_AVAILABLE", True
+class LeaderNotAvailableError(KafkaError, code=5, label="LEADER_NOT_AVAILABLE", retriable=True): ...
 
 
-class NotLeaderOrFollowerError(KafkaError):
-    code, label, retriable = 6, "NOT_LEADER_OR_FOLLOWER", True
+class NotLeaderOrFollowerError(KafkaError, code=6, label="NOT_LEADER_OR_FOLLOWER", retriable=True): ...
 
 
-class RequestTimedOutError(KafkaError):
-    code, label, retriable = 7, "REQUEST_TIMED_OUT", True
+class RequestTimedOutError(KafkaError, code=7, label="REQUEST_TIMED_OUT", retriable=True): ...
 
 
-class MessageTooLargeError(KafkaError):
-    code, label, retriable = 10, "MESSAGE_TOO_LARGE", False
+class MessageTooLargeError(KafkaError, code=10, label="MESSAGE_TOO_LARGE"): ...
 
 
 class DecompressedTooLargeError(MessageTooLargeError):
     """Decompressed records exceed the limit. Kafka's clients split a batch that is too large and send it again."""
 
 
-class OffsetMetadataTooLargeError(KafkaError):
-    code, label, retriable = 12, "OFFSET_METADATA_TOO_LARGE", False
+class OffsetMetadataTooLargeError(KafkaError, code=12, label="OFFSET_METADATA_TOO_LARGE"): ...
 
 
-class NetworkExceptionError(KafkaError):
-    code, label, retriable = 13, "NETWORK_EXCEPTION", True
+class NetworkExceptionError(KafkaError, code=13, label="NETWORK_EXCEPTION", retriable=True): ...
 
 
-class CoordinatorLoadInProgressError(KafkaError):
-    code, label, retriable = 14, "COORDINATOR_LOAD_IN_PROGRESS", True
+class CoordinatorLoadInProgressError(KafkaError, code=14, label="COORDINATOR_LOAD_IN_PROGRESS", retriable=True): ...
 
 
-class CoordinatorNotAvailableError(KafkaError):
-    code, label, retriable = 15, "COORDINATOR_NOT_AVAILABLE", True
+class CoordinatorNotAvailableError(KafkaError, code=15, label="COORDINATOR_NOT_AVAILABLE", retriable=True): ...
 
 
-class NotCoordinatorError(KafkaError):
-    code, label, retriable = 16, "NOT_COORDINATOR", True
+class NotCoordinatorError(KafkaError, code=16, label="NOT_COORDINATOR", retriable=True): ...
 
 
-class InvalidTopicError(KafkaError):
-    code, label, retriable = 17, "INVALID_TOPIC_EXCEPTION", False
+class InvalidTopicError(KafkaError, code=17, label="INVALID_TOPIC_EXCEPTION"): ...
 
 
-class RecordListTooLargeError(KafkaError):
-    code, label, retriable = 18, "RECORD_LIST_TOO_LARGE", False
+class RecordListTooLargeError(KafkaError, code=18, label="RECORD_LIST_TOO_LARGE"): ...
 
 
-class NotEnoughReplicasError(KafkaError):
-    code, label, retriable = 19, "NOT_ENOUGH_REPLICAS", True
+class NotEnoughReplicasError(KafkaError, code=19, label="NOT_ENOUGH_REPLICAS", retriable=True): ...
 
 
-class InvalidRequiredAcksError(KafkaError):
-    code, label, retriable = 21, "INVALID_REQUIRED_ACKS", False
+class InvalidRequiredAcksError(KafkaError, code=21, label="INVALID_REQUIRED_ACKS"): ...
 
 
-class IllegalGenerationError(KafkaError):
-    code, label, retriable = 22, "ILLEGAL_GENERATION", False
+class IllegalGenerationError(KafkaError, code=22, label="ILLEGAL_GENERATION"): ...
 
 
-class InconsistentGroupProtocolError(KafkaError):
-    code, label, retriable = 23, "INCONSISTENT_GROUP_PROTOCOL", False
+class InconsistentGroupProtocolError(KafkaError, code=23, label="INCONSISTENT_GROUP_PROTOCOL"): ...
 
 
-class InvalidGroupIdError(KafkaError):
-    code, label, retriable = 24, "INVALID_GROUP_ID", False
+class InvalidGroupIdError(KafkaError, code=24, label="INVALID_GROUP_ID"): ...
 
 
-class UnknownMemberIdError(KafkaError):
-    code, label, retriable = 25, "UNKNOWN_MEMBER_ID", False
+class UnknownMemberIdError(KafkaError, code=25, label="UNKNOWN_MEMBER_ID"): ...
 
 
-class InvalidSessionTimeoutError(KafkaError):
-    code, label, retriable = 26, "INVALID_SESSION_TIMEOUT", False
+class InvalidSessionTimeoutError(KafkaError, code=26, label="INVALID_SESSION_TIMEOUT"): ...
 
 
-class RebalanceInProgressError(KafkaError):
-    code, label, retriable = 27, "REBALANCE_IN_PROGRESS", False
+class RebalanceInProgressError(KafkaError, code=27, label="REBALANCE_IN_PROGRESS"): ...
 
 
-class InvalidCommitOffsetSizeError(KafkaError):
-    code, label, retriable = 28, "INVALID_COMMIT_OFFSET_SIZE", False
+class InvalidCommitOffsetSizeError(KafkaError, code=28, label="INVALID_COMMIT_OFFSET_SIZE"): ...
 
 
-class TopicAuthorizationError(KafkaError):
-    code, label, retriable = 29, "TOPIC_AUTHORIZATION_FAILED", False
+class TopicAuthorizationError(KafkaError, code=29, label="TOPIC_AUTHORIZATION_FAILED"): ...
 
 
-class GroupAuthorizationError(KafkaError):
-    code, label, retriable = 30, "GROUP_AUTHORIZATION_FAILED", False
+class GroupAuthorizationError(KafkaError, code=30, label="GROUP_AUTHORIZATION_FAILED"): ...
 
 
-class ClusterAuthorizationError(KafkaError):
-    code, label, retriable = 31, "CLUSTER_AUTHORIZATION_FAILED", False
+class ClusterAuthorizationError(KafkaError, code=31, label="CLUSTER_AUTHORIZATION_FAILED"): ...
 
 
-class InvalidTimestampError(KafkaError):
-    code, label, retriable = 32, "INVALID_TIMESTAMP", False
+class InvalidTimestampError(KafkaError, code=32, label="INVALID_TIMESTAMP"): ...
 
 
-class UnsupportedVersionError(KafkaError):
-    code, label, retriable = 35, "UNSUPPORTED_VERSION", False
+class UnsupportedVersionError(KafkaError, code=35, label="UNSUPPORTED_VERSION"): ...
 
 
-class TopicAlreadyExistsError(KafkaError):
-    code, label, retriable = 36, "TOPIC_ALREADY_EXISTS", False
+class TopicAlreadyExistsError(KafkaError, code=36, label="TOPIC_ALREADY_EXISTS"): ...
 
 
-class InvalidPartitionsError(KafkaError):
-    code, label, retriable = 37, "INVALID_PARTITIONS", False
+class InvalidPartitionsError(KafkaError, code=37, label="INVALID_PARTITIONS"): ...
 
 
-class InvalidReplicationFactorError(KafkaError):
-    code, label, retriable = 38, "INVALID_REPLICATION_FACTOR", False
+class InvalidReplicationFactorError(KafkaError, code=38, label="INVALID_REPLICATION_FACTOR"): ...
 
 
-class InvalidReplicaAssignmentError(KafkaError):
-    code, label, retriable = 39, "INVALID_REPLICA_ASSIGNMENT", False
+class InvalidReplicaAssignmentError(KafkaError, code=39, label="INVALID_REPLICA_ASSIGNMENT"): ...
 
 
-class InvalidConfigError(KafkaError):
-    code, label, retriable = 40, "INVALID_CONFIG", False
+class InvalidConfigError(KafkaError, code=40, label="INVALID_CONFIG"): ...
 
 
-class NotControllerError(KafkaError):
-    code, label, retriable = 41, "NOT_CONTROLLER", True
+class NotControllerError(KafkaError, code=41, label="NOT_CONTROLLER", retriable=True): ...
 
 
-class InvalidRequestError(KafkaError):
-    code, label, retriable = 42, "INVALID_REQUEST", False
+class InvalidRequestError(KafkaError, code=42, label="INVALID_REQUEST"): ...
 
 
-class UnsupportedForMessageFormatError(KafkaError):
-    code, label, retriable = 43, "UNSUPPORTED_FOR_MESSAGE_FORMAT", False
+class UnsupportedForMessageFormatError(KafkaError, code=43, label="UNSUPPORTED_FOR_MESSAGE_FORMAT"): ...
 
 
-class PolicyViolationError(KafkaError):
-    code, label, retriable = 44, "POLICY_VIOLATION", False
+class PolicyViolationError(KafkaError, code=44, label="POLICY_VIOLATION"): ...
 
 
-class OutOfOrderSequenceError(KafkaError):
-    code, label, retriable = 45, "OUT_OF_ORDER_SEQUENCE_NUMBER", False
+class OutOfOrderSequenceError(KafkaError, code=45, label="OUT_OF_ORDER_SEQUENCE_NUMBER"): ...
 
 
-class DuplicateSequenceError(KafkaError):
-    code, label, retriable = 46, "DUPLICATE_SEQUENCE_NUMBER", False
+class DuplicateSequenceError(KafkaError, code=46, label="DUPLICATE_SEQUENCE_NUMBER"): ...
 
 
-class InvalidProducerEpochError(KafkaError):
-    code, label, retriable = 47, "INVALID_PRODUCER_EPOCH", False
+class InvalidProducerEpochError(KafkaError, code=47, label="INVALID_PRODUCER_EPOCH"): ...
 
 
-class InvalidTxnStateError(KafkaError):
-    code, label, retriable = 48, "INVALID_TXN_STATE", False
+class InvalidTxnStateError(KafkaError, code=48, label="INVALID_TXN_STATE"): ...
 
 
-class InvalidProducerIdMappingError(KafkaError):
-    code, label, retriable = 49, "INVALID_PRODUCER_ID_MAPPING", False
+class InvalidProducerIdMappingError(KafkaError, code=49, label="INVALID_PRODUCER_ID_MAPPING"): ...
 
 
-class InvalidTransactionTimeoutError(KafkaError):
-    code, label, retriable = 50, "INVALID_TRANSACTION_TIMEOUT", False
+class InvalidTransactionTimeoutError(KafkaError, code=50, label="INVALID_TRANSACTION_TIMEOUT"): ...
 
 
-class ConcurrentTransactionsError(KafkaError):
-    code, label, retriable = 51, "CONCURRENT_TRANSACTIONS", True
+class ConcurrentTransactionsError(KafkaError, code=51, label="CONCURRENT_TRANSACTIONS", retriable=True): ...
 
 
-class TransactionCoordinatorFencedError(KafkaError):
-    code, label, retriable = 52, "TRANSACTION_COORDINATOR_FENCED", False
+class TransactionCoordinatorFencedError(KafkaError, code=52, label="TRANSACTION_COORDINATOR_FENCED"): ...
 
 
-class TransactionalIdAuthorizationError(KafkaError):
-    code, label, retriable = 53, "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", False
+class TransactionalIdAuthorizationError(KafkaError, code=53, label="TRANSACTIONAL_ID_AUTHORIZATION_FAILED"): ...
 
 
-class OperationNotAttemptedError(KafkaError):
-    code, label, retriable = 55, "OPERATION_NOT_ATTEMPTED", False
+class OperationNotAttemptedError(KafkaError, code=55, label="OPERATION_NOT_ATTEMPTED"): ...
 
 
-class KafkaStorageError(KafkaError):
-    code, label, retriable = 56, "KAFKA_STORAGE_ERROR", True
+class KafkaStorageError(KafkaError, code=56, label="KAFKA_STORAGE_ERROR", retriable=True): ...
 
 
-class LogDirNotFoundError(KafkaError):
-    code, label, retriable = 57, "LOG_DIR_NOT_FOUND", False
+class LogDirNotFoundError(KafkaError, code=57, label="LOG_DIR_NOT_FOUND"): ...
 
 
-class UnknownProducerIdError(KafkaError):
-    code, label, retriable = 59, "UNKNOWN_PRODUCER_ID", False
+class UnknownProducerIdError(KafkaError, code=59, label="UNKNOWN_PRODUCER_ID"): ...
 
 
-class NonEmptyGroupError(KafkaError):
-    code, label, retriable = 68, "NON_EMPTY_GROUP", False
+class NonEmptyGroupError(KafkaError, code=68, label="NON_EMPTY_GROUP"): ...
 
 
-class GroupIdNotFoundError(KafkaError):
-    code, label, retriable = 69, "GROUP_ID_NOT_FOUND", False
+class GroupIdNotFoundError(KafkaError, code=69, label="GROUP_ID_NOT_FOUND"): ...
 
 
-class FetchSessionIdNotFoundError(KafkaError):
-    code, label, retriable = 70, "FETCH_SESSION_ID_NOT_FOUND", True
+class FetchSessionIdNotFoundError(KafkaError, code=70, label="FETCH_SESSION_ID_NOT_FOUND", retriable=True): ...
 
 
-class InvalidFetchSessionEpochError(KafkaError):
-    code, label, retriable = 71, "INVALID_FETCH_SESSION_EPOCH", True
+class InvalidFetchSessionEpochError(KafkaError, code=71, label="INVALID_FETCH_SESSION_EPOCH", retriable=True): ...
 
 
-class TopicDeletionDisabledError(KafkaError):
-    code, label, retriable = 73, "TOPIC_DELETION_DISABLED", False
+class TopicDeletionDisabledError(KafkaError, code=73, label="TOPIC_DELETION_DISABLED"): ...
 
 
-class FencedLeaderEpochError(KafkaError):
-    code, label, retriable = 74, "FENCED_LEADER_EPOCH", True
+class FencedLeaderEpochError(KafkaError, code=74, label="FENCED_LEADER_EPOCH", retriable=True): ...
 
 
-class UnknownLeaderEpochError(KafkaError):
-    code, label, retriable = 75, "UNKNOWN_LEADER_EPOCH", True
+class UnknownLeaderEpochError(KafkaError, code=75, label="UNKNOWN_LEADER_EPOCH", retriable=True): ...
 
 
-class UnsupportedCompressionTypeError(KafkaError):
-    code, label, retriable = 76, "UNSUPPORTED_COMPRESSION_TYPE", False
+class UnsupportedCompressionTypeError(KafkaError, code=76, label="UNSUPPORTED_COMPRESSION_TYPE"): ...
 
 
-class OffsetNotAvailableError(KafkaError):
-    code, label, retriable = 78, "OFFSET_NOT_AVAILABLE", True
+class OffsetNotAvailableError(KafkaError, code=78, label="OFFSET_NOT_AVAILABLE", retriable=True): ...
 
 
-class MemberIdRequiredError(KafkaError):
-    code, label, retriable = 79, "MEMBER_ID_REQUIRED", False
+class MemberIdRequiredError(KafkaError, code=79, label="MEMBER_ID_REQUIRED"): ...
 
 
-class GroupMaxSizeReachedError(KafkaError):
-    code, label, retriable = 81, "GROUP_MAX_SIZE_REACHED", False
+class GroupMaxSizeReachedError(KafkaError, code=81, label="GROUP_MAX_SIZE_REACHED"): ...
 
 
-class FencedInstanceIdError(KafkaError):
-    code, label, retriable = 82, "FENCED_INSTANCE_ID", False
+class FencedInstanceIdError(KafkaError, code=82, label="FENCED_INSTANCE_ID"): ...
 
 
-class GroupSubscribedToTopicError(KafkaError):
-    code, label, retriable = 86, "GROUP_SUBSCRIBED_TO_TOPIC", False
+class GroupSubscribedToTopicError(KafkaError, code=86, label="GROUP_SUBSCRIBED_TO_TOPIC"): ...
 
 
-class InvalidRecordError(KafkaError):
-    code, label, retriable = 87, "INVALID_RECORD", False
+class InvalidRecordError(KafkaError, code=87, label="INVALID_RECORD"): ...
 
 
-class UnstableOffsetCommitError(KafkaError):
-    code, label, retriable = 88, "UNSTABLE_OFFSET_COMMIT", True
+class UnstableOffsetCommitError(KafkaError, code=88, label="UNSTABLE_OFFSET_COMMIT", retriable=True): ...
 
 
-class ProducerFencedError(KafkaError):
-    code, label, retriable = 90, "PRODUCER_FENCED", False
+class ProducerFencedError(KafkaError, code=90, label="PRODUCER_FENCED"): ...
 
 
-class UnknownTopicIdError(KafkaError):
-    code, label, retriable = 100, "UNKNOWN_TOPIC_ID", True
+class UnknownTopicIdError(KafkaError, code=100, label="UNKNOWN_TOPIC_ID", retriable=True): ...
 
 
-class InconsistentTopicIdError(KafkaError):
-    code, label, retriable = 103, "INCONSISTENT_TOPIC_ID", True
+class InconsistentTopicIdError(KafkaError, code=103, label="INCONSISTENT_TOPIC_ID", retriable=True): ...
 
 
-class TransactionalIdNotFoundError(KafkaError):
-    code, label, retriable = 105, "TRANSACTIONAL_ID_NOT_FOUND", False
+class TransactionalIdNotFoundError(KafkaError, code=105, label="TRANSACTIONAL_ID_NOT_FOUND"): ...
 
 
-class FetchSessionTopicIdError(KafkaError):
-    code, label, retriable = 106, "FETCH_SESSION_TOPIC_ID_ERROR", True
+class FetchSessionTopicIdError(KafkaError, code=106, label="FETCH_SESSION_TOPIC_ID_ERROR", retriable=True): ...
 
 
-class FencedMemberEpochError(KafkaError):
-    code, label, retriable = 110, "FENCED_MEMBER_EPOCH", False
+class FencedMemberEpochError(KafkaError, code=110, label="FENCED_MEMBER_EPOCH"): ...
 
 
-class UnreleasedInstanceIdError(KafkaError):
-    code, label, retriable = 111, "UNRELEASED_INSTANCE_ID", False
+class UnreleasedInstanceIdError(KafkaError, code=111, label="UNRELEASED_INSTANCE_ID"): ...
 
 
-class UnsupportedAssignorError(KafkaError):
-    code, label, retriable = 112, "UNSUPPORTED_ASSIGNOR", False
+class UnsupportedAssignorError(KafkaError, code=112, label="UNSUPPORTED_ASSIGNOR"): ...
 
 
-class StaleMemberEpochError(KafkaError):
-    code, label, retriable = 113, "STALE_MEMBER_EPOCH", False
+class StaleMemberEpochError(KafkaError, code=113, label="STALE_MEMBER_EPOCH"): ...
 
 
-class TransactionAbortableError(KafkaError):
-    code, label, retriable = 120, "TRANSACTION_ABORTABLE", False
+class TransactionAbortableError(KafkaError, code=120, label="TRANSACTION_ABORTABLE"): ...
 
 
-class InvalidRegularExpressionError(KafkaError):
-    code, label, retriable = 128, "INVALID_REGULAR_EXPRESSION", False
+class InvalidRegularExpressionError(KafkaError, code=128, label="INVALID_REGULAR_EXPRESSION"): ...
 
 
 _BY_CODE: dict[int, type[KafkaError]] = {error.code: error for error in KafkaError.__subclasses__()}
