@@ -1,7 +1,8 @@
 """Attributes are assigned by their owner: what an object needs comes through its constructor, its methods change it.
 
-The owner of a component (a class with its own `__init__`) is its module, that of a dataclass its package. A class is found by the
-name of the attribute, or by the annotation of the parameter that is assigned to.
+The owner of a component (a class with its own `__init__`) is its module, that of a dataclass its package. The class of what is
+assigned to is found by the annotation of a parameter, by the call that made it, or by its name if the module has a class of that
+name (`identity`: `Identity`); else it may be any class with such an attribute.
 """
 
 from __future__ import annotations
@@ -53,14 +54,17 @@ def owners_of(modules: Nodes) -> tuple[Owners, Owners]:
     return attributes, classes
 
 
-def parameters_around(place: ast.AST, nodes: list[ast.AST]) -> dict[str, str]:
-    """Return the annotations of the parameters of the functions around `place`."""
-    parameters = {}
+def classes_around(place: ast.AST, nodes: list[ast.AST]) -> dict[str, str]:
+    """Return the classes of parameters and local values of the functions around `place`, as far as they are written there."""
+    names: dict[str, str] = {}
     for node in nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.lineno <= place.lineno <= node.end_lineno:  # type: ignore
             given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
-            parameters.update({each.arg: ast.unparse(each.annotation) for each in given if each.annotation})
-    return parameters
+            names.update({each.arg: ast.unparse(each.annotation) for each in given if each.annotation})
+            for each in ast.walk(node):
+                if isinstance(each, ast.Assign) and isinstance(each.value, ast.Call):
+                    names.update(dict.fromkeys(map(ast.unparse, each.targets), ast.unparse(each.value.func)))
+    return names
 
 
 def assigned_by_others(sources: Mapping[str, str]) -> set[tuple[str, str]]:
@@ -69,13 +73,18 @@ def assigned_by_others(sources: Mapping[str, str]) -> set[tuple[str, str]]:
     attributes, classes = owners_of(nodes_of)
     found = set()
     for module, nodes in nodes_of.items():
+        known = {node.name for node in nodes if isinstance(node, ast.ClassDef)}
+        known |= {each.name for node in nodes if isinstance(node, ast.ImportFrom) for each in node.names}
         for node in nodes:
             if not stored(node, to_self=False):
                 continue
             assert isinstance(node, ast.Attribute)
             owners = attributes.get(node.attr, set())
-            if owners and isinstance(node.value, ast.Name):
-                owners = classes.get(parameters_around(node, nodes).get(node.value.id, "")) or owners
+            if owners:
+                base = ast.unparse(node.value)
+                written = classes_around(node, nodes).get(base, "")
+                named = base.rpartition(".")[2].strip("_").title().replace("_", "")
+                owners = classes.get(written) or (named in known and classes.get(named)) or owners
             if owners and not owners & {module, room(module)}:
                 found.add((module, node.attr))
     return found
@@ -86,6 +95,7 @@ def test_attributes_are_assigned_by_their_owner() -> None:
 
 
 COMPONENT = "class Log:\n    def __init__(self):\n        self.on_sealed = None\n        self.config = 1\n"
+IMPORT = "from storage.log import Log\n"
 VALUE = "@dataclass(slots=True)\nclass Member:\n    joining: bool\n"
 
 
@@ -98,6 +108,10 @@ VALUE = "@dataclass(slots=True)\nclass Member:\n    joining: bool\n"
         ("storage.roll", "log.config += 1", {"config"}),
         ("storage.roll", "class Roll:\n    config: int\ndef f(log: Log):\n    log.config = 2", {"config"}),
         ("storage.roll", "class Roll:\n    config: int\ndef f(roll: Roll):\n    roll.config = 2", set()),
+        ("storage.roll", "class Roll:\n    config: int\ndef f():\n    each = Log()\n    each.config = 2", {"config"}),
+        ("storage.roll", f"{IMPORT}class Roll:\n    config: int\ndef f(roll):\n    roll.log.config = 2", {"config"}),
+        ("storage.roll", f"{IMPORT}class Roll:\n    config: int\ndef f(self):\n    self._log.config = 2", {"config"}),
+        ("storage.roll", "class Roll:\n    config: int\ndef f(self):\n    self._log.config = 2", set()),
         ("storage.roll", "log.other = 1", set()),
         ("groups.classic", "member.joining = True", set()),
         ("server.context", "member.joining = True", {"joining"}),

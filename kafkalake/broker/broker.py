@@ -6,7 +6,7 @@ Everything runs on the event loop's thread. Calls that block on Delta or on many
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,19 +20,20 @@ from kafkalake.broker.partitions.fetch import Fetcher
 from kafkalake.broker.partitions.fetch_sessions import FetchSessionCache
 from kafkalake.broker.partitions.log_directory import LogDirectory
 from kafkalake.broker.partitions.partition import Partition
-from kafkalake.broker.partitions.purgatory import Purgatory, Timers
+from kafkalake.broker.partitions.purgatory import Alarm, Purgatory, Timers
 from kafkalake.broker.partitions.topics import Topics
 from kafkalake.broker.partitions.wire_cache import WireCache
 from kafkalake.broker.staged.service import StagedAppends
 from kafkalake.broker.transactions.held_offsets import HeldOffsets
 from kafkalake.broker.transactions.service import TransactionService
 from kafkalake.config.broker import BrokerConfig
+from kafkalake.config.listener import Listener
 from kafkalake.metadata.store import TopicTable
 from kafkalake.ownership import Ownership
 from kafkalake.world import World
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Identity:
     """The broker's id and address as clients see them."""
 
@@ -66,6 +67,7 @@ class Broker:
         observer: BrokerObserver,
         held_offsets: HeldOffsets,
         ownership: Ownership,
+        alarm: Alarm,
         call_soon: CallSoon,
         run_blocking: Callable[[Callable[[], Any]], Awaitable[Any]],
     ) -> None:
@@ -80,7 +82,7 @@ class Broker:
         self._observer = observer
         self.held_offsets = held_offsets
         self.topics = Topics()
-        self.timers = Timers(clock)
+        self.timers = Timers(clock, alarm)
         self.purgatory = Purgatory(self.timers)
         self.append_queue = AppendQueue(
             self.purgatory, call_soon, run_blocking, observer.partition_moved, ownership, clock
@@ -119,6 +121,10 @@ class Broker:
     def config(self) -> BrokerConfig:
         """The broker's current settings."""
         return self.settings.current.broker
+
+    def advertise(self, listener: Listener) -> None:
+        """Announce the address at which clients reach this broker from now on."""
+        self.identity = replace(self.identity, host=listener.advertised_host, port=listener.advertised_port)
 
     def moved(self, partition: Partition) -> None:
         """Announce offsets of a partition changed by something other than an append."""

@@ -72,7 +72,7 @@ def start(
     from kafkalake.process.allocator import keep_buffers
 
     keep_buffers()  # before the imports of a broker
-    from kafkalake.process.node import run_broker
+    from kafkalake.process.run import run_broker
 
     raise typer.Exit(run_broker(lake, host, port, broker_id, settings, with_jobs=jobs))
 

@@ -1,1 +1,1 @@
-"""The broker process: `node` (composition root), `logs`, `log_limits`, `watchdog`, `supervision`, `allocator`, `warm`, `jobs`."""
+"""The broker process: `run`, `node` (composition root) with `opening` and `upkeep`, `supervision`, `watchdog`, `logs`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 
 from kafkalake.broker.partitions.purgatory import DelayedOperation, Purgatory, Timers
 from kafkalake.clock import ManualClock
@@ -27,15 +27,14 @@ class Alarm:
     def __init__(self) -> None:
         self.at_ms = -1
 
-    def set(self, at_ms: int) -> None:
+    def set(self, at_ms: int, ring: Callable[[], None]) -> None:
         self.at_ms = at_ms
 
 
 def waiting_room() -> tuple[ManualClock, Timers, Alarm, Purgatory]:
     clock = ManualClock(1_000)
-    timers = Timers(clock)
     alarm = Alarm()
-    timers.connect(alarm)
+    timers = Timers(clock, alarm)
     return clock, timers, alarm, Purgatory(timers)
 
 

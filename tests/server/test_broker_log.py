@@ -16,7 +16,7 @@ from contract.wire_client import WireClient, create_topic
 from kafka_reference import Kafkalake
 
 from kafkalake import __version__
-from kafkalake.process.node import report_recovery
+from kafkalake.process.opening import report_recovery
 
 pytestmark = pytest.mark.process
 

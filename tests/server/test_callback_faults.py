@@ -22,7 +22,7 @@ from node_in_thread import NodeInThread
 import kafkalake
 from kafkalake.broker import callbacks
 from kafkalake.broker.callbacks import Place
-from kafkalake.process import node as node_module
+from kafkalake.process import upkeep
 
 pytestmark = pytest.mark.exhaustive
 
@@ -67,7 +67,12 @@ def users_of_call_isolated() -> list[Any]:
     """The modules that call it."""
     for module in pkgutil.walk_packages(kafkalake.__path__, "kafkalake."):
         if module.name.startswith(
-            ("kafkalake.broker", "kafkalake.server", "kafkalake.broker.publishing.partitions", "kafkalake.process.node")
+            (
+                "kafkalake.broker",
+                "kafkalake.server",
+                "kafkalake.broker.publishing.partitions",
+                "kafkalake.process.upkeep",
+            )
         ):
             importlib.import_module(module.name)
     return [
@@ -85,8 +90,8 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def running(lake: Path) -> Iterator[NodeInThread]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(node_module, "_SLOW_UPKEEP_INTERVAL_MS", 1)
-        patch.setattr(node_module, "_UPKEEP_INTERVAL_S", 0.05)
+        patch.setattr(upkeep, "SLOW_UPKEEP_INTERVAL_MS", 1)
+        patch.setattr(upkeep, "UPKEEP_INTERVAL_S", 0.05)
         with NodeInThread(lake, SETTINGS) as node:
             with WireClient(node.servers) as client:
                 find_coordinator(client, "a", 0)

@@ -327,7 +327,7 @@ def test_a_thread_that_never_comes_back_does_not_keep_the_process_from_ending(tm
     script = """
 import sys, threading
 from pathlib import Path
-from kafkalake.process import node
+from kafkalake.process import node, run
 
 started = node.Node.start
 
@@ -336,7 +336,7 @@ async def start(self):
     self.acceptor._context.start_task(self._blocking(threading.Event().wait))
 
 node.Node.start = start
-sys.exit(node.run_broker(Path(sys.argv[1]), "127.0.0.1", int(sys.argv[2]), 0, {}))
+sys.exit(run.run_broker(Path(sys.argv[1]), "127.0.0.1", int(sys.argv[2]), 0, {}))
 """
     with subprocess.Popen(
         [sys.executable, "-c", script, str(tmp_path / "lake"), str(free_port())], stdout=subprocess.PIPE

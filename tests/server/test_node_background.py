@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from kafka_reference import free_port
 
-from kafkalake.broker.admin.topic_admin import NewTopic
+from kafkalake.broker.admin.topic_plans import NewTopic
 from kafkalake.broker.partitions.topics import Topic
 from kafkalake.broker.publishing.journals import JournalPublishing
 from kafkalake.broker.publishing.partitions import Publishing
@@ -22,6 +22,7 @@ from kafkalake.metadata.tables.delta_table import OpenDeltaTable
 from kafkalake.process import supervision
 from kafkalake.process.node import Node
 from kafkalake.process.supervision import supervise
+from kafkalake.process.upkeep import Upkeep
 from kafkalake.storage.log import Log
 
 pytestmark = pytest.mark.exhaustive
@@ -87,7 +88,7 @@ STEPS = {
     "publishing": (Publishing, "_look_for_jobs"),
     "publishing of groups": (JournalPublishing, "publish"),
     "publishing of transactions": (JournalPublishing, "publish"),
-    "upkeep": (Node, "_look_after"),
+    "upkeep": (Upkeep, "_look_after"),
     "retention": (Log, "enforce_retention"),
     "maintenance of metadata": (DeltaMetadataStore, "maintain"),
 }
@@ -110,7 +111,7 @@ def test_every_task_in_the_background_goes_on_after_any_error(tmp_path: Path, mo
 
     for place in calls:
         fail_twice(place)
-    monkeypatch.setattr("kafkalake.process.node._SLOW_UPKEEP_INTERVAL_MS", 10)
+    monkeypatch.setattr("kafkalake.process.upkeep.SLOW_UPKEEP_INTERVAL_MS", 10)
     monkeypatch.setattr(supervision, "PAUSE_S_MIN", 0.01)
 
     async def scenario() -> None:

@@ -1,1 +1,1 @@
-"""Administration: topics (`topic_admin`, `topic_names`, `mutation_rate`), `broker_settings` and `producer_ids`."""
+"""Administration: topics (`topic_admin`, `topic_plans`, `topic_rows`), their names and rate, `broker_settings`, `producer_ids`."""

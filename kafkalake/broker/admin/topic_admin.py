@@ -10,12 +10,12 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from kafkalake.broker.admin.mutation_rate import MutationRate
-from kafkalake.broker.admin.topic_names import check_topic_name, find_collision
+from kafkalake.broker.admin.topic_plans import NewTopic, TopicPlans, check_not_internal, parse_overrides
+from kafkalake.broker.admin.topic_rows import overrides_as_text, topic_of, topic_row
 from kafkalake.broker.callbacks import Place, call_isolated
 from kafkalake.broker.partitions.log_directory import LogDirectory, log_config
 from kafkalake.broker.partitions.partition import Partition
@@ -24,33 +24,19 @@ from kafkalake.broker.partitions.wire_cache import WireCache
 from kafkalake.clock import Clock
 from kafkalake.config.layers import Settings, changed_values
 from kafkalake.config.setting import Value
-from kafkalake.config.stored import parse_stored_overrides
-from kafkalake.config.values import format_value, parse_topic_overrides
 from kafkalake.errors import (
-    ConfigurationError,
-    InvalidConfigError,
     InvalidPartitionsError,
-    InvalidReplicaAssignmentError,
-    InvalidReplicationFactorError,
-    InvalidRequestError,
-    InvalidTopicError,
     KafkaError,
     KafkaStorageError,
     LeaderNotAvailableError,
-    PolicyViolationError,
     RequestTimedOutError,
-    TopicAlreadyExistsError,
     as_value,
 )
-from kafkalake.internal_topics import INTERNAL
 from kafkalake.metadata.store import TopicTable
 from kafkalake.metadata.tables.schemas import TopicRow
 from kafkalake.storage.log import Log
 
 logger = logging.getLogger(__name__)
-
-PARTITIONS_MAX = 10_000
-"""The limit on partitions of one request over all its topics, as in Kafka."""
 
 _SETTLE_DELAY_MS = 250
 _SETTLE_DELAY_MS_MAX = 30_000
@@ -65,17 +51,6 @@ class TopicObserver(Protocol):
     def partition_added(self, partition: Partition) -> None: ...
 
     def partition_removed(self, partition: Partition) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class NewTopic:
-    """A topic to be created. -1 means the broker's default. `assignments` are broker ids per partition, or None."""
-
-    name: str
-    partitions: int = -1
-    replication_factor: int = -1
-    assignments: Sequence[tuple[int, Sequence[int]]] | None = None
-    config: Mapping[str, str | None] | None = None
 
 
 class TopicAdmin:
@@ -103,7 +78,7 @@ class TopicAdmin:
         `changed` is called with the name of each topic created, deleted or given more partitions.
         `later(delay_ms, action)` runs an action after a delay. `wake` completes the waiting fetches of a partition.
         """
-        self._broker_id = broker_id
+        self.plans = TopicPlans(broker_id, topics, settings)
         self._topics = topics
         self._store = store
         self._logs = logs
@@ -129,7 +104,7 @@ class TopicAdmin:
         `InvalidReplicaAssignmentError`, `InvalidRequestError`, `InvalidConfigError` or `PolicyViolationError` if the topic is not
         valid, `RequestTimedOutError` if the commit takes longer than `timeout_ms`, `KafkaStorageError` if it fails.
         """
-        self.plan(new)
+        self.plans.plan(new)
         if validate_only:
             return self._new_topic(new)
         return await self._finish(self._create(new), timeout_ms)
@@ -140,7 +115,7 @@ class TopicAdmin:
         Raise as `create`, and `LeaderNotAvailableError` if the rate of automatic creations is exceeded.
         """
         new = NewTopic(name)
-        self.plan(new)
+        self.plans.plan(new)
         self._check_rate()
         return await self._finish(self._auto_create(new), self._settings().broker.request_timeout_ms)
 
@@ -149,7 +124,7 @@ class TopicAdmin:
             raise LeaderNotAvailableError("more than auto.create.topics.partitions.per.second")
 
     async def _auto_create(self, new: NewTopic) -> Topic:
-        count = self.plan(new)
+        count = self.plans.plan(new)
         self._check_rate()
         self._auto_created.take(count)
         return await self._create(new)
@@ -160,7 +135,7 @@ class TopicAdmin:
         Raise `InvalidTopicError` if it is internal, `RequestTimedOutError` if the commit takes longer than `timeout_ms`,
         `KafkaStorageError` if it fails.
         """
-        _check_not_internal(topic.name)
+        check_not_internal(topic.name)
         await self._finish(self._delete(topic), timeout_ms)
 
     async def add_partitions(
@@ -173,27 +148,7 @@ class TopicAdmin:
         validate_only: bool = False,
     ) -> None:
         """Increase a topic's partitions to `count`. Raise `InvalidTopicError` if the topic is internal, otherwise as `create`."""
-        _check_not_internal(topic.name)
-        have = len(topic.partitions)
-        if count == have:
-            raise InvalidPartitionsError(f"Topic already has {have} partition(s).")
-        if count < have:
-            raise InvalidPartitionsError(
-                f"The topic {topic.name} currently has {have} partition(s); {count} would not be an increase."
-            )
-        if count - have > PARTITIONS_MAX:
-            raise InvalidPartitionsError(
-                f"Excessively large number of partitions per request: more than {PARTITIONS_MAX}."
-            )
-        if assignments is not None:
-            if len(assignments) != count - have:
-                raise InvalidReplicaAssignmentError(
-                    f"Attempted to add {count - have} additional partition(s), but {len(assignments)} assignment(s) "
-                    "were specified."
-                )
-            for brokers in assignments:
-                self._check_assignment(brokers)
-        self._check_room(topic.name, count - have)
+        self.plans.check_more(topic, count, assignments)
         if not validate_only:
             await self._finish(self._add_partitions(topic, count), timeout_ms)
 
@@ -210,93 +165,14 @@ class TopicAdmin:
         Raise `InvalidConfigError` if a setting is not valid, `RequestTimedOutError` if the commit takes longer than the broker's
         request timeout, `KafkaStorageError` if it fails.
         """
-        self._parse(change(overrides_as_text(topic.overrides)))
+        parse_overrides(change(overrides_as_text(topic.overrides)))
         if not validate_only:
             timeout_ms = self._settings().broker.request_timeout_ms
-            work = self._alter_config(topic, lambda now: self._parse(change(now)), changed_by)
+            work = self._alter_config(topic, lambda now: parse_overrides(change(now)), changed_by)
             await self._finish(work, timeout_ms)
 
-    # Validation.
-
-    def plan(self, new: NewTopic) -> int:
-        """Validate a new topic and return its number of partitions. Raise as `create` if it is not valid."""
-        check_topic_name(new.name)
-        if new.name in self._topics:
-            raise TopicAlreadyExistsError(f"Topic '{new.name}' already exists.")
-        collision = find_collision(new.name, self._topics.names())
-        if collision is not None:
-            raise InvalidTopicError(f"Topic '{new.name}' collides with existing topic: {collision}")
-        count = self._plan_partitions(new)
-        self._parse(new.config or {})
-        self._check_room(new.name, count)
-        return count
-
-    def _check_room(self, name: str, more: int) -> None:
-        """Raise `PolicyViolationError` if `more` partitions would exceed `max.partitions`."""
-        most = self._settings().broker.max_partitions
-        have = sum(len(topic.partitions) for topic in self._topics.unordered() if topic.name not in INTERNAL)
-        if name not in INTERNAL and have + more > most:
-            raise PolicyViolationError(f"The broker would have more than {most} partitions (max.partitions).")
-
-    def _plan_partitions(self, new: NewTopic) -> int:
-        if new.assignments:
-            if new.partitions != -1:
-                raise InvalidRequestError(
-                    "A manual partition assignment was specified, but numPartitions was not set to -1."
-                )
-            if new.replication_factor != -1:
-                raise InvalidRequestError(
-                    "A manual partition assignment was specified, but replication factor was not set to -1."
-                )
-            indices = sorted(index for index, _ in new.assignments)
-            if indices != list(range(len(indices))):
-                raise InvalidReplicaAssignmentError("partitions should be a consecutive 0-based integer sequence")
-            for _, brokers in new.assignments:
-                self._check_assignment(brokers)
-            return len(indices)
-        count = new.partitions
-        if count == -1:
-            count = self._settings().broker.num_partitions
-        if count < 1:
-            raise InvalidPartitionsError("Number of partitions was set to an invalid non-positive value.")
-        if count > PARTITIONS_MAX:
-            raise InvalidPartitionsError(
-                f"Excessively large number of partitions per request: more than {PARTITIONS_MAX}."
-            )
-        if new.replication_factor not in (-1, 1):
-            if new.replication_factor < 1:
-                raise InvalidReplicationFactorError(
-                    "Replication factor must be larger than 0, or -1 to use the default value."
-                )
-            raise InvalidReplicationFactorError(
-                f"Unable to replicate the partition {new.replication_factor} time(s): "
-                "The target replication factor of "
-                f"{new.replication_factor} cannot be reached because only 1 broker(s) are registered."
-            )
-        return count
-
-    def _check_assignment(self, brokers: Sequence[int]) -> None:
-        if not brokers:
-            raise InvalidReplicaAssignmentError("The manual partition assignment includes an empty replica list.")
-        if len(set(brokers)) != len(brokers):
-            raise InvalidReplicaAssignmentError(
-                f"The manual partition assignment includes the broker {brokers[0]} more than once."
-            )
-        for broker in brokers:
-            if broker != self._broker_id:
-                raise InvalidReplicaAssignmentError(
-                    f"The manual partition assignment includes broker {broker}, but no such broker is registered."
-                )
-
-    @staticmethod
-    def _parse(overrides: Mapping[str, str | None]) -> dict[str, Value]:
-        try:
-            return parse_topic_overrides(overrides)
-        except ConfigurationError as error:
-            raise InvalidConfigError(str(error)) from None
-
     def _new_topic(self, new: NewTopic) -> Topic:
-        overrides = self._parse(new.config or {})
+        overrides = parse_overrides(new.config or {})
         config = self._settings().topic(overrides)
         return Topic(new.name, self._ids(), overrides, config, self._clock.now_ms())
 
@@ -332,7 +208,7 @@ class TopicAdmin:
             await asyncio.wait(list(self._under_way))
 
     async def _create(self, new: NewTopic) -> Topic:
-        count = self.plan(new)
+        count = self.plans.plan(new)
         topic = self._new_topic(new)
         try:
             logs = await self._run_blocking(lambda: self._commit_and_open(topic, count))
@@ -388,18 +264,10 @@ class TopicAdmin:
 
     def serve_existing(self, row: TopicRow, logs: Sequence[Log | KafkaError]) -> Topic:
         """Serve a topic found in the metadata at startup and return it. `logs` has an error for each log that did not open."""
-        topic = self.topic_of(row)
+        topic = topic_of(row, self._settings())
         self._serve(topic, logs)
         self._topics.add(topic)
         return topic
-
-    def topic_of(self, row: TopicRow) -> Topic:
-        """Return a topic from its metadata row, without partitions. Settings no longer valid are left out."""
-        overrides, problems = parse_stored_overrides(row.config)
-        for problem in problems:
-            logger.warning("topic setting ignored topic=%s error=%s", row.topic, problem)
-        config = self._settings().topic(overrides)
-        return Topic(row.topic, uuid.UUID(row.topic_id), overrides, config, row.created_at_ms)
 
     async def _delete(self, topic: Topic) -> None:
         if self._topics.find(topic.name) is not topic:
@@ -468,7 +336,7 @@ class TopicAdmin:
         first = len(topic.partitions)
         if count <= first:
             raise InvalidPartitionsError(f"Topic already has {first} partition(s).")
-        self._check_room(topic.name, count - first)
+        self.plans.check_room(topic.name, count - first)
 
         def commit_and_open() -> list[Log]:
             self._store.alter_topic(topic_row(topic, count))
@@ -501,20 +369,3 @@ class TopicAdmin:
     def _configure(self, topic: Topic, overrides: dict[str, Value]) -> None:
         config = self._settings().topic(overrides)
         topic.configure(overrides, config, log_config(config, self._settings().broker.producer_id_expiration_ms))
-
-
-def _check_not_internal(name: str) -> None:
-    """Raise `InvalidTopicError` for a coordinator's journal. Its partitions map keys to coordinators."""
-    if name in INTERNAL:
-        raise InvalidTopicError(f"Topic '{name}' is internal: it cannot be deleted or get more partitions.")
-
-
-def overrides_as_text(overrides: Mapping[str, Value]) -> dict[str, str]:
-    """Return a topic's settings as text, as stored and shown."""
-    return {name: format_value(value) or "" for name, value in overrides.items()}
-
-
-def topic_row(topic: Topic, partitions: int, overrides: Mapping[str, Value] | None = None) -> TopicRow:
-    """Return a topic's metadata row."""
-    config = overrides_as_text(topic.overrides if overrides is None else overrides)
-    return TopicRow(topic.name, str(topic.topic_id), partitions, config, topic.created_at_ms)

@@ -13,7 +13,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
-from kafkalake.broker.admin.topic_admin import NewTopic, TopicAdmin
+from kafkalake.broker.admin.topic_admin import TopicAdmin
+from kafkalake.broker.admin.topic_plans import NewTopic
 from kafkalake.broker.coordination.automata import MachineSlot
 from kafkalake.broker.coordination.journal_writer import JournalWriter
 from kafkalake.broker.coordination.journaled_coordinator import JournaledCoordinator

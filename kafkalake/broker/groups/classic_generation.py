@@ -153,11 +153,8 @@ class Generation:
         """Restore the group from `record` during loading."""
         assert not len(self.roster) and not self._pending
         self.generation_id, self.protocol_name = record.generation_id, record.protocol_name
-        self.roster.protocol_type = record.protocol_type or None
-        for one in record.members:
-            self.roster.add(member_of(one, record.protocol_name or ""), record.protocol_type)
-        if record.leader is not None and record.leader in self.roster:
-            self.roster.leader = record.leader
+        members = (member_of(one, record.protocol_name or "") for one in record.members)
+        self.roster.restore(members, record.protocol_type, record.leader)
         self.state = State.STABLE if len(self.roster) else State.EMPTY
         self.state_since_ms = record.state_since_ms
         self._follow_subscriptions()

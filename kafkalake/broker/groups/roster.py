@@ -117,6 +117,15 @@ class Roster:
         self.count(_bytes_of(member))
         self._joining += member.joining is not None
 
+    def restore(self, members: Iterable[Member], protocol_type: str, leader: str | None) -> None:
+        """Add the members of a loaded generation, with its leader if it is one of them."""
+        assert not self._members
+        self.protocol_type = protocol_type or None
+        for member in members:
+            self.add(member, protocol_type)
+        if leader in self._members:
+            self.leader = leader
+
     def remove(self, member: Member) -> None:
         """Remove a member. If it was the leader, the longest-standing member becomes the leader."""
         del self._members[member.member_id]

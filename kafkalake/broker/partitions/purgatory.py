@@ -35,26 +35,28 @@ class DelayedOperation:
 
 
 class Alarm(Protocol):
-    """A source of calls to `Timers.ring` at about a given time, such as an event loop."""
+    """A source of calls at about a given time, such as an event loop."""
 
-    def set(self, at_ms: int) -> None:
-        """Ring at `at_ms` of the monotonic clock, replacing the previous setting."""
+    def set(self, at_ms: int, ring: Callable[[], None]) -> None:
+        """Call `ring` at `at_ms` of the monotonic clock, replacing the previous setting."""
         ...
+
+
+class NoAlarm:
+    """The alarm of timers that are rung by hand."""
+
+    def set(self, at_ms: int, ring: Callable[[], None]) -> None:
+        pass
 
 
 class Timers:
     """All timeouts of the broker behind one alarm."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, alarm: Alarm | None = None) -> None:
         self._clock = clock
         self._wheel = TimingWheel(clock.monotonic_ms())
-        self._alarm: Alarm | None = None
+        self._alarm = alarm or NoAlarm()
         self._alarm_at_ms: int | None = None
-
-    def connect(self, alarm: Alarm) -> None:
-        """Use `alarm` from now on."""
-        self._alarm = alarm
-        self._set_alarm()
 
     def schedule(self, delay_ms: int, action: Callable[[], None]) -> Timeout:
         """Schedule `action` after `delay_ms` and return its timeout."""
@@ -76,11 +78,11 @@ class Timers:
 
     def _set_alarm(self) -> None:
         due_ms = self._wheel.next_due_ms()
-        if self._alarm is None or due_ms is None:
+        if due_ms is None:
             return
         if self._alarm_at_ms is None or due_ms < self._alarm_at_ms:
             self._alarm_at_ms = due_ms
-            self._alarm.set(due_ms)
+            self._alarm.set(due_ms, self.ring)
 
 
 class Purgatory:

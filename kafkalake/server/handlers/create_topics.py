@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from kafkalake.broker.admin.topic_admin import PARTITIONS_MAX, NewTopic
+from kafkalake.broker.admin.topic_plans import PARTITIONS_MAX, NewTopic
 from kafkalake.broker.partitions.topics import Topic
 from kafkalake.errors import InvalidPartitionsError, InvalidRequestError, KafkaError, TopicAuthorizationError
 from kafkalake.server.authorizer import CLUSTER_NAME, Operation, Resource
@@ -59,7 +59,7 @@ async def _create(request: Request, asked: Any) -> dict[str, Any]:
         {config.name: config.value for config in asked.configs},
     )
     admin = request.context.broker.topic_admin
-    count = admin.plan(new)
+    count = admin.plans.plan(new)
     topic = await admin.create(new, timeout_ms=request.body.timeout, validate_only=request.body.validate_only)
     return {
         "name": asked.name,
