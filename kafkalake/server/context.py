@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from kafkalake.broker.broker import Broker
 from kafkalake.clock import Clock
 from kafkalake.server.authorizer import AllowEverything, Authorizer
+from kafkalake.server.heap_trimmer import HeapTrimmer
 from kafkalake.server.request_memory import RequestMemory
 from kafkalake.server.turns import Turns
 from kafkalake.server.unread_answers import UnreadAnswers
@@ -18,8 +19,6 @@ T = TypeVar("T")
 
 _THREADS = 2
 """Threads that decode and encode large messages. More would take more memory, and the event loop's CPU."""
-
-_TRIM_AFTER_S = 2.0
 
 
 class ServerContext:
@@ -55,8 +54,7 @@ class ServerContext:
         self._loop = loop
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="codec")
         self._tasks: set[asyncio.Task[None]] = set()
-        self._trim_heap = trim_heap
-        self._trim_scheduled = False
+        self.heap = HeapTrimmer(loop.call_later, lambda: self._threads.submit(trim_heap))
 
     @property
     def is_collecting(self) -> bool:
@@ -76,19 +74,6 @@ class ServerContext:
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-    def trim_heap_later(self) -> None:
-        """Return free heap to the system once no request has a task or takes turns any more."""
-        if not self._trim_scheduled:
-            self._trim_scheduled = True
-            self._loop.call_later(_TRIM_AFTER_S, self._trim)
-
-    def _trim(self) -> None:
-        self._trim_scheduled = False
-        if self._tasks or not self.turns.is_idle:
-            self.trim_heap_later()
-        else:
-            self._threads.submit(self._trim_heap)
 
     @property
     def tasks(self) -> int:

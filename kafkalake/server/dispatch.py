@@ -71,7 +71,7 @@ async def _decode_and_handle(request: Request, api: Api, frame: memoryview) -> N
     decoded = await request.context.run_in_thread(lambda: _read(frame, request.api_key, request.version))
     request.decoded(*decoded)
     if len(frame) >= TRIMMED_FRAME_BYTES:
-        request.context.trim_heap_later()
+        request.context.heap.trim_after(lambda: request.done or request.connection.is_closing)
     if not request.connection.is_closing:
         request.handle(api.handle)
 

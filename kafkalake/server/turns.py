@@ -72,11 +72,6 @@ class Turns:
         self._later(lambda: None if turn.done() else turn.set_result(None))
         return turn
 
-    @property
-    def is_idle(self) -> bool:
-        """Whether no request waits for a turn."""
-        return not self._waiting
-
     def stop(self) -> None:
         """Drop all remaining work."""
         self._waiting.clear()

@@ -166,10 +166,14 @@ class JournaledTable(Generic[E, C]):
         raise NotImplementedError
 
     def end_transaction(self, partition: int, producer_id: int, *, committed: bool, position: int) -> None:
-        """Pass a commit or abort marker at `position` of the journal. A table whose records are part of transactions applies it."""
+        """Apply a commit or abort marker at `position` of the journal."""
         shard = self._shards.get(partition)
         if shard is not None:
             shard.passed(position)
+            self._complete(partition, producer_id, committed=committed)
+
+    def _complete(self, partition: int, producer_id: int, *, committed: bool) -> None:
+        """Apply or discard the records of a producer's transaction. Only some tables have records in transactions."""
 
     def finish(self, partition: int, end: int = 0, lost: Sequence[range] = ()) -> list[E]:
         """End loading at the offset `end`, even if the last records are lost, and return the partition's entries."""

@@ -163,11 +163,7 @@ class GroupTable(JournaledTable[GroupEntry, ChangedOffset]):
         """Return the producer ids of open transactions with committed offsets in this journal partition."""
         return list(self._open[partition])
 
-    def end_transaction(self, partition: int, producer_id: int, *, committed: bool, position: int) -> None:
-        shard = self._shards.get(partition)
-        if shard is None:
-            return
-        shard.passed(position)
+    def _complete(self, partition: int, producer_id: int, *, committed: bool) -> None:
         transaction = self._open[partition].pop(producer_id, None)
         for group_id in transaction.group_ids if transaction is not None else ():
             entry = self._entries.get(group_id)

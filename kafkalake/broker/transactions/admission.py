@@ -10,6 +10,7 @@ Apache Kafka reads a connection's next request only after the previous one is an
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
@@ -23,6 +24,8 @@ from kafkalake.broker.transactions.ending import CLIENT_VERSION_2
 from kafkalake.broker.transactions.requests import PartitionResults
 from kafkalake.errors import ConcurrentTransactionsError, KafkaError
 from kafkalake.topic_partition import TopicPartition
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -96,9 +99,15 @@ class Admission:
             call_isolated(Place.TURN_OF_PRODUCER, reply, results)
             self._move(transactional_id, line)
 
+        unexpected: PartitionResults = dict.fromkeys(partitions, KafkaError)
+
         def turn() -> None:
             self._in_turn(
-                transactional_id, ask_in_turn, lambda results: ConcurrentTransactionsError in results.values(), admitted
+                transactional_id,
+                ask_in_turn,
+                lambda results: ConcurrentTransactionsError in results.values(),
+                unexpected,
+                admitted,
             )
 
         line.turns.append(turn)
@@ -112,8 +121,7 @@ class Admission:
         try:
             while line.turns and not line.is_taken:
                 line.is_taken = True
-                if not call_isolated(Place.TURN_OF_PRODUCER, line.turns.popleft()):
-                    line.is_taken = False
+                line.turns.popleft()()
         finally:
             line.is_moving = False
         if not line.turns and not line.is_taken:
@@ -127,10 +135,12 @@ class Admission:
         reply: Callable[[ErrorClass | None], None],
     ) -> None:
         """Call the coordinator's `add_partitions`. If a step is being written, wait for it, at most `wait_ms`."""
+        unexpected: ErrorClass | None = KafkaError
         self._in_turn(
             transactional_id,
             lambda answer: self._coordinator.add_partitions(transactional_id, producer, partitions, answer),
             lambda error: error is ConcurrentTransactionsError,
+            unexpected,
             reply,
         )
 
@@ -139,31 +149,43 @@ class Admission:
         transactional_id: str,
         ask: Callable[[Callable[[T], None]], None],
         is_too_early: Callable[[T], bool],
+        failed: T,
         reply: Callable[[T], None],
     ) -> None:
-        """Call `ask`, and again after each step while its result is too early, until `wait_ms` is over."""
-        deadline: list[Any] = []
-        expired: list[T] = []
+        """Call `ask`, and again after each step while its result is too early, until `wait_ms` is over. Reply once.
 
-        def give_up(result: T) -> None:
-            expired.append(result)
+        failed: the reply after an unexpected exception of `ask`.
+        """
+        deadline: list[Any] = []
+        is_answered = False
+
+        def answer(result: T) -> None:
+            nonlocal is_answered
+            if is_answered:
+                return
+            is_answered = True
+            for timeout in deadline:
+                self._timers.cancel(timeout)
             reply(result)
 
         def answered(result: T) -> None:
             entry = self._coordinator.table.find(transactional_id)
-            if expired:
-                return
             if entry is None or not is_too_early(result) or entry.transaction.is_between_steps:
-                for timeout in deadline:
-                    self._timers.cancel(timeout)
-                reply(result)
-                return
-            if not deadline:
-                deadline.append(self._timers.schedule(self._coordinator.config.wait_ms, lambda: give_up(result)))
-            entry.waiting.append(again)
+                answer(result)
+            elif not is_answered:
+                if not deadline:
+                    deadline.append(self._timers.schedule(self._coordinator.config.wait_ms, lambda: answer(result)))
+                entry.waiting.append(again)
 
         def again() -> None:
-            if not expired:
+            if is_answered:
+                return
+            try:
                 ask(answered)
+            except Exception:
+                if is_answered:
+                    raise
+                logger.exception("request of a transaction failed transactional_id=%s", transactional_id)
+                answer(failed)
 
-        ask(answered)
+        again()

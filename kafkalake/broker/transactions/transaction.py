@@ -105,8 +105,11 @@ class Transaction:
 
     @property
     def is_between_steps(self) -> bool:
-        """Whether nothing is being written and no marker is missing: requests after ConcurrentTransactions may be retried."""
-        return self._step is None and (self.current is None or not self.current.state.is_prepared)
+        """Whether nothing is being written and no marker is missing: requests after ConcurrentTransactions may be retried.
+
+        So it is after `close`: a retry gets the error of an id that is not coordinated here.
+        """
+        return self._closed or (self._step is None and (self.current is None or not self.current.state.is_prepared))
 
     def accepts(self, producer: Producer, partitions: Iterable[TopicPartition]) -> bool:
         """Return whether the producer may write to the partitions: they are added, and the transaction is not being ended."""

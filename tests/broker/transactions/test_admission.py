@@ -9,7 +9,13 @@ from broker.transactions.our_world import ID, Cluster
 
 from kafkalake.broker.coordination.journal import Producer
 from kafkalake.broker.transactions.admission import Admission
-from kafkalake.errors import ConcurrentTransactionsError, ProducerFencedError, TransactionAbortableError
+from kafkalake.errors import (
+    ConcurrentTransactionsError,
+    KafkaError,
+    NotCoordinatorError,
+    ProducerFencedError,
+    TransactionAbortableError,
+)
 
 A, B, C = ("clicks", 0), ("clicks", 1), ("clicks", 2)
 
@@ -129,3 +135,54 @@ def test_many_requests_wait_for_one_step(w: World) -> None:
     w.cluster.journal.release()
     w.cluster.journal.release()
     assert w.answers == [(None,)] * 5_001
+
+
+def fails(*arguments: object, **options: object) -> None:
+    raise RuntimeError("on purpose")
+
+
+def test_an_unexpected_error_is_answered_and_the_next_request_goes_on(
+    w: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    w.cluster.journal.hold = True
+    w.admit(A)
+    w.admit(B)
+    monkeypatch.setattr(w.cluster.coordinator, "add_partitions", fails)
+    w.admit(C)
+    w.cluster.journal.release()
+    assert w.answers == [(None,), (KafkaError,), (KafkaError,)]
+    monkeypatch.undo()
+    w.cluster.journal.hold = False
+    w.admit(C)
+    assert w.answers[3:] == [(None,)]
+
+
+def test_an_unexpected_error_after_a_step_is_answered(w: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    w.admit(A)
+    w.cluster.logs.hold = True
+    (ended,) = w.cluster.end(w.producer, committed=True, v2=True)
+    producer = Producer(ended.producer_id, ended.epoch)
+    w.admit(B, producer=producer)
+    added: list[Any] = []
+    w.admission.add(ID, producer, [C], added.append)
+    monkeypatch.setattr(w.cluster.coordinator, "add_partitions", fails)
+    w.cluster.logs.release()
+    assert (w.answers[1:], added) == ([(KafkaError,)], [KafkaError])
+    monkeypatch.undo()
+    w.admit(B, producer=producer)
+    assert w.answers[2:] == [(None,)]
+    w.cluster.advance(300)
+    assert (len(w.answers), len(added)) == (3, 1), "each is answered once"
+
+
+def test_who_waits_for_a_step_hears_of_the_end_of_the_coordinator(w: World) -> None:
+    w.admit(A)
+    w.cluster.logs.hold = True
+    (ended,) = w.cluster.end(w.producer, committed=True, v2=True)
+    w.admit(B, producer=Producer(ended.producer_id, ended.epoch))
+    called: list[None] = []
+    w.cluster.coordinator.when_between_steps(ID, called.append)
+    for partition in w.cluster.coordinator.table.partitions:
+        w.cluster.coordinator.journaled.unload(partition)
+    assert called == [None]
+    assert w.answers[1:] == [(NotCoordinatorError,)]
