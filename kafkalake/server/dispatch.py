@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafkalake.errors import InvalidRequestError
 from kafkalake.server.handlers import api_versions
-from kafkalake.server.registry import API_VERSIONS_KEY, APIS, Api
+from kafkalake.server.registry import API_VERSIONS_KEY, APIS, APPENDS, Api
 from kafkalake.server.request import Request
 from kafkalake.server.turns import LARGE_FRAME_BYTES, TRIMMED_FRAME_BYTES
 from kafkalake.wire.produce_request import API_KEY as PRODUCE_KEY
@@ -57,7 +57,7 @@ def dispatch(connection: Connection, context: ServerContext, frame: memoryview, 
         len(frame),
         body_is_kept=kept or is_large,
     )
-    if api_key != PRODUCE_KEY:
+    if api_key not in APPENDS:
         context.broker.append_queue.flush_a_turn()  # make earlier produces of other connections visible to this request
     connection.begin(request)
     if is_large:

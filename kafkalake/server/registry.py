@@ -71,7 +71,9 @@ def _api(
     return Api(key, name, lowest, highest, handle, lowest if advertised_lowest < 0 else advertised_lowest)
 
 
+OFFSET_COMMIT_KEY = 8
 API_VERSIONS_KEY = 18
+TXN_OFFSET_COMMIT_KEY = 28
 
 _ALL = (
     # Apache Kafka 4 advertises Produce from 0 on too: librdkafka compresses only where it sees that version.
@@ -79,7 +81,7 @@ _ALL = (
     _api(1, "Fetch", 4, 18, fetch.handle),
     _api(2, "ListOffsets", 1, 10, list_offsets.handle),
     _api(3, "Metadata", 0, 13, metadata.handle),
-    _api(8, "OffsetCommit", 2, 9, offset_commit.handle),
+    _api(OFFSET_COMMIT_KEY, "OffsetCommit", 2, 9, offset_commit.handle),
     _api(9, "OffsetFetch", 1, 9, offset_fetch.handle),
     _api(10, "FindCoordinator", 0, 6, find_coordinator.handle),
     _api(11, "JoinGroup", 0, 9, join_group.handle),
@@ -98,7 +100,7 @@ _ALL = (
     _api(25, "AddOffsetsToTxn", 0, 4, add_offsets_to_txn.handle),
     _api(26, "EndTxn", 0, 5, end_txn.handle),
     _api(27, "WriteTxnMarkers", 1, 1, write_txn_markers.handle),
-    _api(28, "TxnOffsetCommit", 0, 5, txn_offset_commit.handle),
+    _api(TXN_OFFSET_COMMIT_KEY, "TxnOffsetCommit", 0, 5, txn_offset_commit.handle),
     _api(32, "DescribeConfigs", 1, 4, describe_configs.handle),
     _api(33, "AlterConfigs", 0, 2, alter_configs.handle),
     _api(35, "DescribeLogDirs", 1, 4, describe_log_dirs.handle),
@@ -120,6 +122,9 @@ _OWN = (_api(APPEND_STAGED_KEY, "AppendStaged", 0, 0, append_staged.handle),)
 
 APIS: dict[int, Api] = {api.key: api for api in _ALL + _OWN}
 """The APIs by key."""
+
+APPENDS = frozenset((PRODUCE_KEY, OFFSET_COMMIT_KEY, TXN_OFFSET_COMMIT_KEY))
+"""APIs whose requests of one turn of the event loop are one append of the log."""
 
 
 def advertised() -> list[dict[str, int]]:

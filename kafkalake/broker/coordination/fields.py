@@ -41,12 +41,9 @@ def sized_bytes(value: bytes) -> bytes:
 def unsigned_varint(value: int) -> bytes:
     """Return an encoded uint32, seven bits a byte, lowest first."""
     assert 0 <= value < 1 << 32
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
+    if value <= 0x7F:
+        return bytes((value,))
+    return bytes((value & 0x7F | 0x80,)) + unsigned_varint(value >> 7)
 
 
 def compact_string(value: str) -> bytes:

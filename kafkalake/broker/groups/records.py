@@ -34,6 +34,7 @@ _EXPIRING_OFFSET_VALUE = 1
 _GROUP_VALUE = 3
 _TOPIC_ID_TAG = 0
 _NO_TAGS = tagged({})
+_TOPIC_ID_TAGS = tagged({_TOPIC_ID_TAG: bytes(16)})[:-16]
 
 _KEY_TYPE = struct.Struct(">h")
 _OFFSET_HEAD = struct.Struct(">hqi")
@@ -182,7 +183,7 @@ def _offset_value(committed: CommittedOffset | None) -> bytes | None:
             + _INT64.pack(committed.committed_at_ms)
             + _INT64.pack(committed.expires_at_ms)
         )
-    tags = _NO_TAGS if committed.topic_id is None else tagged({_TOPIC_ID_TAG: committed.topic_id.bytes})
+    tags = _NO_TAGS if committed.topic_id is None else _TOPIC_ID_TAGS + committed.topic_id.bytes
     return (
         _OFFSET_HEAD.pack(_OFFSET_VALUE, committed.offset, committed.leader_epoch)
         + compact_string(committed.metadata)
