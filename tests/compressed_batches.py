@@ -8,6 +8,7 @@ import time
 from contract.wire_client import varint
 from crc32c import crc32c
 
+from kafkalake.codecs import NUMBERS
 from kafkalake.wire import compression
 
 
@@ -20,7 +21,7 @@ def zeros(count: int) -> bytes:
 def compressed(codec: str, records: bytes, count: int = 1, *, sequence: int = -1, producer_id: int = -1) -> bytes:
     """A batch of `count` encoded records."""
     now = int(time.time() * 1000)
-    number = compression.CODECS[codec]
+    number = NUMBERS[codec]
     epoch = 0 if producer_id >= 0 else -1
     body = struct.pack(">hiqqqhii", number, count - 1, now, now, producer_id, epoch, sequence, count)
     body += compression.compress(number, records)

@@ -16,6 +16,8 @@ from sources import modules, parsed, sources
 LEAVES = {
     "__version__",
     "clock",
+    "close_names",
+    "codecs",
     "config",
     "descriptors",
     "error_sentences",
@@ -37,7 +39,7 @@ JOBS = {"jobs", "spark", "spark.source", *READER, "reader"}
 MAY_IMPORT: dict[str, set[str]] = {
     # The log, and the tables beside it
     "record": {"errors"},
-    "storage": {"record", "errors", "clock", "log_starts", "machine", "ownership", "uuid_text"},
+    "storage": {"record", "codecs", "errors", "clock", "log_starts", "machine", "ownership", "uuid_text"},
     "world": {"storage", "clock"},
     "metadata": {"metadata.tables", "errors", "clock", "log_starts", "machine", "ownership"}
     | {"topic_partition", "uuid_text"},
@@ -57,7 +59,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "broker.staged": {"broker.transactions", *COORDINATION, *BROKER},
     "broker.publishing": {"broker.coordination", "broker.partitions", "broker.groups", "broker.transactions", *BROKER},
     # The protocol: `broker` and `wire` meet only in `server`
-    "wire": {"record", "errors", "topic_partition"},
+    "wire": {"record", "codecs", "errors", "topic_partition"},
     "server": {"broker", *(f"broker.{room}" for room in ("admin", "coordination", "partitions", "transactions"))}
     | {"server.handlers", "wire", "record", *LEAVES},
     "server.handlers": {"server", *(f"broker.{room}" for room in ("admin", "coordination", "groups", "partitions"))}
@@ -75,7 +77,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "jobs.consume": JOBS,
     "jobs.lag": JOBS,
     # What is started
-    "config": {"errors"},
+    "config": {"codecs", "errors"},
     "process": {"broker", "broker.admin", "broker.partitions", "broker.publishing", "broker.transactions", "server"}
     | BROKER,
     "cli": {

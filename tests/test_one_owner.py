@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
-from pathlib import Path
 
 import pytest
-
-PACKAGE = Path(__file__).resolve().parent.parent / "kafkalake"
+from sources import parsed, sources
 
 _TAKES_APART = {"split", "rsplit", "partition", "rpartition", "startswith", "removeprefix"}
 
@@ -21,17 +19,13 @@ def paths_taken_apart(of: Mapping[str, str]) -> list[str]:
     return [
         f"{module}:{node.lineno}"
         for module, source in of.items()
-        for node in ast.walk(ast.parse(source))
+        for node in ast.walk(parsed(source))
         if isinstance(node, ast.Attribute)
         and node.attr in _TAKES_APART
         and isinstance(node.value, ast.Attribute)
         and node.value.attr == "path"
         and ast.unparse(node.value) != "os.path"
     ]
-
-
-def sources() -> dict[str, str]:
-    return {path.relative_to(PACKAGE).as_posix(): path.read_text() for path in sorted(PACKAGE.rglob("*.py"))}
 
 
 def test_no_path_of_a_segment_is_taken_apart() -> None:
@@ -64,7 +58,7 @@ def settings_read(of: Mapping[str, str]) -> dict[str, set[str]]:
     found = {
         module: {
             node.attr
-            for node in ast.walk(ast.parse(source))
+            for node in ast.walk(parsed(source))
             if isinstance(node, ast.Attribute) and node.attr in RULES and not ast.unparse(node.value).endswith("limits")
         }
         for module, source in of.items()
@@ -78,3 +72,35 @@ def test_what_a_topic_accepts_is_read_in_one_place() -> None:
 
 def test_a_second_reading_is_found() -> None:
     assert settings_read({"a.py": "if size > topic.config.max_message_bytes: ..."}) == {"a.py": {"max_message_bytes"}}
+
+
+WORDS = {
+    "snappy": {"codecs.py", "config/topics.py"},  # names of codecs; a setting lists them in Kafka's order
+    "flock": {"metadata/lock_file.py"},
+    "get_close_matches": {"close_names.py"},
+}
+"""What only the owners of a fact write: a string or an attribute."""
+
+
+def modules_with(word: str, of: Mapping[str, str]) -> set[str]:
+    """Return the modules with the string `word`, or an attribute of that name."""
+    return {
+        module
+        for module, source in of.items()
+        if word in source
+        and any(
+            (isinstance(node, ast.Constant) and node.value == word)
+            or (isinstance(node, ast.Attribute) and node.attr == word and ast.unparse(node.value) != "cramjam")
+            for node in ast.walk(parsed(source))
+        )
+    }
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_a_word_stands_with_its_owner(word: str) -> None:
+    assert modules_with(word, sources()) == WORDS[word]
+
+
+@pytest.mark.parametrize("source", ['CODECS = ("none", "snappy")', "fcntl.snappy(file)"])
+def test_a_second_owner_is_found(source: str) -> None:
+    assert modules_with("snappy", {"a.py": source, "b.py": "cramjam.snappy.compress(data)  # snappy"}) == {"a.py"}

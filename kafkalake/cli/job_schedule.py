@@ -26,7 +26,8 @@ from types import FrameType
 
 from croniter import CroniterError, croniter
 
-from kafkalake.cli.output import UsageProblem, close_names
+from kafkalake.cli.output import UsageProblem
+from kafkalake.close_names import did_you_mean
 from kafkalake.process.jobs import PARENT_VARIABLE, end_with_parent
 
 _log = logging.getLogger(__name__)
@@ -76,7 +77,7 @@ def parse_rule(text: str, jobs: Collection[str]) -> Rule:
     except (CroniterError, ValueError, KeyError) as error:
         raise UsageProblem(f"rule '{text}': '{when}' is no cron rule: {error}") from None
     if rest[0] not in jobs:
-        hint = close_names(rest[0], jobs) or f"there are {', '.join(sorted(jobs))}"
+        hint = did_you_mean(rest[0], jobs) or f"there are {', '.join(sorted(jobs))}"
         raise UsageProblem(f"rule '{text}': no job '{rest[0]}'; {hint}")
     return Rule(when, rest[0], tuple(rest[1:]))
 

@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from kafkalake.cli.options import Lake
-from kafkalake.cli.output import UsageProblem, close_names, note, on_terminal, table, write_line
+from kafkalake.cli.output import UsageProblem, note, on_terminal, table, write_line
+from kafkalake.close_names import did_you_mean
 
 app = typer.Typer(
     no_args_is_help=True, help="Jobs on a lake: retention, compaction, lag, maintenance; once or by cron rules."
@@ -50,7 +51,7 @@ def run(
         raise typer.Exit(0 if name else 2)
     assert name is not None
     if name not in JOBS:
-        raise UsageProblem(f"no job '{name}'; {close_names(name, JOBS) or 'there are ' + ', '.join(sorted(JOBS))}")
+        raise UsageProblem(f"no job '{name}'; {did_you_mean(name, JOBS) or 'there are ' + ', '.join(sorted(JOBS))}")
     end_with_parent()
     raise typer.Exit(JOBS[name].main()(context.args))
 

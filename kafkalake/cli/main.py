@@ -16,7 +16,8 @@ import typer
 
 from kafkalake import __version__
 from kafkalake.cli import broker, consume, groups, jobs, log, produce, sql, topics, transactions
-from kafkalake.cli.output import Failure, OutputClosed, UsageProblem, close_names, show_error, silence, write_line
+from kafkalake.cli.output import Failure, OutputClosed, UsageProblem, show_error, silence, write_line
+from kafkalake.close_names import did_you_mean
 from kafkalake.extras import import_arrow_without_pandas, missing_extra
 
 START_A_BROKER = "Is a broker running there? Start one with:  kafkalake broker start --lake ./lake"
@@ -171,7 +172,7 @@ def _explain_usage(error: Any) -> int:
             for name in parameter.opts
             if name.startswith("--")
         ]
-        suggestion = close_names(str(wrong), known)
+        suggestion = did_you_mean(str(wrong), known)
         message = f"{message}; {suggestion}" if suggestion else message
     if wrong in ("--topic", "--group") and context is not None:  # as Kafka's tools have it
         message += f"; the {wrong[2:]} is named without an option: {context.command_path} {wrong[2:].upper()}"

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, TypeVar, get_type_hints
 import typer
 
 from kafkalake.cli.completion import complete_group, complete_topic
-from kafkalake.cli.output import UsageProblem, close_names
+from kafkalake.cli.output import UsageProblem
+from kafkalake.close_names import did_you_mean
 
 if TYPE_CHECKING:
     from kafkalake.client.cluster import Cluster
@@ -99,5 +100,5 @@ def parse_pairs(pairs: Iterable[str], option: str) -> dict[str, str]:
 def unknown_setting_hint(names: Iterable[str], known: Iterable[str]) -> str | None:
     """Return suggestions for unknown settings."""
     known = list(known)
-    hints = [f"'{name}': {close}" for name in names if name not in known and (close := close_names(name, known))]
+    hints = [f"'{name}': {close}" for name in names if name not in known and (close := did_you_mean(name, known))]
     return "; ".join(hints) or None

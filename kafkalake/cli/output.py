@@ -191,18 +191,3 @@ def size(count: int) -> str:
         if amount < 999.95:
             break
     return f"{amount:,.1f} {unit}"
-
-
-def close_names(name: str, known: Iterable[str]) -> str | None:
-    """Return `did you mean 'x'?`, or None if no known name is close to `name`."""
-    import difflib
-
-    names = list(known)
-    close = difflib.get_close_matches(name, names, n=2, cutoff=0.6)
-    if not close:
-        close = [
-            found
-            for found in names
-            if found.replace(".", "").replace("_", "") == name.replace(".", "").replace("_", "")
-        ][:1]
-    return f"did you mean {' or '.join(repr(found) for found in close)}?" if close else None

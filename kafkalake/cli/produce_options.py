@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from kafkalake.cli.options import DEFAULT_BOOTSTRAP_SERVER, BootstrapServer, Json, TopicName
+from kafkalake.codecs import Codec
 
 
 class Format(StrEnum):
@@ -20,16 +21,6 @@ class Format(StrEnum):
     RECORDS = "records"
     CSV = "csv"
     PARQUET = "parquet"
-
-
-class Compression(StrEnum):
-    """Codecs of a record batch."""
-
-    NONE = "none"
-    GZIP = "gzip"
-    SNAPPY = "snappy"
-    LZ4 = "lz4"
-    ZSTD = "zstd"
 
 
 class Acks(StrEnum):
@@ -137,8 +128,8 @@ class ProduceOptions:
         ),
     ] = None
     compression: Annotated[
-        Compression, typer.Option("--compression", help="Codec of the batches.", rich_help_panel=SENDING)
-    ] = Compression.NONE
+        Codec, typer.Option("--compression", help="Codec of the batches.", rich_help_panel=SENDING)
+    ] = Codec.NONE
     acks: Annotated[
         Acks,
         typer.Option(help="Wait for all in-sync replicas, the leader, or nobody.", rich_help_panel=SENDING),

@@ -23,7 +23,8 @@ import pyarrow as pa
 from kafkalake.cli.bad_lines import BadLines
 from kafkalake.cli.csv_input import CsvFile
 from kafkalake.cli.lines import read_lines
-from kafkalake.cli.output import Failure, UsageProblem, close_names
+from kafkalake.cli.output import Failure, UsageProblem
+from kafkalake.close_names import did_you_mean
 from kafkalake.record.schema import SCHEMA
 
 if TYPE_CHECKING:
@@ -282,7 +283,7 @@ def _field(parsed: Any, name: str, number: int) -> Any:
     first, dot, rest = name.partition(".")
     if dot and isinstance(parsed.get(first), dict):
         return _field(parsed[first], rest, number)
-    close = close_names(name, parsed)
+    close = did_you_mean(name, parsed)
     raise Failure(f"line {number} has no field '{name}'" + (f"; {close}" if close else ""))
 
 
@@ -331,7 +332,7 @@ def _selection(columns: dict[str, str], kind: str, fields: Fields) -> str:
     """Return the SELECT list for key, value and timestamp of a row."""
     for name in (fields.key, fields.value, fields.timestamp):
         if name is not None and name not in columns:
-            close = close_names(name, columns)
+            close = did_you_mean(name, columns)
             raise Failure(f"there is no column '{name}'" + (f"; {close}" if close else f": {', '.join(columns)}"))
     parts = []
     if fields.key is not None:

@@ -14,7 +14,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from kafkalake.cli.output import UsageProblem, close_names
+from kafkalake.cli.output import UsageProblem
+from kafkalake.close_names import did_you_mean
 
 if TYPE_CHECKING:
     from kafkalake.client.fetcher import Fetched
@@ -45,7 +46,7 @@ class TextProperties:
         field = name.strip().replace(".", "_")
         if field not in self.__dataclass_fields__ or not equals:
             known = [field.replace("_", ".") for field in self.__dataclass_fields__]
-            close = close_names(name.strip(), known)
+            close = did_you_mean(name.strip(), known)
             raise UsageProblem(
                 f"--property does not know '{text}'" + (f"; {close}" if close else f": {', '.join(known)}")
             )

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kafkalake.cli.options import Json, Lake
-from kafkalake.cli.output import Failure, UsageProblem, close_names, note, write
+from kafkalake.cli.output import Failure, UsageProblem, note, write
+from kafkalake.close_names import did_you_mean
 from kafkalake.internal_topics import INTERNAL
 
 if TYPE_CHECKING:
@@ -284,7 +285,7 @@ def _explained(error: Exception, query: str, topics: Sequence[str]) -> Failure:
         topics = [topic for topic in topics if topic not in INTERNAL]
         if (name := missing[1].strip('"').lower()) in METADATA_TABLES:
             return Failure(f"there is no topic '{missing[1]}'", f"The metadata table is {SCHEMA}.{name}")
-        close = close_names(missing[1].strip('"'), topics)
+        close = did_you_mean(missing[1].strip('"'), topics)
         known = f"The topics are: {', '.join(topics[:20])}" if topics else "The lake has no topics."
         return Failure(f"there is no topic '{missing[1]}'", (close or known) + _quoting(query, topics))
     if "syntax error" in said and re.search(r'(?<!")\boffset\b(?!")(?!\s+\d)', query, re.IGNORECASE):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, TypeVar
@@ -17,6 +17,7 @@ from uuid import UUID
 from kafkalake.client.connection import Address, Connection, ConnectionLostError, parse_addresses
 from kafkalake.client.requests import METADATA
 from kafkalake.clock import Clock, SystemClock
+from kafkalake.close_names import did_you_mean
 from kafkalake.errors import (
     BrokerUnavailableError,
     ConfigurationError,
@@ -267,11 +268,9 @@ class Cluster:
 
     def _close_names(self, name: str) -> str:
         """Return `; did you mean 'x'?`, or an empty string."""
-        import difflib
-
         self.refresh(None)
-        close: Sequence[str] = difflib.get_close_matches(name, list(self._topics), n=2, cutoff=0.6)
-        return f"; did you mean {' or '.join(repr(found) for found in close)}?" if close else ""
+        hint = did_you_mean(name, self._topics)
+        return f"; {hint}" if hint else ""
 
 
 def _missing(message: str) -> UnknownTopicOrPartitionError:

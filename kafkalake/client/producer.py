@@ -21,6 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kafkalake import codecs
 from kafkalake.client.cluster import Cluster
 from kafkalake.client.connection import Connection, ConnectionLostError
 from kafkalake.client.partitioner import partitions_of_keys, sticky_partitions
@@ -39,7 +40,6 @@ from kafkalake.errors import (
 )
 from kafkalake.record.schema import SCHEMA
 from kafkalake.wire.arrow_batch import batch_from_arrow
-from kafkalake.wire.compression import CODECS
 from kafkalake.wire.record_batch import encode_batch
 
 REQUEST_BYTES = 8 * 1024 * 1024
@@ -102,7 +102,7 @@ class Producer:
         self.sent = Sent()
         self._cluster = cluster
         self._acks = acks
-        self._codec = CODECS[compression]
+        self._codec = codecs.NUMBERS[compression]
         self._partition = partition
         self._batch_bytes = batch_bytes
         self._delivery_timeout_ms = delivery_timeout_ms

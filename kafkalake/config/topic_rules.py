@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
+from kafkalake.codecs import NUMBERS
 from kafkalake.config.topics import TopicConfig
 
 
@@ -14,14 +15,14 @@ class TopicRules:
 
     message_bytes_max: size of a batch as received. key_required: the topic is compacted, and takes no record without a key.
     timestamp_before_max_ms, timestamp_after_max_ms: allowed distance of a timestamp from now (KIP-937). None: no bound, because the
-    broker writes its own. codec: the name of the codec in which consumers get batches, None: the producer's.
+    broker writes its own. codec: number of the codec in which consumers get batches, None: the producer's.
     """
 
     message_bytes_max: int
     key_required: bool
     timestamp_before_max_ms: int | None
     timestamp_after_max_ms: int | None
-    codec: str | None
+    codec: int | None
 
     @classmethod
     def of(cls, config: TopicConfig) -> Self:
@@ -32,5 +33,5 @@ class TopicRules:
             key_required="compact" in config.cleanup_policy,
             timestamp_before_max_ms=config.message_timestamp_before_max_ms if has_create_time else None,
             timestamp_after_max_ms=config.message_timestamp_after_max_ms if has_create_time else None,
-            codec=None if config.compression_type == "producer" else config.compression_type,
+            codec=None if config.compression_type == "producer" else NUMBERS[config.compression_type],
         )

@@ -16,7 +16,6 @@ run again. The frame does the rest:
 from __future__ import annotations
 
 import argparse
-import difflib
 import os
 import re
 import sys
@@ -30,6 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from kafkalake.clock import Clock, SystemClock
+from kafkalake.close_names import did_you_mean
 from kafkalake.errors import ConfigurationError, KafkaLakeError, LakeError, UnknownTopicOrPartitionError
 from kafkalake.extras import missing_extra
 from kafkalake.jobs.error_sentence import sentence
@@ -195,8 +195,8 @@ def main(job: Job, arguments: Sequence[str], *, spark: SparkSession | None = Non
 def _unknown(words: Sequence[str], parser: argparse.ArgumentParser) -> str:
     known = [name for action in parser._actions for name in action.option_strings if name.startswith("--")]
     option = next((word.partition("=")[0] for word in words if word.startswith("-")), None)
-    close = difflib.get_close_matches(option, known, n=1) if option else []
-    return f"unknown argument {option or words[0]!r}" + (f"; did you mean {close[0]}?" if close else "")
+    hint = did_you_mean(option, known, most=1, show=str) if option else None
+    return f"unknown argument {option or words[0]!r}" + (f"; {hint}" if hint else "")
 
 
 def _show_plan(job: Job, run: Run) -> int:
@@ -273,8 +273,7 @@ def select_topics(topics: Sequence[TopicRow], names: str | None, pattern: str | 
         wanted = [name.strip() for name in names.split(",") if name.strip()]
         for name in wanted:
             if name not in by_name:
-                close = difflib.get_close_matches(name, by_name, n=1)
-                hint = f"did you mean {close[0]!r}?" if close else f"its topics: {', '.join([*by_name][:10]) or 'none'}"
+                hint = did_you_mean(name, by_name, most=1) or f"its topics: {', '.join([*by_name][:10]) or 'none'}"
                 raise UnknownTopicOrPartitionError(f"topic {name!r} is not in the lake; {hint}")
         return [by_name[name] for name in dict.fromkeys(wanted)]
     if pattern is not None:

@@ -6,7 +6,6 @@ of a run. A free lock that names a run therefore belongs to a killed one, which 
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from typing import IO
 from kafkalake import __version__
 from kafkalake.errors import LakeError
 from kafkalake.metadata import paths
+from kafkalake.metadata.lock_file import open_lock_file, try_flock
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +36,8 @@ def only_one(lake: Path, job: str, run_id: str, started_ms: int) -> Iterator[Loc
 
     Raise `LakeError` while another process holds the lock.
     """
-    path = paths.job_lock_path(lake, job)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a+") as file:
-        free = True
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            free = False
+    with open(open_lock_file(paths.job_lock_path(lake, job)), "r+") as file:
+        free = try_flock(file.fileno())
         last = _named(file)
         if not free:
             holder = last.process if last is not None else "another process"
@@ -66,6 +60,7 @@ def _named(file: IO[str]) -> LockHolder | None:
 
 
 def _write(file: IO[str], content: str) -> None:
-    file.truncate(0)
+    file.seek(0)
+    file.truncate()
     file.write(content)
     file.flush()

@@ -138,7 +138,7 @@ def try_flock(descriptor: int, kind: int = fcntl.LOCK_EX) -> bool:
             if attempt < _FLOCK_ATTEMPTS - 1:
                 time.sleep(_FLOCK_AGAIN_S)
         except OSError as error:
-            raise LakeError(f"the file system of the lake does not support locks (flock): {error.strerror}") from error
+            raise LakeError(f"the file system does not support locks (flock): {error.strerror}") from error
     return False
 
 

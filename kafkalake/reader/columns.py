@@ -6,12 +6,12 @@ Columns outside the schema are not read, verified or sent.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
+from kafkalake.close_names import did_you_mean
 from kafkalake.errors import ConfigurationError
 from kafkalake.record import layout as at
 
@@ -113,10 +113,9 @@ def same_type(first: pa.DataType, second: pa.DataType) -> bool:
 
 
 def _unknown(name: str) -> str:
-    near = difflib.get_close_matches(name.lower(), [known.lower() for known in _TYPES], n=1)
-    if near:
-        meant = next(known for known in _TYPES if known.lower() == near[0])
-        return f"a topic has no column {name!r}; did you mean {meant}?"
+    columns = {column.lower(): column for column in _TYPES}
+    if hint := did_you_mean(name.lower(), columns, most=1, show=columns.__getitem__):
+        return f"a topic has no column {name!r}; {hint}"
     return (
         f"a topic has no column {name!r} but {', '.join(DDL)}; "
         "fields of JSON values are columns with the option valueSchema"

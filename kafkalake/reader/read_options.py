@@ -8,7 +8,6 @@ Source: Spark, "Structured Streaming + Kafka Integration Guide".
 
 from __future__ import annotations
 
-import difflib
 import json
 import logging
 import os
@@ -17,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from kafkalake.close_names import did_you_mean
 from kafkalake.errors import ConfigurationError
 from kafkalake.reader.positions import ids_from_json
 from kafkalake.reader.session_time import parse_time
@@ -196,9 +196,8 @@ def known_options(given: Mapping[str, str]) -> dict[str, str]:
         if name in _NAMES:
             options[_NAMES[name]] = value
         elif not name.startswith(_FOREIGN_PREFIXES) and name not in _FROM_CATALOGUE and not of_table:
-            near = difflib.get_close_matches(name, _NAMES, n=1, cutoff=0.5)
-            meant = f"; did you mean {_NAMES[near[0]]}?" if near else f"; there are {', '.join(OPTIONS)}"
-            raise ConfigurationError(f"unknown option {key!r}{meant}")
+            hint = did_you_mean(name, _NAMES, most=1, cutoff=0.5, show=_NAMES.__getitem__)
+            raise ConfigurationError(f"unknown option {key!r}; {hint or 'there are ' + ', '.join(OPTIONS)}")
     level = next((value for key, value in given.items() if key.lower() == _ISOLATION_LEVEL), None)
     if level is not None and options.setdefault("isolation", level).lower() != level.lower():
         raise ConfigurationError(

@@ -19,7 +19,9 @@ from kafkalake.record.memory import load_i64
 from kafkalake.record.merge import merge_columns, merged_bound
 from kafkalake.record.message import BAD_METADATA, OK, TORN, check_columns, check_frame, read_metadata
 
-_CODECS = {at.LZ4: "lz4", at.ZSTD: "zstd"}
+CODECS = {"none": at.NO_CODEC, "lz4": at.LZ4, "zstd": at.ZSTD}
+"""Codecs of an Arrow body by name (`segment.compression`)."""
+_NAMES = {codec: name for name, codec in CODECS.items()}
 _RAW_BUFFER = -1
 PLAIN_BYTES = 8 << 20
 """The maximum bytes decompressed at once, except for a single larger message."""
@@ -255,7 +257,7 @@ def compress_body(body: Bytes, layout: Int64s, codec: int) -> tuple[Bytes, Int64
         part = b""
         if length:
             raw = body[offset : offset + length].tobytes()
-            packed = pa.compress(raw, codec=_CODECS[codec], asbytes=True)
+            packed = pa.compress(raw, codec=_NAMES[codec], asbytes=True)
             part = length.to_bytes(8, "little") + packed if len(packed) < length else b"\xff" * 8 + raw
         stored[at.FIRST_BUFFER + 2 * buffer] = position
         stored[at.FIRST_BUFFER + 2 * buffer + 1] = len(part)
@@ -306,4 +308,4 @@ def _plain_buffer(messages: MessageSet, m: int, buffer: int, codec: int) -> Byte
     if plain == _RAW_BUFFER:
         return stored[8:]
     packed = pa.py_buffer(stored[8:])
-    return np.frombuffer(pa.decompress(packed, decompressed_size=plain, codec=_CODECS[codec]), dtype=np.uint8)
+    return np.frombuffer(pa.decompress(packed, decompressed_size=plain, codec=_NAMES[codec]), dtype=np.uint8)

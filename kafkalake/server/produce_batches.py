@@ -33,7 +33,7 @@ from kafkalake.errors import (
 from kafkalake.record import layout as at
 from kafkalake.record.batch import RecordBatch
 from kafkalake.server.request import Request
-from kafkalake.wire.compression import CODECS, ZSTD
+from kafkalake.wire.compression import ZSTD
 from kafkalake.wire.produce_request import ProduceBody
 from kafkalake.wire.record_batch import BatchLimits, decode_produced, is_as_stored
 
@@ -62,7 +62,7 @@ class BatchRules:
             timestamp_after_max_ms=rules.timestamp_after_max_ms,
             key_required=rules.key_required,
         )
-        self.codec = -1 if rules.codec is None else CODECS[rules.codec]
+        self.codec = -1 if rules.codec is None else rules.codec
 
 
 def uncompressed_bytes_max(rules: TopicRules, broker: BrokerConfig) -> int:

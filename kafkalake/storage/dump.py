@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from kafkalake.codecs import NAMES
 from kafkalake.errors import LakeError
 from kafkalake.record import layout as at
 from kafkalake.record.message_set import MessageSet, to_arrow
@@ -23,7 +24,6 @@ from kafkalake.storage.txn_index import decode_aborted
 from kafkalake.uuid_text import encode_uuid
 
 CONTROL_TYPES = {-1: "", 0: "abort", 1: "commit", at.LOST_RECORDS: "lost"}
-CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ def _batches(messages: MessageSet, origin: int, *, records: bool) -> Iterator[Du
                 header[at.PRODUCER_EPOCH],
                 header[at.BASE_SEQUENCE],
                 header[at.MAX_TIMESTAMP],
-                CODECS[codec] if codec < len(CODECS) else str(codec),
+                NAMES[codec] if codec < len(NAMES) else str(codec),
                 bool(attributes & at.ATTRIBUTE_TRANSACTIONAL),
                 bool(attributes & at.ATTRIBUTE_LOG_APPEND_TIME),
                 CONTROL_TYPES.get(header[at.CONTROL_TYPE], ""),

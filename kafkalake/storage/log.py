@@ -20,6 +20,7 @@ from uuid import UUID
 from kafkalake.clock import Clock
 from kafkalake.errors import KafkaStorageError, LakeError, as_value
 from kafkalake.record.batch import RecordBatch
+from kafkalake.record.message_set import CODECS
 from kafkalake.storage.append_group import Answer, AppendGroup, AppendResult, control_batch
 from kafkalake.storage.config import LogConfig
 from kafkalake.storage.files import REAL_FILES, Files
@@ -31,7 +32,7 @@ from kafkalake.storage.log_reader import LogReader
 from kafkalake.storage.log_segments import LogSegments
 from kafkalake.storage.log_start import LogStart
 from kafkalake.storage.log_state import LogState
-from kafkalake.storage.message_writer import CODECS, MESSAGE_BODY_BYTES, write_message
+from kafkalake.storage.message_writer import MESSAGE_BODY_BYTES, write_message
 from kafkalake.storage.open_files import OpenFiles
 from kafkalake.storage.partition_metadata import claim_directory
 from kafkalake.storage.producer_state import AbortedTransaction, EndMarker, Producers

@@ -23,7 +23,6 @@ MESSAGE_BODY_BYTES = 8 << 20
 """The maximum size of joined batches in one message. A larger batch becomes a message of its own."""
 KEPT_BYTES = 2 * MESSAGE_BODY_BYTES
 _INITIAL_BYTES = 1 << 20
-CODECS = {"none": at.NO_CODEC, "lz4": at.LZ4, "zstd": at.ZSTD}
 
 
 class _Buffers(threading.local):

@@ -26,10 +26,9 @@ from kafkalake.record.arrays import Bytes, Int64s
 from kafkalake.record.arrow_body import body_from_arrow
 from kafkalake.record.merge import merge_bodies, merged_bound
 from kafkalake.record.message import frame, metadata_bytes
-from kafkalake.record.message_set import MessageSet, compress_body, to_arrow
+from kafkalake.record.message_set import CODECS, MessageSet, compress_body, to_arrow
 from kafkalake.storage.active_segment import ActiveSegment, reset_txn_index
 from kafkalake.storage.files import REAL_FILES
-from kafkalake.storage.message_writer import CODECS
 from kafkalake.storage.open_files import OpenFiles
 from kafkalake.storage.producer_state import AbortedTransaction
 from kafkalake.storage.sealed_segment import SealedSegment, describe

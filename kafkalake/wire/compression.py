@@ -23,14 +23,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from kafkalake.codecs import NAMES
 from kafkalake.errors import DecompressedTooLargeError, InvalidRecordError, UnsupportedCompressionTypeError
 
 Bytes = npt.NDArray[np.uint8]
 
-NONE, GZIP, SNAPPY, LZ4, ZSTD = 0, 1, 2, 3, 4
-CODEC_NAMES = {NONE: "none", GZIP: "gzip", SNAPPY: "snappy", LZ4: "lz4", ZSTD: "zstd"}
-CODECS = {name: codec for codec, name in CODEC_NAMES.items()} | {"uncompressed": NONE}
-"""Codec numbers in a batch's attributes by Kafka's codec name (`compression.type`)."""
+NONE, GZIP, SNAPPY, LZ4, ZSTD = range(len(NAMES))
 
 GZIP_LEVEL = 6
 ZSTD_LEVEL = 3
@@ -87,11 +85,11 @@ def decompress(codec: int, data: Any, limit: int) -> Bytes:
 
 
 def _too_large(codec: int, limit: int) -> DecompressedTooLargeError:
-    return DecompressedTooLargeError(f"{CODEC_NAMES[codec]} records are larger than {limit} bytes when decompressed")
+    return DecompressedTooLargeError(f"{NAMES[codec]} records are larger than {limit} bytes when decompressed")
 
 
 def _damaged(codec: int, reason: object) -> InvalidRecordError:
-    return InvalidRecordError(f"{CODEC_NAMES[codec]} records cannot be decompressed: {reason}")
+    return InvalidRecordError(f"{NAMES[codec]} records cannot be decompressed: {reason}")
 
 
 def _decompress_stream(codec: int, data: Any, limit: int) -> Bytes:

@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from kafkalake.codecs import NAMES
 from kafkalake.errors import (
     CorruptMessageError,
     InvalidRecordError,
@@ -118,7 +119,7 @@ DEFAULT_LIMITS = BatchLimits()
 
 
 def codec_of(data: Buffer) -> int:
-    """Return the codec (0 to 7, `compression.CODEC_NAMES`) in a batch's attributes, 0 if the bytes are shorter than a header."""
+    """Return the codec (0 to 7, `codecs.NAMES`) in a batch's attributes, 0 if the bytes are shorter than a header."""
     return data[wire.ATTRIBUTES + 1] & at.ATTRIBUTE_COMPRESSION_MASK if len(data) >= wire.RECORDS else compression.NONE
 
 
@@ -331,7 +332,7 @@ def encode_batch(batch: RecordBatch, codec: int = compression.NONE) -> bytes:
 
     Raise `UnsupportedCompressionTypeError` for an unknown codec.
     """
-    if codec not in compression.CODEC_NAMES:
+    if codec not in range(len(NAMES)):
         raise UnsupportedCompressionTypeError(f"unknown compression type {codec}")
     header = batch.header.copy()
     header[at.ATTRIBUTES] = (int(header[at.ATTRIBUTES]) & ~at.ATTRIBUTE_COMPRESSION_MASK) | codec

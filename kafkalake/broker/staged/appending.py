@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +95,7 @@ class Appending:
         self._next_sequence[key] = (sequence + batch.rows) & _SEQUENCE_MASK
         header[at.PRODUCER_ID], header[at.PRODUCER_EPOCH] = self._producer.producer_id, self._producer.epoch
         header[at.BASE_SEQUENCE] = sequence
-        header[at.ATTRIBUTES] = at.ATTRIBUTE_TRANSACTIONAL | _CODECS.get(rules.codec, 0)
+        header[at.ATTRIBUTES] = at.ATTRIBUTE_TRANSACTIONAL | (rules.codec or 0)
         return PendingAppend(partition, batch, None)
 
 
@@ -109,10 +109,6 @@ def check_batch(rules: TopicRules, rows: int, bytes_: int, key_nulls: int) -> No
         raise MessageTooLargeError(f"a batch of {size} bytes, max.message.bytes is {rules.message_bytes_max}")
     if key_nulls and rules.key_required:
         raise InvalidRecordError("a compacted topic takes no record without a key")
-
-
-_CODECS: Mapping[str | None, int] = {"gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
-"""Codec numbers of record batch v2. Where the producer chooses, batches are sent to consumers uncompressed (0)."""
 
 
 def _finish(done: asyncio.Future[None], request: ProduceRequest) -> None:

@@ -10,7 +10,6 @@ Records are on disk before `write` returns, because the group's offsets, committ
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING, Protocol
 from kafkalake.errors import LakeError
 from kafkalake.jobs.consume.forced_output import force_commits, force_directory_of_files
 from kafkalake.metadata.disk import DISK, Disk
+from kafkalake.metadata.lock_file import open_lock_file, try_flock
 from kafkalake.reader.positions import to_json
 from kafkalake.topic_partition import TopicPartition
 
@@ -143,12 +143,10 @@ class ParquetOutput:
         self._group = group
         self._disk = disk
         disk.make_directory(self._path)
-        self._lock = os.open(self._path / "_lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        self._lock = open_lock_file(self._path / "_lock")
+        if not try_flock(self._lock):
             os.close(self._lock)
-            raise LakeError(f"another run is writing to {self._path}") from None
+            raise LakeError(f"another run is writing to {self._path}")
         for left in self._path.glob(f"{_STAGING}*"):
             shutil.rmtree(left)  # left by a run that died
         strange = [entry.name for entry in self._path.iterdir() if not entry.name.startswith(("_", ".", "batch="))]

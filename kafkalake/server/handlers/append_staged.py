@@ -8,13 +8,13 @@ version was committed before. `version` is the newest committed one.
 
 from __future__ import annotations
 
-import difflib
 import logging
 from typing import Any
 
 from kafkalake.broker.partitions.topics import Topic
 from kafkalake.broker.staged.request import AppendRequest, decode
 from kafkalake.broker.staged.service import TRANSACTIONAL_ID_PREFIX
+from kafkalake.close_names import did_you_mean
 from kafkalake.config.topic_rules import TopicRules
 from kafkalake.errors import (
     KafkaError,
@@ -82,11 +82,9 @@ def _topic(request: Request, name: str) -> Topic:
     topic = request.context.broker.topics.find(name)
     if topic is None or name in INTERNAL:
         like = [each for each in _writable(request) if abs(len(each) - len(name)) <= 3][:_COMPARED_MAX]
-        near = difflib.get_close_matches(name, like, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise with_retriable(
-            UnknownTopicOrPartitionError(f"there is no topic {name!r} that could be written to{hint}"), False
-        )
+        hint = did_you_mean(name, like, most=1)
+        message = f"there is no topic {name!r} that could be written to"
+        raise with_retriable(UnknownTopicOrPartitionError(f"{message}; {hint}" if hint else message), False)
     return topic
 
 
