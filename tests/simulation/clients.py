@@ -7,6 +7,7 @@ import struct
 from collections import defaultdict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from contract.wire_client import KEYS, batch, code, encode, values_of
@@ -14,6 +15,7 @@ from simulation.machine import Connection, Machine
 
 from kafkalake.client.requests import Api, decode_response
 
+FETCH_VERSION = 12
 TIMEOUT_S = 60.0
 PAUSE_S = 0.05
 NONE, OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC, TOPIC_ALREADY_EXISTS = 0, 1, 3, 36
@@ -142,6 +144,10 @@ class Client:
 
     def send(self, api: str, version: int, **values: Any) -> asyncio.Future[Any]:
         """Send a request. The answer is a future, which fails with `ConnectionError`. Raise `ConnectionError`."""
+        return self.send_frame(api, version, encode(api, version, 0, values))
+
+    def send_frame(self, api: str, version: int, frame: bytes) -> asyncio.Future[Any]:
+        """As `send`, for a request that is encoded already; it gets the next correlation id."""
         if self._connection is None:
             self._buffer.clear()
             holder: list[Connection] = []
@@ -150,12 +156,15 @@ class Client:
         self._number += 1
         answer = self.machine.loop.create_future()
         self._waiting.append((api, version, self._number, answer))
-        self._connection.send(encode(api, version, self._number, values))
+        self._connection.send(frame[:8] + struct.pack(">i", self._number) + frame[12:])
         return answer
 
     async def call(self, api: str, version: int, **values: Any) -> Any:
         """Return the answer. Raise `ConnectionError`."""
-        answer = self.send(api, version, **values)
+        return await self.answer(api, self.send(api, version, **values))
+
+    async def answer(self, api: str, answer: asyncio.Future[Any]) -> Any:
+        """Wait for it. Raise `ConnectionError`."""
         try:
             return await asyncio.wait_for(answer, TIMEOUT_S)
         except TimeoutError:
@@ -219,6 +228,32 @@ def batches_of(data: bytes | None) -> Iterator[tuple[int, int, int, list[tuple[i
         position = end
 
 
+@lru_cache(10_000)
+def fetch_frame(key: Key, offset: int, *, committed: bool) -> bytes:
+    """A Fetch request for one partition. Every run sends the same ones, a thousand times."""
+    topic, index = key
+    values = {
+        "partition": index,
+        "current_leader_epoch": -1,
+        "fetch_offset": offset,
+        "last_fetched_epoch": -1,
+        "log_start_offset": -1,
+        "partition_max_bytes": 2_000,
+    }
+    fetch = {
+        "max_wait": 20,
+        "min_bytes": 1,
+        "max_bytes": 10_000,
+        "isolation_level": int(committed),
+        "session_id": 0,
+        "session_epoch": -1,
+        "topics": [{"topic": topic, "partitions": [values]}],
+        "forgotten_topics_data": [],
+        "rack_id": "",
+    }
+    return encode("Fetch", FETCH_VERSION, 0, fetch)
+
+
 class Reader:
     """Reads one partition from its start, with either isolation level."""
 
@@ -232,28 +267,8 @@ class Reader:
 
     async def poll(self) -> bool:
         """Fetch once. Return whether the end was reached. Raise `ConnectionError`."""
-        topic, index = self._key
-        values = {
-            "partition": index,
-            "current_leader_epoch": -1,
-            "fetch_offset": self.offset,
-            "last_fetched_epoch": -1,
-            "log_start_offset": -1,
-            "partition_max_bytes": 2_000,
-        }
-        answer = await self.client.call(
-            "Fetch",
-            12,
-            max_wait=20,
-            min_bytes=1,
-            max_bytes=10_000,
-            isolation_level=int(self._committed),
-            session_id=0,
-            session_epoch=-1,
-            topics=[{"topic": topic, "partitions": [values]}],
-            forgotten_topics_data=[],
-            rack_id="",
-        )
+        request = fetch_frame(self._key, self.offset, committed=self._committed)
+        answer = await self.client.answer("Fetch", self.client.send_frame("Fetch", FETCH_VERSION, request))
         partition = answer.responses[0].partitions[0]
         error = code(partition.error_code)
         if error == OFFSET_OUT_OF_RANGE:
@@ -321,6 +336,8 @@ class Producer:
         self._sequences: dict[Key, int] = defaultdict(int)
         self.producer_id = -1
         self._pending: deque[tuple[Key, int, list[bytes]]] = deque()
+        self._known: set[Key] = set()
+        """The partitions of which a batch was acknowledged."""
 
     async def run(self, batches: int) -> None:
         """Send so many batches."""
@@ -356,8 +373,15 @@ class Producer:
         return key, sequence, values
 
     async def _deliver(self) -> None:
-        """Send all that is pending at once, and keep what was not acknowledged."""
-        pending = list(self._pending)
+        """Send all that is pending at once, and keep what was not acknowledged.
+
+        To a partition that knows nothing of the producer only the first batch goes: were it refused, the second one would be
+        taken as the producer's first, and the first one be out of order ever after.
+        """
+        pending: list[tuple[Key, int, list[bytes]]] = []
+        for each in self._pending:
+            if each[0] in self._known or all(each[0] != key for key, _, _ in pending):
+                pending.append(each)
         answers = [
             self.client.send(
                 "Produce",
@@ -385,6 +409,7 @@ class Producer:
             if error == NONE or (error == 46 and answer.base_offset >= 0):
                 acknowledge(self._ledger, key, answer.base_offset, values)
                 self._pending.remove((key, sequence, values))
+                self._known.add(key)
             else:
                 # After a failed batch the next ones of its partition are out of order until it is sent again.
                 refuse(error not in RETRIED and not (error == 45 and key in failed), self.name, key, sequence, error)

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from simulation.seeded_run import simulate
 
-SEEDS = int(os.environ.get("SIMULATION_SEEDS", 20))
+SEEDS = int(os.environ.get("SIMULATION_SEEDS", 200))
 SEED = os.environ.get("SIMULATION_SEED")
 SEEDS_A_TEST = 5
 SHARED_MEMORY = Path("/dev/shm")
