@@ -104,3 +104,39 @@ def test_a_word_stands_with_its_owner(word: str) -> None:
 @pytest.mark.parametrize("source", ['CODECS = ("none", "snappy")', "fcntl.snappy(file)"])
 def test_a_second_owner_is_found(source: str) -> None:
     assert modules_with("snappy", {"a.py": source, "b.py": "cramjam.snappy.compress(data)  # snappy"}) == {"a.py"}
+
+
+OWN_ID_READ_BY = {"describe_configs.py"}  # asks for the settings of this broker and no other
+
+
+def own_ids_read(of: Mapping[str, str]) -> set[str]:
+    """Return the handlers that read this broker's id: who leads, replicates or coordinates what is in the cluster's image."""
+    return {
+        module.removeprefix("server/handlers/")
+        for module, source in of.items()
+        if module.startswith("server/handlers/") and "broker_id" in source
+        for node in ast.walk(parsed(source))
+        if isinstance(node, ast.Attribute) and ast.unparse(node).endswith("broker.broker_id")
+    }
+
+
+def registrations_made(of: Mapping[str, str]) -> set[str]:
+    """Return the modules that register a partition themselves: its leader, its replicas."""
+    return {
+        module
+        for module, source in of.items()
+        if "PartitionRegistration" in source
+        for node in ast.walk(parsed(source))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "PartitionRegistration"
+    }
+
+
+def test_who_leads_a_partition_is_read_from_the_image() -> None:
+    assert own_ids_read(sources()) == OWN_ID_READ_BY
+    assert registrations_made(sources()) == {"broker/partitions/cluster_image.py"}
+
+
+def test_a_handler_that_takes_this_broker_for_the_leader_is_found() -> None:
+    source = 'answer = {"leader_id": request.context.broker.broker_id}\nmade = PartitionRegistration(0, 0)'
+    assert own_ids_read({"server/handlers/metadata.py": source}) == {"metadata.py"}
+    assert registrations_made({"broker/admin/topic_admin.py": source}) == {"broker/admin/topic_admin.py"}

@@ -6,7 +6,6 @@ Everything runs on the event loop's thread. Calls that block on Delta or on many
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,6 +15,7 @@ from kafkalake.broker.admin.topic_admin import TopicAdmin, TopicObserver
 from kafkalake.broker.callbacks import Place, call_isolated
 from kafkalake.broker.groups.service import GroupService
 from kafkalake.broker.partitions.append_queue import AppendQueue, CallSoon
+from kafkalake.broker.partitions.cluster_image import BrokerEndpoint, ClusterImage
 from kafkalake.broker.partitions.fetch import Fetcher
 from kafkalake.broker.partitions.fetch_sessions import FetchSessionCache
 from kafkalake.broker.partitions.log_directory import LogDirectory
@@ -33,16 +33,6 @@ from kafkalake.ownership import Ownership
 from kafkalake.world import World
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """The broker's id and address as clients see them."""
-
-    broker_id: int
-    host: str
-    port: int
-    cluster_id: str
-
-
 class BrokerObserver(TopicObserver, Protocol):
     """Callbacks for partition changes. In a running node this is the publisher."""
 
@@ -58,7 +48,8 @@ class Broker:
         self,
         *,
         lake: Path,
-        identity: Identity,
+        broker_id: int,
+        cluster: ClusterImage,
         settings: BrokerSettings,
         store: TopicTable,
         logs: LogDirectory,
@@ -71,7 +62,7 @@ class Broker:
         call_soon: CallSoon,
         run_blocking: Callable[[Callable[[], Any]], Awaitable[Any]],
     ) -> None:
-        self.identity = identity
+        self.broker_id = broker_id
         self.settings = settings
         self.logs = logs
         self.producer_ids = producer_ids
@@ -81,7 +72,7 @@ class Broker:
         self.run_blocking = run_blocking
         self._observer = observer
         self.held_offsets = held_offsets
-        self.topics = Topics()
+        self.topics = Topics(cluster)
         self.timers = Timers(clock, alarm)
         self.purgatory = Purgatory(self.timers)
         self.append_queue = AppendQueue(
@@ -98,7 +89,7 @@ class Broker:
             self.topics, self.fetch_sessions, self.purgatory, clock, lambda: self.config.fetch_max_bytes
         )
         self.topic_admin = TopicAdmin(
-            broker_id=identity.broker_id,
+            broker_id=broker_id,
             topics=self.topics,
             store=store,
             logs=logs,
@@ -122,9 +113,15 @@ class Broker:
         """The broker's current settings."""
         return self.settings.current.broker
 
+    @property
+    def cluster(self) -> ClusterImage:
+        """The cluster as this broker knows it now."""
+        return self.topics.image
+
     def advertise(self, listener: Listener) -> None:
         """Announce the address at which clients reach this broker from now on."""
-        self.identity = replace(self.identity, host=listener.advertised_host, port=listener.advertised_port)
+        host, port, rack = listener.advertised_host, listener.advertised_port, self.config.broker_rack
+        self.topics.apply(self.cluster.with_broker(BrokerEndpoint(self.broker_id, host, port, rack)))
 
     def moved(self, partition: Partition) -> None:
         """Announce offsets of a partition changed by something other than an append."""

@@ -30,7 +30,8 @@ from kafkalake.broker.admin.broker_settings import FILE_NAME as SETTINGS_FILE
 from kafkalake.broker.admin.broker_settings import BrokerSettings
 from kafkalake.broker.admin.producer_ids import FILE_NAME as PRODUCER_IDS_FILE
 from kafkalake.broker.admin.producer_ids import ProducerIds
-from kafkalake.broker.broker import Broker, Identity
+from kafkalake.broker.broker import Broker
+from kafkalake.broker.partitions.cluster_image import ClusterImage
 from kafkalake.broker.partitions.log_directory import LogDirectory
 from kafkalake.broker.publishing.journals import JournalPublishing, publish_groups, publish_transactions
 from kafkalake.broker.publishing.partitions import Publishing
@@ -186,10 +187,11 @@ class Node:
         held = HeldOffsets()
         publishing = Publishing(self.lake, self.broker_id, store, self._clock, self._on_metadata, held.stable_offset)
         await publishing.start(settings.current.broker.metadata_publish_interval_ms)
-        identity = Identity(self.broker_id, self.host, self.port, await self._blocking(lambda: cluster_id(self.lake)))
+        cluster = ClusterImage(await self._blocking(lambda: cluster_id(self.lake)), controller_id=self.broker_id)
         broker = Broker(
             lake=self.lake,
-            identity=identity,
+            broker_id=self.broker_id,
+            cluster=cluster,
             settings=settings,
             store=store,
             logs=LogDirectory(self._root, self._clock, open_files, publishing.events_of),
@@ -210,11 +212,12 @@ class Node:
         """Open the logs of all topics, and find what Delta lacks of them."""
         self._at_stop("last publish", publishing.finish, stop_s)
         self._at_stop("closing of logs", lambda: close_logs(broker), stop_s)
-        leftovers = await open_topics(broker, store, publishing, self._blocking, taking_over=taking_over)
+        published = await self._blocking(store.load_partitions)
+        leftovers = await open_topics(broker, store, publishing, published, taking_over=taking_over)
         if leftovers:
             removal = self._blocking(lambda: broker.logs.remove(leftovers))
             self._background.append(asyncio.get_running_loop().create_task(removal))
-        await self._blocking(lambda: publishing.take_published(took_over=taking_over))
+        await self._blocking(lambda: publishing.take_published(published))
         await self._blocking(lambda: publishing.reconcile(broker.topics))
         if taking_over and not await publishing.finish():
             raise KafkaStorageError("the leader epochs of a broker that took over were not published")

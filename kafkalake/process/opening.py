@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from uuid import UUID
 
 from kafkalake.broker.admin.topic_rows import topic_of
 from kafkalake.broker.broker import Broker
@@ -16,11 +16,10 @@ from kafkalake.broker.partitions.partition import Partition
 from kafkalake.broker.publishing.partitions import Publishing
 from kafkalake.errors import KafkaError, KafkaLakeError, as_value
 from kafkalake.metadata.store import TopicTable
+from kafkalake.metadata.tables.schemas import PartitionRow
 from kafkalake.storage.log import Log
 
 logger = logging.getLogger(__name__)
-
-RunBlocking = Callable[[Callable[[], Any]], Awaitable[Any]]
 
 _PROGRESS_INTERVAL_S = 3.0
 
@@ -33,12 +32,14 @@ async def report_recovery(recovered: Callable[[], int], partitions: int, interva
 
 
 async def open_topics(
-    broker: Broker, store: TopicTable, publishing: Publishing, run_blocking: RunBlocking, *, taking_over: bool
+    broker: Broker, store: TopicTable, publishing: Publishing, published: Iterable[PartitionRow], *, taking_over: bool
 ) -> list[Path]:
-    """Open the logs of all topics and serve them. Return the directories that are to be removed.
+    """Open the logs of all topics and lead their partitions. Return the directories that are to be removed.
 
+    published: the partitions in Delta. Their leader epochs are lower bounds of the new ones, even if a power loss damaged the logs.
     taking_over: the last owner of the logs may still run. Raise `KafkaError` if no log could be opened.
     """
+    run_blocking = broker.run_blocking
     rows = await run_blocking(store.load_topics)
     leftovers = await run_blocking(
         lambda: broker.logs.clear((row.topic, index) for row in rows for index in range(row.partitions))
@@ -69,16 +70,21 @@ async def open_topics(
     reporting = asyncio.get_running_loop().create_task(
         report_recovery(lambda: sum(1 for _ in broker.topics.partitions()), partitions, _PROGRESS_INTERVAL_S)
     )
+    image = broker.cluster.with_rows(rows, published)
+    placed = {}
     try:
         failed = []
         for row, logs_of_topic in zip(rows, opening, strict=True):
             opened = await asyncio.gather(*map(_log_or_error, logs_of_topic))
             failed += [log for log in opened if isinstance(log, KafkaError)]
-            broker.topic_admin.serve_existing(row, opened)
+            topic_id = UUID(row.topic_id)
+            epochs = {index: last.leader_epoch + taking_over for index, last in enumerate(image.partitions[topic_id])}
+            placed[topic_id] = broker.topic_admin.serve_existing(row, opened, epochs)
         if failed and len(failed) == partitions:
             raise failed[0]  # all partitions failed, so the disk is at fault and only a restart helps
     finally:
         reporting.cancel()
+    broker.topics.apply(image.with_topics(placed))
     return [*leftovers, *broker.logs.take_predecessors()]
 
 

@@ -22,7 +22,7 @@ from kafkalake.wire.record_batch import decode_produced
 
 def partition_of(log: Log) -> Partition:
     topic = Topic("t", uuid4(), {}, None, 0)
-    return Partition(topic, 0, log, WireCache(1 << 20).tail())  # type: ignore[arg-type]
+    return Partition(topic, 0, log, WireCache(1 << 20).tail(), 0)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -221,7 +221,7 @@ def reset(client: WireClient, topics: list[Topic]) -> None:
 def assert_alive(client: WireClient, topics: list[Topic]) -> None:
     """Each partition takes a record and gives it back."""
     for topic in topics:
-        for index in range(len(topic.partitions)):
+        for index in range(len(topic.registrations)):
             if topic.name.startswith("__"):
                 continue
             answer = produce(client, topic.name, batch([(b"k", b"alive")]), partition=index)

@@ -38,6 +38,6 @@ def test_records_of_a_log_that_was_begun_anew_are_not_removed_for_its_predecesso
     with NodeInThread(lake, SETTINGS) as node:
         produce(node.servers, 0, 5)
         DeltaMetadataStore(lake, create=False).raise_log_starts({(topic_id, 1): 15})
-        logs = [node.broker.topics.topic("clicks").partitions[index].log for index in range(2)]
+        logs = [node.broker.topics.topic("clicks").replicas[index].log for index in range(2)]
         wait_until(lambda: logs[1].log_start_offset == 15)
         assert (logs[0].log_start_offset, logs[0].log_end_offset) == (0, 5)

@@ -17,6 +17,7 @@ from kafkalake.broker.admin.mutation_rate import MutationRate
 from kafkalake.broker.admin.topic_plans import NewTopic, TopicPlans, check_not_internal, parse_overrides
 from kafkalake.broker.admin.topic_rows import overrides_as_text, topic_of, topic_row
 from kafkalake.broker.callbacks import Place, call_isolated
+from kafkalake.broker.partitions.cluster_image import PartitionRegistration, sole_replica
 from kafkalake.broker.partitions.log_directory import LogDirectory, log_config
 from kafkalake.broker.partitions.partition import Partition
 from kafkalake.broker.partitions.topics import Topic, Topics
@@ -78,6 +79,7 @@ class TopicAdmin:
         `changed` is called with the name of each topic created, deleted or given more partitions.
         `later(delay_ms, action)` runs an action after a delay. `wake` completes the waiting fetches of a partition.
         """
+        self._broker_id = broker_id
         self.plans = TopicPlans(broker_id, topics, settings)
         self._topics = topics
         self._store = store
@@ -215,8 +217,9 @@ class TopicAdmin:
         except KafkaStorageError:
             await self._settle(topic)
             raise
-        self._serve(topic, logs)
+        placed = self._serve(topic, logs, {})
         self._topics.add(topic)
+        self._register(topic, placed)
         call_isolated(Place.TOPIC_CHANGE, self._changed, topic.name)
         if predecessors := self._logs.take_predecessors():
             self._later(topic.config.file_delete_delay_ms, lambda: self._remove_later(predecessors))
@@ -245,29 +248,43 @@ class TopicAdmin:
             raise
         return logs
 
-    def _serve(self, topic: Topic, logs: Sequence[Log | KafkaError]) -> None:
-        for log in logs:
-            if isinstance(log, KafkaError):
-                self._serve_offline(topic)
-                continue
-            partition = Partition(topic, len(topic.partitions), log, self._cache.tail())
-            topic.partitions.append(partition)
-            call_isolated(Place.TOPIC_CHANGE, self._observer.partition_added, partition)
+    def _serve(
+        self, topic: Topic, logs: Sequence[Log | KafkaError], least_epochs: Mapping[int, int]
+    ) -> tuple[PartitionRegistration, ...]:
+        """Lead further partitions of a topic by their logs, and return their registrations.
 
-    def _serve_offline(self, topic: Topic) -> None:
-        """Add a partition whose log could not be opened. All its requests are refused, and its state in Delta is kept."""
-        index = len(topic.partitions)
-        config = log_config(topic.config, self._settings().broker.producer_id_expiration_ms)
-        log = self._logs.offline(topic.name, index, config)
-        topic.partitions.append(Partition(topic, index, log, self._cache.tail(), is_offline=True))
+        A partition whose log could not be opened is offline: all its requests are refused, and its state in Delta is kept.
+        """
+        placed = []
+        for index, opened in enumerate(logs, len(topic.replicas)):
+            log = self._offline(topic, index) if (is_offline := isinstance(opened, KafkaError)) else opened
+            epoch = max(log.leader_epoch + 1, least_epochs.get(index, 0))
+            partition = Partition(topic, index, log, self._cache.tail(), epoch, is_offline=is_offline)
+            topic.replicas[index] = partition
+            placed.append(sole_replica(self._broker_id, epoch, is_offline=is_offline))
+            if not is_offline:
+                call_isolated(Place.TOPIC_CHANGE, self._observer.partition_added, partition)
+        return tuple(placed)
+
+    def _offline(self, topic: Topic, index: int) -> Log:
         logger.error("partition offline until the next start topic=%s partition=%d", topic.name, index)
+        config = log_config(topic.config, self._settings().broker.producer_id_expiration_ms)
+        return self._logs.offline(topic.name, index, config)
 
-    def serve_existing(self, row: TopicRow, logs: Sequence[Log | KafkaError]) -> Topic:
-        """Serve a topic found in the metadata at startup and return it. `logs` has an error for each log that did not open."""
+    def _register(self, topic: Topic, more: tuple[PartitionRegistration, ...]) -> None:
+        self._topics.apply(self._topics.image.with_topics({topic.topic_id: topic.registrations + more}))
+
+    def serve_existing(
+        self, row: TopicRow, logs: Sequence[Log | KafkaError], least_epochs: Mapping[int, int]
+    ) -> tuple[PartitionRegistration, ...]:
+        """Serve a topic found in the metadata at startup and return the registrations of its partitions.
+
+        `logs` has an error for each log that did not open. least_epochs: the smallest leader epoch of each partition.
+        """
         topic = topic_of(row, self._settings())
-        self._serve(topic, logs)
+        placed = self._serve(topic, logs, least_epochs)
         self._topics.add(topic)
-        return topic
+        return placed
 
     async def _delete(self, topic: Topic) -> None:
         if self._topics.find(topic.name) is not topic:
@@ -309,7 +326,8 @@ class TopicAdmin:
     async def _forget(self, topic: Topic) -> None:
         """Stop serving a topic that is not in Delta, and retire its directories."""
         self._topics.remove(topic)
-        for partition in topic.partitions:
+        self._topics.apply(self._topics.image.without_topic(topic.topic_id))
+        for partition in topic.replicas.values():
             partition.remove()
             call_isolated(Place.TOPIC_CHANGE, self._observer.partition_removed, partition)
             call_isolated(Place.FETCHES_OF_PARTITION, self._wake, partition)
@@ -320,9 +338,9 @@ class TopicAdmin:
 
     def _discard_and_retire(self, topic: Topic) -> list[Path]:
         """Discard and retire a deleted topic's logs, on the executor. They need neither footer nor state."""
-        for partition in topic.partitions:
+        for partition in topic.replicas.values():
             partition.log.discard()
-        return self._logs.retire(topic.name, topic.topic_id, range(len(topic.partitions)))
+        return self._logs.retire(topic.name, topic.topic_id, topic.replicas)
 
     def _remove_later(self, retired: list[Path]) -> None:
         self._do_later(self._run_blocking(lambda: self._logs.remove(retired)))
@@ -333,7 +351,7 @@ class TopicAdmin:
         task.add_done_callback(self._settled)
 
     async def _add_partitions(self, topic: Topic, count: int) -> None:
-        first = len(topic.partitions)
+        first = len(topic.registrations)
         if count <= first:
             raise InvalidPartitionsError(f"Topic already has {first} partition(s).")
         self.plans.check_room(topic.name, count - first)
@@ -342,7 +360,7 @@ class TopicAdmin:
             self._store.alter_topic(topic_row(topic, count))
             return self._open(topic, range(first, count))
 
-        self._serve(topic, await self._run_blocking(commit_and_open))
+        self._register(topic, self._serve(topic, await self._run_blocking(commit_and_open), {}))
         call_isolated(Place.TOPIC_CHANGE, self._changed, topic.name)
         logger.info("partitions added topic=%s partitions=%d", topic.name, count)
 
@@ -352,7 +370,7 @@ class TopicAdmin:
         overrides = change(overrides_as_text(topic.overrides))
         if overrides == topic.overrides:
             return
-        row = topic_row(topic, len(topic.partitions), overrides)
+        row = topic_row(topic, len(topic.registrations), overrides)
         await self._run_blocking(lambda: self._store.alter_topic(row))
         settings = self._settings()
         changes = changed_values(settings.describe_topic(topic.overrides), settings.describe_topic(overrides))

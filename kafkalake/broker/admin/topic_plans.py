@@ -62,14 +62,14 @@ class TopicPlans:
     def check_room(self, name: str, more: int) -> None:
         """Raise `PolicyViolationError` if `more` partitions would exceed `max.partitions`."""
         most = self._settings().broker.max_partitions
-        have = sum(len(topic.partitions) for topic in self._topics.unordered() if topic.name not in INTERNAL)
+        have = sum(len(topic.registrations) for topic in self._topics.unordered() if topic.name not in INTERNAL)
         if name not in INTERNAL and have + more > most:
             raise PolicyViolationError(f"The broker would have more than {most} partitions (max.partitions).")
 
     def check_more(self, topic: Topic, count: int, assignments: Sequence[Sequence[int]] | None) -> None:
         """Raise as `TopicAdmin.add_partitions` if the topic may not have `count` partitions."""
         check_not_internal(topic.name)
-        have = len(topic.partitions)
+        have = len(topic.registrations)
         if count == have:
             raise InvalidPartitionsError(f"Topic already has {have} partition(s).")
         if count < have:

@@ -107,10 +107,6 @@ class JournalLifecycle(Generic[E, R, C]):
         """Return the topic and partition of a group or transactional id, whether or not it exists."""
         return self._name, self._coordinator.table.partition_of(name)
 
-    def is_offline(self, name: str) -> bool:
-        """Return whether the partition of a group or transactional id can be neither read nor written."""
-        return self._writer.is_offline(self._coordinator.table.partition_of(name))
-
     # Start and stop
 
     async def make_ready(self) -> None:

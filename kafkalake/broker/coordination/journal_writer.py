@@ -37,16 +37,12 @@ class JournalWriter:
     def attach(self, topic: Topic) -> None:
         """Attach the existing topic. Its number of partitions applies from now on."""
         self._topic = topic
-        self._partitions = len(topic.partitions)
+        self._partitions = len(topic.registrations)
 
     def partition(self, index: int) -> Partition:
         """Return one partition of the attached topic."""
         assert self._topic is not None
-        return self._topic.partitions[index]
-
-    def is_offline(self, index: int) -> bool:
-        """Return whether a partition's log could not be opened: it can be neither read nor written."""
-        return self._topic is not None and self._topic.partitions[index].is_offline
+        return self._topic.leader(index)
 
     def append(
         self,

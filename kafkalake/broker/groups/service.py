@@ -99,7 +99,7 @@ class GroupService:
         """Return the topics as consumer groups see them, cached until they change."""
         if self._topics is None:
             self._topics = {
-                topic.name: TopicOfGroup(topic.topic_id, len(topic.partitions), topic.created_at_ms)
+                topic.name: TopicOfGroup(topic.topic_id, len(topic.registrations), topic.created_at_ms)
                 for topic in self._host.topics
             }
         return self._topics

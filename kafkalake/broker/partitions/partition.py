@@ -109,9 +109,19 @@ class Partition:
         "topic",
     )
 
-    def __init__(self, topic: Topic, index: int, log: Log, tail: PartitionTail, *, is_offline: bool = False) -> None:
-        """Lead the partition. `is_offline`: `log` is an empty placeholder for one that could not be opened (`Log.offline`).
+    def __init__(
+        self,
+        topic: Topic,
+        index: int,
+        log: Log,
+        tail: PartitionTail,
+        leader_epoch: int,
+        *,
+        is_offline: bool = False,
+    ) -> None:
+        """Lead the partition in `leader_epoch`.
 
+        `is_offline`: `log` is an empty placeholder for one that could not be opened (`Log.offline`).
         Raise `KafkaStorageError` on I/O errors.
         """
         self.topic = topic
@@ -120,7 +130,7 @@ class Partition:
         self.log = log
         if not is_offline:
             self.advance_high_watermark()
-        self.leader_epoch = log.leader_epoch + 1
+        self.leader_epoch = leader_epoch
         self.removed = False
         self.syncing = False
         """Whether an fsync of appended batches is running (`sync`). Further batches queue up meanwhile."""
@@ -155,10 +165,6 @@ class Partition:
             if epoch < self.leader_epoch:
                 raise FencedLeaderEpochError()
             raise UnknownLeaderEpochError()
-
-    def raise_leader_epoch(self, least: int) -> None:
-        """Lead the partition in epoch `least` at least."""
-        self.leader_epoch = max(self.leader_epoch, least)
 
     def enqueue(self, pending: PendingAppend, settled: Callable[[], None] = nobody_waits) -> bool:
         """Queue a batch and return whether the caller must schedule the append (none is scheduled yet)."""

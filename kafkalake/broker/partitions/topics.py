@@ -1,4 +1,4 @@
-"""The topics served by this broker, by name and by id."""
+"""The topics of the cluster, by name and by id, and the replicas of their partitions that this broker has."""
 
 from __future__ import annotations
 
@@ -6,41 +6,51 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from uuid import UUID
 
+from kafkalake.broker.partitions.cluster_image import ClusterImage, PartitionRegistration
 from kafkalake.broker.partitions.partition import Partition
 from kafkalake.config.setting import Value
 from kafkalake.config.topics import TopicConfig
-from kafkalake.errors import UnknownTopicIdError, UnknownTopicOrPartitionError
+from kafkalake.errors import NotLeaderOrFollowerError, UnknownTopicIdError, UnknownTopicOrPartitionError
 from kafkalake.storage.config import LogConfig
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class Topic:
-    """A topic. `overrides` are its own settings, `config` the same with the broker's defaults filled in."""
+    """A topic. `overrides` are its own settings, `config` the same with the broker's defaults filled in.
+
+    `registrations`: its partitions in the cluster's image, see `Topics.apply`. `replicas`: those led by this broker, by number.
+    """
 
     name: str
     topic_id: UUID
     overrides: dict[str, Value]
     config: TopicConfig
     created_at_ms: int
-    partitions: list[Partition] = field(default_factory=list)
+    registrations: tuple[PartitionRegistration, ...] = ()
+    replicas: dict[int, Partition] = field(default_factory=dict)
 
     def leader(self, index: int) -> Partition:
-        """Return the partition that this broker leads. Raise `UnknownTopicOrPartitionError` if the topic has no such partition."""
-        if not 0 <= index < len(self.partitions):
-            raise UnknownTopicOrPartitionError()
-        return self.partitions[index]
+        """Return the replica by which this broker leads a partition.
+
+        Raise `UnknownTopicOrPartitionError` if the topic has no such partition, `NotLeaderOrFollowerError` if it is led elsewhere.
+        """
+        replica = self.replicas.get(index)
+        if replica is None:
+            raise NotLeaderOrFollowerError() if 0 <= index < len(self.registrations) else UnknownTopicOrPartitionError()
+        return replica
 
     def configure(self, overrides: dict[str, Value], config: TopicConfig, of_logs: LogConfig) -> None:
         """Use other settings from now on, `of_logs` for the logs."""
         self.overrides, self.config = overrides, config
-        for partition in self.partitions:
+        for partition in self.replicas.values():
             partition.log.configure(of_logs)
 
 
 class Topics:
-    """All topics served. A topic is added once it is committed and its logs are open."""
+    """All topics served. A topic is added once it is committed and its logs are open. `image` is the cluster's newest version."""
 
-    def __init__(self) -> None:
+    def __init__(self, image: ClusterImage) -> None:
+        self.image = image
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[UUID, Topic] = {}
 
@@ -73,6 +83,13 @@ class Topics:
         del self._by_name[topic.name]
         del self._by_id[topic.topic_id]
 
+    def apply(self, image: ClusterImage) -> None:
+        """Follow a newer version of the cluster's image."""
+        assert image.version > self.image.version
+        self.image = image
+        for topic in self._by_id.values():
+            topic.registrations = image.partitions.get(topic.topic_id, ())
+
     def find(self, name: str) -> Topic | None:
         """Return the topic with that name, or None."""
         return self._by_name.get(name)
@@ -96,15 +113,15 @@ class Topics:
         return topic
 
     def leader(self, name: str, index: int) -> Partition:
-        """Return a partition that this broker leads. Raise `UnknownTopicOrPartitionError` if there is none."""
+        """Return a partition that this broker leads. Raise as `Topic.leader`, and if there is no such topic."""
         return self.topic(name).leader(index)
 
     def serves(self, topic: str | UUID, index: int) -> bool:
         """Return whether a topic with that name or id has that partition."""
         found = self.find(topic) if isinstance(topic, str) else self.find_id(topic)
-        return found is not None and 0 <= index < len(found.partitions)
+        return found is not None and 0 <= index < len(found.registrations)
 
     def partitions(self) -> Iterator[Partition]:
         """Yield all partitions with an open log."""
         for topic in list(self._by_name.values()):
-            yield from (partition for partition in topic.partitions if not partition.is_offline)
+            yield from (partition for partition in topic.replicas.values() if not partition.is_offline)

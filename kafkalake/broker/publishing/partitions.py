@@ -161,17 +161,8 @@ class Publishing:
             self._swapped_read = None
             logger.warning("segments that a job has rewritten were not taken over error=%s", error)
 
-    def take_published(self, *, took_over: bool) -> None:
-        """Apply Delta's partition rows to the partitions at startup. Blocking.
-
-        Log starts may have been raised by jobs while the broker was down. The last leader epoch is a lower bound of the new one,
-        even if a power loss damaged the log. took_over: from a broker that may still run.
-        """
-        rows = self._store.load_partitions()
-        epochs = {(row.topic_id, row.partition): row.leader_epoch + took_over for row in rows}
-        for partition in self._partitions.values():
-            known = epochs.get((str(partition.topic.topic_id), partition.index), 0)
-            partition.raise_leader_epoch(known)
+    def take_published(self, rows: Iterable[PartitionRow]) -> None:
+        """Raise the log starts that jobs raised in Delta while the broker was down. Blocking."""
         self._follow_log_starts({(row.topic_id, row.partition): row.log_start_offset for row in rows})
 
     def _follow_log_starts(self, starts: Mapping[PartitionId[str], int]) -> None:
@@ -225,14 +216,14 @@ class Publishing:
         offline = {
             (str(topic.topic_id), partition.index)
             for topic in topics
-            for partition in topic.partitions
+            for partition in topic.replicas.values()
             if partition.is_offline
         }
         for state in self._store.load_partitions() if offline else ():
             if (state.topic_id, state.partition) in offline:
                 self._loop.call_soon_threadsafe(self.publisher.keep, state)
         on_disk: list[SegmentRow] = []
-        for partition in (partition for topic in topics for partition in topic.partitions):
+        for partition in (partition for topic in topics for partition in topic.replicas.values()):
             known = by_partition.get((str(partition.topic.topic_id), partition.index), [])
             if partition.is_offline:
                 on_disk += known
@@ -271,15 +262,15 @@ class Publishing:
         partition = self._partitions.get(key)
         if partition is None:
             return None
-        log = partition.log
+        log, registered = partition.log, partition.topic.registrations[partition.index]
         return PartitionRow(
             topic=partition.topic.name,
             topic_id=str(partition.topic.topic_id),
             partition=partition.index,
-            leader=self.broker_id,
-            leader_epoch=partition.leader_epoch,
-            replicas=(self.broker_id,),
-            isr=(self.broker_id,),
+            leader=registered.leader,
+            leader_epoch=registered.leader_epoch,
+            replicas=registered.replicas,
+            isr=registered.isr,
             log_start_offset=log.log_start_offset,
             high_watermark=log.high_watermark,
             last_stable_offset=self._stable_offset(partition),

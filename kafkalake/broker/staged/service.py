@@ -247,8 +247,8 @@ class StagedAppends:
             if name in INTERNAL:
                 raise InvalidTopicError(f"Cannot append to internal topic {name}")
             topic = self._host.topics.find(name)
-            if topic is None or str(topic.topic_id) != topic_id or index >= len(topic.partitions):
-                what = "is not there" if topic is None or index < len(topic.partitions) else "lacks that partition"
+            if topic is None or str(topic.topic_id) != topic_id or index >= len(topic.registrations):
+                what = "is not there" if topic is None or index < len(topic.registrations) else "lacks that partition"
                 sentence = f"topic {name} {what} any more (partition {index}): it was deleted while the job ran"
                 raise with_retriable(UnknownTopicOrPartitionError(sentence), False)
             found[number, index] = topic.leader(index)

@@ -50,7 +50,7 @@ def end_orphans(topics: Topics, offsets: TransactionalOffsets, table: Transactio
 def _open(topics: Topics, offsets: TransactionalOffsets) -> Iterator[tuple[int, Partition]]:
     """Yield (producer id, partition) of each open transaction with records or committed offsets of a group."""
     for topic in topics:
-        for partition in topic.partitions:
+        for partition in topic.replicas.values():
             found = {
                 producer_id for producer_id, producer in partition.log.producers() if producer.transaction_offset >= 0
             }

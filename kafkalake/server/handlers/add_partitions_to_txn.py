@@ -134,7 +134,7 @@ def _writable_partitions(request: Request, name: str) -> int | ErrorClass:
     try:
         if name in INTERNAL:
             raise TopicAuthorizationError()
-        return len(find_topic(request, Operation.WRITE, name).partitions)
+        return len(find_topic(request, Operation.WRITE, name).registrations)
     except KafkaError as error:
         return type(error)
 

@@ -93,7 +93,7 @@ def _described(topic: Topic) -> dict[str, Any]:
     return {
         "name": topic.name,
         "id": str(topic.topic_id),
-        "partitions": len(topic.partitions),
+        "partitions": len(topic.registrations),
         "message_bytes_max": rules.message_bytes_max,
         "key_required": rules.key_required,
     }

@@ -28,23 +28,18 @@ def handle(request: Request) -> dict[str, Any]:
             "endpoint_type": endpoint_type,
             "cluster_id": "",
         }
-    broker = request.context.broker
+    cluster = request.context.broker.cluster
     operations = -(2**31)
     if body.include_cluster_authorized_operations:
         operations = operation_bits(request, Resource.CLUSTER, CLUSTER_NAME)
     return {
         "error_code": 0,
         "endpoint_type": _BROKERS,
-        "cluster_id": broker.identity.cluster_id,
-        "controller_id": broker.identity.broker_id,
+        "cluster_id": cluster.cluster_id,
+        "controller_id": cluster.controller_id,
         "brokers": [
-            {
-                "broker_id": broker.identity.broker_id,
-                "host": broker.identity.host,
-                "port": broker.identity.port,
-                "rack": broker.config.broker_rack,
-                "is_fenced": False,
-            }
+            {"broker_id": each.broker_id, "host": each.host, "port": each.port, "rack": each.rack, "is_fenced": False}
+            for each in cluster.brokers.values()
         ],
         "cluster_authorized_operations": operations,
     }

@@ -76,7 +76,7 @@ def _entries(request: Request, resource_type: int, name: str) -> list[ConfigEntr
 
 def check_broker_name(request: Request, name: str) -> None:
     """Raise `InvalidRequestError` if `name` is not this broker's id."""
-    broker_id = request.context.broker.identity.broker_id
+    broker_id = request.context.broker.broker_id
     try:
         named = int(name)
     except ValueError:

@@ -54,5 +54,5 @@ def _chosen(request: Request) -> list[Partition]:
     for each in asked:
         topic = topics.find(each.topic)
         if topic is not None:
-            chosen += [topic.partitions[index] for index in each.partitions if 0 <= index < len(topic.partitions)]
+            chosen += [topic.replicas[index] for index in each.partitions if index in topic.replicas]
     return [partition for partition in dict.fromkeys(chosen) if not partition.is_offline]

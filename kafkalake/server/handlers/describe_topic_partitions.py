@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any
 
-from kafkalake.errors import KafkaError, LeaderNotAvailableError
+from kafkalake.errors import KafkaError
 from kafkalake.internal_topics import INTERNAL
 from kafkalake.server.authorizer import Operation, Resource
-from kafkalake.server.handlers.metadata import operation_bits
+from kafkalake.server.handlers.metadata import operation_bits, partition_fields
 from kafkalake.server.request import Request
 from kafkalake.server.topic_lookup import allows_topic, find_described_topic
 
@@ -51,28 +51,17 @@ def _describe(request: Request, name: str, first: int, limit: int) -> tuple[dict
         topic = find_described_topic(request, Operation.DESCRIBE, name)
     except KafkaError as error:
         return {"error_code": error.code, "name": name, "partitions": []}, None
-    broker_id = request.context.broker.identity.broker_id
-    shown = topic.partitions[first : first + limit]
+    shown = topic.registrations[first : first + limit]
     answer = {
         "error_code": 0,
         "name": topic.name,
         "topic_id": topic.topic_id,
         "is_internal": topic.name in INTERNAL,
         "partitions": [
-            {
-                "error_code": LeaderNotAvailableError.code if partition.is_offline else 0,
-                "partition_index": partition.index,
-                "leader_id": -1 if partition.is_offline else broker_id,
-                "leader_epoch": partition.leader_epoch,
-                "replica_nodes": (broker_id,),
-                "isr_nodes": (broker_id,),
-                "offline_replicas": (broker_id,) if partition.is_offline else (),
-                "eligible_leader_replicas": (),
-                "last_known_elr": (),
-            }
-            for partition in shown
+            {**partition_fields(index, each), "eligible_leader_replicas": (), "last_known_elr": ()}
+            for index, each in enumerate(shown, first)
         ],
         "topic_authorized_operations": operation_bits(request, Resource.TOPIC, topic.name),
     }
     following = first + len(shown)
-    return answer, following if following < len(topic.partitions) else None
+    return answer, following if following < len(topic.registrations) else None

@@ -1,6 +1,6 @@
 """FindCoordinator (10), versions 0-6: the coordinator of a group (key type 0) or a transactional id (1).
 
-- One broker leads everything, so the response is always this one. 1: key type. 3: flexible. 4: several keys in one request
+- The coordinator is the leader of the key's partition in the journal. 1: key type. 3: flexible. 4: several keys in one request
   (KIP-699). 6: share groups (key type 2), not supported here: INVALID_REQUEST, as for every unknown type.
 - The first request for a group creates `__consumer_offsets`, the first for a transactional id `__transaction_state`, before the
   response. Kafka responds with COORDINATOR_NOT_AVAILABLE first and lets the client retry.
@@ -64,20 +64,19 @@ def _answer(request: Request, key_type: int, error: KafkaError | None) -> Answer
 
 
 def _find(request: Request, key: str, key_type: int, unavailable: KafkaError | None) -> dict[str, Any]:
-    identity = request.context.broker.identity
-    answer = {"key": key, "node_id": identity.broker_id, "host": identity.host, "port": identity.port, "error_code": 0}
     try:
         _check(request, key, key_type)
         if unavailable is not None:
             raise unavailable
         broker = request.context.broker
-        if (broker.groups if key_type == _GROUP else broker.transactions).journal.is_offline(key):
+        name, index = (broker.groups if key_type == _GROUP else broker.transactions).journal.key(key)
+        leader = broker.cluster.brokers.get(broker.topics.topic(name).registrations[index].leader)
+        if leader is None:
             raise CoordinatorNotAvailableError("the partition of the journal that it belongs to is offline")
     except KafkaError as error:
-        answer.update(
-            node_id=-1, host="", port=-1, error_code=error.code, error_message=request.error_text(as_value(error))
-        )
-    return answer
+        failed = {"error_code": error.code, "error_message": request.error_text(as_value(error))}
+        return {"key": key, "node_id": -1, "host": "", "port": -1, **failed}
+    return {"key": key, "node_id": leader.broker_id, "host": leader.host, "port": leader.port, "error_code": 0}
 
 
 def _check(request: Request, key: str, key_type: int) -> None:

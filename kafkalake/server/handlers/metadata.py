@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
+from kafkalake.broker.partitions.cluster_image import NO_LEADER, PartitionRegistration
 from kafkalake.broker.partitions.topics import Topic
 from kafkalake.errors import KafkaError, LeaderNotAvailableError, TopicAlreadyExistsError
 from kafkalake.internal_topics import GROUP_JOURNAL, INTERNAL
@@ -43,21 +44,17 @@ async def handle(request: Request) -> dict[str, Any]:
 
 
 def _cluster(request: Request) -> dict[str, Any]:
-    broker = request.context.broker
+    cluster = request.context.broker.cluster
     operations = _NOT_ASKED
     if getattr(request.body, "include_cluster_authorized_operations", False):
         operations = operation_bits(request, Resource.CLUSTER, CLUSTER_NAME)
     return {
         "brokers": [
-            {
-                "node_id": broker.identity.broker_id,
-                "host": broker.identity.host,
-                "port": broker.identity.port,
-                "rack": broker.config.broker_rack,
-            }
+            {"node_id": each.broker_id, "host": each.host, "port": each.port, "rack": each.rack}
+            for each in cluster.brokers.values()
         ],
-        "cluster_id": broker.identity.cluster_id,
-        "controller_id": broker.identity.broker_id,
+        "cluster_id": cluster.cluster_id,
+        "controller_id": cluster.controller_id,
         "cluster_authorized_operations": operations,
     }
 
@@ -97,27 +94,27 @@ async def _create(request: Request, name: str) -> None:
 
 
 def _topic(request: Request, topic: Topic) -> dict[str, Any]:
-    broker_id = request.context.broker.identity.broker_id
     operations = _NOT_ASKED
     if getattr(request.body, "include_topic_authorized_operations", False):
         operations = operation_bits(request, Resource.TOPIC, topic.name)
-    replicas = (broker_id,)
     return {
         "error_code": 0,
         "name": topic.name,
         "topic_id": topic.topic_id,
         "is_internal": topic.name in INTERNAL,
-        "partitions": [
-            {
-                "error_code": LeaderNotAvailableError.code if partition.is_offline else 0,
-                "partition_index": partition.index,
-                "leader_id": -1 if partition.is_offline else broker_id,
-                "leader_epoch": partition.leader_epoch,
-                "replica_nodes": replicas,
-                "isr_nodes": replicas,
-                "offline_replicas": (broker_id,) if partition.is_offline else (),
-            }
-            for partition in topic.partitions
-        ],
+        "partitions": [partition_fields(index, each) for index, each in enumerate(topic.registrations)],
         "topic_authorized_operations": operations,
+    }
+
+
+def partition_fields(index: int, registered: PartitionRegistration) -> dict[str, Any]:
+    """Return the fields of a partition in a response that describes topics."""
+    return {
+        "error_code": LeaderNotAvailableError.code if registered.leader == NO_LEADER else 0,
+        "partition_index": index,
+        "leader_id": registered.leader,
+        "leader_epoch": registered.leader_epoch,
+        "replica_nodes": registered.replicas,
+        "isr_nodes": registered.isr,
+        "offline_replicas": registered.offline,
     }

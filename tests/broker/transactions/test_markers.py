@@ -15,6 +15,7 @@ from record_batches import simple_batch
 
 from kafkalake.broker.coordination.decisions import ErrorClass
 from kafkalake.broker.partitions.append_queue import AppendQueue
+from kafkalake.broker.partitions.cluster_image import ClusterImage
 from kafkalake.broker.partitions.partition import Partition, PendingAppend
 from kafkalake.broker.partitions.purgatory import Purgatory, Timers
 from kafkalake.broker.partitions.topics import Topic, Topics
@@ -62,9 +63,9 @@ class World:
         topic = Topic("clicks", uuid4(), {}, Settings({}, {}, {}).topic({}), 0)
         for index, files in enumerate(self.disks):
             log = Log.open(directory / str(index), LogConfig(), clock, files, OpenFiles(files, 16))
-            topic.partitions.append(Partition(topic, index, log, WireCache(1 << 20).tail()))
-        self.partitions = topic.partitions
-        topics = Topics()
+            topic.replicas[index] = Partition(topic, index, log, WireCache(1 << 20).tail(), 0)
+        self.partitions = list(topic.replicas.values())
+        topics = Topics(ClusterImage("", 0))
         topics.add(topic)
         self.topics = topics
         self.held = HeldOffsets()

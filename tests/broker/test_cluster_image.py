@@ -1,0 +1,83 @@
+"""Versions of the cluster's image, and the look-up of the partitions that this broker leads."""
+
+from __future__ import annotations
+
+from typing import cast
+from uuid import UUID, uuid4
+
+import pytest
+
+from kafkalake.broker.partitions.cluster_image import (
+    NO_LEADER,
+    BrokerEndpoint,
+    ClusterImage,
+    PartitionRegistration,
+    sole_replica,
+)
+from kafkalake.broker.partitions.partition import Partition
+from kafkalake.broker.partitions.topics import Topic, Topics
+from kafkalake.config.layers import Settings
+from kafkalake.errors import NotLeaderOrFollowerError, UnknownTopicOrPartitionError
+from kafkalake.metadata.tables.schemas import PartitionRow, TopicRow
+
+
+def new_topic(name: str) -> Topic:
+    return Topic(name, uuid4(), {}, Settings({}, {}, {}).topic({}), 0)
+
+
+def test_an_image_is_made_of_the_rows_in_delta() -> None:
+    clicks, views = str(uuid4()), str(uuid4())
+    rows = [TopicRow("clicks", clicks, 2, {}, 0), TopicRow("views", views, 1, {}, 0)]
+    published = PartitionRow("clicks", clicks, 1, 3, 7, (3, 4), (3,), 0, 10, 10, 10)
+    dropped = PartitionRow("gone", str(uuid4()), 0, 3, 7, (3,), (3,), 0, 10, 10, 10)
+    image = ClusterImage("lake", 3).with_rows(rows, [published, dropped])
+    assert image.version == 1
+    assert image.partitions == {
+        UUID(clicks): (PartitionRegistration(NO_LEADER, -1), PartitionRegistration(3, 7, (3, 4), (3,))),
+        UUID(views): (PartitionRegistration(NO_LEADER, -1),),
+    }
+
+
+def test_a_change_makes_the_next_version_and_leaves_the_one_before() -> None:
+    first = ClusterImage("lake", 0)
+    topic_id = uuid4()
+    second = first.with_topics({topic_id: (sole_replica(0, 5), sole_replica(0, 6, is_offline=True))})
+    third = second.with_broker(BrokerEndpoint(0, "a", 9092, None)).with_broker(BrokerEndpoint(0, "b", 9093, "r"))
+    last = third.without_topic(topic_id)
+    assert [each.version for each in (first, second, third, last)] == [0, 1, 3, 4]
+    assert (first.partitions, last.partitions) == ({}, {})
+    assert second.partitions == third.partitions
+    assert third.brokers == {0: BrokerEndpoint(0, "b", 9093, "r")}
+    assert second.partitions[topic_id] == (
+        PartitionRegistration(0, 5, (0,), (0,)),
+        PartitionRegistration(NO_LEADER, 6, (0,), (0,), (0,)),
+    )
+
+
+def test_a_partition_that_another_broker_leads_is_known_and_not_led_here() -> None:
+    topics = Topics(ClusterImage("lake", 0))
+    topic = new_topic("clicks")
+    replica = cast(Partition, object())
+    topic.replicas[0] = replica
+    topics.add(topic)
+    other = PartitionRegistration(1, 4, (1, 0), (1,))
+    topics.apply(topics.image.with_topics({topic.topic_id: (sole_replica(0, 0), other)}))
+    assert topics.leader("clicks", 0) is replica
+    for index, error in (
+        (1, NotLeaderOrFollowerError),
+        (2, UnknownTopicOrPartitionError),
+        (-1, UnknownTopicOrPartitionError),
+    ):
+        with pytest.raises(error):
+            topics.leader("clicks", index)
+    assert [topics.serves("clicks", index) for index in (-1, 0, 1, 2)] == [False, True, True, False]
+    with pytest.raises(UnknownTopicOrPartitionError):
+        topics.leader("views", 0)
+
+
+def test_an_older_image_is_not_followed() -> None:
+    topics = Topics(ClusterImage("lake", 0))
+    before = topics.image
+    topics.apply(before.with_broker(BrokerEndpoint(0, "a", 9092, None)))
+    with pytest.raises(AssertionError):
+        topics.apply(before)
