@@ -59,12 +59,13 @@ MAY_IMPORT: dict[str, set[str]] = {
     "broker.staged": {"broker.transactions", *COORDINATION, *BROKER},
     "broker.publishing": {"broker.coordination", "broker.partitions", "broker.groups", "broker.transactions", *BROKER},
     # The protocol: `broker` and `wire` meet only in `server`
-    "wire": {"record", "codecs", "errors", "topic_partition"},
+    "wire": {"wire.messages", "record", "codecs", "errors", "topic_partition"},
+    "wire.messages": {"errors"},
     "server": {"broker", *(f"broker.{room}" for room in ("admin", "coordination", "partitions", "transactions"))}
-    | {"server.handlers", "wire", "record", *LEAVES},
+    | {"server.handlers", "wire", "wire.messages", "record", *LEAVES},
     "server.handlers": {"server", *(f"broker.{room}" for room in ("admin", "coordination", "groups", "partitions"))}
-    | {"broker.staged", "broker.transactions", "wire", "record", *LEAVES},
-    "client": {"wire", "record", *LEAVES},
+    | {"broker.staged", "broker.transactions", "wire", "wire.messages", "record", *LEAVES},
+    "client": {"wire", "wire.messages", "record", *LEAVES},
     # Reading a lake: without an engine, by Spark, by jobs
     "reader": READER,
     "dataset": {"reader", "errors"},
@@ -209,7 +210,7 @@ def test_what_decides_has_no_socket_clock_or_loop() -> None:
     [
         ("storage.log", "from kafkalake.broker.partitions.topics import Topics"),
         ("broker.groups.service", "def late():\n    from kafkalake.broker.transactions import service"),
-        ("broker.partitions.fetch", "import kafkalake.wire.requests"),
+        ("broker.partitions.fetch", "import kafkalake.wire.messages.codec"),
         ("metadata.tables.schemas", "from kafkalake.metadata.delta import DeltaMetadataStore"),
         ("metadata.tables.schemas", "from kafkalake.metadata import delta"),
         ("reader.plan", "from kafkalake.spark.source.tasks import tasks_of"),

@@ -16,7 +16,7 @@ Change = Callable[[dict[str, str]], Mapping[str, str | None]]
 
 
 async def change_resource(
-    request: Request, resource_type: int, name: str, change: Change, *, validate_only: bool
+    request: Request[object], resource_type: int, name: str, change: Change, *, validate_only: bool
 ) -> None:
     """Apply `change` to the settings of a topic, of the broker or of a group.
 

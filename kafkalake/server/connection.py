@@ -147,7 +147,7 @@ class Connection(asyncio.BufferedProtocol):
             self._reading_paused = False
             self._transport.resume_reading()
 
-    def answered(self, request: Request) -> None:
+    def answered(self, request: Request[object]) -> None:
         """Send the complete answers, from the oldest request on. Called when `request` is answered."""
         if self.logs_requests:
             self._log(request)
@@ -157,7 +157,7 @@ class Connection(asyncio.BufferedProtocol):
             self._send_scheduled = True
             self._context.send_later(self._send)
 
-    def _log(self, request: Request) -> None:
+    def _log(self, request: Request[object]) -> None:
         logger.debug(
             "request peer=%s api=%s version=%d client=%s bytes=%d answer_bytes=%d duration_ms=%.3f",
             self.peer,

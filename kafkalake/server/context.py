@@ -14,6 +14,7 @@ from kafkalake.server.heap_trimmer import HeapTrimmer
 from kafkalake.server.request_memory import RequestMemory
 from kafkalake.server.turns import Turns
 from kafkalake.server.unread_answers import UnreadAnswers
+from kafkalake.wire.messages.cluster import ApiVersion
 
 T = TypeVar("T")
 
@@ -29,7 +30,7 @@ class ServerContext:
         broker: Broker,
         clock: Clock,
         loop: asyncio.AbstractEventLoop,
-        advertised_apis: list[dict[str, int]],
+        advertised_apis: list[ApiVersion],
         authorizer: Authorizer | None = None,
         *,
         memory_bytes: int,

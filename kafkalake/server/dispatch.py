@@ -12,9 +12,9 @@ from kafkalake.server.handlers import api_versions
 from kafkalake.server.registry import API_VERSIONS_KEY, APIS, APPENDS, Api
 from kafkalake.server.request import Request
 from kafkalake.server.turns import LARGE_FRAME_BYTES, TRIMMED_FRAME_BYTES
+from kafkalake.wire.messages.codec import decode_request, read_fixed_header, read_header
 from kafkalake.wire.produce_request import API_KEY as PRODUCE_KEY
 from kafkalake.wire.produce_request import FEW_PARTITIONS_MAX, PARTITIONS_MAX, ManyPartitionsError, read_produce
-from kafkalake.wire.requests import decode_request, read_fixed_header, read_header
 from kafkalake.wire.staged_append import API_KEY as APPEND_STAGED_KEY
 from kafkalake.wire.staged_append import body_of_request
 
@@ -66,7 +66,7 @@ def dispatch(connection: Connection, context: ServerContext, frame: memoryview, 
         request.handle(api.handle)
 
 
-async def _decode_and_handle(request: Request, api: Api, frame: memoryview) -> None:
+async def _decode_and_handle(request: Request[object], api: Api, frame: memoryview) -> None:
     """Decode in a thread, then start the handler, for a request whose decoding would block the event loop."""
     decoded = await request.context.run_in_thread(lambda: _read(frame, request.api_key, request.version))
     request.decoded(*decoded)
@@ -83,4 +83,4 @@ def _read(frame: memoryview, api_key: int, version: int, produced_max: int = PAR
     header = read_header(frame)
     if api_key == PRODUCE_KEY:
         return header.client_id, read_produce(frame, header.body, version, produced_max)
-    return header.client_id, decode_request(header, frame)
+    return header.client_id, decode_request(APIS[api_key].request, header, frame)

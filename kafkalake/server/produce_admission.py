@@ -34,7 +34,7 @@ _ADDS_SINCE = 12
 _UNAVAILABLE = (CoordinatorLoadInProgressError, CoordinatorNotAvailableError, NotCoordinatorError)
 
 
-def admit(request: Request, transactional_id: str, produce: ProduceRequest) -> None:
+def admit(request: Request[object], transactional_id: str, produce: ProduceRequest) -> None:
     """Start `produce` once each of its transactional batches is admitted or refused."""
     waiting: dict[TopicPartition, list[PendingAppend]] = {}
     producers: set[Producer] = set()

@@ -98,7 +98,7 @@ class BatchReader:
 
     __slots__ = ("_body", "_now_ms", "_put_off", "_request", "batches", "bytes")
 
-    def __init__(self, request: Request, body: ProduceBody) -> None:
+    def __init__(self, request: Request[object], body: ProduceBody) -> None:
         self._request = request
         self._body = body
         self._now_ms = request.context.clock.now_ms()

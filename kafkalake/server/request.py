@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from collections.abc import Callable, Coroutine, Generator, Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
-from kafkalake.server.connection_state import Buffer
 from kafkalake.server.turns import LARGE_FRAME_BYTES, TURN_NS
-from kafkalake.wire.responses import encode_response
+from kafkalake.wire.messages.codec import encode_response
+from kafkalake.wire.messages.message import Buffer, Response
 
 if TYPE_CHECKING:
     from kafkalake.server.connection import Connection
     from kafkalake.server.context import ServerContext
 
 T = TypeVar("T")
+Body = TypeVar("Body", covariant=True)
 
-Values = Mapping[str, Any]
-Answer = Values | Coroutine[Any, Any, Values | None] | Generator[None, None, Values | None] | None
-"""The response's values, a coroutine or generator (`server.turns`) that returns them, or None if the handler replies itself."""
+Answer = Response | Coroutine[object, object, Response | None] | Generator[None, None, Response | None] | None
+"""The response, a coroutine or generator (`server.turns`) that returns it, or None if the handler replies itself."""
 
 
-class Request:
-    """A request as passed to a handler, which returns the response's values, or None and calls a `reply` method later, once.
+class Request(Generic[Body]):
+    """A request as passed to a handler, which returns the response, or None and calls a `reply` method later, once.
 
-    body: the message of `wire.requests`. Its `bytes` fields are views of a receive buffer that is reused after the handler
-    has returned, unless `body_is_kept`.
+    body: the message (see `wire.messages`), None once it is answered. Its `bytes` fields are views of a receive buffer that is
+    reused after the handler has returned, unless `body_is_kept`.
     """
 
     __slots__ = (
@@ -53,7 +53,7 @@ class Request:
         version: int,
         correlation_id: int,
         client_id: str | None,
-        body: Any,
+        body: Body,
         size: int,
         *,
         body_is_kept: bool,
@@ -79,7 +79,7 @@ class Request:
 
     # Before the answer.
 
-    def handle(self, handler: Callable[[Request], Answer]) -> None:
+    def handle(self, handler: Callable[[Request[Body]], Answer]) -> None:
         """Run the handler of the request's API and reply with its result, now or when it is there."""
         answer = handler(self)
         if answer is None:
@@ -91,7 +91,7 @@ class Request:
         else:
             self.reply(answer)
 
-    async def _finish(self, answer: Coroutine[Any, Any, Values | None]) -> None:
+    async def _finish(self, answer: Coroutine[Any, Any, Response | None]) -> None:
         values = await answer
         if values is None or self.connection.is_closing:
             return
@@ -175,15 +175,15 @@ class Request:
                 return cast(T, stop.value)
             await self.turn()
 
-    def work(self, steps: Generator[None, None, Values | Sequence[Buffer] | None]) -> None:
-        """Run `steps` in turns and reply with their result: values, or an encoded response in pieces."""
+    def work(self, steps: Generator[None, None, Response | Sequence[Buffer] | None]) -> None:
+        """Run `steps` in turns and reply with their result: a message, or an encoded response in pieces."""
         clock = self.context.clock
         began_ns = clock.monotonic_ns()
 
-        def finished(answer: Values | Sequence[Buffer] | None) -> None:
+        def finished(answer: Response | Sequence[Buffer] | None) -> None:
             if answer is None or self.done or self.connection.is_closing:
                 return
-            if not isinstance(answer, Mapping):
+            if not isinstance(answer, Response):
                 self.reply_buffers(answer)
             elif clock.monotonic_ns() - began_ns < TURN_NS:
                 self.reply(answer)
@@ -194,9 +194,9 @@ class Request:
 
     # The end: an answer, or a failure.
 
-    async def reply_large(self, values: Values) -> None:
+    async def reply_large(self, message: Response) -> None:
         """Reply like `reply`, encoding in a thread."""
-        await self.reply_from_thread(lambda: (self._encode(values),))
+        await self.reply_from_thread(lambda: (self._encode(message),))
 
     async def reply_from_thread(self, encode: Callable[[], Sequence[Buffer]]) -> None:
         """Reply like `reply_buffers` with what `encode` returns, called in a thread."""
@@ -204,20 +204,21 @@ class Request:
         if not self.connection.is_closing:
             self.reply_buffers(encoded)
 
-    def _encode(self, values: Values) -> bytearray:
+    def _encode(self, message: Response) -> bytearray:
         bytes_max = self.context.broker.config.max_request_response_bytes
-        return encode_response(self.api_key, self.version, self.correlation_id, values, bytes_max)
+        return encode_response(self.api_key, self.version, self.correlation_id, message, bytes_max)
 
-    def reply(self, values: Values) -> None:
-        """Reply with the fields of `values`, encoded for the request's version."""
-        self.reply_buffers((self._encode(values),))
+    def reply(self, message: Response) -> None:
+        """Reply with `message`, encoded for the request's version."""
+        self.reply_buffers((self._encode(message),))
 
     def reply_buffers(self, buffers: Sequence[Buffer]) -> None:
         """Reply with an encoded response including its size prefix, in pieces, or with nothing (acks=0)."""
         assert not self.done, "a request is answered once"
         self.done = True
         self.answer = buffers
-        self.body = self._on_abandoned = None  # which refers to this request
+        self.body = cast(Body, None)
+        self._on_abandoned = None  # which refers to this request
         self.connection.answered(self)
 
     def fail(self, error: Exception) -> None:

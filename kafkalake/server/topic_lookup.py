@@ -11,19 +11,19 @@ from kafkalake.server.authorizer import Operation, Resource
 from kafkalake.server.request import Request
 
 
-def allows_topic(request: Request, operation: Operation, name: str) -> bool:
+def allows_topic(request: Request[object], operation: Operation, name: str) -> bool:
     """Return whether the request's principal may do this operation on the topic."""
     return request.context.authorizer.allows(request.connection.principal, operation, Resource.TOPIC, name)
 
 
-def find_topic(request: Request, operation: Operation, name: str) -> Topic:
+def find_topic(request: Request[object], operation: Operation, name: str) -> Topic:
     """Return the topic of that name, for `operation`. Raise `TopicAuthorizationError` or `UnknownTopicOrPartitionError`."""
     if not allows_topic(request, operation, name):
         raise TopicAuthorizationError()
     return request.context.broker.topics.topic(name)
 
 
-def find_topic_by_id(request: Request, operation: Operation, topic_id: UUID | None) -> Topic:
+def find_topic_by_id(request: Request[object], operation: Operation, topic_id: UUID | None) -> Topic:
     """Return the topic with that id, for `operation`. Raise `UnknownTopicIdError` or `TopicAuthorizationError`."""
     topics: Topics = request.context.broker.topics
     if topic_id is None:
@@ -34,7 +34,7 @@ def find_topic_by_id(request: Request, operation: Operation, topic_id: UUID | No
     return topic
 
 
-def find_described_topic(request: Request, operation: Operation, name: str) -> Topic:
+def find_described_topic(request: Request[object], operation: Operation, name: str) -> Topic:
     """Return the topic like `find_topic`, but raise `InvalidTopicError` for an invalid name, as Kafka does in descriptions."""
     try:
         return find_topic(request, operation, name)

@@ -8,20 +8,20 @@ from kafkalake.server.authorizer import Operation, Resource
 from kafkalake.server.request import Request
 
 
-def allows_transactional_id(request: Request, operation: Operation, transactional_id: str) -> bool:
+def allows_transactional_id(request: Request[object], operation: Operation, transactional_id: str) -> bool:
     """Return whether the request's principal may do this operation on the transactional id."""
     return request.context.authorizer.allows(
         request.connection.principal, operation, Resource.TRANSACTIONAL_ID, transactional_id
     )
 
 
-def check_transactional_id(request: Request, operation: Operation, transactional_id: str) -> None:
+def check_transactional_id(request: Request[object], operation: Operation, transactional_id: str) -> None:
     """Raise `TransactionalIdAuthorizationError` if the principal may not."""
     if not allows_transactional_id(request, operation, transactional_id):
         raise TransactionalIdAuthorizationError()
 
 
-def transaction_code(request: Request, error: ErrorClass | None, fenced_since: int) -> int:
+def transaction_code(request: Request[object], error: ErrorClass | None, fenced_since: int) -> int:
     """Return the error's code, 0 for none. PRODUCER_FENCED exists from version `fenced_since` on (KIP-588)."""
     if error is None:
         return 0

@@ -19,9 +19,9 @@ from worst_case import MIB, worst_case
 from kafkalake.broker.groups.requests import PROTOCOLS_MAX
 from kafkalake.errors import InvalidRequestError, MemberIdRequiredError
 from kafkalake.server.registry import APIS
+from kafkalake.wire.messages.reading import ELEMENTS_MAX
 from kafkalake.wire.produce_request import FEW_PARTITIONS_MAX as FEW_MAX
 from kafkalake.wire.produce_request import PARTITIONS_MAX as PRODUCED_MAX
-from kafkalake.wire.requests import ELEMENTS_MAX
 
 pytestmark = pytest.mark.process
 

@@ -1,5 +1,5 @@
 """One module per API: decode (done before the call), authorize, one broker call, encode.
 
-`handle(request)` returns the response's values (field names of Kafka's message definitions, see `wire.responses`), a coroutine
-or generator that returns them, or None if it replies itself.
+`handle(request)` returns the response (see `wire.messages`), a coroutine or generator
+that returns it, or None if it replies itself.
 """

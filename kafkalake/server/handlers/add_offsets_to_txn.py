@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any
 
 from kafkalake.broker.coordination.decisions import ErrorClass
 from kafkalake.broker.coordination.journal import Producer
@@ -17,18 +16,19 @@ from kafkalake.server.authorizer import Operation
 from kafkalake.server.group_lookup import check_group
 from kafkalake.server.request import Request
 from kafkalake.server.transaction_lookup import check_transactional_id, transaction_code
+from kafkalake.wire.messages.transactions import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 
 _FENCED_SINCE = 2
 
 
-def handle(request: Request) -> Coroutine[Any, Any, dict[str, Any]] | None:
+def handle(request: Request[AddOffsetsToTxnRequest]) -> Coroutine[object, object, AddOffsetsToTxnResponse] | None:
     if not request.context.broker.groups.journal.is_ready:
         return _when_ready(request)
     _add(request, request.guarded(lambda error: request.reply(_answer(request, error))))
     return None
 
 
-async def _when_ready(request: Request) -> dict[str, Any]:
+async def _when_ready(request: Request[AddOffsetsToTxnRequest]) -> AddOffsetsToTxnResponse:
     """Create the journal first: a client may send this before FindCoordinator, which creates it otherwise."""
     added: asyncio.Future[ErrorClass | None] = asyncio.get_running_loop().create_future()
     try:
@@ -39,7 +39,7 @@ async def _when_ready(request: Request) -> dict[str, Any]:
     return _answer(request, await added)
 
 
-def _add(request: Request, reply: Callable[[ErrorClass | None], None]) -> None:
+def _add(request: Request[AddOffsetsToTxnRequest], reply: Callable[[ErrorClass | None], None]) -> None:
     body, broker = request.body, request.context.broker
     try:
         check_transactional_id(request, Operation.WRITE, body.transactional_id)
@@ -55,5 +55,5 @@ def _add(request: Request, reply: Callable[[ErrorClass | None], None]) -> None:
     )
 
 
-def _answer(request: Request, error: ErrorClass | None) -> dict[str, Any]:
-    return {"error_code": transaction_code(request, error, _FENCED_SINCE)}
+def _answer(request: Request[AddOffsetsToTxnRequest], error: ErrorClass | None) -> AddOffsetsToTxnResponse:
+    return AddOffsetsToTxnResponse(error_code=transaction_code(request, error, _FENCED_SINCE))

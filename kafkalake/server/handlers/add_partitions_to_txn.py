@@ -7,9 +7,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from functools import partial
-from typing import Any
 
 from kafkalake.broker.coordination.decisions import ErrorClass
 from kafkalake.broker.coordination.journal import Producer
@@ -28,13 +27,21 @@ from kafkalake.server.request import Request
 from kafkalake.server.topic_lookup import find_topic
 from kafkalake.server.transaction_lookup import check_transactional_id, transaction_code
 from kafkalake.topic_partition import TopicPartition
+from kafkalake.wire.messages.transactions import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTopicResult,
+)
 
 _BATCHED_SINCE = 4
 _FENCED_SINCE = 2
 _ABORTABLE_SINCE = 5
 
 
-def handle(request: Request) -> Generator[None, None, None]:
+def handle(request: Request[AddPartitionsToTxnRequest]) -> Generator[None, None, None]:
     if request.version >= _BATCHED_SINCE:
         yield from _Batch(request).start()
         return
@@ -51,14 +58,14 @@ def handle(request: Request) -> Generator[None, None, None]:
 class _Batch:
     """Replies when all transactions of the request have their results."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: Request[AddPartitionsToTxnRequest]) -> None:
         self._request = request
         self._transactions = request.body.transactions
         self._results: dict[int, PartitionResults] = {}
 
     def start(self) -> Generator[None, None, None]:
         if not self._transactions:
-            self._request.reply({"error_code": 0, "results_by_transaction": []})
+            self._request.reply(AddPartitionsToTxnResponse())
         for number, one in enumerate(self._transactions):
             producer = Producer(one.producer_id, one.producer_epoch)
             decide = _verify if one.verify_only else _add
@@ -76,17 +83,21 @@ class _Batch:
         if len(self._results) == len(self._transactions):
             self._request.work(self._answer())
 
-    def _answer(self) -> Generator[None, None, dict[str, Any]]:
+    def _answer(self) -> Generator[None, None, AddPartitionsToTxnResponse]:
         answers = []
         for number, one in enumerate(self._transactions):
             topics = yield from _topics(self._request, one.topics, self._results[number])
-            answers.append({"transactional_id": one.transactional_id, "topic_results": topics})
+            answers.append(AddPartitionsToTxnResult(transactional_id=one.transactional_id, topic_results=topics))
             yield
-        return {"error_code": 0, "results_by_transaction": answers}
+        return AddPartitionsToTxnResponse(results_by_transaction=answers)
 
 
 def _add(
-    request: Request, transactional_id: str, producer: Producer, topics: Iterable[Any], reply: Any
+    request: Request[AddPartitionsToTxnRequest],
+    transactional_id: str,
+    producer: Producer,
+    topics: Iterable[AddPartitionsToTxnTopic],
+    reply: Callable[[PartitionResults], None],
 ) -> Generator[None, None, None]:
     keys = yield from _keys(topics)
     try:
@@ -110,7 +121,11 @@ def _add(
 
 
 def _verify(
-    request: Request, transactional_id: str, producer: Producer, topics: Iterable[Any], reply: Any
+    request: Request[AddPartitionsToTxnRequest],
+    transactional_id: str,
+    producer: Producer,
+    topics: Iterable[AddPartitionsToTxnTopic],
+    reply: Callable[[PartitionResults], None],
 ) -> Generator[None, None, None]:
     keys = yield from _keys(topics)
     try:
@@ -121,7 +136,7 @@ def _verify(
     reply(results)
 
 
-def _keys(topics: Iterable[Any]) -> Generator[None, None, list[TopicPartition]]:
+def _keys(topics: Iterable[AddPartitionsToTxnTopic]) -> Generator[None, None, list[TopicPartition]]:
     keys: dict[TopicPartition, None] = {}
     for topic in topics:
         keys.update(((topic.name, index), None) for index in topic.partitions)
@@ -129,7 +144,7 @@ def _keys(topics: Iterable[Any]) -> Generator[None, None, list[TopicPartition]]:
     return list(keys)
 
 
-def _writable_partitions(request: Request, name: str) -> int | ErrorClass:
+def _writable_partitions(request: Request[AddPartitionsToTxnRequest], name: str) -> int | ErrorClass:
     """Return the topic's number of partitions, or the error that prevents writing to it."""
     try:
         if name in INTERNAL:
@@ -148,26 +163,26 @@ def _refusal(key: TopicPartition, partitions: Mapping[str, int | ErrorClass]) ->
 
 
 def _answer_one(
-    request: Request, topics: Iterable[Any], results: PartitionResults
-) -> Generator[None, None, dict[str, Any]]:
-    return {"results_by_topic_v3_and_below": (yield from _topics(request, topics, results))}
+    request: Request[AddPartitionsToTxnRequest], topics: Iterable[AddPartitionsToTxnTopic], results: PartitionResults
+) -> Generator[None, None, AddPartitionsToTxnResponse]:
+    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=(yield from _topics(request, topics, results)))
 
 
 def _topics(
-    request: Request, topics: Iterable[Any], results: PartitionResults
-) -> Generator[None, None, list[dict[str, Any]]]:
-    answers: list[dict[str, Any]] = []
+    request: Request[AddPartitionsToTxnRequest], topics: Iterable[AddPartitionsToTxnTopic], results: PartitionResults
+) -> Generator[None, None, list[AddPartitionsToTxnTopicResult]]:
+    answers: list[AddPartitionsToTxnTopicResult] = []
     for topic in topics:
-        answers.append({"name": topic.name, "results_by_partition": (partitions := [])})
+        answers.append(AddPartitionsToTxnTopicResult(name=topic.name, results_by_partition=(partitions := [])))
         for index in topic.partitions:
             error = _code(request, results[topic.name, index])
-            partitions.append({"partition_index": index, "partition_error_code": error})
+            partitions.append(AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=error))
             yield
         yield
     return answers
 
 
-def _code(request: Request, error: ErrorClass | None) -> int:
+def _code(request: Request[AddPartitionsToTxnRequest], error: ErrorClass | None) -> int:
     if error is TransactionAbortableError and request.version < _ABORTABLE_SINCE:
         return InvalidTxnStateError.code
     return transaction_code(request, error, _FENCED_SINCE)

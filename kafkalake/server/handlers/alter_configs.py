@@ -6,14 +6,19 @@ Settings not in the request are reset to their default. IncrementalAlterConfigs 
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 
 from kafkalake.errors import InvalidRequestError, KafkaError
 from kafkalake.server.config_changes import Change, change_resource
 from kafkalake.server.request import Request
+from kafkalake.wire.messages.topics import (
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+)
 
 
-def _replacing(resource: Any) -> Change:
+def _replacing(resource: AlterConfigsResource) -> Change:
     """Return the change to the resource's settings. Raise `InvalidRequestError` for a setting without a value."""
     for config in resource.configs:
         if config.value is None:
@@ -22,29 +27,21 @@ def _replacing(resource: Any) -> Change:
     return lambda present: wanted
 
 
-async def handle(request: Request) -> dict[str, Any]:
+async def handle(request: Request[AlterConfigsRequest]) -> AlterConfigsResponse:
     resources = request.body.resources
     times = Counter((each.resource_type, each.resource_name) for each in resources)
     answers = []
     for resource in resources:
-        answer = {
-            "error_code": 0,
-            "error_message": None,
-            "resource_type": resource.resource_type,
-            "resource_name": resource.resource_name,
-        }
+        kind, name = resource.resource_type, resource.resource_name
+        code, message = 0, None
         try:
-            if times[resource.resource_type, resource.resource_name] > 1:
+            if times[kind, name] > 1:
                 raise InvalidRequestError("Each resource must appear at most once.")
-            await change_resource(
-                request,
-                resource.resource_type,
-                resource.resource_name,
-                _replacing(resource),
-                validate_only=request.body.validate_only,
-            )
+            await change_resource(request, kind, name, _replacing(resource), validate_only=request.body.validate_only)
         except KafkaError as error:
-            answer.update(error_code=error.code, error_message=request.error_text(error))
-        answers.append(answer)
+            code, message = error.code, request.error_text(error)
+        answers.append(
+            AlterConfigsResourceResponse(error_code=code, error_message=message, resource_type=kind, resource_name=name)
+        )
         await request.turn()
-    return {"responses": answers}
+    return AlterConfigsResponse(responses=answers)

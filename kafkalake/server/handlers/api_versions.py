@@ -10,10 +10,15 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from kafkalake.errors import InvalidRequestError, UnsupportedVersionError
 from kafkalake.server.request import Request
+from kafkalake.wire.messages.cluster import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
 
 FEATURES = {"group.version": 1, "transaction.version": 2}
 """Features of the cluster and their level. Each is supported from 0 on."""
@@ -21,26 +26,26 @@ FEATURES = {"group.version": 1, "transaction.version": 2}
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-def handle(request: Request) -> dict[str, Any]:
+def handle(request: Request[ApiVersionsRequest]) -> ApiVersionsResponse:
     if request.version >= 3:
         name, version = request.body.client_software_name, request.body.client_software_version
         if not (_SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(version)):
-            return {"error_code": InvalidRequestError.code}
-    return {
-        "error_code": 0,
-        "api_keys": request.context.advertised_apis,
-        "supported_features": [
-            {"name": name, "min_version": 0, "max_version": level} for name, level in FEATURES.items()
+            return ApiVersionsResponse(error_code=InvalidRequestError.code)
+    return ApiVersionsResponse(
+        api_keys=request.context.advertised_apis,
+        supported_features=[
+            SupportedFeatureKey(name=name, min_version=0, max_version=level) for name, level in FEATURES.items()
         ]
         if request.version >= 4
         else [],
-        "finalized_features_epoch": 0,
-        "finalized_features": [
-            {"name": name, "max_version_level": level, "min_version_level": level} for name, level in FEATURES.items()
+        finalized_features_epoch=0,
+        finalized_features=[
+            FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+            for name, level in FEATURES.items()
         ],
-    }
+    )
 
 
-def unsupported_version(request: Request) -> dict[str, Any]:
+def unsupported_version(request: Request[object]) -> ApiVersionsResponse:
     """Return the response, in version 0, to an unsupported version."""
-    return {"error_code": UnsupportedVersionError.code, "api_keys": request.context.advertised_apis}
+    return ApiVersionsResponse(error_code=UnsupportedVersionError.code, api_keys=request.context.advertised_apis)

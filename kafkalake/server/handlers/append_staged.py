@@ -36,11 +36,11 @@ _COMPARED_MAX = 500
 """Most names compared with a missing one, 30 us each."""
 
 
-def handle(request: Request) -> None:
+def handle(request: Request[bytes]) -> None:
     request.start_task(_answer(request, request.body))
 
 
-async def _answer(request: Request, text: bytes) -> None:
+async def _answer(request: Request[bytes], text: bytes) -> None:
     """Reply in any case: later responses of the connection are sent only after this one."""
     try:
         body, asked = await request.context.broker.run_blocking(lambda: decode(text))
@@ -58,7 +58,7 @@ async def _answer(request: Request, text: bytes) -> None:
     request.reply_buffers((encode_response(request.correlation_id, answer),))
 
 
-def _describe(request: Request, names: list[str] | None) -> dict[str, Any]:
+def _describe(request: Request[bytes], names: list[str] | None) -> dict[str, Any]:
     found = _writable(request).values() if names is None else [_topic(request, name) for name in names]
     return {
         "error": 0,
@@ -67,7 +67,7 @@ def _describe(request: Request, names: list[str] | None) -> dict[str, Any]:
     }
 
 
-def _writable(request: Request) -> dict[str, Topic]:
+def _writable(request: Request[bytes]) -> dict[str, Topic]:
     """Return the topics that the client may write to, by name."""
     return {
         topic.name: topic
@@ -76,7 +76,7 @@ def _writable(request: Request) -> dict[str, Topic]:
     }
 
 
-def _topic(request: Request, name: str) -> Topic:
+def _topic(request: Request[bytes], name: str) -> Topic:
     if not allows_topic(request, Operation.WRITE, name):
         raise TopicAuthorizationError(f"not allowed to write to topic {name!r}")
     topic = request.context.broker.topics.find(name)
@@ -99,7 +99,7 @@ def _described(topic: Topic) -> dict[str, Any]:
     }
 
 
-async def _append(request: Request, asked: AppendRequest) -> dict[str, Any]:
+async def _append(request: Request[bytes], asked: AppendRequest) -> dict[str, Any]:
     allows = request.context.authorizer.allows
     transactional_id = TRANSACTIONAL_ID_PREFIX + asked.application
     if not allows(request.connection.principal, Operation.WRITE, Resource.TRANSACTIONAL_ID, transactional_id):

@@ -7,9 +7,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
+from uuid import UUID
 
-from kafkalake.broker.groups.assignors import Assignment
+from kafkalake.broker.groups import assignors
 from kafkalake.broker.groups.consumer_records import by_topic
 from kafkalake.broker.groups.consumer_requests import JOIN_EPOCH, HeartbeatRequest, HeartbeatResult
 from kafkalake.errors import KafkaError, TopicAuthorizationError
@@ -18,11 +19,18 @@ from kafkalake.server.group_lookup import check_group, code_of
 from kafkalake.server.request import Request
 from kafkalake.server.topic_lookup import allows_topic
 from kafkalake.uuid_text import encode_uuid
+from kafkalake.wire.messages.groups import (
+    Assignment,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
+)
 
 _OWN_MEMBER_ID_VERSION = 1
+_NO_TOPIC = UUID(int=0)
 
 
-def handle(request: Request) -> Generator[None, None, None]:
+def handle(request: Request[ConsumerGroupHeartbeatRequest]) -> Generator[None, None, None]:
     body = request.body
 
     def reply(result: HeartbeatResult) -> None:
@@ -50,37 +58,40 @@ def handle(request: Request) -> Generator[None, None, None]:
         rack_id=body.rack_id,
         rebalance_timeout_ms=body.rebalance_timeout,
         topics=None if names is None else tuple(names),
-        regex=getattr(body, "subscribed_topic_regex", None),
+        regex=body.subscribed_topic_regex,
         assignor=body.server_assignor,
         owned=_owned(body.topic_partitions),
     )
     request.context.broker.groups.consumers.heartbeat(body.group_id, heartbeat, request.guarded(reply))
 
 
-def _owned(topics: object) -> Assignment | None:
+def _owned(topics: Sequence[TopicPartitions] | None) -> assignors.Assignment | None:
     if topics is None:
         return None
-    return frozenset((topic.topic_id, partition) for topic in topics for partition in topic.partitions)  # type: ignore[attr-defined]
+    return frozenset((topic.topic_id or _NO_TOPIC, partition) for topic in topics for partition in topic.partitions)
 
 
-def _reply(request: Request, result: HeartbeatResult) -> None:
+def _reply(request: Request[ConsumerGroupHeartbeatRequest], result: HeartbeatResult) -> None:
     if result.error is not None:
-        request.reply({"error_code": code_of(result.error), "error_message": result.message or str(result.error())})
+        request.reply(
+            ConsumerGroupHeartbeatResponse(
+                error_code=code_of(result.error), error_message=result.message or str(result.error())
+            )
+        )
         return
     assignment = None
     if result.assignment is not None:
-        assignment = {
-            "topic_partitions": [
-                {"topic_id": topic_id, "partitions": partitions}
+        assignment = Assignment(
+            topic_partitions=[
+                TopicPartitions(topic_id=topic_id, partitions=partitions)
                 for topic_id, partitions in by_topic(result.assignment).items()
             ]
-        }
+        )
     request.reply(
-        {
-            "error_code": 0,
-            "member_id": result.member_id,
-            "member_epoch": result.member_epoch,
-            "heartbeat_interval": result.heartbeat_interval_ms,
-            "assignment": assignment,
-        }
+        ConsumerGroupHeartbeatResponse(
+            member_id=result.member_id,
+            member_epoch=result.member_epoch,
+            heartbeat_interval=result.heartbeat_interval_ms,
+            assignment=assignment,
+        )
     )

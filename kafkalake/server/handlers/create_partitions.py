@@ -6,15 +6,20 @@ A topic named twice gets INVALID_REQUEST. `validate_only` checks and changes not
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 
 from kafkalake.errors import InvalidRequestError, KafkaError
 from kafkalake.server.authorizer import Operation
 from kafkalake.server.request import Request
 from kafkalake.server.topic_lookup import find_topic
+from kafkalake.wire.messages.topics import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
 
 
-async def handle(request: Request) -> dict[str, Any]:
+async def handle(request: Request[CreatePartitionsRequest]) -> CreatePartitionsResponse:
     times: Counter[str] = Counter()
     topics = {}
     for topic in request.body.topics:
@@ -23,25 +28,21 @@ async def handle(request: Request) -> dict[str, Any]:
         await request.turn()
     answers = []
     for name, topic in topics.items():
-        answer = {"name": name, "error_code": 0, "error_message": None}
+        code, message = 0, None
         try:
             if times[name] > 1:
                 raise InvalidRequestError("Duplicate topic in request.")
             await _grow(request, topic)
         except KafkaError as error:
-            answer.update(error_code=error.code, error_message=request.error_text(error))
-        answers.append(answer)
+            code, message = error.code, request.error_text(error)
+        answers.append(CreatePartitionsTopicResult(name=name, error_code=code, error_message=message))
         await request.turn()
-    return {"results": answers}
+    return CreatePartitionsResponse(results=answers)
 
 
-async def _grow(request: Request, asked: Any) -> None:
+async def _grow(request: Request[CreatePartitionsRequest], asked: CreatePartitionsTopic) -> None:
     topic = find_topic(request, Operation.ALTER, asked.name)
     assignments = None if asked.assignments is None else [each.broker_ids for each in asked.assignments]
     await request.context.broker.topic_admin.add_partitions(
-        topic,
-        asked.count,
-        assignments,
-        timeout_ms=request.body.timeout,
-        validate_only=request.body.validate_only,
+        topic, asked.count, assignments, timeout_ms=request.body.timeout, validate_only=request.body.validate_only
     )

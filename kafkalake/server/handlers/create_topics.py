@@ -8,16 +8,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 
 from kafkalake.broker.admin.topic_plans import PARTITIONS_MAX, NewTopic
 from kafkalake.broker.partitions.topics import Topic
 from kafkalake.errors import InvalidPartitionsError, InvalidRequestError, KafkaError, TopicAuthorizationError
 from kafkalake.server.authorizer import CLUSTER_NAME, Operation, Resource
 from kafkalake.server.request import Request
+from kafkalake.wire.messages.topics import (
+    CreatableTopic,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DescribedConfig,
+)
 
 
-async def handle(request: Request) -> dict[str, Any]:
+async def handle(request: Request[CreateTopicsRequest]) -> CreateTopicsResponse:
     body = request.body
     times: Counter[str] = Counter()
     asked, topics = 0, {}
@@ -37,12 +43,14 @@ async def handle(request: Request) -> dict[str, Any]:
                 )
             answers.append(await _create(request, topic))
         except KafkaError as error:
-            answers.append({"name": name, "error_code": error.code, "error_message": request.error_text(error)})
+            answers.append(
+                CreatableTopicResult(name=name, error_code=error.code, error_message=request.error_text(error))
+            )
         await request.turn()
-    return {"topics": answers}
+    return CreateTopicsResponse(topics=answers)
 
 
-async def _create(request: Request, asked: Any) -> dict[str, Any]:
+async def _create(request: Request[CreateTopicsRequest], asked: CreatableTopic) -> CreatableTopicResult:
     allows = request.context.authorizer.allows
     principal = request.connection.principal
     if not (
@@ -61,25 +69,19 @@ async def _create(request: Request, asked: Any) -> dict[str, Any]:
     admin = request.context.broker.topic_admin
     count = admin.plans.plan(new)
     topic = await admin.create(new, timeout_ms=request.body.timeout, validate_only=request.body.validate_only)
-    return {
-        "name": asked.name,
-        "topic_id": None if request.body.validate_only else topic.topic_id,
-        "error_code": 0,
-        "error_message": None,
-        "num_partitions": count,
-        "replication_factor": 1,
-        "configs": _configs(request, topic),
-    }
+    return CreatableTopicResult(
+        name=asked.name,
+        topic_id=None if request.body.validate_only else topic.topic_id,
+        num_partitions=count,
+        replication_factor=1,
+        configs=_configs(request, topic),
+    )
 
 
-def _configs(request: Request, topic: Topic) -> list[dict[str, Any]]:
+def _configs(request: Request[CreateTopicsRequest], topic: Topic) -> list[DescribedConfig]:
     return [
-        {
-            "name": entry.setting.name,
-            "value": entry.value,
-            "read_only": entry.read_only,
-            "config_source": int(entry.source),
-            "is_sensitive": False,
-        }
+        DescribedConfig(
+            name=entry.setting.name, value=entry.value, read_only=entry.read_only, config_source=int(entry.source)
+        )
         for entry in request.context.broker.settings.current.describe_topic(topic.overrides)
     ]

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Any
 
 from kafkalake.broker.groups.offset_requests import GroupErrors
 from kafkalake.errors import GroupAuthorizationError
 from kafkalake.server.authorizer import Operation
 from kafkalake.server.group_lookup import allows_group, code_of
 from kafkalake.server.request import Request
+from kafkalake.wire.messages.groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 
 _GROUPS_A_STEP = 50
 
 
-def handle(request: Request) -> Generator[None, None, None]:
+def handle(request: Request[DeleteGroupsRequest]) -> Generator[None, None, None]:
     names = list(dict.fromkeys(request.body.groups_names))
     allowed = [name for name in names if allows_group(request, Operation.DELETE, name)]
     results: GroupErrors = {}
@@ -32,9 +32,11 @@ def handle(request: Request) -> Generator[None, None, None]:
         yield
 
 
-def _answer(names: list[str], errors: GroupErrors) -> Generator[None, None, dict[str, Any]]:
+def _answer(names: list[str], errors: GroupErrors) -> Generator[None, None, DeleteGroupsResponse]:
     results = []
     for name in names:
-        results.append({"group_id": name, "error_code": code_of(errors.get(name, GroupAuthorizationError))})
+        results.append(
+            DeletableGroupResult(group_id=name, error_code=code_of(errors.get(name, GroupAuthorizationError)))
+        )
         yield
-    return {"results": results}
+    return DeleteGroupsResponse(results=results)

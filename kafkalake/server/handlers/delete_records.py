@@ -6,34 +6,43 @@ start are deleted later. The new start must be durable first, so this is done in
 
 from __future__ import annotations
 
-from typing import Any
-
 from kafkalake.broker.partitions.offsets import delete_records
 from kafkalake.errors import KafkaError
 from kafkalake.server.authorizer import Operation
 from kafkalake.server.request import Request
 from kafkalake.server.topic_lookup import find_topic
+from kafkalake.wire.messages.records import (
+    DeleteRecordsPartition,
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
 
 
-async def handle(request: Request) -> dict[str, Any]:
-    answers: list[dict[str, Any]] = []
+async def handle(request: Request[DeleteRecordsRequest]) -> DeleteRecordsResponse:
+    answers: list[DeleteRecordsTopicResult] = []
     for topic in request.body.topics:
-        answers.append({"name": topic.name, "partitions": (partitions := [])})
+        answers.append(DeleteRecordsTopicResult(name=topic.name, partitions=(partitions := [])))
         for each in topic.partitions:
             partitions.append(await _partition(request, topic.name, each))
             await request.turn()
         await request.turn()
-    return {"topics": answers}
+    return DeleteRecordsResponse(topics=answers)
 
 
-async def _partition(request: Request, name: str, asked: Any) -> dict[str, Any]:
-    answer = {"partition_index": asked.partition_index, "low_watermark": -1, "error_code": 0}
+async def _partition(
+    request: Request[DeleteRecordsRequest], name: str, asked: DeleteRecordsPartition
+) -> DeleteRecordsPartitionResult:
+    code, low_watermark = 0, -1
     try:
         topic = find_topic(request, Operation.DELETE, name)
         partition = topic.leader(asked.partition_index)
         broker = request.context.broker
-        answer["low_watermark"] = await broker.run_blocking(lambda: delete_records(partition, asked.offset))
+        low_watermark = await broker.run_blocking(lambda: delete_records(partition, asked.offset))
         broker.moved(partition)
     except KafkaError as error:
-        answer["error_code"] = error.code
-    return answer
+        code = error.code
+    return DeleteRecordsPartitionResult(
+        partition_index=asked.partition_index, low_watermark=low_watermark, error_code=code
+    )

@@ -8,21 +8,26 @@
 from __future__ import annotations
 
 from collections import Counter
-from types import SimpleNamespace
-from typing import Any
+from uuid import UUID
 
 from kafkalake.broker.partitions.topics import Topic
 from kafkalake.errors import InvalidRequestError, KafkaError, TopicDeletionDisabledError
 from kafkalake.server.authorizer import Operation
 from kafkalake.server.request import Request
 from kafkalake.server.topic_lookup import find_topic, find_topic_by_id
+from kafkalake.wire.messages.topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
 
 
-async def handle(request: Request) -> dict[str, Any]:
+async def handle(request: Request[DeleteTopicsRequest]) -> DeleteTopicsResponse:
     body = request.body
-    by_name = [SimpleNamespace(name=name, topic_id=None) for name in getattr(body, "topic_names", ())]
+    by_name = [DeleteTopicState(name=name) for name in body.topic_names]
     asked = body.topics if request.version >= 6 else by_name
-    times: Counter[Any] = Counter()
+    times: Counter[tuple[str | None, UUID | None]] = Counter()
     for each in asked:
         times[each.name, each.topic_id] += 1
         await request.turn()
@@ -30,25 +35,27 @@ async def handle(request: Request) -> dict[str, Any]:
     for each in asked:
         answers.append(await _delete(request, each, times))
         await request.turn()
-    return {"responses": answers}
+    return DeleteTopicsResponse(responses=answers)
 
 
-async def _delete(request: Request, asked: Any, times: Counter[Any]) -> dict[str, Any]:
-    answer = {"name": asked.name, "topic_id": asked.topic_id, "error_code": 0, "error_message": None}
+async def _delete(
+    request: Request[DeleteTopicsRequest], asked: DeleteTopicState, times: Counter[tuple[str | None, UUID | None]]
+) -> DeletableTopicResult:
+    name, topic_id, code, message = asked.name, asked.topic_id, 0, None
     try:
-        if times[asked.name, asked.topic_id] > 1:
-            raise InvalidRequestError("Duplicate topic name." if asked.name is not None else "Duplicate topic id.")
+        if times[name, topic_id] > 1:
+            raise InvalidRequestError("Duplicate topic name." if name is not None else "Duplicate topic id.")
         if not request.context.broker.config.delete_topic_enable:
             raise TopicDeletionDisabledError() if request.version >= 3 else InvalidRequestError()
         topic = _find(request, asked)
-        answer.update(name=topic.name, topic_id=topic.topic_id)
+        name, topic_id = topic.name, topic.topic_id
         await request.context.broker.topic_admin.delete(topic, timeout_ms=request.body.timeout)
     except KafkaError as error:
-        answer.update(error_code=error.code, error_message=request.error_text(error))
-    return answer
+        code, message = error.code, request.error_text(error)
+    return DeletableTopicResult(name=name, topic_id=topic_id, error_code=code, error_message=message)
 
 
-def _find(request: Request, asked: Any) -> Topic:
+def _find(request: Request[DeleteTopicsRequest], asked: DeleteTopicState) -> Topic:
     if asked.topic_id is not None:
         if asked.name is not None:
             raise InvalidRequestError("You may not specify both topic name and topic id.")

@@ -5,41 +5,38 @@ Only brokers are described (endpoint type 1). Controllers (2) have no endpoint o
 
 from __future__ import annotations
 
-from typing import Any
-
 from kafkalake.server.authorizer import CLUSTER_NAME, Resource
-from kafkalake.server.handlers.metadata import operation_bits
+from kafkalake.server.handlers.metadata import NOT_ASKED, operation_bits
 from kafkalake.server.request import Request
+from kafkalake.wire.messages.cluster import DescribeClusterBroker, DescribeClusterRequest, DescribeClusterResponse
 
 _BROKERS, _CONTROLLERS = 1, 2
 _MISMATCHED_ENDPOINT_TYPE, _UNSUPPORTED_ENDPOINT_TYPE = 114, 115
 
 
-def handle(request: Request) -> dict[str, Any]:
+def handle(request: Request[DescribeClusterRequest]) -> DescribeClusterResponse:
     body = request.body
-    endpoint_type = getattr(body, "endpoint_type", _BROKERS)
+    endpoint_type = body.endpoint_type
     if endpoint_type != _BROKERS:
         known = endpoint_type == _CONTROLLERS
-        return {
-            "error_code": _MISMATCHED_ENDPOINT_TYPE if known else _UNSUPPORTED_ENDPOINT_TYPE,
-            "error_message": "The request was sent to an endpoint of the wrong type."
+        return DescribeClusterResponse(
+            error_code=_MISMATCHED_ENDPOINT_TYPE if known else _UNSUPPORTED_ENDPOINT_TYPE,
+            error_message="The request was sent to an endpoint of the wrong type."
             if known
             else f"Unsupported endpoint type {endpoint_type}",
-            "endpoint_type": endpoint_type,
-            "cluster_id": "",
-        }
+            endpoint_type=endpoint_type,
+        )
     cluster = request.context.broker.cluster
-    operations = -(2**31)
+    operations = NOT_ASKED
     if body.include_cluster_authorized_operations:
         operations = operation_bits(request, Resource.CLUSTER, CLUSTER_NAME)
-    return {
-        "error_code": 0,
-        "endpoint_type": _BROKERS,
-        "cluster_id": cluster.cluster_id,
-        "controller_id": cluster.controller_id,
-        "brokers": [
-            {"broker_id": each.broker_id, "host": each.host, "port": each.port, "rack": each.rack, "is_fenced": False}
+    return DescribeClusterResponse(
+        endpoint_type=_BROKERS,
+        cluster_id=cluster.cluster_id,
+        controller_id=cluster.controller_id,
+        brokers=[
+            DescribeClusterBroker(broker_id=each.broker_id, host=each.host, port=each.port, rack=each.rack)
             for each in cluster.brokers.values()
         ],
-        "cluster_authorized_operations": operations,
-    }
+        cluster_authorized_operations=operations,
+    )

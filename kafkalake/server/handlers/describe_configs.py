@@ -8,54 +8,53 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Generator
-from typing import Any
 
-from kafkalake.config.layers import ConfigEntry, ConfigSource
+from kafkalake.config.layers import ConfigEntry
 from kafkalake.errors import ClusterAuthorizationError, InvalidRequestError, KafkaError
 from kafkalake.server.authorizer import CLUSTER_NAME, Operation, Resource
 from kafkalake.server.group_lookup import check_group
 from kafkalake.server.request import Request
 from kafkalake.server.topic_lookup import find_described_topic
+from kafkalake.wire.messages.topics import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+    DescribedConfig,
+)
 
 TOPIC, BROKER, BROKER_LOGGER, GROUP = 2, 4, 8, 32
 
 
-def handle(request: Request) -> Generator[None, None, dict[str, Any]]:
+def handle(request: Request[DescribeConfigsRequest]) -> Generator[None, None, DescribeConfigsResponse]:
     answers = []
     for each in {(each.resource_type, each.resource_name): each for each in request.body.resources}.values():
         answers.append(_describe(request, each))
         yield
-    return {"results": answers}
+    return DescribeConfigsResponse(results=answers)
 
 
-def _describe(request: Request, resource: Any) -> dict[str, Any]:
-    answer = {
-        "error_code": 0,
-        "error_message": None,
-        "resource_type": resource.resource_type,
-        "resource_name": resource.resource_name,
-        "configs": [],
-    }
+def _describe(request: Request[DescribeConfigsRequest], resource: DescribeConfigsResource) -> DescribeConfigsResult:
+    kind, name = resource.resource_type, resource.resource_name
     try:
-        entries = _entries(request, resource.resource_type, resource.resource_name)
+        entries = _entries(request, kind, name)
     except KafkaError as error:
-        answer.update(error_code=error.code, error_message=request.error_text(error))
-        return answer
+        message = request.error_text(error)
+        return DescribeConfigsResult(
+            error_code=error.code, error_message=message, resource_type=kind, resource_name=name
+        )
     keys: Collection[str] | None = resource.configuration_keys or None
     body = request.body
-    answer["configs"] = [
-        _entry(
-            entry,
-            synonyms=body.include_synonyms,
-            documentation=getattr(body, "include_documentation", False),
-        )
+    configs = [
+        _entry(entry, synonyms=body.include_synonyms, documentation=body.include_documentation)
         for entry in entries
         if keys is None or entry.setting.name in keys
     ]
-    return answer
+    return DescribeConfigsResult(resource_type=kind, resource_name=name, configs=configs)
 
 
-def _entries(request: Request, resource_type: int, name: str) -> list[ConfigEntry]:
+def _entries(request: Request[DescribeConfigsRequest], resource_type: int, name: str) -> list[ConfigEntry]:
     settings = request.context.broker.settings.current
     if resource_type == TOPIC:
         topic = find_described_topic(request, Operation.DESCRIBE_CONFIGS, name)
@@ -74,7 +73,7 @@ def _entries(request: Request, resource_type: int, name: str) -> list[ConfigEntr
     raise InvalidRequestError(f"Unsupported resource type: {resource_type}")
 
 
-def check_broker_name(request: Request, name: str) -> None:
+def check_broker_name(request: Request[object], name: str) -> None:
     """Raise `InvalidRequestError` if `name` is not this broker's id."""
     broker_id = request.context.broker.broker_id
     try:
@@ -85,17 +84,17 @@ def check_broker_name(request: Request, name: str) -> None:
         raise InvalidRequestError(f"Unexpected broker id, expected {broker_id} or empty string, but received {name}")
 
 
-def _entry(entry: ConfigEntry, *, synonyms: bool, documentation: bool) -> dict[str, Any]:
-    return {
-        "name": entry.setting.name,
-        "value": entry.value,
-        "read_only": entry.read_only,
-        "config_source": int(entry.source),
-        "is_default": entry.source is ConfigSource.DEFAULT,
-        "is_sensitive": False,
-        "synonyms": [{"name": each.name, "value": each.value, "source": int(each.source)} for each in entry.synonyms]
+def _entry(entry: ConfigEntry, *, synonyms: bool, documentation: bool) -> DescribedConfig:
+    return DescribedConfig(
+        name=entry.setting.name,
+        value=entry.value,
+        read_only=entry.read_only,
+        config_source=int(entry.source),
+        synonyms=[
+            DescribeConfigsSynonym(name=each.name, value=each.value, source=int(each.source)) for each in entry.synonyms
+        ]
         if synonyms
         else [],
-        "config_type": entry.setting.kind.value,
-        "documentation": entry.setting.documentation if documentation else None,
-    }
+        config_type=entry.setting.kind.value,
+        documentation=entry.setting.documentation if documentation else None,
+    )

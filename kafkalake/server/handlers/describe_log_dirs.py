@@ -6,18 +6,24 @@ There is one log directory. Null topics means all. Unknown partitions are omitte
 from __future__ import annotations
 
 import shutil
-from typing import Any
 
 from kafkalake.broker.partitions.partition import Partition
 from kafkalake.errors import ClusterAuthorizationError, KafkaStorageError
 from kafkalake.server.authorizer import CLUSTER_NAME, Operation, Resource
 from kafkalake.server.request import Request
+from kafkalake.wire.messages.cluster import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
 
 
-async def handle(request: Request) -> dict[str, Any]:
+async def handle(request: Request[DescribeLogDirsRequest]) -> DescribeLogDirsResponse:
     allows = request.context.authorizer.allows
     if not allows(request.connection.principal, Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME):
-        return {"error_code": ClusterAuthorizationError.code, "results": []}
+        return DescribeLogDirsResponse(error_code=ClusterAuthorizationError.code)
     broker = request.context.broker
     chosen = _chosen(request)
     root = broker.logs.root
@@ -25,27 +31,27 @@ async def handle(request: Request) -> dict[str, Any]:
         sizes = await broker.run_blocking(lambda: [each.log.size_bytes for each in chosen])
         disk = shutil.disk_usage(root)
     except (OSError, KafkaStorageError):
-        return {"results": [{"error_code": KafkaStorageError.code, "log_dir": str(root)}]}
-    topics: dict[str, list[dict[str, Any]]] = {}
+        return DescribeLogDirsResponse(
+            results=[DescribeLogDirsResult(error_code=KafkaStorageError.code, log_dir=str(root))]
+        )
+    topics: dict[str, list[DescribeLogDirsPartition]] = {}
     for partition, size in zip(chosen, sizes, strict=True):
         topics.setdefault(partition.topic.name, []).append(
-            {"partition_index": partition.index, "partition_size": size, "offset_lag": 0, "is_future_key": False}
+            DescribeLogDirsPartition(partition_index=partition.index, partition_size=size)
         )
-    return {
-        "error_code": 0,
-        "results": [
-            {
-                "error_code": 0,
-                "log_dir": str(root),
-                "topics": [{"name": name, "partitions": partitions} for name, partitions in topics.items()],
-                "total_bytes": disk.total,
-                "usable_bytes": disk.free,
-            }
-        ],
-    }
+    return DescribeLogDirsResponse(
+        results=[
+            DescribeLogDirsResult(
+                log_dir=str(root),
+                topics=[DescribeLogDirsTopic(name=name, partitions=partitions) for name, partitions in topics.items()],
+                total_bytes=disk.total,
+                usable_bytes=disk.free,
+            )
+        ]
+    )
 
 
-def _chosen(request: Request) -> list[Partition]:
+def _chosen(request: Request[DescribeLogDirsRequest]) -> list[Partition]:
     topics = request.context.broker.topics
     asked = request.body.topics
     if asked is None:

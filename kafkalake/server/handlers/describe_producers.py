@@ -3,46 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Any
 
 from kafkalake.errors import KafkaError
 from kafkalake.server.authorizer import Operation
 from kafkalake.server.request import Request
 from kafkalake.server.topic_lookup import find_described_topic
+from kafkalake.wire.messages.transactions import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
 
 
-def handle(request: Request) -> Generator[None, None, dict[str, Any]]:
+def handle(request: Request[DescribeProducersRequest]) -> Generator[None, None, DescribeProducersResponse]:
     asked: dict[str, dict[int, None]] = {}
     for topic in request.body.topics:
         asked.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
-    answers: list[dict[str, Any]] = []
+    answers: list[TopicResponse] = []
     for name, indexes in asked.items():
-        answers.append({"name": name, "partitions": (partitions := [])})
+        answers.append(TopicResponse(name=name, partitions=(partitions := [])))
         for index in indexes:
             partitions.append(_partition(request, name, index))
             yield
-    return {"topics": answers}
+    return DescribeProducersResponse(topics=answers)
 
 
-def _partition(request: Request, name: str, index: int) -> dict[str, Any]:
+def _partition(request: Request[DescribeProducersRequest], name: str, index: int) -> PartitionResponse:
     try:
         topic = find_described_topic(request, Operation.READ, name)
         partition = topic.leader(index)
         partition.check_online()
     except KafkaError as error:
-        return {"partition_index": index, "error_code": error.code, "error_message": request.error_text(error)}
-    return {
-        "partition_index": index,
-        "error_code": 0,
-        "active_producers": [
-            {
-                "producer_id": producer_id,
-                "producer_epoch": producer.epoch,
-                "last_sequence": producer.batches[-1].last_sequence if producer.batches else -1,
-                "last_timestamp": producer.last_append_ms,
-                "coordinator_epoch": producer.coordinator_epoch,
-                "current_txn_start_offset": producer.transaction_offset,
-            }
+        return PartitionResponse(partition_index=index, error_code=error.code, error_message=request.error_text(error))
+    return PartitionResponse(
+        partition_index=index,
+        active_producers=[
+            ProducerState(
+                producer_id=producer_id,
+                producer_epoch=producer.epoch,
+                last_sequence=producer.batches[-1].last_sequence if producer.batches else -1,
+                last_timestamp=producer.last_append_ms,
+                coordinator_epoch=producer.coordinator_epoch,
+                current_txn_start_offset=producer.transaction_offset,
+            )
             for producer_id, producer in partition.log.producers()
         ],
-    }
+    )

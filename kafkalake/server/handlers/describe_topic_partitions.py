@@ -7,17 +7,21 @@ page, and the cursor in the response is the first partition of the next one.
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Any
 
 from kafkalake.errors import KafkaError
-from kafkalake.internal_topics import INTERNAL
 from kafkalake.server.authorizer import Operation, Resource
-from kafkalake.server.handlers.metadata import operation_bits, partition_fields
+from kafkalake.server.handlers.metadata import operation_bits, topic_metadata
 from kafkalake.server.request import Request
 from kafkalake.server.topic_lookup import allows_topic, find_described_topic
+from kafkalake.wire.messages.cluster import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    TopicMetadata,
+)
 
 
-def handle(request: Request) -> Generator[None, None, dict[str, Any]]:
+def handle(request: Request[DescribeTopicPartitionsRequest]) -> Generator[None, None, DescribeTopicPartitionsResponse]:
     body = request.body
     broker = request.context.broker
     everything = not body.topics
@@ -31,37 +35,34 @@ def handle(request: Request) -> Generator[None, None, dict[str, Any]]:
         if names and names[0] == body.cursor.topic_name:
             first_partition = max(body.cursor.partition_index, 0)
     limit = max(1, min(body.response_partition_limit, broker.config.max_request_partition_size_limit))
-    topics: list[dict[str, Any]] = []
+    topics: list[TopicMetadata] = []
     for name in names:
         yield
         if limit <= 0:
-            return {"topics": topics, "next_cursor": {"topic_name": name, "partition_index": 0}}
+            return DescribeTopicPartitionsResponse(
+                topics=topics, next_cursor=Cursor(topic_name=name, partition_index=0)
+            )
         described, following = _describe(request, name, first_partition, limit)
         topics.append(described)
         if following is not None:
-            return {"topics": topics, "next_cursor": {"topic_name": name, "partition_index": following}}
-        limit -= len(described["partitions"])
+            return DescribeTopicPartitionsResponse(
+                topics=topics, next_cursor=Cursor(topic_name=name, partition_index=following)
+            )
+        limit -= len(described.partitions)
         first_partition = 0
-    return {"topics": topics, "next_cursor": None}
+    return DescribeTopicPartitionsResponse(topics=topics)
 
 
-def _describe(request: Request, name: str, first: int, limit: int) -> tuple[dict[str, Any], int | None]:
+def _describe(
+    request: Request[DescribeTopicPartitionsRequest], name: str, first: int, limit: int
+) -> tuple[TopicMetadata, int | None]:
     """Return at most `limit` of a topic's partitions from `first` on, and the index after them if there are more, else None."""
     try:
         topic = find_described_topic(request, Operation.DESCRIBE, name)
     except KafkaError as error:
-        return {"error_code": error.code, "name": name, "partitions": []}, None
+        return TopicMetadata(error_code=error.code, name=name), None
     shown = topic.registrations[first : first + limit]
-    answer = {
-        "error_code": 0,
-        "name": topic.name,
-        "topic_id": topic.topic_id,
-        "is_internal": topic.name in INTERNAL,
-        "partitions": [
-            {**partition_fields(index, each), "eligible_leader_replicas": (), "last_known_elr": ()}
-            for index, each in enumerate(shown, first)
-        ],
-        "topic_authorized_operations": operation_bits(request, Resource.TOPIC, topic.name),
-    }
+    operations = operation_bits(request, Resource.TOPIC, topic.name)
+    answer = topic_metadata(topic, dict(enumerate(shown, first)), operations)
     following = first + len(shown)
     return answer, following if following < len(topic.registrations) else None

@@ -3,41 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Any
 
 from kafkalake.errors import KafkaError
 from kafkalake.server.authorizer import Operation
 from kafkalake.server.request import Request
 from kafkalake.server.topic_lookup import allows_topic
 from kafkalake.server.transaction_lookup import check_transactional_id
+from kafkalake.wire.messages.transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    TopicData,
+    TransactionState,
+)
 
 
-def handle(request: Request) -> Generator[None, None, dict[str, Any]]:
+def handle(request: Request[DescribeTransactionsRequest]) -> Generator[None, None, DescribeTransactionsResponse]:
     answers = []
     for each in dict.fromkeys(request.body.transactional_ids):
         answers.append(_describe(request, each))
         yield
-    return {"transaction_states": answers}
+    return DescribeTransactionsResponse(transaction_states=answers)
 
 
-def _describe(request: Request, transactional_id: str) -> dict[str, Any]:
-    answer: dict[str, Any] = {"error_code": 0, "transactional_id": transactional_id}
+def _describe(request: Request[DescribeTransactionsRequest], transactional_id: str) -> TransactionState:
     try:
         check_transactional_id(request, Operation.DESCRIBE, transactional_id)
         found = request.context.broker.transactions.coordinator.describe(transactional_id)
     except KafkaError as error:
-        answer["error_code"] = error.code
-        return answer
+        return TransactionState(transactional_id=transactional_id, error_code=error.code)
     topics: dict[str, list[int]] = {}
     for topic, partition in found.partitions:
         if allows_topic(request, Operation.DESCRIBE, topic):
             topics.setdefault(topic, []).append(partition)
-    answer.update(
+    return TransactionState(
+        transactional_id=transactional_id,
         transaction_state=found.state,
         transaction_timeout=found.timeout_ms,
         transaction_start_time=found.started_at_ms,
         producer_id=found.producer_id,
         producer_epoch=found.epoch,
-        topics=[{"topic": topic, "partitions": partitions} for topic, partitions in topics.items()],
+        topics=[TopicData(topic=topic, partitions=partitions) for topic, partitions in topics.items()],
     )
-    return answer

@@ -6,8 +6,6 @@ producer's id and epoch for its next transaction.
 
 from __future__ import annotations
 
-from typing import Any
-
 from kafkalake.broker.coordination.journal import Producer
 from kafkalake.broker.transactions.ending import EndRequest
 from kafkalake.broker.transactions.requests import ProducerResult
@@ -15,12 +13,13 @@ from kafkalake.errors import KafkaError
 from kafkalake.server.authorizer import Operation
 from kafkalake.server.request import Request
 from kafkalake.server.transaction_lookup import check_transactional_id, transaction_code
+from kafkalake.wire.messages.transactions import EndTxnRequest, EndTxnResponse
 
 _FENCED_SINCE = 2
 _VERSION_2_SINCE = 5
 
 
-def handle(request: Request) -> dict[str, Any] | None:
+def handle(request: Request[EndTxnRequest]) -> EndTxnResponse | None:
     body = request.body
     try:
         check_transactional_id(request, Operation.WRITE, body.transactional_id)
@@ -37,9 +36,9 @@ def handle(request: Request) -> dict[str, Any] | None:
     return None
 
 
-def _answer(request: Request, result: ProducerResult) -> dict[str, Any]:
-    return {
-        "error_code": transaction_code(request, result.error, _FENCED_SINCE),
-        "producer_id": result.producer_id,
-        "producer_epoch": result.epoch,
-    }
+def _answer(request: Request[EndTxnRequest], result: ProducerResult) -> EndTxnResponse:
+    return EndTxnResponse(
+        error_code=transaction_code(request, result.error, _FENCED_SINCE),
+        producer_id=result.producer_id,
+        producer_epoch=result.epoch,
+    )

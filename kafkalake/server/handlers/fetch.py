@@ -16,7 +16,7 @@ import logging
 import struct
 from collections.abc import Callable, Generator
 from functools import partial
-from typing import Any
+from uuid import UUID
 
 from kafkalake.broker.partitions.fetch import (
     STORED_BYTES_MAX,
@@ -30,10 +30,11 @@ from kafkalake.broker.partitions.fetch import (
 from kafkalake.broker.partitions.fetch_sessions import FetchPartition, PartitionKey
 from kafkalake.errors import CorruptMessageError, LakeError, UnsupportedCompressionTypeError
 from kafkalake.record import layout as at
-from kafkalake.server.connection_state import Buffer
 from kafkalake.server.request import Request
+from kafkalake.wire.messages import records
+from kafkalake.wire.messages.message import Buffer
+from kafkalake.wire.messages.writing import append_varint
 from kafkalake.wire.record_batch import encode_fetched
-from kafkalake.wire.responses import append_varint
 
 logger = logging.getLogger(__name__)
 
@@ -42,19 +43,19 @@ _INT16 = struct.Struct(">h")
 _ABORTED = struct.Struct(">qq")
 _PARTITION_4 = struct.Struct(">ihqq")
 _PARTITION_5 = struct.Struct(">ihqqq")
-_NO_TOPIC_ID = bytes(16)
+_NO_TOPIC_ID = UUID(int=0)
 _ZSTD_SINCE = 10
 INLINE_BYTES = 128 * 1024
 """Most bytes compressed on the event loop: 4 ms of gzip. More are compressed in a thread."""
 INLINE_PARTITIONS = 1_000
 
 
-def handle(request: Request) -> Generator[None, None, None]:
+def handle(request: Request[records.FetchRequest]) -> Generator[None, None, None]:
     body = request.body
     by_id = request.version >= 13
     partitions: list[FetchPartition] = []
     for topic in body.topics:
-        key = topic.topic_id if by_id else topic.topic
+        key = topic.topic_id or _NO_TOPIC_ID if by_id else topic.topic
         for asked in topic.partitions:
             partitions.append(
                 FetchPartition(
@@ -62,20 +63,20 @@ def handle(request: Request) -> Generator[None, None, None]:
                     asked.partition,
                     asked.fetch_offset,
                     asked.partition_max_bytes,
-                    getattr(asked, "current_leader_epoch", -1),
-                    getattr(asked, "last_fetched_epoch", -1),
+                    asked.current_leader_epoch,
+                    asked.last_fetched_epoch,
                 )
             )
             yield
     forgotten: list[PartitionKey] = []
-    for topic in getattr(body, "forgotten_topics_data", ()):
-        key = topic.topic_id if by_id else topic.topic
-        forgotten += [(key, index) for index in topic.partitions]
+    for gone in body.forgotten_topics_data:
+        key = gone.topic_id or _NO_TOPIC_ID if by_id else gone.topic
+        forgotten += [(key, index) for index in gone.partitions]
     asked_for = FetchRequest(
         partitions,
         forgotten,
-        getattr(body, "session_id", 0),
-        getattr(body, "session_epoch", -1),
+        body.session_id,
+        body.session_epoch,
         by_id,
         Isolation.READ_COMMITTED if body.isolation_level == 1 else Isolation.READ_UNCOMMITTED,
         body.min_bytes,
@@ -91,7 +92,7 @@ def handle(request: Request) -> Generator[None, None, None]:
         request.call_if_abandoned(lambda: broker.purgatory.discard(waiting))
 
 
-def _reply(request: Request, asked_for: FetchRequest, fetched: Fetched) -> None:
+def _reply(request: Request[records.FetchRequest], asked_for: FetchRequest, fetched: Fetched) -> None:
     bytes_max = min(asked_for.max_bytes, request.context.broker.config.fetch_max_bytes)
     encode = partial(_encode, request.version, request.correlation_id, fetched, bytes_max)
     size = _compressed_bytes(fetched)
@@ -112,7 +113,9 @@ def _compressed_bytes(fetched: Fetched) -> int:
     )
 
 
-async def _reply_from_thread(request: Request, fetched: Fetched, encode: Callable[[], list[Buffer]], size: int) -> None:
+async def _reply_from_thread(
+    request: Request[records.FetchRequest], fetched: Fetched, encode: Callable[[], list[Buffer]], size: int
+) -> None:
     with request.context.unread_answers.prepare(size):
         await request.reply_from_thread(encode)
         fetched.sent()
@@ -134,14 +137,14 @@ def _encode(version: int, correlation_id: int, fetched: Fetched, bytes_max: int)
     if version >= 7:
         head += _INT16.pack(fetched.error.code if fetched.error is not None else 0)
         head += _INT32.pack(fetched.context.session_id)
-    topics: dict[Any, list[FetchedPartition]] = {}
+    topics: dict[str | UUID, list[FetchedPartition]] = {}
     for partition in fetched.partitions:
         topics.setdefault(partition.asked.topic, []).append(partition)
     _length(head, len(topics), flexible=flexible)
     budget = _Budget(bytes_max)
     for key, partitions in topics.items():
-        if version >= 13:
-            out.current += key.bytes if key is not None else _NO_TOPIC_ID
+        if isinstance(key, UUID):
+            out.current += key.bytes
         else:
             name = key.encode()
             if flexible:

@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine, Generator
-from typing import Any
 
 from kafkalake.broker.groups.service import GroupService
 from kafkalake.broker.transactions.service import TransactionService
@@ -25,15 +24,16 @@ from kafkalake.server.authorizer import Operation
 from kafkalake.server.group_lookup import allows_group
 from kafkalake.server.request import Request
 from kafkalake.server.transaction_lookup import check_transactional_id
+from kafkalake.wire.messages.groups import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
 _GROUP, _TRANSACTION = 0, 1
 
 
-Answer = Generator[None, None, dict[str, Any]]
+Answer = Generator[None, None, FindCoordinatorResponse]
 
 
-def handle(request: Request) -> Answer | Coroutine[Any, Any, dict[str, Any]]:
-    key_type = getattr(request.body, "key_type", _GROUP)
+def handle(request: Request[FindCoordinatorRequest]) -> Answer | Coroutine[object, object, FindCoordinatorResponse]:
+    key_type = request.body.key_type
     broker = request.context.broker
     if key_type == _GROUP and not broker.groups.journal.is_ready:
         return _when_ready(request, key_type, broker.groups)
@@ -43,8 +43,8 @@ def handle(request: Request) -> Answer | Coroutine[Any, Any, dict[str, Any]]:
 
 
 async def _when_ready(
-    request: Request, key_type: int, coordinator: GroupService | TransactionService
-) -> dict[str, Any]:
+    request: Request[FindCoordinatorRequest], key_type: int, coordinator: GroupService | TransactionService
+) -> FindCoordinatorResponse:
     try:
         await coordinator.journal.make_ready()
         unavailable = None
@@ -53,17 +53,26 @@ async def _when_ready(
     return await request.in_turns(_answer(request, key_type, unavailable))
 
 
-def _answer(request: Request, key_type: int, error: KafkaError | None) -> Answer:
+def _answer(request: Request[FindCoordinatorRequest], key_type: int, error: KafkaError | None) -> Answer:
     if request.version < 4:
-        return _find(request, request.body.key, key_type, error)
+        only = _find(request, request.body.key, key_type, error)
+        return FindCoordinatorResponse(
+            error_code=only.error_code,
+            error_message=only.error_message,
+            node_id=only.node_id,
+            host=only.host,
+            port=only.port,
+        )
     found = []
     for key in request.body.coordinator_keys:
         found.append(_find(request, key, key_type, error))
         yield
-    return {"coordinators": found}
+    return FindCoordinatorResponse(coordinators=found)
 
 
-def _find(request: Request, key: str, key_type: int, unavailable: KafkaError | None) -> dict[str, Any]:
+def _find(
+    request: Request[FindCoordinatorRequest], key: str, key_type: int, unavailable: KafkaError | None
+) -> Coordinator:
     try:
         _check(request, key, key_type)
         if unavailable is not None:
@@ -74,12 +83,12 @@ def _find(request: Request, key: str, key_type: int, unavailable: KafkaError | N
         if leader is None:
             raise CoordinatorNotAvailableError("the partition of the journal that it belongs to is offline")
     except KafkaError as error:
-        failed = {"error_code": error.code, "error_message": request.error_text(as_value(error))}
-        return {"key": key, "node_id": -1, "host": "", "port": -1, **failed}
-    return {"key": key, "node_id": leader.broker_id, "host": leader.host, "port": leader.port, "error_code": 0}
+        message = request.error_text(as_value(error))
+        return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=error.code, error_message=message)
+    return Coordinator(key=key, node_id=leader.broker_id, host=leader.host, port=leader.port)
 
 
-def _check(request: Request, key: str, key_type: int) -> None:
+def _check(request: Request[FindCoordinatorRequest], key: str, key_type: int) -> None:
     if key_type not in (_GROUP, _TRANSACTION):
         raise InvalidRequestError("The given coordinator type is not supported here")
     if not key:

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from kafkalake.errors import KafkaError
 from kafkalake.server.authorizer import Operation
 from kafkalake.server.group_lookup import check_group
 from kafkalake.server.request import Request
+from kafkalake.wire.messages.groups import HeartbeatRequest, HeartbeatResponse
 
 
-def handle(request: Request) -> dict[str, Any]:
+def handle(request: Request[HeartbeatRequest]) -> HeartbeatResponse:
     body = request.body
     try:
         check_group(request, Operation.READ, body.group_id)
         request.context.broker.groups.coordinator.heartbeat(
-            body.group_id, body.member_id, body.generation_id, getattr(body, "group_instance_id", None)
+            body.group_id, body.member_id, body.generation_id, body.group_instance_id
         )
     except KafkaError as error:
-        return {"error_code": error.code}
-    return {"error_code": 0}
+        return HeartbeatResponse(error_code=error.code)
+    return HeartbeatResponse()

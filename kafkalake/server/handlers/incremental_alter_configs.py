@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 from kafkalake.broker.groups.group_settings import GROUP_SETTINGS
 from kafkalake.config.broker import BROKER_SETTINGS
@@ -21,40 +20,40 @@ from kafkalake.errors import InvalidConfigError, InvalidRequestError, KafkaError
 from kafkalake.server.config_changes import change_resource
 from kafkalake.server.handlers.describe_configs import GROUP, TOPIC
 from kafkalake.server.request import Request
+from kafkalake.wire.messages.topics import (
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
 
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 
 
-async def handle(request: Request) -> dict[str, Any]:
+async def handle(request: Request[IncrementalAlterConfigsRequest]) -> IncrementalAlterConfigsResponse:
     resources = request.body.resources
     times = Counter((each.resource_type, each.resource_name) for each in resources)
     answers = []
     for resource in resources:
-        answer = {
-            "error_code": 0,
-            "error_message": None,
-            "resource_type": resource.resource_type,
-            "resource_name": resource.resource_name,
-        }
+        kind, name = resource.resource_type, resource.resource_name
+        code, message = 0, None
         try:
-            if times[resource.resource_type, resource.resource_name] > 1:
+            if times[kind, name] > 1:
                 raise InvalidRequestError("Each resource must appear at most once.")
             _check(resource)
             await change_resource(
-                request,
-                resource.resource_type,
-                resource.resource_name,
-                partial(_apply, resource),
-                validate_only=request.body.validate_only,
+                request, kind, name, partial(_apply, resource), validate_only=request.body.validate_only
             )
         except KafkaError as error:
-            answer.update(error_code=error.code, error_message=request.error_text(error))
-        answers.append(answer)
+            code, message = error.code, request.error_text(error)
+        answers.append(
+            AlterConfigsResourceResponse(error_code=code, error_message=message, resource_type=kind, resource_name=name)
+        )
         await request.turn()
-    return {"responses": answers}
+    return IncrementalAlterConfigsResponse(responses=answers)
 
 
-def _check(resource: Any) -> None:
+def _check(resource: AlterConfigsResource) -> None:
     names = Counter(config.name for config in resource.configs)
     for config in resource.configs:
         if not config.name:
@@ -67,7 +66,7 @@ def _check(resource: Any) -> None:
             raise InvalidRequestError(f"Null value not supported for : {config.name}")
 
 
-def _apply(resource: Any, present: dict[str, str]) -> Mapping[str, str | None]:
+def _apply(resource: AlterConfigsResource, present: dict[str, str]) -> Mapping[str, str | None]:
     """Return the settings after the changes. `present` are the current ones."""
     settings = {TOPIC: TOPIC_SETTINGS, GROUP: GROUP_SETTINGS}.get(resource.resource_type, BROKER_SETTINGS)
     changed: dict[str, str | None] = dict(present)
@@ -83,7 +82,7 @@ def _apply(resource: Any, present: dict[str, str]) -> Mapping[str, str | None]:
                 operation = "APPEND" if config.config_operation == APPEND else "SUBTRACT"
                 raise InvalidConfigError(f"Can't {operation} to key {name} because its type is not LIST.")
             members = members_of(present.get(name, format_value(setting.default) or ""))
-            given = members_of(config.value) or [""]
+            given = members_of(config.value or "") or [""]
             if config.config_operation == APPEND:
                 members += [each for each in given if each not in members]
             else:

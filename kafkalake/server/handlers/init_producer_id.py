@@ -8,25 +8,24 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from kafkalake.broker.coordination.journal import Producer
 from kafkalake.broker.transactions.requests import ProducerResult
 from kafkalake.errors import ClusterAuthorizationError, InvalidRequestError, KafkaError
 from kafkalake.server.authorizer import CLUSTER_NAME, Operation, Resource
 from kafkalake.server.request import Request
 from kafkalake.server.transaction_lookup import check_transactional_id, transaction_code
+from kafkalake.wire.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
 
 _FENCED_SINCE = 4
 
 
-def handle(request: Request) -> dict[str, Any] | None:
+def handle(request: Request[InitProducerIdRequest]) -> InitProducerIdResponse | None:
     body = request.body
     try:
         if body.transactional_id is None:
             return _answer(request, _idempotent(request))
         check_transactional_id(request, Operation.WRITE, body.transactional_id)
-        expected = _expected(getattr(body, "producer_id", -1), getattr(body, "producer_epoch", -1))
+        expected = _expected(body.producer_id, body.producer_epoch)
     except KafkaError as error:
         return _answer(request, ProducerResult(type(error)))
     request.context.broker.transactions.coordinator.init_producer_id(
@@ -38,7 +37,7 @@ def handle(request: Request) -> dict[str, Any] | None:
     return None
 
 
-def _idempotent(request: Request) -> ProducerResult:
+def _idempotent(request: Request[InitProducerIdRequest]) -> ProducerResult:
     allows = request.context.authorizer.allows
     if not allows(request.connection.principal, Operation.IDEMPOTENT_WRITE, Resource.CLUSTER, CLUSTER_NAME):
         raise ClusterAuthorizationError()
@@ -51,9 +50,9 @@ def _expected(producer_id: int, epoch: int) -> Producer | None:
     return None if producer_id == -1 else Producer(producer_id, epoch)
 
 
-def _answer(request: Request, result: ProducerResult) -> dict[str, Any]:
-    return {
-        "error_code": transaction_code(request, result.error, _FENCED_SINCE),
-        "producer_id": result.producer_id,
-        "producer_epoch": result.epoch,
-    }
+def _answer(request: Request[InitProducerIdRequest], result: ProducerResult) -> InitProducerIdResponse:
+    return InitProducerIdResponse(
+        error_code=transaction_code(request, result.error, _FENCED_SINCE),
+        producer_id=result.producer_id,
+        producer_epoch=result.epoch,
+    )

@@ -14,9 +14,10 @@ from kafkalake.errors import InvalidRequestError, KafkaError
 from kafkalake.server.authorizer import Operation
 from kafkalake.server.group_lookup import check_group, code_of
 from kafkalake.server.request import Request
+from kafkalake.wire.messages.groups import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 
 
-def handle(request: Request) -> None:
+def handle(request: Request[JoinGroupRequest]) -> None:
     body = request.body
 
     def reply(result: JoinResult) -> None:
@@ -34,32 +35,32 @@ def handle(request: Request) -> None:
         client_id=request.client_id or "",
         client_host=f"/{request.connection.address}",
         session_timeout_ms=body.session_timeout,
-        rebalance_timeout_ms=getattr(body, "rebalance_timeout", body.session_timeout),
+        rebalance_timeout_ms=body.rebalance_timeout if request.version >= 1 else body.session_timeout,
         protocol_type=body.protocol_type,
         protocols=tuple(GroupProtocol(each.name, bytes(each.metadata)) for each in body.protocols),
-        group_instance_id=getattr(body, "group_instance_id", None),
+        group_instance_id=body.group_instance_id,
         member_id_required=request.version >= 4,
         can_skip_assignment=request.version >= 9,
     )
     request.context.broker.groups.coordinator.join_group(body.group_id, join, request.guarded(reply))
 
 
-def _reply(request: Request, result: JoinResult) -> None:
+def _reply(request: Request[JoinGroupRequest], result: JoinResult) -> None:
     protocol_name = result.protocol_name
     if protocol_name is None and request.version < 7:
         protocol_name = ""
     request.reply(
-        {
-            "error_code": code_of(result.error),
-            "generation_id": result.generation_id,
-            "protocol_type": result.protocol_type,
-            "protocol_name": protocol_name,
-            "leader": result.leader,
-            "skip_assignment": result.skip_assignment,
-            "member_id": result.member_id,
-            "members": [
-                {"member_id": member_id, "group_instance_id": instance_id, "metadata": metadata}
+        JoinGroupResponse(
+            error_code=code_of(result.error),
+            generation_id=result.generation_id,
+            protocol_type=result.protocol_type,
+            protocol_name=protocol_name,
+            leader=result.leader,
+            skip_assignment=result.skip_assignment,
+            member_id=result.member_id,
+            members=[
+                JoinGroupResponseMember(member_id=member_id, group_instance_id=instance_id, metadata=metadata)
                 for member_id, instance_id, metadata in result.members
             ],
-        }
+        )
     )

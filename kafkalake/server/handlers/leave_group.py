@@ -7,34 +7,34 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Any
 
 from kafkalake.broker.groups.requests import LeavingMember
 from kafkalake.errors import KafkaError
 from kafkalake.server.authorizer import Operation
 from kafkalake.server.group_lookup import check_group, code_of
 from kafkalake.server.request import Request
+from kafkalake.wire.messages.groups import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
 
 _MEMBERS_A_STEP = 100
 
 
-def handle(request: Request) -> Generator[None, None, dict[str, Any]]:
+def handle(request: Request[LeaveGroupRequest]) -> Generator[None, None, LeaveGroupResponse]:
     body = request.body
-    asked = body.members if request.version >= 3 else [body]
+    asked = body.members if request.version >= 3 else [MemberIdentity(member_id=body.member_id)]
     results = []
     try:
         check_group(request, Operation.READ, body.group_id)
         for start in range(0, len(asked) or 1, _MEMBERS_A_STEP):
             some = asked[start : start + _MEMBERS_A_STEP]
-            leaving = [LeavingMember(each.member_id, getattr(each, "group_instance_id", None)) for each in some]
+            leaving = [LeavingMember(each.member_id, each.group_instance_id) for each in some]
             results += request.context.broker.groups.coordinator.leave_group(body.group_id, leaving)
             yield
     except KafkaError as error:
-        return {"error_code": error.code}
+        return LeaveGroupResponse(error_code=error.code)
     if request.version < 3:
-        return {"error_code": code_of(results[0].error)}
+        return LeaveGroupResponse(error_code=code_of(results[0].error))
     members = []
     for member_id, instance_id, refusal in results:
-        members.append({"member_id": member_id, "group_instance_id": instance_id, "error_code": code_of(refusal)})
+        members.append(MemberResponse(member_id=member_id, group_instance_id=instance_id, error_code=code_of(refusal)))
         yield
-    return {"error_code": 0, "members": members}
+    return LeaveGroupResponse(members=members)

@@ -5,28 +5,24 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from kafkalake.server.authorizer import Operation
 from kafkalake.server.group_lookup import allows_group
 from kafkalake.server.request import Request
+from kafkalake.wire.messages.groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
 
-def handle(request: Request) -> dict[str, Any]:
+def handle(request: Request[ListGroupsRequest]) -> ListGroupsResponse:
     body = request.body
-    groups = request.context.broker.groups.coordinator.list_groups(
-        getattr(body, "states_filter", ()), getattr(body, "types_filter", ())
-    )
-    return {
-        "error_code": 0,
-        "groups": [
-            {
-                "group_id": group.group_id,
-                "protocol_type": group.protocol_type,
-                "group_state": group.state,
-                "group_type": group.group_type,
-            }
+    groups = request.context.broker.groups.coordinator.list_groups(body.states_filter, body.types_filter)
+    return ListGroupsResponse(
+        groups=[
+            ListedGroup(
+                group_id=group.group_id,
+                protocol_type=group.protocol_type,
+                group_state=group.state,
+                group_type=group.group_type,
+            )
             for group in groups
             if allows_group(request, Operation.DESCRIBE, group.group_id)
-        ],
-    }
+        ]
+    )

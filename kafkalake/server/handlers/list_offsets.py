@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import partial
-from typing import Any
 
 from kafkalake.broker.partitions.fetch import Isolation
 from kafkalake.broker.partitions.offsets import MAX_TIMESTAMP, list_offset
@@ -20,33 +19,35 @@ from kafkalake.errors import InvalidRequestError, KafkaError, UnsupportedVersion
 from kafkalake.server.authorizer import Operation
 from kafkalake.server.request import Request
 from kafkalake.server.topic_lookup import find_topic
+from kafkalake.wire.messages.records import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
 
 _LOWEST_VERSION_OF_SPECIAL = {-1: 1, -2: 1, -3: 7, -4: 8, -5: 9}
 
 
-async def handle(request: Request) -> dict[str, Any]:
+async def handle(request: Request[ListOffsetsRequest]) -> ListOffsetsResponse:
     body = request.body
-    isolation = Isolation.READ_COMMITTED if getattr(body, "isolation_level", 0) == 1 else Isolation.READ_UNCOMMITTED
+    isolation = Isolation.READ_COMMITTED if body.isolation_level == 1 else Isolation.READ_UNCOMMITTED
     asked_for = Counter((topic.name, each.partition_index) for topic in body.topics for each in topic.partitions)
-    answers: list[dict[str, Any]] = []
+    answers: list[ListOffsetsTopicResponse] = []
     for topic in body.topics:
-        answers.append({"name": topic.name, "partitions": (partitions := [])})
+        answers.append(ListOffsetsTopicResponse(name=topic.name, partitions=(partitions := [])))
         for each in topic.partitions:
             twice = asked_for[topic.name, each.partition_index] > 1
             partitions.append(await _partition(request, topic.name, each, isolation, twice=twice))
             await request.turn()
         await request.turn()
-    return {"topics": answers}
+    return ListOffsetsResponse(topics=answers)
 
 
-async def _partition(request: Request, name: str, asked: Any, isolation: Isolation, *, twice: bool) -> dict[str, Any]:
-    answer = {
-        "partition_index": asked.partition_index,
-        "error_code": 0,
-        "timestamp": -1,
-        "offset": -1,
-        "leader_epoch": -1,
-    }
+async def _partition(
+    request: Request[ListOffsetsRequest], name: str, asked: ListOffsetsPartition, isolation: Isolation, *, twice: bool
+) -> ListOffsetsPartitionResponse:
     try:
         if twice:
             raise InvalidRequestError()
@@ -54,15 +55,19 @@ async def _partition(request: Request, name: str, asked: Any, isolation: Isolati
         partition = topic.leader(asked.partition_index)
         if asked.timestamp < 0 and request.version < _LOWEST_VERSION_OF_SPECIAL.get(asked.timestamp, 99):
             raise UnsupportedVersionError()
-        partition.check_leader_epoch(getattr(asked, "current_leader_epoch", -1))
+        partition.check_leader_epoch(asked.current_leader_epoch)
         if asked.timestamp == MAX_TIMESTAMP:
             find = partial(list_offset, partition, MAX_TIMESTAMP, isolation)
             found = await request.context.broker.run_blocking(find)
         else:
             found = list_offset(partition, asked.timestamp, isolation)
     except KafkaError as error:
-        answer["error_code"] = error.code
-        return answer
-    if found is not None:
-        answer.update(timestamp=found.timestamp_ms, offset=found.offset, leader_epoch=found.leader_epoch)
-    return answer
+        return ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=error.code)
+    if found is None:
+        return ListOffsetsPartitionResponse(partition_index=asked.partition_index)
+    return ListOffsetsPartitionResponse(
+        partition_index=asked.partition_index,
+        timestamp=found.timestamp_ms,
+        offset=found.offset,
+        leader_epoch=found.leader_epoch,
+    )

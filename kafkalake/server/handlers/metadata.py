@@ -10,8 +10,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-from uuid import UUID
+from collections.abc import Mapping
 
 from kafkalake.broker.partitions.cluster_image import NO_LEADER, PartitionRegistration
 from kafkalake.broker.partitions.topics import Topic
@@ -20,68 +19,76 @@ from kafkalake.internal_topics import GROUP_JOURNAL, INTERNAL
 from kafkalake.server.authorizer import CLUSTER_NAME, OPERATIONS, Operation, Resource
 from kafkalake.server.request import Request
 from kafkalake.server.topic_lookup import allows_topic, find_described_topic, find_topic_by_id
+from kafkalake.wire.messages.cluster import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    NodeEndpoint,
+    PartitionMetadata,
+    TopicMetadata,
+)
 
-_NOT_ASKED = -(2**31)
+NOT_ASKED = -(2**31)
+"""Authorized operations that the request did not ask for."""
 
 
-async def handle(request: Request) -> dict[str, Any]:
+async def handle(request: Request[MetadataRequest]) -> MetadataResponse:
     body = request.body
     asked = body.topics
-    everything = asked is None or (request.version == 0 and not asked)
-    if everything:
+    if asked is None or (request.version == 0 and not asked):
         topics = []
         for topic in request.context.broker.topics:
             if allows_topic(request, Operation.DESCRIBE, topic.name):
                 topics.append(_topic(request, topic))
                 await request.turn()
     else:
-        may_create = getattr(body, "allow_auto_topic_creation", True)
         topics = []
-        for each in {(getattr(each, "topic_id", None), each.name): each for each in asked}.values():
-            topics.append(await _find(request, each, may_create=may_create))
+        for each in {(each.topic_id, each.name): each for each in asked}.values():
+            topics.append(await _find(request, each))
             await request.turn()
-    return {**_cluster(request), "topics": topics}
+    return _answer(request, topics)
 
 
-def _cluster(request: Request) -> dict[str, Any]:
+def _answer(request: Request[MetadataRequest], topics: list[TopicMetadata]) -> MetadataResponse:
     cluster = request.context.broker.cluster
-    operations = _NOT_ASKED
-    if getattr(request.body, "include_cluster_authorized_operations", False):
+    operations = NOT_ASKED
+    if request.body.include_cluster_authorized_operations:
         operations = operation_bits(request, Resource.CLUSTER, CLUSTER_NAME)
-    return {
-        "brokers": [
-            {"node_id": each.broker_id, "host": each.host, "port": each.port, "rack": each.rack}
+    return MetadataResponse(
+        brokers=[
+            NodeEndpoint(node_id=each.broker_id, host=each.host, port=each.port, rack=each.rack)
             for each in cluster.brokers.values()
         ],
-        "cluster_id": cluster.cluster_id,
-        "controller_id": cluster.controller_id,
-        "cluster_authorized_operations": operations,
-    }
+        cluster_id=cluster.cluster_id,
+        controller_id=cluster.controller_id,
+        cluster_authorized_operations=operations,
+        topics=topics,
+    )
 
 
-def operation_bits(request: Request, resource: Resource, name: str) -> int:
+def operation_bits(request: Request[object], resource: Resource, name: str) -> int:
     """Return the allowed operations as Kafka's bit set: bit n is operation number n (KIP-430)."""
     allows = request.context.authorizer.allows
     principal = request.connection.principal
     return sum(1 << each.value for each in OPERATIONS[resource] if allows(principal, each, resource, name))
 
 
-async def _find(request: Request, asked: Any, *, may_create: bool) -> dict[str, Any]:
-    topic_id: UUID | None = getattr(asked, "topic_id", None)
-    name: str | None = asked.name
+async def _find(request: Request[MetadataRequest], asked: MetadataRequestTopic) -> TopicMetadata:
+    topic_id, name = asked.topic_id, asked.name
     try:
         if topic_id is not None:
             return _topic(request, find_topic_by_id(request, Operation.DESCRIBE, topic_id))
         broker = request.context.broker
         assert name is not None or request.version >= 10
-        if name is not None and name not in broker.topics and may_create and broker.config.auto_create_topics_enable:
+        may_create = request.body.allow_auto_topic_creation and broker.config.auto_create_topics_enable
+        if name is not None and name not in broker.topics and may_create:
             await _create(request, name)
         return _topic(request, find_described_topic(request, Operation.DESCRIBE, name or ""))
     except KafkaError as error:
-        return {"error_code": error.code, "name": name or ("" if request.version < 12 else None), "topic_id": topic_id}
+        return TopicMetadata(error_code=error.code, name=name or None, topic_id=topic_id)
 
 
-async def _create(request: Request, name: str) -> None:
+async def _create(request: Request[MetadataRequest], name: str) -> None:
     if not request.context.authorizer.allows(request.connection.principal, Operation.CREATE, Resource.TOPIC, name):
         return
     try:
@@ -93,28 +100,31 @@ async def _create(request: Request, name: str) -> None:
         return
 
 
-def _topic(request: Request, topic: Topic) -> dict[str, Any]:
-    operations = _NOT_ASKED
-    if getattr(request.body, "include_topic_authorized_operations", False):
-        operations = operation_bits(request, Resource.TOPIC, topic.name)
-    return {
-        "error_code": 0,
-        "name": topic.name,
-        "topic_id": topic.topic_id,
-        "is_internal": topic.name in INTERNAL,
-        "partitions": [partition_fields(index, each) for index, each in enumerate(topic.registrations)],
-        "topic_authorized_operations": operations,
-    }
+def _topic(request: Request[MetadataRequest], topic: Topic) -> TopicMetadata:
+    asked = request.body.include_topic_authorized_operations
+    operations = operation_bits(request, Resource.TOPIC, topic.name) if asked else NOT_ASKED
+    return topic_metadata(topic, dict(enumerate(topic.registrations)), operations)
 
 
-def partition_fields(index: int, registered: PartitionRegistration) -> dict[str, Any]:
-    """Return the fields of a partition in a response that describes topics."""
-    return {
-        "error_code": LeaderNotAvailableError.code if registered.leader == NO_LEADER else 0,
-        "partition_index": index,
-        "leader_id": registered.leader,
-        "leader_epoch": registered.leader_epoch,
-        "replica_nodes": registered.replicas,
-        "isr_nodes": registered.isr,
-        "offline_replicas": registered.offline,
-    }
+def topic_metadata(topic: Topic, partitions: Mapping[int, PartitionRegistration], operations: int) -> TopicMetadata:
+    """Return the description of a topic and of some of its partitions."""
+    return TopicMetadata(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.name in INTERNAL,
+        partitions=[
+            PartitionMetadata(
+                error_code=LeaderNotAvailableError.code if each.leader == NO_LEADER else 0,
+                partition_index=index,
+                leader_id=each.leader,
+                leader_epoch=each.leader_epoch,
+                replica_nodes=each.replicas,
+                isr_nodes=each.isr,
+                eligible_leader_replicas=(),
+                last_known_elr=(),
+                offline_replicas=each.offline,
+            )
+            for index, each in partitions.items()
+        ],
+        topic_authorized_operations=operations,
+    )

@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Any
 
 from kafkalake.broker.coordination.decisions import ErrorClass
 from kafkalake.broker.groups.offset_requests import CommitRequest, OffsetToCommit, PartitionErrors
@@ -24,12 +23,19 @@ from kafkalake.server.authorizer import Operation
 from kafkalake.server.group_lookup import check_group
 from kafkalake.server.request import Request
 from kafkalake.server.topic_lookup import find_topic
+from kafkalake.wire.messages.offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    PartitionResult,
+    TopicResult,
+)
 
 _GROUP_NOT_FOUND_VERSION = 9
 _MEMBER_EPOCH_VERSION = 9
 
 
-def handle(request: Request) -> Generator[None, None, None]:
+def handle(request: Request[OffsetCommitRequest]) -> Generator[None, None, None]:
     body = request.body
     refused: dict[int, KafkaError] = {}
     names: dict[int, str] = {}
@@ -51,7 +57,7 @@ def handle(request: Request) -> Generator[None, None, None]:
                     names[index],
                     each.partition_index,
                     each.committed_offset,
-                    getattr(each, "committed_leader_epoch", -1),
+                    each.committed_leader_epoch,
                     each.committed_metadata or "",
                 )
             )
@@ -60,16 +66,16 @@ def handle(request: Request) -> Generator[None, None, None]:
         group_id=body.group_id,
         offsets=offsets,
         member_id=body.member_id,
-        group_instance_id=getattr(body, "group_instance_id", None),
+        group_instance_id=body.group_instance_id,
         generation_id=body.generation_id_or_member_epoch,
-        retention_ms=getattr(body, "retention_time", -1),
+        retention_ms=body.retention_time,
         knows_member_epochs=request.version >= _MEMBER_EPOCH_VERSION,
     )
     reply = request.guarded(lambda errors: request.work(_answer(request, refused, names, errors)))
     request.context.broker.groups.offsets.commit(commit, reply)
 
 
-def _name_of(request: Request, topic: Any) -> str:
+def _name_of(request: Request[OffsetCommitRequest], topic: OffsetCommitRequestTopic) -> str:
     try:
         return find_topic(request, Operation.READ, topic.name).name
     except UnknownTopicOrPartitionError:
@@ -77,21 +83,24 @@ def _name_of(request: Request, topic: Any) -> str:
 
 
 def _answer(
-    request: Request, refused: dict[int, KafkaError], names: dict[int, str], errors: PartitionErrors
-) -> Generator[None, None, dict[str, Any]]:
-    answers: list[dict[str, Any]] = []
+    request: Request[OffsetCommitRequest],
+    refused: dict[int, KafkaError],
+    names: dict[int, str],
+    errors: PartitionErrors,
+) -> Generator[None, None, OffsetCommitResponse]:
+    answers: list[TopicResult] = []
     for index, topic in enumerate(request.body.topics):
-        answers.append({"name": topic.name, "partitions": (partitions := [])})
+        answers.append(TopicResult(name=topic.name, partitions=(partitions := [])))
         for each in topic.partitions:
             key = (names.get(index, ""), each.partition_index)
             code = refused[index].code if index in refused else _code(request, errors[key])
-            partitions.append({"partition_index": each.partition_index, "error_code": code})
+            partitions.append(PartitionResult(partition_index=each.partition_index, error_code=code))
             yield
         yield
-    return {"topics": answers}
+    return OffsetCommitResponse(topics=answers)
 
 
-def _code(request: Request, error: ErrorClass | None) -> int:
+def _code(request: Request[OffsetCommitRequest], error: ErrorClass | None) -> int:
     if error is GroupIdNotFoundError and request.version < _GROUP_NOT_FOUND_VERSION:
         return IllegalGenerationError.code
     return 0 if error is None else error.code

@@ -6,7 +6,6 @@ Topics that a member is subscribed to get GROUP_SUBSCRIBED_TO_TOPIC. A group who
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Any
 
 from kafkalake.broker.groups.offset_requests import PartitionErrors
 from kafkalake.errors import KafkaError, TopicAuthorizationError
@@ -14,11 +13,12 @@ from kafkalake.server.authorizer import Operation
 from kafkalake.server.group_lookup import check_group, code_of
 from kafkalake.server.request import Request
 from kafkalake.server.topic_lookup import allows_topic
+from kafkalake.wire.messages.offsets import OffsetDeleteRequest, OffsetDeleteResponse, PartitionResult, TopicResult
 
 _PARTITIONS_A_STEP = 100
 
 
-def handle(request: Request) -> Generator[None, None, dict[str, Any] | None]:
+def handle(request: Request[OffsetDeleteRequest]) -> Generator[None, None, OffsetDeleteResponse | None]:
     body = request.body
     allowed = {topic.name for topic in body.topics if allows_topic(request, Operation.READ, topic.name)}
     asked = {(topic.name, each.partition_index) for topic in body.topics for each in topic.partitions}
@@ -37,17 +37,19 @@ def handle(request: Request) -> Generator[None, None, dict[str, Any] | None]:
             request.context.broker.groups.offsets.delete(body.group_id, some, request.guarded(deleted))
             yield
     except KafkaError as error:
-        return {"error_code": error.code}
+        return OffsetDeleteResponse(error_code=error.code)
     return None
 
 
-def _answer(request: Request, errors: PartitionErrors) -> Generator[None, None, dict[str, Any]]:
-    answers: list[dict[str, Any]] = []
+def _answer(
+    request: Request[OffsetDeleteRequest], errors: PartitionErrors
+) -> Generator[None, None, OffsetDeleteResponse]:
+    answers: list[TopicResult] = []
     for topic in request.body.topics:
-        answers.append({"name": topic.name, "partitions": (partitions := [])})
+        answers.append(TopicResult(name=topic.name, partitions=(partitions := [])))
         for each in topic.partitions:
             error = errors.get((topic.name, each.partition_index), TopicAuthorizationError)
-            partitions.append({"partition_index": each.partition_index, "error_code": code_of(error)})
+            partitions.append(PartitionResult(partition_index=each.partition_index, error_code=code_of(error)))
             yield
         yield
-    return {"error_code": 0, "topics": answers}
+    return OffsetDeleteResponse(topics=answers)

@@ -29,8 +29,8 @@ from kafkalake.server.produce_admission import admit
 from kafkalake.server.produce_batches import TURN_BATCHES, BatchReader, rules_of
 from kafkalake.server.request import Request
 from kafkalake.server.topic_lookup import find_topic, find_topic_by_id
+from kafkalake.wire.messages.writing import append_varint
 from kafkalake.wire.produce_request import ProduceBody, ProducedTopic
-from kafkalake.wire.responses import append_varint
 
 _FIXED_4 = struct.Struct(">ihqq")
 _FIXED_5 = struct.Struct(">ihqqq")
@@ -39,7 +39,7 @@ _INT16 = struct.Struct(">h")
 _MESSAGE_BYTES_MAX = 1000
 
 
-def handle(request: Request) -> Coroutine[Any, Any, None] | None:
+def handle(request: Request[ProduceBody]) -> Coroutine[Any, Any, None] | None:
     body: ProduceBody = request.body
     reader = BatchReader(request, body)
     if request.has_task:
@@ -54,7 +54,7 @@ def handle(request: Request) -> Coroutine[Any, Any, None] | None:
     return None
 
 
-async def _append_many(request: Request, body: ProduceBody, reader: BatchReader) -> None:
+async def _append_many(request: Request[ProduceBody], body: ProduceBody, reader: BatchReader) -> None:
     """Append the batches of a request so large that it was decoded in a thread."""
     for name, topic_id, partitions in body.topics:
         for start in range(0, len(partitions), TURN_BATCHES):
@@ -63,11 +63,13 @@ async def _append_many(request: Request, body: ProduceBody, reader: BatchReader)
     await _append_in_turns(request, body, reader)
 
 
-def _append_in_turns(request: Request, body: ProduceBody, reader: BatchReader) -> Coroutine[Any, Any, None]:
+def _append_in_turns(
+    request: Request[ProduceBody], body: ProduceBody, reader: BatchReader
+) -> Coroutine[Any, Any, None]:
     return reader.append_in_turns(partial(_start, request, body), request.guarded(_Reply(request, body, 0)))
 
 
-def _start(request: Request, body: ProduceBody, produce: ProduceRequest) -> None:
+def _start(request: Request[ProduceBody], body: ProduceBody, produce: ProduceRequest) -> None:
     if body.transactional_id is None:
         produce.start(request.context.broker.append_queue)
     else:
@@ -79,7 +81,7 @@ class _Reply:
 
     __slots__ = ("_body", "_held", "_request")
 
-    def __init__(self, request: Request, body: ProduceBody, held: int) -> None:
+    def __init__(self, request: Request[ProduceBody], body: ProduceBody, held: int) -> None:
         self._request = request
         self._body = body
         self._held = held
@@ -100,7 +102,7 @@ class _Reply:
             request.connection.close(f"a produce request with acks=0 failed: {failed[0]}")
 
 
-def _read_topic(request: Request, produced: ProducedTopic, reader: BatchReader) -> None:
+def _read_topic(request: Request[ProduceBody], produced: ProducedTopic, reader: BatchReader) -> None:
     try:
         if produced.name is None:
             topic = find_topic_by_id(request, Operation.WRITE, produced.topic_id)
@@ -116,7 +118,9 @@ def _read_topic(request: Request, produced: ProducedTopic, reader: BatchReader) 
         reader.read(topic, rules, index, records)
 
 
-def _encode(request: Request, topics: Sequence[ProducedTopic], batches: Sequence[PendingAppend]) -> bytearray:
+def _encode(
+    request: Request[ProduceBody], topics: Sequence[ProducedTopic], batches: Sequence[PendingAppend]
+) -> bytearray:
     """Encode the response with its size prefix."""
     version = request.version
     flexible = version >= 9
@@ -152,7 +156,7 @@ def _encode(request: Request, topics: Sequence[ProducedTopic], batches: Sequence
     return out
 
 
-def _encode_partition(out: bytearray, request: Request, index: int, batch: PendingAppend) -> None:
+def _encode_partition(out: bytearray, request: Request[ProduceBody], index: int, batch: PendingAppend) -> None:
     version, result = request.version, batch.result
     message = None
     if isinstance(result, KafkaError):

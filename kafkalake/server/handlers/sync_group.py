@@ -12,19 +12,20 @@ from kafkalake.errors import KafkaError
 from kafkalake.server.authorizer import Operation
 from kafkalake.server.group_lookup import check_group, code_of
 from kafkalake.server.request import Request
+from kafkalake.wire.messages.groups import SyncGroupRequest, SyncGroupResponse
 
 
-def handle(request: Request) -> Generator[None, None, None]:
+def handle(request: Request[SyncGroupRequest]) -> Generator[None, None, None]:
     body = request.body
 
     def reply(result: SyncResult) -> None:
         request.reply(
-            {
-                "error_code": code_of(result.error),
-                "protocol_type": result.protocol_type,
-                "protocol_name": result.protocol_name,
-                "assignment": result.assignment,
-            }
+            SyncGroupResponse(
+                error_code=code_of(result.error),
+                protocol_type=result.protocol_type,
+                protocol_name=result.protocol_name,
+                assignment=result.assignment,
+            )
         )
 
     try:
@@ -40,8 +41,8 @@ def handle(request: Request) -> Generator[None, None, None]:
         member_id=body.member_id,
         generation_id=body.generation_id,
         assignments=assignments,
-        group_instance_id=getattr(body, "group_instance_id", None),
-        protocol_type=getattr(body, "protocol_type", None),
-        protocol_name=getattr(body, "protocol_name", None),
+        group_instance_id=body.group_instance_id,
+        protocol_type=body.protocol_type,
+        protocol_name=body.protocol_name,
     )
     request.context.broker.groups.coordinator.sync_group(body.group_id, sync, request.guarded(reply))

@@ -8,11 +8,11 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Any
 
 from kafkalake.broker.coordination.decisions import ErrorClass
 from kafkalake.broker.coordination.journal import Producer
 from kafkalake.broker.groups.offset_requests import CommitRequest, OffsetToCommit, PartitionErrors
+from kafkalake.broker.transactions.requests import PartitionResults
 from kafkalake.errors import (
     ConcurrentTransactionsError,
     CoordinatorLoadInProgressError,
@@ -29,12 +29,19 @@ from kafkalake.server.group_lookup import check_group
 from kafkalake.server.request import Request
 from kafkalake.server.topic_lookup import find_topic
 from kafkalake.server.transaction_lookup import check_transactional_id
+from kafkalake.wire.messages.offsets import (
+    OffsetCommitRequestPartition,
+    PartitionResult,
+    TopicResult,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+)
 
 _ABORTABLE_SINCE = 4
 _ADDS_SINCE = 5
 
 
-def handle(request: Request) -> Generator[None, None, None]:
+def handle(request: Request[TxnOffsetCommitRequest]) -> Generator[None, None, None]:
     body, broker = request.body, request.context.broker
     producer = Producer(body.producer_id, body.producer_epoch)
     try:
@@ -58,16 +65,17 @@ def handle(request: Request) -> Generator[None, None, None]:
     commit = CommitRequest(
         group_id=body.group_id,
         offsets=offsets,
-        member_id=getattr(body, "member_id", ""),
-        group_instance_id=getattr(body, "group_instance_id", None),
-        generation_id=getattr(body, "generation_id", -1),
+        member_id=body.member_id,
+        group_instance_id=body.group_instance_id,
+        generation_id=body.generation_id,
         producer=producer,
     )
     key = broker.groups.journal.key(body.group_id)
 
-    def admitted(results: Any) -> None:
-        if results[key] is not None:
-            _refuse(request, results[key])
+    def admitted(results: PartitionResults) -> None:
+        refusal = results[key]
+        if refusal is not None:
+            _refuse(request, refusal)
         else:
             broker.groups.offsets.commit(commit, request.guarded(lambda errors: _reply(request, refused, errors)))
 
@@ -76,17 +84,13 @@ def handle(request: Request) -> Generator[None, None, None]:
     )
 
 
-def _offset(name: str, each: Any) -> OffsetToCommit:
+def _offset(name: str, each: OffsetCommitRequestPartition) -> OffsetToCommit:
     return OffsetToCommit(
-        name,
-        each.partition_index,
-        each.committed_offset,
-        getattr(each, "committed_leader_epoch", -1),
-        each.committed_metadata or "",
+        name, each.partition_index, each.committed_offset, each.committed_leader_epoch, each.committed_metadata or ""
     )
 
 
-def _refusal(request: Request, name: str) -> ErrorClass | None:
+def _refusal(request: Request[TxnOffsetCommitRequest], name: str) -> ErrorClass | None:
     try:
         find_topic(request, Operation.READ, name)
     except UnknownTopicOrPartitionError:
@@ -96,30 +100,30 @@ def _refusal(request: Request, name: str) -> ErrorClass | None:
     return None
 
 
-def _refuse(request: Request, error: ErrorClass) -> None:
+def _refuse(request: Request[TxnOffsetCommitRequest], error: ErrorClass) -> None:
     refused = {topic.name: error for topic in request.body.topics}
     _reply(request, refused, {})
 
 
-def _reply(request: Request, refused: dict[str, ErrorClass], errors: PartitionErrors) -> None:
+def _reply(request: Request[TxnOffsetCommitRequest], refused: dict[str, ErrorClass], errors: PartitionErrors) -> None:
     request.work(_answer(request, refused, errors))
 
 
 def _answer(
-    request: Request, refused: dict[str, ErrorClass], errors: PartitionErrors
-) -> Generator[None, None, dict[str, Any]]:
-    answers: list[dict[str, Any]] = []
+    request: Request[TxnOffsetCommitRequest], refused: dict[str, ErrorClass], errors: PartitionErrors
+) -> Generator[None, None, TxnOffsetCommitResponse]:
+    answers: list[TopicResult] = []
     for topic in request.body.topics:
-        answers.append({"name": topic.name, "partitions": (partitions := [])})
+        answers.append(TopicResult(name=topic.name, partitions=(partitions := [])))
         for each in topic.partitions:
             error = refused.get(topic.name) or errors.get((topic.name, each.partition_index))
-            partitions.append({"partition_index": each.partition_index, "error_code": _code(request, error)})
+            partitions.append(PartitionResult(partition_index=each.partition_index, error_code=_code(request, error)))
             yield
         yield
-    return {"topics": answers}
+    return TxnOffsetCommitResponse(topics=answers)
 
 
-def _code(request: Request, error: ErrorClass | None) -> int:
+def _code(request: Request[TxnOffsetCommitRequest], error: ErrorClass | None) -> int:
     """Return the error code for the client. Older versions lack some errors and get one with the right client behaviour."""
     if error is None:
         return 0

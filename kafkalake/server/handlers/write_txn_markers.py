@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from functools import partial
-from typing import Any
 
 from kafkalake.broker.coordination.decisions import ErrorClass
 from kafkalake.broker.partitions.partition import Partition
@@ -16,9 +15,15 @@ from kafkalake.errors import ClusterAuthorizationError, KafkaError
 from kafkalake.server.authorizer import CLUSTER_NAME, Operation, Resource
 from kafkalake.server.group_lookup import code_of
 from kafkalake.server.request import Request
+from kafkalake.wire.messages.offsets import PartitionResult, TopicResult
+from kafkalake.wire.messages.transactions import (
+    WritableTxnMarkerResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
 
 
-def handle(request: Request) -> Generator[None, None, None]:
+def handle(request: Request[WriteTxnMarkersRequest]) -> Generator[None, None, None]:
     allows = request.context.authorizer.allows
     if allows(request.connection.principal, Operation.ALTER, Resource.CLUSTER, CLUSTER_NAME):
         yield from _Markers(request).start(None)
@@ -29,7 +34,7 @@ def handle(request: Request) -> Generator[None, None, None]:
 class _Markers:
     """Replies when each marker is written or refused."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: Request[WriteTxnMarkersRequest]) -> None:
         self._request = request
         self._asked = request.body.markers
         self._left = 0
@@ -75,16 +80,16 @@ class _Markers:
     def _reply(self) -> None:
         self._request.work(self._answer())
 
-    def _answer(self) -> Generator[None, None, dict[str, Any]]:
-        markers: list[dict[str, Any]] = []
+    def _answer(self) -> Generator[None, None, WriteTxnMarkersResponse]:
+        markers: list[WritableTxnMarkerResult] = []
         for number, asked in enumerate(self._asked):
-            markers.append({"producer_id": asked.producer_id, "topics": (topics := [])})
+            markers.append(WritableTxnMarkerResult(producer_id=asked.producer_id, topics=(topics := [])))
             for topic in asked.topics:
-                topics.append({"name": topic.name, "partitions": (partitions := [])})
+                topics.append(TopicResult(name=topic.name, partitions=(partitions := [])))
                 for index in topic.partition_indexes:
                     error = self._results[number, topic.name, index]
-                    partitions.append({"partition_index": index, "error_code": code_of(error)})
+                    partitions.append(PartitionResult(partition_index=index, error_code=code_of(error)))
                     yield
                 yield
             yield
-        return {"markers": markers}
+        return WriteTxnMarkersResponse(markers=markers)

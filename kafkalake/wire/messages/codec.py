@@ -1,0 +1,142 @@
+"""Encodes and decodes the frames of Kafka's requests and responses, for broker and client.
+
+kio's schemas define each version's fields; readers and writers are made from them once for each (message, version). kio's own
+native reader is not used: it allocates a claimed count before it checks the bytes, so that one hostile frame would end the process.
+
+All malformed input raises `InvalidRequestError`. Source: Kafka protocol guide, "Headers", "Messages"; KIP-482 (flexible versions).
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import cache
+from typing import Any, NamedTuple, TypeVar, cast
+
+from kio.index import load_request_schema, load_response_schema
+
+from kafkalake.errors import InvalidRequestError
+from kafkalake.wire.messages.message import Buffer, Message
+from kafkalake.wire.messages.reading import (
+    ELEMENTS_MAX,
+    RESPONSE_ELEMENTS_MAX,
+    check_room,
+    reader,
+    skip_unknown_tagged_fields,
+)
+from kafkalake.wire.messages.writing import BYTES_MAX, writer
+
+M = TypeVar("M", bound=Message)
+
+_FIXED = struct.Struct(">hhi")
+_INT16 = struct.Struct(">h")
+_INT32 = struct.Struct(">i")
+
+
+class RequestHeader(NamedTuple):
+    """A request header. `body` is the body's position in the frame."""
+
+    api_key: int
+    version: int
+    correlation_id: int
+    client_id: str | None
+    body: int
+
+
+def read_fixed_header(frame: Buffer) -> tuple[int, int, int]:
+    """Return (api key, version, correlation id), the part common to all versions. Raise `InvalidRequestError` if too short."""
+    if len(frame) < _FIXED.size:
+        raise InvalidRequestError("the request is shorter than its header")
+    return _FIXED.unpack_from(frame, 0)
+
+
+def read_header(frame: Buffer) -> RequestHeader:
+    """Decode the header of a request in a supported version. Raise `InvalidRequestError` if it is malformed.
+
+    The client id is a string with a 16-bit length in all versions. Flexible versions have tagged fields after it.
+    """
+    try:
+        api_key, version, correlation_id = _FIXED.unpack_from(frame, 0)
+        (length,) = _INT16.unpack_from(frame, 8)
+        position = 10
+        client_id = None
+        if length >= 0:
+            position += length
+            check_room(frame, 10, length)
+            client_id = str(frame[10:position], "utf-8")
+        if _request_schema(api_key, version)[1]:
+            position = skip_unknown_tagged_fields(frame, position)
+    except (struct.error, IndexError, UnicodeDecodeError) as error:
+        raise InvalidRequestError(f"malformed request header: {error}") from None
+    return RequestHeader(api_key, version, correlation_id, client_id, position)
+
+
+def decode_request(request: type[M], header: RequestHeader, frame: Buffer) -> M:
+    """Decode the body. `bytes` fields are views of `frame`. Raise `InvalidRequestError` if it is malformed.
+
+    Bytes after its end are ignored, as in Kafka: librdkafka appends three when it requests all topics.
+    """
+    read = reader(request, _request_schema(header.api_key, header.version)[0])
+    try:
+        body, end = read(frame, header.body, ELEMENTS_MAX)
+        if end > len(frame):
+            raise IndexError(f"{end - len(frame)} bytes are missing")
+    except (struct.error, IndexError, UnicodeDecodeError) as error:
+        place = f"request (api {header.api_key}, version {header.version})"
+        raise InvalidRequestError(f"malformed {place}: {error}") from None
+    return cast(M, body)
+
+
+def encode_request(key: int, version: int, correlation_id: int, client_id: str, message: Message) -> bytes:
+    """Encode a request with its size prefix. Raise `UnsupportedVersionError` for a field's value that `version` cannot carry."""
+    schema, flexible = _request_schema(key, version)
+    out = bytearray(4)
+    out += _FIXED.pack(key, version, correlation_id)
+    client = client_id.encode()
+    out += _INT16.pack(len(client)) + client
+    if flexible:
+        out.append(0)
+    writer(type(message), schema, complete=True)(out, message, BYTES_MAX)
+    _INT32.pack_into(out, 0, len(out) - 4)
+    return bytes(out)
+
+
+def encode_response(
+    key: int, version: int, correlation_id: int, message: Message, bytes_max: int = BYTES_MAX
+) -> bytearray:
+    """Encode a response with its size prefix, without fields not in `version`. Raise `InvalidRequestError` above `bytes_max`."""
+    schema, flexible_header = _response_schema(key, version)
+    out = bytearray(4)
+    out += _INT32.pack(correlation_id)
+    if flexible_header:
+        out.append(0)
+    writer(type(message), schema, complete=False)(out, message, bytes_max)
+    _INT32.pack_into(out, 0, len(out) - 4)
+    return out
+
+
+def decode_response(response: type[M], key: int, version: int, frame: Buffer) -> tuple[int, M]:
+    """Return (correlation id, body) of a response's frame without its size. Raise `InvalidRequestError` if it is malformed."""
+    schema, flexible_header = _response_schema(key, version)
+    read = reader(response, schema)
+    try:
+        (correlation_id,) = _INT32.unpack_from(frame, 0)
+        position = skip_unknown_tagged_fields(frame, 4) if flexible_header else 4
+        body, end = read(frame, position, RESPONSE_ELEMENTS_MAX)
+        if end != len(frame):
+            raise IndexError(f"it has {len(frame)} bytes instead of {end}")
+    except (struct.error, IndexError, UnicodeDecodeError) as error:
+        raise InvalidRequestError(f"malformed response (api {key}, version {version}): {error}") from None
+    return correlation_id, cast(M, body)
+
+
+@cache
+def _request_schema(key: int, version: int) -> tuple[Any, bool]:
+    """Return kio's dataclass and whether the header is flexible."""
+    schema: Any = load_request_schema(key, version)
+    return schema, bool(schema.__flexible__)
+
+
+@cache
+def _response_schema(key: int, version: int) -> tuple[Any, bool]:
+    schema: Any = load_response_schema(key, version)
+    return schema, bool(schema.__header_schema__.__flexible__)

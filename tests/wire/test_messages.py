@@ -1,0 +1,103 @@
+"""The classes of Kafka's messages are kio's schemas: the same fields and types, over all versions served."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kio.index import load_request_schema, load_response_schema
+from wire.message_codec import MODULES, message_class
+
+from kafkalake.server.registry import APIS
+from kafkalake.wire.messages import groups, transactions
+from kafkalake.wire.messages.message import Message, Response
+from kafkalake.wire.messages.reading import reader
+from kafkalake.wire.messages.shapes import Shape, shapes, structs
+from kafkalake.wire.messages.writing import writer
+
+KEYS = sorted(key for key in APIS if key < 1000)
+TYPES = {"bool": "bool", "float64": "float", "string": "str", "uuid": "UUID", "bytes": "Buffer", "records": "Buffer"}
+
+
+def fields_of(message: type[Message], schema: Any) -> Iterator[tuple[type[Message], Shape]]:
+    """Return each (class, field of kio's schema), those of structs too."""
+    for shape in shapes(schema):
+        yield message, shape
+        if shape.is_struct:
+            yield from fields_of(structs(message)[shape.name], shape.kind)
+
+
+def annotation(message: type[Message], shape: Shape, nullable: bool) -> str:
+    kind = structs(message)[shape.name].__name__ if shape.is_struct else TYPES.get(shape.kind, "int")
+    found = f"Sequence[{kind}]" if shape.is_array else kind
+    return f"{found} | None" if nullable else found
+
+
+def loads(key: int, direction: str) -> list[Any]:
+    load = load_request_schema if direction == "Request" else load_response_schema
+    return [load(key, version) for version in range(APIS[key].lowest, APIS[key].highest + 1)]
+
+
+def test_the_classes_have_the_fields_of_all_versions_and_their_types() -> None:
+    expected: dict[tuple[type[Message], str], str] = {}
+    for key in KEYS:
+        for direction in ("Request", "Response"):
+            found = [
+                each for schema in loads(key, direction) for each in fields_of(message_class(key, direction), schema)
+            ]
+            nullable = {
+                (message, shape.name)
+                for message, shape in found
+                if shape.nullable
+                or shape.kind == "uuid"
+                or (shape.is_struct and not shape.is_array and shape.tag is not None)
+            }
+            for message, shape in found:
+                place = message, shape.name
+                expected[place] = annotation(message, shape, place in nullable)
+    declared = {
+        (message, name): next(each.__annotations__[name] for each in message.__mro__ if name in each.__annotations__)
+        for module in MODULES
+        for message in vars(module).values()
+        if isinstance(message, type) and issubclass(message, Message) and message not in (Message, Response)
+        for name in message.defaults
+    }
+    assert {k: (v, declared.get(k)) for k, v in expected.items() if declared.get(k) != v} == {}
+    unknown = declared.keys() - expected.keys()
+    assert unknown == {(transactions.WriteTxnMarkersResponse, "throttle_time")}
+
+
+def test_an_unknown_field_raises() -> None:
+    with pytest.raises(TypeError, match="is_default"):
+        groups.HeartbeatResponse(is_default=True)  # type: ignore[call-arg]
+
+
+def test_a_class_without_a_field_of_its_schema_is_refused() -> None:
+    schema: Any = load_response_schema(12, 4)
+    with pytest.raises(TypeError, match="throttle_time"):
+        reader(groups.HeartbeatRequest, schema)
+    with pytest.raises(TypeError, match="throttle_time"):
+        writer(groups.HeartbeatRequest, schema, complete=False)
+
+
+def test_messages_compare_by_their_fields() -> None:
+    assert groups.HeartbeatRequest() == groups.HeartbeatRequest()
+    assert groups.HeartbeatRequest(group_id="a") != groups.HeartbeatRequest(group_id="b")
+    assert "group_id='a'" in repr(groups.HeartbeatRequest(group_id="a"))
+
+
+@pytest.mark.parametrize("key", KEYS, ids=lambda key: APIS[key].name)
+def test_a_handler_answers_with_the_response_of_its_api(key: int) -> None:
+    """Its annotation, or what it passes to `reply` and `work` if it has none."""
+    source = Path(sys.modules[APIS[key].handle.__module__].__file__ or "").read_text()
+    expected = message_class(key, "Response").__name__
+    roots = {message_class(each, "Response").__name__ for each in KEYS}
+    assert {name for name in re.findall(r"\b\w+Response\b", source) if name in roots} <= {expected}
+    returned = re.search(r"^(?:async )?def handle\([^)]*\) -> ([^:]*):", source, re.M)
+    assert returned is not None
+    kinds = set(re.findall(r"\w+", returned[1])) - {"Generator", "Coroutine", "Answer", "None", "object", "Any"}
+    assert kinds <= {expected}
