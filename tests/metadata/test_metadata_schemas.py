@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
+from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from metadata_rows import broker_row, partition_row, segment_row, topic_row
 
 from kafkalake.errors import LakeError
+from kafkalake.metadata.tables import schemas
 from kafkalake.metadata.tables.schemas import (
     BROKERS_SCHEMA,
     PARTITIONS_SCHEMA,
@@ -56,6 +58,7 @@ ROWS = {
 
 
 @pytest.mark.parametrize("row_class", ROWS)
+@examples(100)
 @given(data=st.data())
 def test_rows_survive_the_way_through_arrow(row_class: type, data: st.DataObject) -> None:
     schema, rows_strategy = ROWS[row_class]
@@ -95,3 +98,33 @@ def test_a_path_of_a_broker_that_cannot_be_is_refused() -> None:
     older = table.set_column(index, table.schema.field(index), pa.nulls(1, pa.int32()))
     with pytest.raises(LakeError, match="names a broker that cannot be"):
         located(older)
+
+
+COLUMNS = {
+    "TOPICS_SCHEMA": "topic string, topic_id string, partitions int32, config map<string, string>, created_at time",
+    "BROKERS_SCHEMA": "broker_id int32, host string, port int32, machine string, log_dir string, lease_id string, pid int32, "
+    "started_at time, lease_expires_at time, controller_epoch int32, boot_id string, lease_duration int32",
+    "PARTITIONS_SCHEMA": "topic string, topic_id string, partition int32, leader int32, leader_epoch int32, replicas "
+    "list<item: int32>, "
+    "isr list<item: int32>, log_start_offset int64, high_watermark int64, last_stable_offset int64, log_end_offset "
+    "int64, published_at time, segments_version int64",
+    "SEGMENTS_SCHEMA": "topic string, topic_id string, partition int32, base_offset int64, next_offset int64, "
+    "generation int32, path "
+    "string, records int64, bytes int64, min_timestamp time, max_timestamp time, sealed_at time, broker_id int32",
+    "GROUP_OFFSETS_SCHEMA": "group string, topic string, topic_id string, partition int32, offset int64, leader_epoch "
+    "int32, metadata "
+    "string, committed_at time, expires_at time, journal_partition int32, journal_offset int64",
+    "CLEANING_SCHEMA": "topic string, topic_id string, partition int32, cleaned_offset int64, generation int32, updated_at time",
+    "TRANSACTIONS_SCHEMA": "transactional_id string, producer_id int64, producer_epoch int32, state string, "
+    "partitions list<item: "
+    "struct<topic: string, partition: int32>>, timeout int32, updated_at time, started_at time, "
+    "previous_producer_id int64, next_producer_id int64, client_version int32, journal_partition int32, "
+    "journal_offset int64",
+}
+"""Columns of the tables on disk. time: timestamp[us, tz=UTC]."""
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_tables_keep_their_columns(name: str) -> None:
+    columns = ", ".join(f"{column.name} {column.type}" for column in getattr(schemas, name))
+    assert columns.replace("timestamp[us, tz=UTC]", "time") == COLUMNS[name]

@@ -1,4 +1,4 @@
-"""The Delta tables of the metadata: their Arrow schemas, and one frozen dataclass per row.
+"""The Delta tables of the metadata: one frozen dataclass per row, from which the Arrow schemas are made.
 
 Rows are converted to and from Arrow column by column, so that ten thousand partitions take milliseconds. A timestamp column
 (microseconds, UTC, as read by Spark) is an attribute with the suffix `_ms` (milliseconds since the epoch, Kafka's unit) in the
@@ -21,113 +21,28 @@ from kafkalake.topic_partition import TopicPartition
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 
-TOPICS_SCHEMA = pa.schema(
-    [
-        ("topic", pa.string()),
-        ("topic_id", pa.string()),
-        ("partitions", pa.int32()),
-        ("config", pa.map_(pa.string(), pa.string())),
-        ("created_at", TIMESTAMP),
-    ]
-)
+Int32 = int
+Int64 = int
+"""Annotations of whole numbers, by their columns' width."""
 
-BROKERS_SCHEMA = pa.schema(
-    [
-        ("broker_id", pa.int32()),
-        ("host", pa.string()),
-        ("port", pa.int32()),
-        ("machine", pa.string()),
-        ("log_dir", pa.string()),
-        ("lease_id", pa.string()),
-        ("pid", pa.int32()),
-        ("started_at", TIMESTAMP),
-        ("lease_expires_at", TIMESTAMP),
-        ("controller_epoch", pa.int32()),
-        ("boot_id", pa.string()),
-        ("lease_duration", pa.int32()),
-    ]
-)
+_COLUMN_TYPES = {
+    "str": pa.string(),
+    "Int32": pa.int32(),
+    "Int64": pa.int64(),
+    "Mapping[str, str]": pa.map_(pa.string(), pa.string()),
+    "tuple[Int32, ...]": pa.list_(pa.int32()),
+    "tuple[TopicPartition, ...]": pa.list_(pa.struct([("topic", pa.string()), ("partition", pa.int32())])),
+}
 
-PARTITIONS_SCHEMA = pa.schema(
-    [
-        ("topic", pa.string()),
-        ("topic_id", pa.string()),
-        ("partition", pa.int32()),
-        ("leader", pa.int32()),
-        ("leader_epoch", pa.int32()),
-        ("replicas", pa.list_(pa.int32())),
-        ("isr", pa.list_(pa.int32())),
-        ("log_start_offset", pa.int64()),
-        ("high_watermark", pa.int64()),
-        ("last_stable_offset", pa.int64()),
-        ("log_end_offset", pa.int64()),
-        ("published_at", TIMESTAMP),
-        ("segments_version", pa.int64()),
-    ]
-)
 
-SEGMENTS_SCHEMA = pa.schema(
-    [
-        ("topic", pa.string()),
-        ("topic_id", pa.string()),
-        ("partition", pa.int32()),
-        ("base_offset", pa.int64()),
-        ("next_offset", pa.int64()),
-        ("generation", pa.int32()),
-        ("path", pa.string()),
-        ("records", pa.int64()),
-        ("bytes", pa.int64()),
-        ("min_timestamp", TIMESTAMP),
-        ("max_timestamp", TIMESTAMP),
-        ("sealed_at", TIMESTAMP),
-        ("broker_id", pa.int32()),
-    ]
-)
-
-GROUP_OFFSETS_SCHEMA = pa.schema(
-    [
-        ("group", pa.string()),
-        ("topic", pa.string()),
-        ("topic_id", pa.string()),
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("leader_epoch", pa.int32()),
-        ("metadata", pa.string()),
-        ("committed_at", TIMESTAMP),
-        ("expires_at", TIMESTAMP),
-        ("journal_partition", pa.int32()),
-        ("journal_offset", pa.int64()),
-    ]
-)
-
-CLEANING_SCHEMA = pa.schema(
-    [
-        ("topic", pa.string()),
-        ("topic_id", pa.string()),
-        ("partition", pa.int32()),
-        ("cleaned_offset", pa.int64()),
-        ("generation", pa.int32()),
-        ("updated_at", TIMESTAMP),
-    ]
-)
-
-TRANSACTIONS_SCHEMA = pa.schema(
-    [
-        ("transactional_id", pa.string()),
-        ("producer_id", pa.int64()),
-        ("producer_epoch", pa.int32()),
-        ("state", pa.string()),
-        ("partitions", pa.list_(pa.struct([("topic", pa.string()), ("partition", pa.int32())]))),
-        ("timeout", pa.int32()),
-        ("updated_at", TIMESTAMP),
-        ("started_at", TIMESTAMP),
-        ("previous_producer_id", pa.int64()),
-        ("next_producer_id", pa.int64()),
-        ("client_version", pa.int32()),
-        ("journal_partition", pa.int32()),
-        ("journal_offset", pa.int64()),
-    ]
-)
+def _schema_of(row_class: type) -> pa.Schema:
+    """Return the columns of a table from the attributes of its rows and their annotations."""
+    return pa.schema(
+        (each.name.removesuffix("_ms"), TIMESTAMP)
+        if each.name.endswith("_ms")
+        else (each.name, _COLUMN_TYPES[str(each.type).removesuffix(" | None")])
+        for each in fields(row_class)
+    )
 
 
 class SegmentKey(NamedTuple):
@@ -145,7 +60,7 @@ class TopicRow:
 
     topic: str
     topic_id: str
-    partitions: int
+    partitions: Int32
     config: Mapping[str, str]
     created_at_ms: int
 
@@ -158,18 +73,18 @@ class BrokerRow:
     for a broker of version 0.1.
     """
 
-    broker_id: int
+    broker_id: Int32
     host: str
-    port: int
+    port: Int32
     machine: str
     log_dir: str
     lease_id: str
-    pid: int
+    pid: Int32
     started_at_ms: int
     lease_expires_at_ms: int
-    controller_epoch: int = 0
+    controller_epoch: Int32 = 0
     boot_id: str | None = None
-    lease_duration: int | None = None
+    lease_duration: Int32 | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,17 +97,17 @@ class PartitionRow:
 
     topic: str
     topic_id: str
-    partition: int
-    leader: int
-    leader_epoch: int
-    replicas: tuple[int, ...]
-    isr: tuple[int, ...]
-    log_start_offset: int
-    high_watermark: int
-    last_stable_offset: int
-    log_end_offset: int
+    partition: Int32
+    leader: Int32
+    leader_epoch: Int32
+    replicas: tuple[Int32, ...]
+    isr: tuple[Int32, ...]
+    log_start_offset: Int64
+    high_watermark: Int64
+    last_stable_offset: Int64
+    log_end_offset: Int64
     published_at_ms: int = -1
-    segments_version: int = -1
+    segments_version: Int64 = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,17 +121,17 @@ class SegmentRow:
 
     topic: str
     topic_id: str
-    partition: int
-    base_offset: int
-    next_offset: int
-    generation: int
+    partition: Int32
+    base_offset: Int64
+    next_offset: Int64
+    generation: Int32
     path: str
-    records: int
-    bytes: int
+    records: Int64
+    bytes: Int64
     min_timestamp_ms: int | None
     max_timestamp_ms: int | None
     sealed_at_ms: int
-    broker_id: int
+    broker_id: Int32
 
     @property
     def key(self) -> SegmentKey:
@@ -245,14 +160,14 @@ class GroupOffsetRow:
     group: str
     topic: str
     topic_id: str | None
-    partition: int
-    offset: int | None
-    leader_epoch: int
+    partition: Int32
+    offset: Int64 | None
+    leader_epoch: Int32
     metadata: str
     committed_at_ms: int
     expires_at_ms: int | None
-    journal_partition: int
-    journal_offset: int
+    journal_partition: Int32
+    journal_offset: Int64
 
     def is_for(self, topic_id: str | None) -> bool:
         """Return whether the offset is for this topic, not an earlier one of the same name. True if the row has no topic id."""
@@ -268,9 +183,9 @@ class CleaningRow:
 
     topic: str
     topic_id: str
-    partition: int
-    cleaned_offset: int = 0
-    generation: int = 0
+    partition: Int32
+    cleaned_offset: Int64 = 0
+    generation: Int32 = 0
     updated_at_ms: int = 0
 
     @property
@@ -287,19 +202,27 @@ class TransactionRow:
     """
 
     transactional_id: str
-    producer_id: int
-    producer_epoch: int
+    producer_id: Int64
+    producer_epoch: Int32
     state: str
     partitions: tuple[TopicPartition, ...]
-    timeout: int
+    timeout: Int32
     updated_at_ms: int
     started_at_ms: int | None
-    previous_producer_id: int
-    next_producer_id: int
-    client_version: int
-    journal_partition: int
-    journal_offset: int
+    previous_producer_id: Int64
+    next_producer_id: Int64
+    client_version: Int32
+    journal_partition: Int32
+    journal_offset: Int64
 
+
+TOPICS_SCHEMA = _schema_of(TopicRow)
+BROKERS_SCHEMA = _schema_of(BrokerRow)
+PARTITIONS_SCHEMA = _schema_of(PartitionRow)
+SEGMENTS_SCHEMA = _schema_of(SegmentRow)
+GROUP_OFFSETS_SCHEMA = _schema_of(GroupOffsetRow)
+CLEANING_SCHEMA = _schema_of(CleaningRow)
+TRANSACTIONS_SCHEMA = _schema_of(TransactionRow)
 
 Row = TypeVar("Row", TopicRow, BrokerRow, PartitionRow, SegmentRow, GroupOffsetRow, CleaningRow, TransactionRow)
 
