@@ -76,6 +76,8 @@ class ActiveSegment(Segment):
         self._index_interval_bytes = index_interval_bytes
         self._indexed_at = FIRST_MESSAGE
         self._aborted = 0
+        self._has_uncounted = False
+        """Whether the index of aborted transactions may end in an entry whose marker was not written."""
         self.earlier_max_timestamp = earlier_max_timestamp
 
     def end(self) -> int:
@@ -155,6 +157,7 @@ class ActiveSegment(Segment):
 
         Precedes the marker, so that no reader sees the marker without the entry. Raise `OSError` if I/O fails.
         """
+        self._has_uncounted = True
         file = self._open_files.get(self.path_of(TXN_INDEX_SUFFIX), write=True, create=True)
         entry = encode_aborted(aborted, self._aborted)
         write_all(self._open_files.files, file.descriptor, entry, self._aborted * ENTRY_BYTES)
@@ -162,6 +165,7 @@ class ActiveSegment(Segment):
     def count_aborted(self) -> None:
         """Keep the entry of `write_aborted`, after its marker was appended."""
         self._aborted += 1
+        self._has_uncounted = False
 
     def seal(self) -> int:
         """Write the buffered index entries and the footer, which makes the file an ordinary Arrow file.
@@ -223,6 +227,8 @@ class ActiveSegment(Segment):
         if self._aborted:
             file = self._open_files.get(self.path_of(TXN_INDEX_SUFFIX), write=True, create=True)
             write_all(self._open_files.files, file.descriptor, encode_seal(self._aborted), self._aborted * ENTRY_BYTES)
+        elif self._has_uncounted:
+            reset_txn_index(self._open_files, self.path_of(TXN_INDEX_SUFFIX), [], sealed=True)
 
     def _cut(self) -> None:
         """Truncate a failed write. If that fails too, the next write overwrites it, and readers stop at `state`."""

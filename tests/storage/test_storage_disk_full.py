@@ -18,6 +18,7 @@ from record_batches import simple_batch
 from kafkalake.clock import ManualClock
 from kafkalake.errors import KafkaStorageError
 from kafkalake.storage.log import Log
+from kafkalake.storage.producer_state import ABORT, EndMarker
 from kafkalake.storage.verify import verify_partition
 
 
@@ -134,6 +135,26 @@ def test_a_log_that_cannot_even_be_cut_refuses_appends_until_it_can(tmp_path: Pa
     assert log.log_end_offset == 1
     assert accepted(append(log, batch(1))[0]).base_offset == 1  # type: ignore[arg-type]
     assert numbers(log) == [0, 1]
+
+
+@pytest.mark.parametrize("failing", range(1, 6))
+def test_a_marker_that_cannot_be_written_leaves_no_aborted_transaction(tmp_path: Path, failing: int) -> None:
+    """Its entry precedes it, in an index that is then sealed without one."""
+    files = FaultyFiles()
+    log = open_log(tmp_path, files=files)
+    append(log, simple_batch([b"a"], producer_id=1, epoch=0, sequence=0, transactional=True))
+    log.roll()
+    files.calls, files.fail_at_call = 0, failing
+    with pytest.raises(KafkaStorageError):
+        log.append_control(EndMarker(1, 0, ABORT, 0), 0)
+    files.fail_at_call = None
+    append(log, batch(0))  # type: ignore[arg-type]
+    log.roll()
+    assert log.aborted_transactions(0, 2) == []
+    log.append_control(EndMarker(1, 0, ABORT, 0), 0)
+    log.close()
+    assert open_log(tmp_path).aborted_transactions(0, 3) == [(1, 0, 2, 3)]
+    assert not [found for found in verify_partition(tmp_path) if found.file.endswith(".txnindex")]
 
 
 def test_a_state_that_cannot_be_written_keeps_records_invisible(tmp_path: Path) -> None:
