@@ -235,11 +235,12 @@ def test_no_frame_does_harm(tmp_path: Path, failures: Failures, monkeypatch: pyt
     lake = tmp_path / "lake"
     # pytest would keep each line: it puts its handlers on a logger that does not propagate when the test begins.
     monkeypatch.setattr(logging.getLogger("kafkalake"), "handlers", [failures])
-    with NodeInThread(lake, SETTINGS) as node, WireClient(node.servers, timeout_s=60) as client:
+    with NodeInThread(lake, SETTINGS) as node:
         node.on_loop(lambda: node.loop.set_exception_handler(failures.on_loop))
-        ids = [create_topic(client, name, PARTITIONS) for name in KEPT]
-        find_coordinator(client, GROUPS[0], 0)
-        find_coordinator(client, TRANSACTIONAL_IDS[0], 1)
+        with WireClient(node.servers, timeout_s=60) as client:
+            ids = [create_topic(client, name, PARTITIONS) for name in KEPT]
+            find_coordinator(client, GROUPS[0], 0)
+            find_coordinator(client, TRANSACTIONAL_IDS[0], 1)
         threads, descriptors = threading.active_count(), descriptors_beside(lake)
         frames = Frames(SEED, ids)
         fuzz = Fuzz(node, frames)
@@ -264,11 +265,13 @@ def test_no_frame_does_harm(tmp_path: Path, failures: Failures, monkeypatch: pyt
         # Of millions of frames some turn into a right request to delete these two by a bit that flips.
         gone = set(KEPT) - set(node.on_loop(node.broker.topics.names))
         assert gone <= failures.deleted
-        for name in gone:
-            create_topic(client, name, PARTITIONS)
-        topics = node.on_loop(lambda: list(node.broker.topics))
-        reset(client, topics)
-        assert_alive(client, topics)
+        # Another client: one that was idle for as long as millions of frames take has lost its connection.
+        with WireClient(node.servers, timeout_s=60) as client:
+            for name in gone:
+                create_topic(client, name, PARTITIONS)
+            topics = node.on_loop(lambda: list(node.broker.topics))
+            reset(client, topics)
+            assert_alive(client, topics)
         assert descriptors_beside(lake) <= descriptors + 16
         assert threading.active_count() <= threads + 16
     assert failures.seen == []
