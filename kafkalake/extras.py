@@ -1,4 +1,4 @@
-"""What a broker and its clients do without: libraries that `pip install 'kafkalake[EXTRA]'` brings, as pyproject.toml says.
+"""Libraries that a broker and its clients do without, and that `pip install 'kafkalake[EXTRA]'` brings, as pyproject.toml says.
 
 They are imported where they are used. One that is missing ends a command with a sentence that names its extra.
 """

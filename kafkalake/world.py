@@ -1,4 +1,4 @@
-"""What a broker takes from its machine, in one value, so that a test can run a whole broker from one seed."""
+"""The parts of its machine that a broker uses, in one value, so that a test can run a whole broker from one seed."""
 
 from __future__ import annotations
 

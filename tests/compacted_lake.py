@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from compaction_model import Written
+from manual_clock import ManualClock
 from record_batches import rows_of
 from written_lake import ABORT, WrittenLake
 
-from kafkalake.clock import ManualClock
 from kafkalake.jobs.compaction.command import CompactionJob
 from kafkalake.jobs.frame import main
 from kafkalake.metadata.delta import DeltaMetadataStore

@@ -1,4 +1,7 @@
-"""Docstrings of functions say what a call does: they begin with a verb, and name errors as "Raise `X` if ..."."""
+"""Docstrings of functions say what a call does: they begin with a verb, and name errors as "Raise `X` if ...".
+
+Those of values and classes begin with a verb or a noun.
+"""
 
 from __future__ import annotations
 
@@ -7,34 +10,22 @@ import ast
 import pytest
 from sources import parsed, sources
 
-NO_VERBS = {
-    "A",
-    "All",
-    "An",
-    "Any",
-    "Each",
-    "Every",
-    "Here",
-    "How",
-    "The",
-    "This",
-    "What",
-    "Where",
-    "Whether",
-    "Who",
-    "Why",
-}
+CLAUSES = {"How", "What", "When", "Where", "Whether", "Who", "Why"}
+NO_VERBS = {"A", "All", "An", "Any", "Each", "Every", "Here", "The", "This"} | CLAUSES
 
 
 def wrong(source: str) -> list[str]:
-    """Return `name: docstring` of each function whose docstring begins with no verb, or has "Raises"; values are no functions."""
+    """Return `name: docstring` of each function or class whose docstring begins as none should, or has "Raises"."""
     found = []
     for node in ast.walk(parsed(source)):
-        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             continue
         text = ast.get_docstring(node) or ""
-        is_value = any("property" in ast.unparse(decorator) for decorator in node.decorator_list)
-        if not is_value and (text.partition(" ")[0].strip("`*,.:") in NO_VERBS or "Raises " in text):
+        first = text.partition(" ")[0].strip("`*,.:")
+        is_value = isinstance(node, ast.ClassDef) or any(
+            "property" in ast.unparse(decorator) for decorator in node.decorator_list
+        )
+        if first in CLAUSES or (not is_value and first in NO_VERBS) or "Raises " in text:
             found.append(f"{node.name}: {text.splitlines()[0]}")
     return found
 
@@ -46,4 +37,4 @@ def test_functions_begin_with_a_verb() -> None:
 @pytest.mark.parametrize("text", ["Whether it is.", "The end of a log.", "Return it. Raises `ValueError`."])
 def test_a_wrong_docstring_is_found(text: str) -> None:
     assert len(wrong(f'async def f():\n    """{text}"""')) == 1
-    assert wrong(f'@property\ndef f(self):\n    """{text}"""') == []
+    assert wrong(f'@property\ndef f(self):\n    """The text: {text.lower()}"""') == []

@@ -32,7 +32,7 @@ class Commit(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class ConsumeOptions:
-    """What the command line says, its options grouped as its help shows them."""
+    """The command line, its options grouped as its help shows them."""
 
     topic: TopicName
     from_beginning: Annotated[

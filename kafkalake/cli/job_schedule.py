@@ -45,7 +45,7 @@ _WAKE_S = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """When to run a job, and its arguments (except the lake)."""
+    """The times of a job, and its arguments (except the lake)."""
 
     when: str
     job: str

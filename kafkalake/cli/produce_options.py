@@ -36,7 +36,7 @@ INPUT, SENDING, PROBLEMS = "Input", "Sending", "When something is wrong"
 
 @dataclass(frozen=True, kw_only=True)
 class ProduceOptions:
-    """What the command line says, its options grouped as its help shows them."""
+    """The command line, its options grouped as its help shows them."""
 
     topic: TopicName
     file: Annotated[

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class ResetOptions:
-    """What the command line says."""
+    """The command line."""
 
     group: GroupName
     topic: Annotated[

@@ -72,7 +72,7 @@ class ConfigEntry:
 
     @property
     def is_default(self) -> bool:
-        """Whether the value is the built-in default."""
+        """Return whether the value is the built-in default."""
         return self.source in ("DEFAULT_CONFIG", "UNKNOWN")
 
 

@@ -138,12 +138,12 @@ class Producer:
 
     @property
     def is_transactional(self) -> bool:
-        """Whether everything sent is one transaction."""
+        """Return whether everything sent is one transaction."""
         return self._transaction is not None
 
     @property
     def is_committing(self) -> bool:
-        """Whether the commit of the transaction was requested and not acknowledged, so that its outcome is unknown."""
+        """Return whether the commit of the transaction was requested and not acknowledged, so that its outcome is unknown."""
         return self._transaction is not None and self._transaction.is_committing
 
     @property

@@ -53,7 +53,7 @@ class Transaction:
 
     @property
     def is_open(self) -> bool:
-        """Whether a transaction is open or still ending."""
+        """Return whether a transaction is open or still ending."""
         return self.state in OPEN_STATES
 
 

@@ -1,4 +1,4 @@
-"""Where a broker listens, and the address at which its clients reach it: `listeners` and `advertised.listeners`."""
+"""The address on which a broker listens, and the one at which its clients reach it: `listeners` and `advertised.listeners`."""
 
 from __future__ import annotations
 

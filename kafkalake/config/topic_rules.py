@@ -1,4 +1,4 @@
-"""What a topic accepts from its producers: the one reading of its settings, for requests and for staged files."""
+"""The rules of a topic for its producers: the one reading of its settings, for requests and for staged files."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class FileForcing:
 
     @property
     def has_failed(self) -> bool:
-        """Whether a file has not been forced since its fsync failed."""
+        """Return whether a file has not been forced since its fsync failed."""
         return bool(self._doubtful)
 
     def force(self, file: Path) -> None:

@@ -56,7 +56,7 @@ class Selection:
 
     @property
     def has_time(self) -> bool:
-        """Whether timestamps are restricted."""
+        """Return whether timestamps are restricted."""
         return self.time_min_us > INT64_MIN or self.time_end_us < INT64_MAX
 
     def takes_partition(self, topic: str, partition: int) -> bool:

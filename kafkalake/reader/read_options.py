@@ -125,7 +125,7 @@ class ReadOptions:
 
     @property
     def has_lasting_start(self) -> bool:
-        """Whether every start of the read finds the same offsets. False for latest, for times and for a group's offsets."""
+        """Return whether every start of the read finds the same offsets. False for latest, for times and for a group's offsets."""
         starting = self.starting
         if self.group is not None or starting.timestamp_ms is not None or starting.timestamps_ms is not None:
             return False

@@ -189,12 +189,12 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def is_closing(self) -> bool:
-        """Whether no answer can be sent any more."""
+        """Return whether no answer can be sent any more."""
         return self._state.is_closing
 
     @property
     def has_requests(self) -> bool:
-        """Whether there are unanswered requests."""
+        """Return whether there are unanswered requests."""
         return self._state.has_requests
 
     def check(self, now_ms: int, idle_ms: int, unfinished_ms: int | None) -> None:

@@ -256,12 +256,12 @@ class ConnectionState:
 
     @property
     def has_requests(self) -> bool:
-        """Whether there are unanswered requests."""
+        """Return whether there are unanswered requests."""
         return bool(self._requests)
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the connection is idle because the broker has not answered, not because the client does not read."""
+        """Return whether the connection is idle because the broker has not answered, not because the client does not read."""
         return bool(self._requests) and not self._writing_blocked
 
     def block_writing(self) -> None:

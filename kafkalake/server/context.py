@@ -59,7 +59,7 @@ class ServerContext:
 
     @property
     def is_collecting(self) -> bool:
-        """Whether more responses are about to follow, so that sending them together is cheaper. See `send_later`."""
+        """Return whether more responses are about to follow, so that sending them together is cheaper. See `send_later`."""
         return self.broker.append_queue.is_answering
 
     def send_later(self, send: Callable[[], None]) -> None:

@@ -108,7 +108,7 @@ class BatchReader:
 
     @property
     def has_put_off(self) -> bool:
-        """Whether there are batches left for `append_in_turns`."""
+        """Return whether there are batches left for `append_in_turns`."""
         return bool(self._put_off)
 
     def refuse(self, count: int, error: KafkaError) -> None:

@@ -25,7 +25,7 @@ class RequestMemory:
 
     @property
     def is_full(self) -> bool:
-        """Whether no more batches should be decoded."""
+        """Return whether no more batches should be decoded."""
         return self.queued >= self.bytes_max
 
     def may_grow(self, frame: object) -> bool:

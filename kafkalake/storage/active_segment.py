@@ -93,7 +93,7 @@ class ActiveSegment(Segment):
 
     @property
     def empty(self) -> bool:
-        """Whether nothing has been appended."""
+        """Return whether nothing has been appended."""
         return self._end <= FIRST_MESSAGE
 
     def resume(self, end: int, content: SegmentContent, indexed_at: int, aborted: int, created_ms: int) -> None:

@@ -1,4 +1,4 @@
-"""What the parts of one log share: its directory and settings, its lock, whether it is open, and the error of its disk."""
+"""The state that the parts of a log share: directory and settings, lock, whether it is open, and the error of its disk."""
 
 from __future__ import annotations
 

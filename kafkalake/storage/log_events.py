@@ -1,4 +1,4 @@
-"""What a log reports of its segments."""
+"""The events that a log reports of its segments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a log knows of its records beside the segments: its offsets, producers, leader epochs and largest timestamp.
+"""The state of a log beside its segments: its offsets, producers, leader epochs and largest timestamp.
 
 Owns the files `leader-epochs` and `<offset>.snapshot`. Changes need the log's lock, reads none.
 """

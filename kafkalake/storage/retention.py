@@ -45,7 +45,7 @@ class RetentionRule:
 
     @property
     def has_limit(self) -> bool:
-        """Whether retention can ever remove a segment."""
+        """Return whether retention can ever remove a segment."""
         return self.delete and (self.retention_ms >= 0 or self.retention_bytes >= 0)
 
 

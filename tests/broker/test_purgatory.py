@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 
+from manual_clock import ManualClock
+
 from kafkalake.broker.partitions.purgatory import DelayedOperation, Purgatory, Timers
-from kafkalake.clock import ManualClock
 
 
 class Waiting(DelayedOperation):

@@ -12,11 +12,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
+from manual_clock import ManualClock
 from memory_store import MemoryMetadataStore
 from metadata_processes import SPAWN, hold_lease
 from metadata_rows import NOW_MS, broker_row
 
-from kafkalake.clock import ManualClock
 from kafkalake.errors import KafkaStorageError, LakeError, LeaseHeldError
 from kafkalake.metadata import lease, paths, reserve
 from kafkalake.metadata.delta import DeltaMetadataStore

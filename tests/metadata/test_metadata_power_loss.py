@@ -13,12 +13,12 @@ from random import Random
 import pytest
 from deltalake import DeltaTable
 from forgetful_disk import ForgetfulDisk, PowerLost
+from manual_clock import ManualClock
 from memory_store import MemoryMetadataStore, MetadataStore
 from metadata_rows import NOW_MS, broker_row, partition_row, published, segment_row, topic_row
 from test_metadata_group_offsets import row as offset_row
 from test_metadata_transactions import ROW as TRANSACTION
 
-from kafkalake.clock import ManualClock
 from kafkalake.errors import KafkaLakeError, KafkaStorageError, LakeError, TopicAlreadyExistsError
 from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.metadata.disk import Disk

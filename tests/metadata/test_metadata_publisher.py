@@ -7,6 +7,7 @@ import logging
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from manual_clock import ManualClock
 from memory_store import MemoryMetadataStore
 from metadata_rows import NOW_MS, partition_row, segment_row
 
@@ -19,7 +20,6 @@ from kafkalake.broker.publishing.schedule import (
     Publisher,
     application_id,
 )
-from kafkalake.clock import ManualClock
 from kafkalake.errors import KafkaStorageError
 from kafkalake.metadata.store import PublishedState
 from kafkalake.metadata.tables.schemas import PartitionRow

@@ -9,10 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from manual_clock import ManualClock
 from memory_store import MemoryMetadataStore, MetadataStore
 from metadata_rows import NOW_MS, broker_row, partition_row, published, segment_row, topic_row
 
-from kafkalake.clock import ManualClock
 from kafkalake.errors import (
     InconsistentTopicIdError,
     InvalidPartitionsError,

@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from manual_clock import ManualClock
 from memory_store import MemoryMetadataStore, MetadataStore
 from metadata_rows import NOW_MS
 
-from kafkalake.clock import ManualClock
 from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.metadata.store import Transactions
 from kafkalake.metadata.tables.schemas import TransactionRow

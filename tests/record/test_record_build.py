@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from manual_clock import ManualClock
 
-from kafkalake.clock import ManualClock
 from kafkalake.record.build import Pair, build_batch, read_batches
 from kafkalake.storage.config import LogConfig
 from kafkalake.storage.log import Log

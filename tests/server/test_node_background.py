@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 from kafka_reference import free_port
+from manual_clock import ManualClock
 
 from kafkalake.broker.admin.topic_plans import NewTopic
 from kafkalake.broker.partitions.topics import Topic
 from kafkalake.broker.publishing.journals import JournalPublishing
 from kafkalake.broker.publishing.partitions import Publishing
-from kafkalake.clock import ManualClock
 from kafkalake.errors import CoordinatorNotAvailableError, KafkaStorageError
 from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.metadata.tables.delta_table import OpenDeltaTable

@@ -10,10 +10,10 @@ import pytest
 from contract.test_topics_contract import create, metadata, new_topic
 from contract.wire_client import WireClient, code
 from kafka_reference import Kafkalake
+from manual_clock import ManualClock
 from worst_case import MIB, worst_case
 
 from kafkalake.broker.admin.mutation_rate import MutationRate
-from kafkalake.clock import ManualClock
 from kafkalake.errors import LeaderNotAvailableError, PolicyViolationError
 
 pytestmark = pytest.mark.process

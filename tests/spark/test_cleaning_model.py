@@ -15,12 +15,12 @@ from compaction_model import Written, compacted
 from examples import examples
 from hypothesis import Phase, given
 from hypothesis import strategies as st
+from manual_clock import ManualClock
 from retention_model import taken
 from topic_operations import Operation, act, timed_operations
 from written_lake import WrittenLake
 
 from kafkalake.cli.log import problems_of
-from kafkalake.clock import ManualClock
 from kafkalake.jobs.frame import main
 from kafkalake.jobs.retention import Retention
 from kafkalake.storage.retention import RetentionRule, SealedRange

@@ -15,9 +15,9 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from kafka_reference import Kafkalake
 from killed_job import run_killed_at
+from manual_clock import ManualClock
 from written_lake import WrittenLake
 
-from kafkalake.clock import ManualClock
 from kafkalake.jobs.frame import main
 from kafkalake.jobs.lag.command import ALERT_EXIT_CODE, LagJob
 from kafkalake.metadata import paths

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from uuid import UUID
 
+from manual_clock import ManualClock
 from record_batches import Row, rows_of
 
-from kafkalake.clock import ManualClock
 from kafkalake.errors import KafkaError
 from kafkalake.record.batch import RecordBatch
 from kafkalake.storage.append_group import AppendResult

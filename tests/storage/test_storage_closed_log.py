@@ -9,11 +9,11 @@ from uuid import uuid4
 
 import pytest
 from faulty_files import FaultyFiles
+from manual_clock import ManualClock
 from partition_logs import accepted, append, open_log, read_all
 from record_batches import simple_batch
 
 from kafkalake.broker.partitions.log_directory import LogDirectory
-from kafkalake.clock import ManualClock
 from kafkalake.errors import KafkaError, KafkaStorageError
 from kafkalake.storage.config import LogConfig
 from kafkalake.storage.generations import SwappedSegment

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 from faulty_files import FaultyFiles
+from manual_clock import ManualClock
 from partition_logs import accepted, append, open_log, read_all
 from record_batches import simple_batch
 
-from kafkalake.clock import ManualClock
 from kafkalake.errors import KafkaStorageError
 from kafkalake.storage.log import Log
 from kafkalake.storage.producer_state import ABORT, EndMarker

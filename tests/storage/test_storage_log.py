@@ -14,10 +14,10 @@ import polars
 import pyarrow as pa
 import pyarrow.ipc
 import pytest
+from manual_clock import ManualClock
 from partition_logs import SegmentsSeen, accepted, append, open_log, read_all
 from record_batches import Row, arrow_rows, record_batch, rows_of, simple_batch
 
-from kafkalake.clock import ManualClock
 from kafkalake.errors import (
     InvalidProducerEpochError,
     InvalidRecordError,

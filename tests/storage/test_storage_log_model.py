@@ -10,10 +10,10 @@ import pytest
 from examples import examples
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from manual_clock import ManualClock
 from partition_logs import open_log, read_all
 from record_batches import Row, record_batch, rows_of
 
-from kafkalake.clock import ManualClock
 from kafkalake.errors import InvalidTxnStateError, OffsetOutOfRangeError
 from kafkalake.record.batch import RecordBatch
 from kafkalake.storage.append_group import AppendResult

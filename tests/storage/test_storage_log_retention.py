@@ -8,11 +8,11 @@ from random import Random
 from typing import Any
 
 import pytest
+from manual_clock import ManualClock
 from partition_logs import SegmentsSeen, append, open_log, read_all
 from record_batches import simple_batch
 from retention_model import taken
 
-from kafkalake.clock import ManualClock
 from kafkalake.errors import KafkaStorageError
 from kafkalake.storage import log_start
 from kafkalake.storage.log import Log

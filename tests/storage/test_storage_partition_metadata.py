@@ -8,11 +8,11 @@ from uuid import UUID, uuid4
 
 import pytest
 from faulty_files import FaultyFiles
+from manual_clock import ManualClock
 from partition_logs import append, read_all
 from record_batches import simple_batch
 
 from kafkalake.broker.partitions.log_directory import LogDirectory
-from kafkalake.clock import ManualClock
 from kafkalake.errors import InconsistentTopicIdError, KafkaStorageError, LakeError
 from kafkalake.storage.config import LogConfig
 from kafkalake.storage.dump import DumpedEntry, dump_file

@@ -8,11 +8,11 @@ from random import Random
 from uuid import UUID
 
 import pytest
+from manual_clock import ManualClock
 from partition_logs import append, open_log
 from power_loss import ForgetfulFiles
 from record_batches import Row, rows_of, simple_batch
 
-from kafkalake.clock import ManualClock
 from kafkalake.errors import CorruptSegmentError, KafkaError
 from kafkalake.storage import log_segments, recovery
 from kafkalake.storage.append_group import AppendResult

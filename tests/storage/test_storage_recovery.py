@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 from faulty_files import FaultyFiles
+from manual_clock import ManualClock
 from partition_logs import SegmentsSeen, accepted, append, open_log, read_all
 from record_batches import Row, record_batch, simple_batch
 
-from kafkalake.clock import ManualClock
 from kafkalake.errors import CorruptSegmentError, KafkaStorageError
 from kafkalake.record.batch import RecordBatch
 from kafkalake.storage.log import Log

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from manual_clock import ManualClock
 from partition_logs import append, open_log, read_all
 from record_batches import simple_batch
 
-from kafkalake.clock import ManualClock
 from kafkalake.errors import KafkaError, KafkaStorageError
 from kafkalake.ownership import Ownership
 from kafkalake.storage.files import REAL_FILES

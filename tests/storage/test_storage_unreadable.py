@@ -6,10 +6,10 @@ import errno
 from pathlib import Path
 
 import pytest
+from manual_clock import ManualClock
 from partition_logs import append, open_log, read_all
 from record_batches import simple_batch
 
-from kafkalake.clock import ManualClock
 from kafkalake.errors import KafkaStorageError
 from kafkalake.storage.config import LogConfig
 from kafkalake.storage.files import RealFiles

@@ -25,7 +25,7 @@ class MutationRate:
 
     @property
     def is_exceeded(self) -> bool:
-        """Whether the rate is exceeded and nothing may be created now."""
+        """Return whether the rate is exceeded and nothing may be created now."""
         rate, now_ms = self._per_second(), self._clock.monotonic_ms()
         gained = rate * (now_ms - self._filled_ms) / 1000
         self._tokens, self._filled_ms = min(self._tokens + gained, float(WINDOW_S * rate)), now_ms

@@ -95,12 +95,12 @@ class JournalLifecycle(Generic[E, R, C]):
 
     @property
     def is_ready(self) -> bool:
-        """Whether the topic exists."""
+        """Return whether the topic exists."""
         return self._writer.topic is not None
 
     @property
     def is_stopped(self) -> bool:
-        """Whether the broker stops: the topic is no longer created or trimmed."""
+        """Return whether the broker stops: the topic is no longer created or trimmed."""
         return self._final is not None
 
     def key(self, name: str) -> TopicPartition:

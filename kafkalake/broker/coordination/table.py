@@ -103,17 +103,17 @@ class JournaledTable(Generic[E, C]):
 
     @property
     def is_loading(self) -> bool:
-        """Whether a partition is still loading."""
+        """Return whether a partition is still loading."""
         return any(shard.loading for shard in self._shards.values())
 
     @property
     def is_damaged(self) -> bool:
-        """Whether a partition lacked records when it was loaded."""
+        """Return whether a partition lacked records when it was loaded."""
         return any(shard.lost for shard in self._shards.values())
 
     @property
     def is_whole(self) -> bool:
-        """Whether all partitions of the journal are coordinated here."""
+        """Return whether all partitions of the journal are coordinated here."""
         return len(self._shards) == self._partitions()
 
     def check(self, name: str, *, may_be_empty: bool = False) -> int:

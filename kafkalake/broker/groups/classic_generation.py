@@ -72,7 +72,7 @@ class Generation:
 
     @property
     def is_vacant(self) -> bool:
-        """Whether the group is empty and no member id is pending."""
+        """Return whether the group is empty and no member id is pending."""
         return self.state is State.EMPTY and not self._pending
 
     @property

@@ -321,7 +321,7 @@ class ConsumerGroup(ClassicMembers):
 
     @property
     def is_written(self) -> bool:
-        """Whether the journal has this group."""
+        """Return whether the journal has this group."""
         return self.exists and not self._prelude
 
     def follow(self, record: ConsumerRecord) -> None:

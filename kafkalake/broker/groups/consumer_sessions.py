@@ -131,17 +131,17 @@ class MemberSessions:
 
     @property
     def exists(self) -> bool:
-        """Whether the group has ever been written."""
+        """Return whether the group has ever been written."""
         return self.state.epoch > 0
 
     @property
     def is_at_work(self) -> bool:
-        """Whether a write is in progress or heartbeats are queued."""
+        """Return whether a write is in progress or heartbeats are queued."""
         return self._change is not None or bool(self._line)
 
     @property
     def is_vacant(self) -> bool:
-        """Whether the group has no members and none are joining."""
+        """Return whether the group has no members and none are joining."""
         return not len(self.state) and self._change is None and not self._line
 
     @property

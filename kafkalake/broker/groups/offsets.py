@@ -50,7 +50,7 @@ class GroupOffsets:
 
     @property
     def has_pending(self) -> bool:
-        """Whether an open transaction has committed offsets of this group."""
+        """Return whether an open transaction has committed offsets of this group."""
         return bool(self._pending)
 
     def get(self, key: TopicPartition) -> Positioned | None:

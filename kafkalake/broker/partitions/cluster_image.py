@@ -27,7 +27,7 @@ class BrokerEndpoint:
 
 @dataclass(frozen=True, slots=True)
 class PartitionRegistration:
-    """Who leads a partition (`NO_LEADER`: nobody), who replicates it, in order of preference, and which replicas have no log."""
+    """The leader of a partition (`NO_LEADER`: none), its replicas in order of preference, and the replicas without a log."""
 
     leader: int = NO_LEADER
     leader_epoch: int = -1

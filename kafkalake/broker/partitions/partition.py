@@ -174,7 +174,7 @@ class Partition:
 
     @property
     def has_queue(self) -> bool:
-        """Whether batches are queued for appending."""
+        """Return whether batches are queued for appending."""
         return bool(self._queue)
 
     def sync(self, run_blocking: RunBlocking) -> Coroutine[Any, Any, None]:

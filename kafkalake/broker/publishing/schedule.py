@@ -115,7 +115,7 @@ class Publisher:
 
     @property
     def pending(self) -> bool:
-        """Whether there are changes to publish, besides those of a publish in progress."""
+        """Return whether there are changes to publish, besides those of a publish in progress."""
         return bool(self._moved or self._dropped or self._sealed or self._removed)
 
     def due(self, now_ms: int) -> bool:

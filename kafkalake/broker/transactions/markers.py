@@ -37,7 +37,7 @@ class TransactionalOffsets(Protocol):
 
     @property
     def is_damaged(self) -> bool:
-        """Whether some of them may be lost."""
+        """Return whether some of them may be lost."""
         ...
 
     def open_transactions(self, partition: int) -> list[int]:

@@ -27,12 +27,12 @@ class State(Enum):
 
     @property
     def is_prepared(self) -> bool:
-        """Whether the outcome is decided and markers may be missing."""
+        """Return whether the outcome is decided and markers may be missing."""
         return self in PREPARED
 
     @property
     def is_settled(self) -> bool:
-        """Whether no transaction is open, so that a new one may begin and the id may expire."""
+        """Return whether no transaction is open, so that a new one may begin and the id may expire."""
         return self in SETTLED
 
 

@@ -88,7 +88,7 @@ class Transaction:
 
     @property
     def is_vacant(self) -> bool:
-        """Whether the id has no state, journaled or being written."""
+        """Return whether the id has no state, journaled or being written."""
         return self.current is None and self._step is None
 
     @property
@@ -100,12 +100,12 @@ class Transaction:
 
     @property
     def has_step(self) -> bool:
-        """Whether a state is being written, so that its outcome is not known yet."""
+        """Return whether a state is being written, so that its outcome is not known yet."""
         return self._step is not None
 
     @property
     def is_between_steps(self) -> bool:
-        """Whether nothing is being written and no marker is missing: requests after ConcurrentTransactions may be retried.
+        """Return whether nothing is being written and no marker is missing: requests after ConcurrentTransactions may be retried.
 
         So it is after `close`: a retry gets the error of an id that is not coordinated here.
         """

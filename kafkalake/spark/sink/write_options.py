@@ -21,7 +21,7 @@ APPLICATION_CHARACTERS = re.compile(r"[\x21-\x7e]{1,200}")
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """Where and how to write. topic: the topic of all rows, or None to use the column `topic`.
+    """The options of a write. topic: the topic of all rows, or None to use the column `topic`.
 
     application, version: the writing application and the number of its write. None: a unique id each time. servers: broker
     addresses (host, port), or empty to find them in the lake. json_fields: whether non-Kafka columns are fields of a JSON value.

@@ -18,7 +18,7 @@ from kafkalake.spark.source.plain_errors import plain_errors
 
 @plain_errors
 class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Raises `error` from every method that a query may begin with."""
+    """A reader that raises `error` from every method that a query may begin with."""
 
     def __init__(self, error: KafkaLakeError) -> None:
         self._error = error

@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeAlias
 
 from broker.groups import worlds
 from broker.groups.worlds import label
+from manual_clock import ManualClock
 
 from kafkalake.broker.coordination.decisions import Append, CancelTimer, ErrorClass, Reply, SetTimer
 from kafkalake.broker.groups.assignors import Assignment
@@ -23,7 +24,6 @@ from kafkalake.broker.groups.consumer_records import ConsumerRecord, decode, enc
 from kafkalake.broker.groups.consumer_requests import HeartbeatRequest, HeartbeatResult
 from kafkalake.broker.groups.consumer_topics import TopicOfGroup
 from kafkalake.broker.groups.records import GroupTombstone
-from kafkalake.clock import ManualClock
 
 Partitions: TypeAlias = list[tuple[str, int]]
 Beat: TypeAlias = tuple[str, int, Partitions | None]

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from broker.groups.scenario import DELAY_MS, join_request
+from manual_clock import ManualClock
 
 from kafkalake.broker.coordination.journal import Appended, JournalRecord, Producer
 from kafkalake.broker.coordination.table import Changes
@@ -26,7 +27,6 @@ from kafkalake.broker.groups.offset_requests import (
 from kafkalake.broker.groups.requests import JoinResult, SyncRequest, SyncResult
 from kafkalake.broker.groups.table import ChangedOffset
 from kafkalake.broker.partitions.purgatory import Timers
-from kafkalake.clock import ManualClock
 from kafkalake.errors import KafkaError
 from kafkalake.record.build import ReadBatch
 

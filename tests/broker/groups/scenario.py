@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Hashable, Mapping
 
+from manual_clock import ManualClock
+
 from kafkalake.broker.coordination.decisions import Append, CancelTimer, ErrorClass, Reply, SetTimer
 from kafkalake.broker.groups.classic import ClassicGroup
 from kafkalake.broker.groups.config import GroupConfig
 from kafkalake.broker.groups.requests import GroupProtocol, JoinRequest, JoinResult, SyncRequest, SyncResult
-from kafkalake.clock import ManualClock
 
 SESSION_MS = 10_000
 REBALANCE_MS = 60_000

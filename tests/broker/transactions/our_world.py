@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from broker.groups.coordination import MemoryJournal
 from broker.groups.worlds import label
 from broker.transactions.kafka_world import NOBODY, TIMEOUT_MS, Partition, ProducerNames
+from manual_clock import ManualClock
 
 from kafkalake.broker.coordination.decisions import ErrorClass
 from kafkalake.broker.coordination.journal import Producer
@@ -19,7 +20,6 @@ from kafkalake.broker.transactions.decisions import FaultPoint, Marker
 from kafkalake.broker.transactions.ending import EndRequest
 from kafkalake.broker.transactions.requests import ProducerResult
 from kafkalake.broker.transactions.table import ChangedTransaction
-from kafkalake.clock import ManualClock
 from kafkalake.errors import KafkaError
 
 ID = "app-1"

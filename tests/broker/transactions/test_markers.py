@@ -11,6 +11,7 @@ from uuid import uuid4
 
 import pytest
 from faulty_files import FaultyFiles
+from manual_clock import ManualClock
 from record_batches import simple_batch
 
 from kafkalake.broker.coordination.decisions import ErrorClass
@@ -23,7 +24,6 @@ from kafkalake.broker.partitions.wire_cache import WireCache
 from kafkalake.broker.transactions.decisions import Marker
 from kafkalake.broker.transactions.held_offsets import HeldOffsets
 from kafkalake.broker.transactions.markers import MarkerWriter
-from kafkalake.clock import ManualClock
 from kafkalake.config.layers import Settings
 from kafkalake.errors import InvalidProducerEpochError, KafkaStorageError, UnknownTopicOrPartitionError
 from kafkalake.ownership import Ownership
