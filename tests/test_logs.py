@@ -161,7 +161,7 @@ def test_every_line_has_a_template() -> None:
                 isinstance(node, ast.Call)
                 and isinstance(node.func, ast.Attribute)
                 and isinstance(node.func.value, ast.Name)
-                and node.func.value.id in ("logger", "_log", "log", "logging")
+                and node.func.value.id in ("logger", "logging")
                 and node.func.attr in ("debug", "info", "warning", "error", "exception", "critical")
                 and not (isinstance(node.args[0], ast.Constant) and isinstance(node.args[0].value, str))
             ):

@@ -6,6 +6,7 @@ Each rule is a function of sources, so that each is also seen to find what break
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Mapping
 
 import pytest
@@ -140,3 +141,17 @@ def test_a_handler_that_takes_this_broker_for_the_leader_is_found() -> None:
     source = 'answer = {"leader_id": request.context.broker.broker_id}\nmade = PartitionRegistration(0, 0)'
     assert own_ids_read({"server/handlers/metadata.py": source}) == {"metadata.py"}
     assert registrations_made({"broker/admin/topic_admin.py": source}) == {"broker/admin/topic_admin.py"}
+
+
+def other_loggers(of: Mapping[str, str]) -> list[str]:
+    """Return the modules whose logger has another name than `logger`."""
+    return [
+        module for module, source in of.items() if re.search(r"^(?!logger\b)\w+ = logging\.getLogger", source, re.M)
+    ]
+
+
+def test_a_logger_has_one_name() -> None:
+    assert other_loggers(sources()) == []
+    assert other_loggers({"a.py": "_log = logging.getLogger(__name__)", "b.py": "logger = logging.getLogger()"}) == [
+        "a.py"
+    ]

@@ -53,7 +53,7 @@ def _only_reads(above: ast.AST, parent: ast.AST, reads: set[str]) -> bool:
             return True  # a text, or another error, which is caught in its turn
         called = above.func
         if isinstance(called, ast.Attribute):
-            logs = isinstance(called.value, ast.Name) and called.value.id in ("logger", "_log", "logging")
+            logs = isinstance(called.value, ast.Name) and called.value.id in ("logger", "logging")
             return logs or called.attr in reads
         return isinstance(called, ast.Name) and called.id in reads
     return isinstance(above, ast.Raise | ast.Attribute | ast.FormattedValue | ast.Compare | ast.If | ast.Expr)

@@ -30,7 +30,7 @@ from kafkalake.cli.output import UsageProblem
 from kafkalake.close_names import did_you_mean
 from kafkalake.process.jobs import PARENT_VARIABLE, end_with_parent
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 DEFAULT_RULES = (
     "*/5 * * * * lag",
@@ -128,16 +128,16 @@ class Schedule:
                 continue
             self._due[number] = rule.next_after(now)
             if number in self._running:
-                _log.warning("job still runs, not started again job=%s", rule.job)
+                logger.warning("job still runs, not started again job=%s", rule.job)
                 continue
             environment = {**os.environ, PARENT_VARIABLE: str(os.getpid())}
             self._running[number] = _Running(subprocess.Popen(self.command(rule), env=environment), now)
-            _log.info("job started job=%s pid=%d", rule.job, self._running[number].process.pid)
+            logger.info("job started job=%s pid=%d", rule.job, self._running[number].process.pid)
 
     def _say_ended(self, rule: Rule, running: _Running, now: datetime) -> None:
         code, seconds = running.process.returncode, (now - running.started).total_seconds()
         level = logging.INFO if code == 0 else logging.ERROR
-        _log.log(level, "job ended job=%s code=%d seconds=%.1f", rule.job, code, seconds)
+        logger.log(level, "job ended job=%s code=%d seconds=%.1f", rule.job, code, seconds)
 
     def _end(self) -> None:
         for running in self._running.values():

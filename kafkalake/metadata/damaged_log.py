@@ -39,7 +39,7 @@ from kafkalake.metadata.disk import Disk
 ACTIONS = "kafkalakeActions"
 """The key of the number of actions in the `commitInfo` of our commits. It detects an entry cut at the end of a line."""
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ def find_damage(table: Path) -> Damage | None:
 def set_aside(table: Path, damage: Damage, disk: Disk) -> None:
     """Rename damaged files, newest first, so that a crash leaves a log without a gap. Raise `OSError` if that fails."""
     log = log_path(table)
-    _log.warning(
+    logger.warning(
         "setting aside what a loss of power has damaged table=%s files=%d from=%r",
         table.name,
         len(damage.names),

@@ -15,7 +15,7 @@ from kafkalake.uuid_text import encode_uuid
 _FILE = "cluster-id"
 _ID = re.compile(r"[A-Za-z0-9_-]{22}")
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 def known_cluster_id(lake: Path) -> str | None:
@@ -40,7 +40,7 @@ def cluster_id(lake: Path) -> str:
     path = lake / METADATA_DIRECTORY / _FILE
     made = encode_uuid(uuid.uuid4())
     if path.exists():
-        _log.warning("the cluster id was damaged and is made anew file=%s cluster_id=%s", path, made)
+        logger.warning("the cluster id was damaged and is made anew file=%s cluster_id=%s", path, made)
     try:
         DISK.replace(path, made.encode())
     except OSError as error:

@@ -22,7 +22,7 @@ MIN_WRITER = 1
 
 _FILE = Path("metadata") / "format.json"
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ def read_format(lake: Path) -> LakeFormat:
             int(said["format"]), int(said["min_reader"]), int(said["min_writer"]), str(said.get("written_by", "?"))
         )
     except (ValueError, KeyError, TypeError):
-        _log.warning("%s is damaged; a broker that starts writes it anew", lake / _FILE)
+        logger.warning("%s is damaged; a broker that starts writes it anew", lake / _FILE)
         return LakeFormat()
 
 

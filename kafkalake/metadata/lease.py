@@ -52,7 +52,7 @@ from kafkalake.ownership import Ownership
 LEASE_MS = 30_000
 _LOOK_S_MAX = 0.5
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class Decision(Enum):
@@ -146,7 +146,7 @@ class Lease:
         written = is_at(self._path, self._descriptor) and write_holder(self._descriptor, renewed, sync=True)
         if not written or not self.ownership.is_certain():
             raise reason
-        _log.warning("lease renewed in the lock file alone broker=%d error=%s", renewed.broker_id, reason)
+        logger.warning("lease renewed in the lock file alone broker=%d error=%s", renewed.broker_id, reason)
 
     def release(self) -> None:
         """Release the lease. The flock is released even if the row cannot be removed. Idempotent."""
@@ -212,7 +212,7 @@ def acquire(
                 waiting.announce(current, wait_ms)
         if current is not None:
             ended = "whose lease has run out" if decision is Decision.TAKE_OVER else "which has ended"
-            _log.info("taking over broker %d from pid %d on %s, %s", broker_id, current.pid, current.machine, ended)
+            logger.info("taking over broker %d from pid %d on %s, %s", broker_id, current.pid, current.machine, ended)
         write_holder(descriptor, row, sync=True)
     except BaseException:
         os.close(descriptor)
@@ -285,7 +285,7 @@ class _Waiting:
         if self._announced:
             return
         self._announced = True
-        _log.warning(
+        logger.warning(
             "waiting for the lease: %s. It is taken over once it has not been renewed for %d ms, or the start fails "
             "after lease.wait.ms=%d",
             held_sentence(row),

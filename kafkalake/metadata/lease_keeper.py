@@ -16,7 +16,7 @@ from kafkalake.clock import Clock
 from kafkalake.errors import LeaseHeldError
 from kafkalake.metadata.lease import Lease
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _AGAIN_S = 1.0
 _LOOK_S_MAX = 1.0
@@ -61,7 +61,7 @@ class LeaseKeeper:
                 return
             except Exception as error:
                 wait_s = min(_AGAIN_S, interval_s)
-                _log.warning("lease not renewed broker=%d error=%s", self._lease.row.broker_id, error)
+                logger.warning("lease not renewed broker=%d error=%s", self._lease.row.broker_id, error)
 
     def _watch(self) -> None:
         ownership, grace_ms = self._lease.ownership, self._lease.lease_ms // 3
@@ -71,12 +71,12 @@ class LeaseKeeper:
             if left_ms > 0:
                 if uncertain_since_ms is not None:
                     uncertain_since_ms = None
-                    _log.warning("lease renewed, going on broker=%d", self._lease.row.broker_id)
+                    logger.warning("lease renewed, going on broker=%d", self._lease.row.broker_id)
                 self._stopped.wait(min(left_ms / 1000 + 0.001, _LOOK_S_MAX))
                 continue
             if uncertain_since_ms is None:
                 uncertain_since_ms = self._clock.elapsed_ms()
-                _log.error(
+                logger.error(
                     "lease not renewed in time, nothing is written or answered broker=%d", self._lease.row.broker_id
                 )
                 self._hurry.set()

@@ -27,7 +27,7 @@ _HOLDER_BYTES = 4096
 _FLOCK_ATTEMPTS = 5
 _FLOCK_AGAIN_S = 0.02
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ def write_holder(descriptor: int, row: BrokerRow | None, *, sync: bool = False) 
         if sync:
             os.fdatasync(descriptor)
     except OSError as error:
-        _log.warning("lock file not written error=%s", error)
+        logger.warning("lock file not written error=%s", error)
         return False
     return True
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 RESERVE_BYTES = 1 << 20
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 def give_back(file: Path) -> None:
@@ -23,11 +23,11 @@ def give_back(file: Path) -> None:
         if _free_bytes(file) >= RESERVE_BYTES or not file.stat().st_size:
             return
         os.truncate(file, 0)
-        _log.warning("the disk is full, starting in the space that was kept for that file=%s", file)
+        logger.warning("the disk is full, starting in the space that was kept for that file=%s", file)
     except FileNotFoundError:
         return
     except OSError as error:
-        _log.warning("the space kept for a start on a full disk cannot be freed file=%s error=%s", file, error)
+        logger.warning("the space kept for a start on a full disk cannot be freed file=%s error=%s", file, error)
 
 
 def keep(file: Path) -> None:
@@ -42,7 +42,7 @@ def keep(file: Path) -> None:
         finally:
             os.close(descriptor)
     except OSError as error:
-        _log.warning("no space can be kept for a start on a full disk file=%s error=%s", file, error)
+        logger.warning("no space can be kept for a start on a full disk file=%s error=%s", file, error)
 
 
 def _free_bytes(file: Path) -> int:

@@ -25,7 +25,7 @@ from kafkalake.topic_partition import TopicPartition
 
 TIMEOUT_MS = 10_000
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class ConsumerGroup:
@@ -93,5 +93,5 @@ class ConsumerGroup:
 
     def _warn(self, why: str) -> None:
         if why != self._warned:
-            _log.warning("group %s: offsets not committed, tried again with the next batch: %s", self.group, why)
+            logger.warning("group %s: offsets not committed, tried again with the next batch: %s", self.group, why)
             self._warned = why

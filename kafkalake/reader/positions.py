@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from kafkalake.errors import OffsetOutOfRangeError
 from kafkalake.topic_partition import TopicPartition
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 Positions = dict[TopicPartition, int]
 TopicIds = dict[str, str]
@@ -74,7 +74,7 @@ def made_anew(topics: Iterable[str], fail: bool) -> None:
         what = f"topic {topic} was deleted and created again since it was read"
         if fail:
             raise OffsetOutOfRangeError(f"{what}: with failOnDataLoss=false the new one is read from its beginning")
-        _log.warning("%s: the new one is read from its beginning", what)
+        logger.warning("%s: the new one is read from its beginning", what)
 
 
 def next_end(

@@ -21,7 +21,7 @@ from kafkalake.errors import ConfigurationError
 from kafkalake.reader.positions import ids_from_json
 from kafkalake.reader.session_time import parse_time
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 LAKE_VARIABLE = "KAFKALAKE_LAKE"
 LATEST = -1
@@ -222,7 +222,7 @@ def check_client_settings(given: Mapping[str, str]) -> None:
         if name.startswith("kafka.") and name not in (*_HEEDED, "kafka.security.protocol"):
             ignored.append(key)
     if ignored:
-        _log.warning("no effect, for no Kafka client reads or writes here: %s", ", ".join(sorted(ignored)))
+        logger.warning("no effect, for no Kafka client reads or writes here: %s", ", ".join(sorted(ignored)))
 
 
 def lake_option(options: Mapping[str, str]) -> str:

@@ -25,7 +25,7 @@ from kafkalake.storage.segment import FIRST_MESSAGE, TXN_INDEX_SUFFIX, Segment
 from kafkalake.storage.segment_reader import Stop
 from kafkalake.storage.snapshot import Snapshot, decode_snapshot, snapshot_path
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class EarlierSegments:
@@ -61,7 +61,7 @@ class EarlierSegments:
             return snapshot
         from_offset = snapshot.offset
         first = max((number for number, base in enumerate(earlier) if base <= from_offset), default=0)
-        _log.info("replaying producers: directory=%s from=%d to=%d", self._directory, from_offset, offset)
+        logger.info("replaying producers: directory=%s from=%d to=%d", self._directory, from_offset, offset)
         for base in earlier[first:]:
             segment = self._segment(base)
             replay = Replay(base, 1 << 62, snapshot.producers, from_offset, LeaderEpochs(), self._now_ms)
@@ -80,11 +80,11 @@ class EarlierSegments:
             try:
                 snapshot = decode_snapshot(read_file(self._open_files.files, path))
             except OSError as error:  # the one before it, with a longer replay, gives the same
-                _log.warning("a snapshot of producers cannot be read: file=%s error=%s", path, error)
+                logger.warning("a snapshot of producers cannot be read: file=%s error=%s", path, error)
                 continue
             if snapshot is not None and snapshot.offset == candidate:
                 return snapshot
-            _log.warning("a damaged snapshot of producers is not used: file=%s", path)
+            logger.warning("a damaged snapshot of producers is not used: file=%s", path)
         return None
 
     def verify_from(self, recovery_point: int, epochs: LeaderEpochs) -> Snapshot:
@@ -125,7 +125,7 @@ class EarlierSegments:
     def _record_loss(self, base: int, snapshot: Snapshot, found: SegmentScan, end: int, leader_epoch: int) -> None:
         """Add a segment that marks lost offsets after the one at `base`, or in its place if nothing of it is left."""
         content = found.content
-        _log.error(
+        logger.error(
             "acknowledged records are lost: directory=%s offsets=[%d, %d)", self._directory, content.next_offset, end
         )
         earlier_max = max(snapshot.max_timestamp, content.max_timestamp)
@@ -146,7 +146,7 @@ class EarlierSegments:
             if rest == footer(segment.blocks()):
                 rewrite_indexes(self._open_files, segment, replay, found, sealed=True)
                 return
-        _log.warning("sealing again: file=%s", segment.path)
+        logger.warning("sealing again: file=%s", segment.path)
         rewrite_indexes(self._open_files, segment, replay, found, sealed=False)
         file = self._open_files.get(segment.path, write=True)
         self._open_files.files.truncate(file.descriptor, found.end)
@@ -166,7 +166,7 @@ def past_damage(segment: Segment, found: SegmentScan, replay: Replay) -> Segment
 
     The message after each damage is indexed, so that reads get past it.
     """
-    _log.error(
+    logger.error(
         "acknowledged records are damaged and will not be served: file=%s position=%d offset=%d reason=%s",
         segment.path,
         found.end,

@@ -23,7 +23,7 @@ from crc32c import crc32c
 from kafkalake.storage.files import Files, read_all, read_file, write_all
 from kafkalake.storage.open_files import OpenFiles
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 _PAIR = struct.Struct("<qI")
 _ENTRY = struct.Struct("<qII")
 ENTRY_BYTES = 16
@@ -113,7 +113,7 @@ class Index:
             if data:
                 write_all(files, file.descriptor, data, 0)
         except OSError as error:
-            _log.warning("index entries not written, reading will scan more: file=%s error=%s", self.path, error)
+            logger.warning("index entries not written, reading will scan more: file=%s error=%s", self.path, error)
             data = b""
         files.truncate(file.descriptor, len(data))
         self._size = len(data)

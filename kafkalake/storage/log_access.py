@@ -12,7 +12,7 @@ from kafkalake.errors import KafkaStorageError, LakeError
 from kafkalake.storage.config import LogConfig
 from kafkalake.storage.open_files import OpenFiles
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class LogAccess:
@@ -54,5 +54,5 @@ class LogAccess:
 
 def storage_error(directory: str, doing: str, error: OSError | LakeError) -> KafkaStorageError:
     """Log the error of a log's disk and return what its callers get."""
-    _log.error("storage failed: doing=%s directory=%s error=%s", doing, directory, error)
+    logger.error("storage failed: doing=%s directory=%s error=%s", doing, directory, error)
     return KafkaStorageError(f"{directory}: {doing}: {error}")

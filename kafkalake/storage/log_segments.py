@@ -26,7 +26,7 @@ from kafkalake.storage.segment import SUFFIXES, Segment, file_name
 from kafkalake.storage.segments import Segments
 from kafkalake.storage.state import STATE_FILE, PartitionState, StateFile, boot_id
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class LogSegments:
@@ -217,7 +217,7 @@ class LogSegments:
         access, listed = self._access, self.listed
         cut, position = listed.cut_position(offset)
         end = self._state.log_end_offset
-        _log.warning("truncating: directory=%s from=%d to=%d", access.directory, end, offset)
+        logger.warning("truncating: directory=%s from=%d to=%d", access.directory, end, offset)
         dropped = False
         for segment in reversed(list(listed.in_order())):
             if segment.base_offset <= cut.base_offset:

@@ -15,7 +15,7 @@ from kafkalake.storage.log_access import LogAccess
 from kafkalake.storage.recovery import Recovered
 from kafkalake.storage.snapshot import Snapshot, Snapshots
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class LogState:
@@ -101,7 +101,7 @@ class LogState:
         try:
             replace_file(self._access.files, self._epochs_path, encode_leader_epochs(self.epochs), sync=False)
         except OSError as error:
-            _log.warning("leader epochs not written: file=%s error=%s", self._epochs_path, error)
+            logger.warning("leader epochs not written: file=%s error=%s", self._epochs_path, error)
 
     def out_of_range(self, offset: int) -> OffsetOutOfRangeError:
         """Return the error of a read outside of the log."""

@@ -50,7 +50,7 @@ from kafkalake.storage.segments import check_rewritten
 from kafkalake.storage.snapshot import SNAPSHOT_SUFFIX, Snapshot
 from kafkalake.storage.state import STATE_FILE, PartitionState, boot_id, load_state
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -166,7 +166,7 @@ def is_whole(directory: str, new: SwappedSegment, open_files: OpenFiles) -> bool
     try:
         check_rewritten(segment, new)
     except (OSError, CorruptSegmentError) as error:
-        _log.error("a rewritten segment that Delta names is refused, the old ones stay: error=%s", error)
+        logger.error("a rewritten segment that Delta names is refused, the old ones stay: error=%s", error)
         return False
     finally:
         segment.forget()
@@ -208,7 +208,7 @@ class Recovery:
             producers = self._earlier(listing).snapshot_at(state.log_end_offset).producers
             return Recovered(state, sequence, True, False, listing, None, producers, epochs)
         if state is None and listing.bases:
-            _log.warning("state is missing or damaged, recovered from the log: directory=%s", self._directory)
+            logger.warning("state is missing or damaged, recovered from the log: directory=%s", self._directory)
         if not listing.bases:
             return self._without_segments(state, sequence, listing, epochs)
         return self._with_segments(state, sequence, listing, epochs)
@@ -243,7 +243,7 @@ class Recovery:
         """Recover a new partition, or one whose segments were all deleted or lost. Assigned offsets are never reused."""
         end = state.log_end_offset if state is not None else max(listing.snapshots, default=0)
         if state is not None and state.log_start_offset < end:
-            _log.error(
+            logger.error(
                 "segments are missing: directory=%s offsets=[%d, %d)", self._directory, state.log_start_offset, end
             )
         epoch = max(epochs.latest, state.leader_epoch if state is not None else -1)
@@ -297,7 +297,7 @@ class Recovery:
         )
         is_lost = end > found.content.next_offset and tail is not Tail.REFUSE
         if end > found.content.next_offset:
-            _log.error(
+            logger.error(
                 "acknowledged records are lost, their offsets are not used again: file=%s offsets=[%d, %d)",
                 active.path,
                 found.content.next_offset,
@@ -344,7 +344,7 @@ class Recovery:
         end = found.end if found.size >= FIRST_MESSAGE else 0
         lost = found.size - end
         what = "footer" if found.stop is Stop.END_OF_STREAM else "tail"
-        _log.warning(
+        logger.warning(
             "cut off a torn %s: file=%s position=%d bytes=%d reason=%s", what, segment.path, end, lost, found.reason
         )
         file = self._open_files.get(segment.path, write=True)
@@ -354,7 +354,7 @@ class Recovery:
         """Write the preamble again: it is the same in every segment."""
         if found.size < FIRST_MESSAGE:
             return
-        _log.warning("rewrote the damaged schema at the start of a segment: file=%s", segment.path)
+        logger.warning("rewrote the damaged schema at the start of a segment: file=%s", segment.path)
         file = self._open_files.get(segment.path, write=True)
         write_all(self._files, file.descriptor, PREAMBLE, 0)
 
@@ -365,10 +365,10 @@ class Recovery:
         except FileNotFoundError:
             return LeaderEpochs()
         except OSError as error:  # recovery rebuilds it
-            _log.warning("a list of leader epochs that cannot be read is not used: file=%s error=%s", path, error)
+            logger.warning("a list of leader epochs that cannot be read is not used: file=%s error=%s", path, error)
             return LeaderEpochs()
         if epochs is None:
-            _log.warning("a damaged list of leader epochs is not used: file=%s", path)
+            logger.warning("a damaged list of leader epochs is not used: file=%s", path)
             return LeaderEpochs()
         return epochs
 

@@ -24,7 +24,7 @@ from kafkalake.machine import boot_id as boot_id
 from kafkalake.storage.files import REAL_FILES, Files, read_file, write_all
 from kafkalake.storage.open_files import OpenFile, OpenFiles
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 STATE_FILE = "state"
 SLOT_BYTES = 128
@@ -113,7 +113,7 @@ def load_state(files: Files, path: str) -> tuple[int, PartitionState] | None:
     except FileNotFoundError:
         return None
     except OSError as error:  # recovered from the log, as for a damaged file
-        _log.warning("a state that cannot be read is not used: file=%s error=%s", path, error)
+        logger.warning("a state that cannot be read is not used: file=%s error=%s", path, error)
         return None
 
 

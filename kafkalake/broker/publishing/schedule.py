@@ -38,7 +38,7 @@ COST_PAUSE_MS_MAX = 10_000
 BACKOFF_MS_MIN = 250
 BACKOFF_MS_MAX = 30_000
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -165,7 +165,7 @@ class Publisher:
         self._not_before_ms = now_ms + min(COST_SHARE * cost_ms, COST_PAUSE_MS_MAX)
         self._under_way = None
         if self._failures:
-            _log.info("publishing to Delta works again after %d failures", self._failures)
+            logger.info("publishing to Delta works again after %d failures", self._failures)
         self._failures = 0
 
     def failed(self, now_ms: int, error: BaseException) -> None:
@@ -177,7 +177,7 @@ class Publisher:
         backoff_ms = min(BACKOFF_MS_MIN << min(self._failures, 20), BACKOFF_MS_MAX)
         self._failures += 1
         self._not_before_ms = now_ms + backoff_ms
-        _log.warning(
+        logger.warning(
             "publishing to Delta failed (%d in a row), next try in %d ms: %s", self._failures, backoff_ms, error
         )
 

@@ -56,7 +56,7 @@ CLEANUP_INTERVAL = 1_000
 ATTEMPTS_MAX = 20
 COMMIT_ID = "kafkalakeCommit"
 """The key of a commit's id in the `commitInfo` of our commits."""
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class CommitConflict(Exception):
@@ -322,14 +322,14 @@ class OpenDeltaTable:
             self.force()
             write_checkpoint(self.path, self._table.version(), self._disk)
         except (DeltaError, OSError, KafkaStorageError) as error:
-            _log.warning("cannot write a checkpoint of %s: %s", self.path, first_line(error))
+            logger.warning("cannot write a checkpoint of %s: %s", self.path, first_line(error))
 
     def _clean_log(self) -> None:
         """Remove expired log entries. A failure is only logged and retried the next time, as the commit is done."""
         try:
             self._table.cleanup_metadata()
         except (DeltaError, OSError) as error:
-            _log.warning("cannot remove expired log entries of %s: %s", self.path, error)
+            logger.warning("cannot remove expired log entries of %s: %s", self.path, error)
 
     def _write_file(self, rows: pa.Table, partition: Mapping[str, str]) -> AddAction:
         """Write a Parquet file and return its action. The partition columns are in its path, as in Delta."""

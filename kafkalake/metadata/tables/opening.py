@@ -16,7 +16,7 @@ from kafkalake.metadata.delta_checkpoint import entry_path, log_path
 from kafkalake.metadata.disk import Disk
 from kafkalake.metadata.tables.data_files import TableDefinition, data_files, first_line, read_file
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 def open_table(path: Path) -> DeltaTable:
@@ -47,7 +47,7 @@ def _mended_or_created(path: Path, definition: TableDefinition, disk: Disk) -> D
     except LakeError:
         if not definition.expendable:
             raise
-        _log.warning("the Delta table %s cannot be read and is begun anew", path, exc_info=True)
+        logger.warning("the Delta table %s cannot be read and is begun anew", path, exc_info=True)
     try:
         _begin_anew(path, disk)
     except OSError as error:
@@ -135,7 +135,7 @@ def _mend(path: Path, definition: TableDefinition, disk: Disk) -> None:
     if not damage.lost:
         set_aside(path, damage, disk)
     elif definition.expendable:
-        _log.warning("the Delta table %s has lost its first entries and is begun anew", path)
+        logger.warning("the Delta table %s has lost its first entries and is begun anew", path)
         _begin_anew(path, disk)
     else:
         raise LakeError(
