@@ -19,6 +19,7 @@ from kafkalake.broker.publishing.partitions import Publishing
 from kafkalake.errors import CoordinatorNotAvailableError, KafkaStorageError
 from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.metadata.tables.delta_table import OpenDeltaTable
+from kafkalake.metadata.tables.schemas import TopicRow
 from kafkalake.process import supervision
 from kafkalake.process.node import Node
 from kafkalake.process.supervision import supervise
@@ -215,6 +216,44 @@ def test_a_topic_is_served_exactly_where_delta_has_it(
             await admin.create(NewTopic("kept"), timeout_ms=TIMEOUT_MS)
         async with running(lake) as node:
             assert served(node) == in_delta(lake) == ["kept"]
+
+    asyncio.run(scenario())
+
+
+def test_a_topic_whose_creation_has_yet_to_be_undone_is_not_said_to_exist(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client would write to it, and find that it is gone."""
+    lake = tmp_path / "lake"
+    create, delete = DeltaMetadataStore.create_topic, DeltaMetadataStore.delete_topic
+    failing = {"create": True, "delete": True}
+
+    def create_topic(store: DeltaMetadataStore, row: TopicRow) -> None:
+        create(store, row)
+        if failing["create"]:
+            raise KafkaStorageError("whether it was committed is not known")
+
+    def delete_topic(store: DeltaMetadataStore, topic: str) -> None:
+        if failing["delete"]:
+            raise KafkaStorageError("nothing is committed")
+        delete(store, topic)
+
+    monkeypatch.setattr(DeltaMetadataStore, "create_topic", create_topic)
+    monkeypatch.setattr(DeltaMetadataStore, "delete_topic", delete_topic)
+
+    async def scenario() -> None:
+        async with running(lake) as node:
+            assert node.broker is not None
+            admin = node.broker.topic_admin
+            for _ in range(2):
+                with pytest.raises(KafkaStorageError):
+                    await admin.create(NewTopic("new"), timeout_ms=TIMEOUT_MS)
+                failing["create"] = False
+            assert (served(node), in_delta(lake)) == ([], ["new"])
+            failing["delete"] = False
+            await until(lambda: not in_delta(lake))
+            await admin.create(NewTopic("new"), timeout_ms=TIMEOUT_MS)
+            assert served(node) == in_delta(lake) == ["new"]
 
     asyncio.run(scenario())
 

@@ -69,14 +69,21 @@ class Ledger:
         self.written: dict[Key, Written] = defaultdict(Written)
         self.transactions: list[Transaction] = []
 
-    def observe(self, key: Key, partition: Any, *, committed: bool) -> None:
-        """Take in an answer of Fetch."""
-        at, start, high, stable = self.written[key], *_offsets(partition)
-        refuse(start < at.start, key, "the log start went back from", at.start, "to", start)
-        refuse(high < at.high_watermark, key, "the high watermark went back from", at.high_watermark, "to", high)
-        refuse(stable < at.last_stable_offset, key, "LSO went back from", at.last_stable_offset, "to", stable)
+    def offsets(self, key: Key) -> tuple[int, int, int]:
+        """Return the log start, the high watermark and the last stable offset that are known."""
+        at = self.written[key]
+        return at.start, at.high_watermark, at.last_stable_offset
+
+    def observe(self, key: Key, partition: Any, known: tuple[int, int, int]) -> None:
+        """Take in an answer of Fetch. `known`: the offsets that were known when it was asked, as answers overtake each other."""
+        at, found = self.written[key], _offsets(partition)
+        start, high, stable = found
+        for name, before, now in zip(("the log start", "the high watermark", "the LSO"), known, found, strict=True):
+            refuse(now < before, key, name, "went back from", before, "to", now)
         refuse(not start <= stable <= high, key, "offsets out of order", start, stable, high)
-        at.start, at.high_watermark, at.last_stable_offset = start, high, stable
+        at.start = max(at.start, start)
+        at.high_watermark = max(at.high_watermark, high)
+        at.last_stable_offset = max(at.last_stable_offset, stable)
 
     def read(self, key: Key, offset: int, value: bytes, *, committed: bool) -> None:
         at = self.written[key]
@@ -267,6 +274,7 @@ class Reader:
 
     async def poll(self) -> bool:
         """Fetch once. Return whether the end was reached. Raise `ConnectionError`."""
+        known = self._ledger.offsets(self._key)
         request = fetch_frame(self._key, self.offset, committed=self._committed)
         answer = await self.client.answer("Fetch", self.client.send_frame("Fetch", FETCH_VERSION, request))
         partition = answer.responses[0].partitions[0]
@@ -280,7 +288,7 @@ class Reader:
             refuse(error not in RETRIED, self._key, "fetch is refused:", error)
             await asyncio.sleep(PAUSE_S)
             return False
-        self._ledger.observe(self._key, partition, committed=self._committed)
+        self._ledger.observe(self._key, partition, known)
         self._take(partition)
         return self.offset >= (partition.last_stable_offset if self._committed else partition.high_watermark)
 

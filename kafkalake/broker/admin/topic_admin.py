@@ -31,6 +31,7 @@ from kafkalake.errors import (
     KafkaStorageError,
     LeaderNotAvailableError,
     RequestTimedOutError,
+    TopicAlreadyExistsError,
     as_value,
 )
 from kafkalake.metadata.store import TopicTable
@@ -228,7 +229,10 @@ class TopicAdmin:
 
     def _commit_and_open(self, topic: Topic, count: int) -> list[Log]:
         """Commit a topic and open its logs, on the executor. If a log cannot be opened, delete the topic again."""
-        self._store.create_topic(topic_row(topic, count))
+        try:
+            self._store.create_topic(topic_row(topic, count))
+        except TopicAlreadyExistsError as error:  # in Delta and not served: `_settle` has not removed it yet
+            raise KafkaStorageError(f"an earlier creation of topic {topic.name} has yet to be undone") from error
         try:
             return self._open(topic, range(count))
         except KafkaError:
