@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Protocol
 from uuid import UUID
 
 from kafkalake.client.cluster import BrokerNode, Cluster
@@ -21,9 +21,34 @@ from kafkalake.client.requests import (
     DESCRIBE_CONFIGS,
     INCREMENTAL_ALTER_CONFIGS,
     LIST_OFFSETS,
+    A,
     Api,
+    Q,
+    error_name,
 )
 from kafkalake.errors import KafkaError, NotControllerError, error_for_code
+from kafkalake.wire.messages.cluster import DescribeClusterRequest
+from kafkalake.wire.messages.records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from kafkalake.wire.messages.topics import (
+    AlterableConfig,
+    AlterConfigsResource,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 
 OPERATION_TIMEOUT_MS = 30_000
 
@@ -46,7 +71,9 @@ CONFIG_SOURCES = {
 }
 """Sources of a setting's value, as named by `kafka-configs`."""
 
-Result = TypeVar("Result")
+
+class _Result(Protocol):
+    error_code: int
 
 
 @dataclass(frozen=True)
@@ -107,37 +134,44 @@ def create_topic(
 
     Raise `TopicAlreadyExistsError`, `InvalidTopicError`, `InvalidConfigError` or `InvalidPartitionsError`.
     """
-    topic = {
-        "name": name,
-        "num_partitions": partitions,
-        "replication_factor": replication_factor,
-        "assignments": (),
-        "configs": [{"name": key, "value": value} for key, value in (config or {}).items()],
-    }
+    topic = CreatableTopic(
+        name=name,
+        num_partitions=partitions,
+        replication_factor=replication_factor,
+        assignments=(),
+        configs=[CreatableTopicConfig(name=key, value=value) for key, value in (config or {}).items()],
+    )
     answer = _ask_controller(
         cluster,
         CREATE_TOPICS,
-        {"topics": [topic], "timeout": OPERATION_TIMEOUT_MS, "validate_only": validate_only},
+        CreateTopicsRequest(topics=[topic], timeout=OPERATION_TIMEOUT_MS, validate_only=validate_only),
+        lambda answer: answer.topics,
     )
     (result,) = answer.topics
     _raise(result, f"topic '{name}'")
     return CreatedTopic(
         name=name,
-        topic_id=getattr(result, "topic_id", None),
-        partitions=int(getattr(result, "num_partitions", -1)),
-        replication_factor=int(getattr(result, "replication_factor", -1)),
+        topic_id=result.topic_id,
+        partitions=result.num_partitions,
+        replication_factor=result.replication_factor,
     )
 
 
 def delete_topics(cluster: Cluster, names: Sequence[str]) -> dict[str, KafkaError]:
     """Delete topics. Return the errors by topic."""
-    answer = _ask_controller(cluster, DELETE_TOPICS, {"topic_names": tuple(names), "timeout": OPERATION_TIMEOUT_MS})
+    answer = _ask_controller(
+        cluster,
+        DELETE_TOPICS,
+        DeleteTopicsRequest(topic_names=tuple(names), timeout=OPERATION_TIMEOUT_MS),
+        lambda answer: answer.responses,
+    )
     errors = {}
     for result in answer.responses:
+        assert result.name is not None
         cluster.forget(result.name)
         error = _error(result, f"topic '{result.name}'")
         if error is not None:
-            errors[str(result.name)] = error
+            errors[result.name] = error
     return errors
 
 
@@ -146,11 +180,12 @@ def create_partitions(cluster: Cluster, topic: str, count: int, *, validate_only
     answer = _ask_controller(
         cluster,
         CREATE_PARTITIONS,
-        {
-            "topics": [{"name": topic, "count": count, "assignments": None}],
-            "timeout": OPERATION_TIMEOUT_MS,
-            "validate_only": validate_only,
-        },
+        CreatePartitionsRequest(
+            topics=[CreatePartitionsTopic(name=topic, count=count, assignments=None)],
+            timeout=OPERATION_TIMEOUT_MS,
+            validate_only=validate_only,
+        ),
+        lambda answer: answer.results,
     )
     (result,) = answer.results
     _raise(result, f"topic '{topic}'")
@@ -161,9 +196,12 @@ def describe_configs(
     cluster: Cluster, resource_type: int, names: Sequence[str], *, documentation: bool = False
 ) -> dict[str, list[ConfigEntry]]:
     """Return settings of topics (`TOPIC_RESOURCE`) or brokers (`BROKER_RESOURCE`, names are ids), by resource, ordered by name."""
-    resources = [{"resource_type": resource_type, "resource_name": name, "configuration_keys": None} for name in names]
+    resources = [
+        DescribeConfigsResource(resource_type=resource_type, resource_name=name, configuration_keys=None)
+        for name in names
+    ]
     connection = _broker_for(cluster, resource_type, names)
-    values = {"resources": resources, "include_documentation": documentation}
+    values = DescribeConfigsRequest(resources=resources, include_documentation=documentation)
     answer = cluster.retrying(lambda: _request(connection(), DESCRIBE_CONFIGS, values))
     found = {}
     for result in answer.results:
@@ -172,10 +210,10 @@ def describe_configs(
             ConfigEntry(
                 name=entry.name,
                 value=entry.value,
-                source=CONFIG_SOURCES.get(int(entry.config_source), "UNKNOWN"),
+                source=CONFIG_SOURCES.get(entry.config_source, "UNKNOWN"),
                 read_only=bool(entry.read_only),
                 sensitive=bool(entry.is_sensitive),
-                documentation=getattr(entry, "documentation", None),
+                documentation=entry.documentation,
             )
             for entry in result.configs
         ]
@@ -193,13 +231,13 @@ def alter_configs(
     validate_only: bool = False,
 ) -> None:
     """Set some settings of a topic or broker and reset others to their default (KIP-339). Raise `InvalidConfigError` and others."""
-    configs: list[dict[str, Any]] = [
-        {"name": key, "config_operation": SET_CONFIG, "value": value} for key, value in (set_values or {}).items()
+    configs = [
+        AlterableConfig(name=key, config_operation=SET_CONFIG, value=value) for key, value in (set_values or {}).items()
     ]
-    configs += [{"name": key, "config_operation": DELETE_CONFIG, "value": None} for key in delete]
+    configs += [AlterableConfig(name=key, config_operation=DELETE_CONFIG, value=None) for key in delete]
     connection = _broker_for(cluster, resource_type, [name])
-    resource = {"resource_type": resource_type, "resource_name": name, "configs": configs}
-    values = {"resources": [resource], "validate_only": validate_only}
+    resource = AlterConfigsResource(resource_type=resource_type, resource_name=name, configs=configs)
+    values = IncrementalAlterConfigsRequest(resources=[resource], validate_only=validate_only)
     answer = cluster.retrying(lambda: _request(connection(), INCREMENTAL_ALTER_CONFIGS, values))
     for result in answer.responses:
         _raise(result, f"'{result.resource_name}'")
@@ -218,17 +256,17 @@ def list_offsets(
     """
 
     def ask() -> dict[int, ListedOffset]:
-        by_leader: dict[int, list[dict[str, int]]] = {}
+        by_leader: dict[int, list[ListOffsetsPartition]] = {}
         for partition, timestamp in times.items():
-            entry = {"partition_index": partition, "timestamp": timestamp}
+            entry = ListOffsetsPartition(partition_index=partition, timestamp=timestamp)
             by_leader.setdefault(cluster.leader(topic, partition), []).append(entry)
         found = {}
         for leader, partitions in by_leader.items():
-            values = {
-                "replica_id": -1,
-                "isolation_level": int(read_committed),
-                "topics": [{"name": topic, "partitions": partitions}],
-            }
+            values = ListOffsetsRequest(
+                replica_id=-1,
+                isolation_level=int(read_committed),
+                topics=[ListOffsetsTopic(name=topic, partitions=partitions)],
+            )
             answer = cluster.broker(leader).request(LIST_OFFSETS, values)
             for result in answer.topics[0].partitions:
                 try:
@@ -236,9 +274,7 @@ def list_offsets(
                 except KafkaError:
                     cluster.forget(topic)
                     raise
-                found[int(result.partition_index)] = ListedOffset(
-                    int(result.offset), int(result.timestamp), int(getattr(result, "leader_epoch", -1))
-                )
+                found[result.partition_index] = ListedOffset(result.offset, result.timestamp, result.leader_epoch)
         return found
 
     return cluster.retrying(ask)
@@ -250,8 +286,10 @@ def delete_records(cluster: Cluster, topic: str, before: Mapping[int, int]) -> d
     def ask() -> dict[int, int]:
         found = {}
         for partition, offset in before.items():
-            entry = {"partition_index": partition, "offset": offset}
-            values = {"topics": [{"name": topic, "partitions": [entry]}], "timeout": OPERATION_TIMEOUT_MS}
+            entry = DeleteRecordsPartition(partition_index=partition, offset=offset)
+            values = DeleteRecordsRequest(
+                topics=[DeleteRecordsTopic(name=topic, partitions=[entry])], timeout=OPERATION_TIMEOUT_MS
+            )
             answer = cluster.broker(cluster.leader(topic, partition)).request(DELETE_RECORDS, values)
             (result,) = answer.topics[0].partitions
             try:
@@ -259,7 +297,7 @@ def delete_records(cluster: Cluster, topic: str, before: Mapping[int, int]) -> d
             except KafkaError:
                 cluster.forget(topic)
                 raise
-            found[partition] = int(result.low_watermark)
+            found[partition] = result.low_watermark
         return found
 
     return cluster.retrying(ask)
@@ -267,21 +305,19 @@ def delete_records(cluster: Cluster, topic: str, before: Mapping[int, int]) -> d
 
 def describe_cluster(cluster: Cluster) -> ClusterDescription:
     """Return the cluster with its brokers ordered by id. Raise `KafkaError` if the broker refuses."""
-    answer = cluster.retrying(lambda: _request(cluster.any_broker(), DESCRIBE_CLUSTER, {}))
+    answer = cluster.retrying(lambda: _request(cluster.any_broker(), DESCRIBE_CLUSTER, DescribeClusterRequest()))
     _raise(answer, "the cluster")
-    brokers = [BrokerNode(int(node.broker_id), node.host, int(node.port), node.rack) for node in answer.brokers]
+    brokers = [BrokerNode(node.broker_id, node.host, node.port, node.rack) for node in answer.brokers]
     brokers.sort(key=lambda node: node.broker_id)
-    return ClusterDescription(answer.cluster_id, int(answer.controller_id), tuple(brokers))
+    return ClusterDescription(answer.cluster_id, answer.controller_id, tuple(brokers))
 
 
-def _ask_controller(cluster: Cluster, api: Api, values: Mapping[str, Any]) -> Any:
+def _ask_controller(cluster: Cluster, api: Api[Q, A], message: Q, results: Callable[[A], Sequence[_Result]]) -> A:
     """Send one request to the controller. Retry if all results are NOT_CONTROLLER."""
 
-    def ask() -> Any:
-        answer = _request(cluster.controller(), api, values)
-        fields = ("topics", "responses", "results")
-        results: Sequence[Any] = next(getattr(answer, field) for field in fields if hasattr(answer, field))
-        codes = {int(result.error_code.value) for result in results}
+    def ask() -> A:
+        answer = _request(cluster.controller(), api, message)
+        codes = {result.error_code for result in results(answer)}
         if codes == {NotControllerError.code}:
             raise NotControllerError(f"{api.name}: the controller has moved")
         return answer
@@ -296,22 +332,22 @@ def _broker_for(cluster: Cluster, resource_type: int, names: Sequence[str]) -> C
     return cluster.any_broker
 
 
-def _request(connection: Connection, api: Api, values: Mapping[str, Any]) -> Any:
-    return connection.request(api, values, timeout_ms=OPERATION_TIMEOUT_MS + 5_000)
+def _request(connection: Connection, api: Api[Q, A], message: Q) -> A:
+    return connection.request(api, message, timeout_ms=OPERATION_TIMEOUT_MS + 5_000)
 
 
-def _error(result: Any, subject: str) -> KafkaError | None:
+def _error(result: _Result, subject: str) -> KafkaError | None:
     """Return a result's error with the broker's message, or else with the name of its error code and `subject`."""
-    code = int(result.error_code.value)
+    code = result.error_code
     if not code:
         return None
     said = getattr(result, "error_message", None)
     if said:
         return error_for_code(code, str(said).rstrip("."))
-    return error_for_code(code, f"{subject}: {result.error_code.name.replace('_', ' ')}")
+    return error_for_code(code, f"{subject}: {error_name(code)}")
 
 
-def _raise(result: Any, subject: str) -> None:
+def _raise(result: _Result, subject: str) -> None:
     error = _error(result, subject)
     if error is not None:
         raise error

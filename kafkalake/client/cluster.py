@@ -11,11 +11,11 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TypeVar
 from uuid import UUID
 
 from kafkalake.client.connection import Address, Connection, ConnectionLostError, parse_addresses
-from kafkalake.client.requests import METADATA
+from kafkalake.client.requests import METADATA, error_name
 from kafkalake.clock import Clock, SystemClock
 from kafkalake.close_names import did_you_mean
 from kafkalake.errors import (
@@ -29,6 +29,7 @@ from kafkalake.errors import (
     error_for_code,
     with_retriable,
 )
+from kafkalake.wire.messages.cluster import MetadataRequest, MetadataRequestTopic, TopicMetadata
 
 DEFAULT_BOOTSTRAP_SERVERS = "127.0.0.1:9092"
 FIRST_PAUSE_MS = 50
@@ -202,26 +203,24 @@ class Cluster:
         """Fetch metadata of the brokers and of the named topics (None: all). Return the errors by topic."""
         connection = self.any_broker()
         version = connection.version(METADATA)
-        wanted = None if topics is None else [{"name": topic} for topic in topics]
-        answer = connection.request(METADATA, {"topics": wanted, "allow_auto_topic_creation": create})
+        wanted = None if topics is None else [MetadataRequestTopic(name=topic) for topic in topics]
+        answer = connection.request(METADATA, MetadataRequest(topics=wanted, allow_auto_topic_creation=create))
         assert version >= METADATA.lowest
         self.cluster_id = answer.cluster_id
-        self._controller_id = int(answer.controller_id)
+        self._controller_id = answer.controller_id
         self._nodes = {
-            int(node.node_id): BrokerNode(int(node.node_id), node.host, int(node.port), node.rack)
-            for node in answer.brokers
+            node.node_id: BrokerNode(node.node_id, node.host, node.port, node.rack) for node in answer.brokers
         }
         if topics is None:
             self._topics = {}
         errors = {}
         for topic in answer.topics:
-            if topic.error_code.value:
-                self._topics.pop(topic.name, None)
-                errors[topic.name] = error_for_code(
-                    topic.error_code.value, f"topic '{topic.name}': {topic.error_code.name}"
-                )
+            name = topic.name or ""
+            if topic.error_code:
+                self._topics.pop(name, None)
+                errors[name] = error_for_code(topic.error_code, f"topic '{name}': {error_name(topic.error_code)}")
             else:
-                self._topics[topic.name] = _topic_info(topic)
+                self._topics[name] = _topic_info(topic)
         return errors
 
     def forget(self, topic: str) -> None:
@@ -278,17 +277,17 @@ def _missing(message: str) -> UnknownTopicOrPartitionError:
     return with_retriable(UnknownTopicOrPartitionError(message), False)
 
 
-def _topic_info(topic: Any) -> TopicInfo:
-    partitions = sorted(topic.partitions, key=lambda partition: int(partition.partition_index))
+def _topic_info(topic: TopicMetadata) -> TopicInfo:
+    partitions = sorted(topic.partitions, key=lambda partition: partition.partition_index)
     return TopicInfo(
-        name=topic.name,
-        topic_id=getattr(topic, "topic_id", None),
+        name=topic.name or "",
+        topic_id=topic.topic_id,
         is_internal=bool(topic.is_internal),
         partitions=tuple(
             PartitionInfo(
-                partition=int(partition.partition_index),
-                leader=int(partition.leader_id),
-                leader_epoch=int(getattr(partition, "leader_epoch", -1)),
+                partition=partition.partition_index,
+                leader=partition.leader_id,
+                leader_epoch=partition.leader_epoch,
                 replicas=tuple(int(node) for node in partition.replica_nodes),
                 isr=tuple(int(node) for node in partition.isr_nodes),
                 offline_replicas=tuple(int(node) for node in partition.offline_replicas),

@@ -11,13 +11,14 @@ import contextlib
 import socket
 import time
 from collections import deque
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from kafkalake import __version__
-from kafkalake.client.requests import API_VERSIONS, Api, MalformedResponseError, decode_response, encode_request
+from kafkalake.client.requests import API_VERSIONS, A, Api, MalformedResponseError, Q, decode_response, encode_request
 from kafkalake.errors import BrokerUnavailableError, UnsupportedVersionError, error_for_code
+from kafkalake.wire.messages.cluster import ApiVersionsRequest, ApiVersionsResponse
+from kafkalake.wire.messages.message import Message
 
 LARGEST_RESPONSE_BYTES = 256 * 1024 * 1024
 CONNECT_TIMEOUT_MS = 5_000
@@ -41,7 +42,7 @@ class ConnectionLostError(BrokerUnavailableError):
 
 @dataclass(frozen=True)
 class _Pending:
-    api: Api
+    api: Api[Any, Any]
     version: int
     correlation_id: int
 
@@ -55,25 +56,27 @@ class Connection:
         self._client_id = client_id
         self._request_timeout_ms = request_timeout_ms
         self._pending: deque[_Pending] = deque()
-        self._answers: deque[Any] = deque()
+        self._answers: deque[Message] = deque()
         self._next_correlation_id = 0
         self._versions: dict[int, tuple[int, int]] = {}
         self._socket = self._connect()
         self.is_open = True
         self._agree_on_versions()
 
-    def request(self, api: Api, values: Mapping[str, Any], *, timeout_ms: int | None = None) -> Any:
-        """Send one request and return its response (kio's dataclass). Earlier pending responses are kept for `receive`."""
-        self.send(api, values)
+    def request(self, api: Api[Q, A], message: Q, *, timeout_ms: int | None = None) -> A:
+        """Send one request and return its response. Earlier pending responses are kept for `receive`."""
+        self.send(api, message)
         while len(self._pending) > 1:
             self._answers.append(self._receive(timeout_ms))
-        return self._receive(timeout_ms)
+        answer = self._receive(timeout_ms)
+        assert isinstance(answer, api.response)
+        return answer
 
-    def send(self, api: Api, values: Mapping[str, Any], *, answered: bool = True) -> None:
+    def send(self, api: Api[Q, A], message: Q, *, answered: bool = True) -> None:
         """Send one request. A later `receive` returns its response, if it has one (none with `acks=0`: `answered` False)."""
         version = self.version(api)
         correlation_id = self._next_correlation_id = (self._next_correlation_id + 1) & 0x7FFFFFFF
-        frame = encode_request(api, version, correlation_id, self._client_id, values)
+        frame = encode_request(api, version, correlation_id, self._client_id, message)
         try:
             self._socket.settimeout(self._request_timeout_ms / 1000)
             self._socket.sendall(frame)
@@ -84,7 +87,7 @@ class Connection:
         if answered:
             self._pending.append(_Pending(api, version, correlation_id))
 
-    def receive(self, timeout_ms: int | None = None) -> Any:
+    def receive(self, timeout_ms: int | None = None) -> Message:
         """Return the response to the oldest request of `send` that is still pending. Raise `ConnectionLostError`."""
         if self._answers:
             return self._answers.popleft()
@@ -92,7 +95,7 @@ class Connection:
             raise self._lost(f"the connection to {self.address} is closed")
         return self._receive(timeout_ms)
 
-    def _receive(self, timeout_ms: int | None) -> Any:
+    def _receive(self, timeout_ms: int | None) -> Message:
         pending = self._pending.popleft()
         timeout_ms = timeout_ms or self._request_timeout_ms
         deadline = time.monotonic() + timeout_ms / 1000
@@ -100,7 +103,9 @@ class Connection:
             size = int.from_bytes(self._read(4, deadline), "big", signed=True)
             if not 4 <= size <= LARGEST_RESPONSE_BYTES:
                 raise MalformedResponseError(f"a response of {size} bytes")
-            return decode_response(pending.api, pending.version, pending.correlation_id, self._read(size, deadline))
+            data = self._read(size, deadline)
+            answer: Message = decode_response(pending.api, pending.version, pending.correlation_id, data)
+            return answer
         except TimeoutError as error:
             raise self._lost(
                 f"{self.address} did not answer a {pending.api.name} request in {timeout_ms} ms"
@@ -118,7 +123,7 @@ class Connection:
             self.close()
             raise
 
-    def version(self, api: Api) -> int:
+    def version(self, api: Api[Q, A]) -> int:
         """Return the highest version of `api` that both sides support. Raise `UnsupportedVersionError` if there is none."""
         lowest, highest = self._versions.get(api.key, (0, -1))
         version = min(highest, api.highest)
@@ -150,20 +155,20 @@ class Connection:
 
     def _agree_on_versions(self) -> None:
         """Negotiate versions (KIP-511): send the newest request. A broker that lacks it responds in version 0 with its versions."""
-        about = {"client_software_name": "kafkalake", "client_software_version": __version__}
+        about = ApiVersionsRequest(client_software_name="kafkalake", client_software_version=__version__)
         self._versions[API_VERSIONS.key] = (API_VERSIONS.lowest, API_VERSIONS.highest)
         self.send(API_VERSIONS, about)
         answer = self._receive_versions()
-        if answer.error_code.value == UNSUPPORTED_VERSION:
+        if answer.error_code == UNSUPPORTED_VERSION:
             self._versions[API_VERSIONS.key] = (0, 0)
-            self.send(API_VERSIONS, {})
+            self.send(API_VERSIONS, ApiVersionsRequest())
             answer = self._receive_versions()
-        if answer.error_code.value:
+        if answer.error_code:
             self.close()
-            raise error_for_code(answer.error_code.value, f"{self.address} refused to name its API versions")
+            raise error_for_code(answer.error_code, f"{self.address} refused to name its API versions")
         self._versions = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
 
-    def _receive_versions(self) -> Any:
+    def _receive_versions(self) -> ApiVersionsResponse:
         """Receive a response to ApiVersions, also one in version 0 (an error) to a newer request."""
         pending = self._pending[0]
         data = b""

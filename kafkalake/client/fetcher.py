@@ -10,17 +10,19 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 
 from kafkalake.client.admin import EARLIEST, LATEST, list_offsets
 from kafkalake.client.cluster import Cluster
-from kafkalake.client.requests import FETCH
+from kafkalake.client.requests import FETCH, error_name
 from kafkalake.errors import BrokerUnavailableError, KafkaError, OffsetOutOfRangeError, as_value, error_for_code
 from kafkalake.record import layout as at
 from kafkalake.record.batch import RecordBatch
+from kafkalake.wire.messages.message import Message
+from kafkalake.wire.messages.records import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from kafkalake.wire.record_batch import decode_fetched
 
 FAILURE_TIMEOUT_MS = 30_000
@@ -98,7 +100,7 @@ class Fetcher:
             self._cluster.forget(self.topic)
         return fetched
 
-    def _ask(self, partitions: Iterable[int], wait_ms: int) -> list[Any]:
+    def _ask(self, partitions: Iterable[int], wait_ms: int) -> list[Message]:
         """Send one request to every leader, then receive all responses."""
         by_leader: dict[int, list[int]] = {}
         for partition in partitions:
@@ -109,28 +111,29 @@ class Fetcher:
         timeout_ms = self._cluster.request_timeout_ms + wait_ms
         return [connection.receive(timeout_ms) for connection, _ in connections]
 
-    def _request(self, partitions: Sequence[int], wait_ms: int) -> dict[str, Any]:
+    def _request(self, partitions: Sequence[int], wait_ms: int) -> FetchRequest:
         entries = [
-            {
-                "partition": partition,
-                "fetch_offset": self.positions[partition],
-                "partition_max_bytes": self._partition_max_bytes,
-            }
+            FetchPartition(
+                partition=partition,
+                fetch_offset=self.positions[partition],
+                partition_max_bytes=self._partition_max_bytes,
+            )
             for partition in partitions
         ]
-        return {
-            "replica_id": -1,
-            "max_wait": wait_ms,
-            "min_bytes": self._min_bytes,
-            "max_bytes": self._max_bytes,
-            "isolation_level": int(self._read_committed),
-            "session_epoch": -1,
-            "topics": [{"topic": self.topic, "partitions": entries}],
-        }
+        return FetchRequest(
+            replica_id=-1,
+            max_wait=wait_ms,
+            min_bytes=self._min_bytes,
+            max_bytes=self._max_bytes,
+            isolation_level=self._read_committed,
+            session_epoch=-1,
+            topics=[FetchTopic(topic=self.topic, partitions=entries)],
+        )
 
-    def _read(self, answer: Any, fetched: list[Fetched], errors: list[KafkaError]) -> None:
-        if getattr(answer, "error_code", None) is not None and answer.error_code.value:
-            raise error_for_code(int(answer.error_code.value))
+    def _read(self, answer: Message, fetched: list[Fetched], errors: list[KafkaError]) -> None:
+        assert isinstance(answer, FetchResponse)
+        if answer.error_code:
+            raise error_for_code(answer.error_code)
         for topic in answer.responses:
             for part in topic.partitions:
                 try:
@@ -139,18 +142,18 @@ class Fetcher:
                 except KafkaError as error:
                     errors.append(as_value(error))
 
-    def _read_partition(self, part: Any) -> Iterator[Fetched]:
-        partition = int(part.partition_index)
-        code = int(part.error_code.value)
+    def _read_partition(self, part: PartitionData) -> Iterator[Fetched]:
+        partition = part.partition_index
+        code = part.error_code
         if code == OffsetOutOfRangeError.code:
             self._reset(partition)
             return
         if code:
-            raise error_for_code(code, f"partition {self.topic}-{partition}: {part.error_code.name.replace('_', ' ')}")
+            raise error_for_code(code, f"partition {self.topic}-{partition}: {error_name(code)}")
         self.end_offsets[partition] = int(part.last_stable_offset if self._read_committed else part.high_watermark)
-        aborted = sorted((int(entry.first_offset), int(entry.producer_id)) for entry in part.aborted_transactions or ())
+        aborted = sorted((entry.first_offset, entry.producer_id) for entry in part.aborted_transactions or ())
         aborting: set[int] = set()
-        for batch in self._decoded(partition, part.records or b""):
+        for batch in self._decoded(partition, bytes(part.records or b"")):
             last = int(batch.header[at.BASE_OFFSET] + batch.header[at.LAST_OFFSET_DELTA])
             while aborted and aborted[0][0] <= last:
                 aborting.add(aborted.pop(0)[1])

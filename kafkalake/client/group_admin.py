@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from kafkalake.client.cluster import BrokerNode, Cluster
 from kafkalake.client.connection import Connection
@@ -25,6 +24,24 @@ from kafkalake.client.requests import (
 from kafkalake.errors import GroupIdNotFoundError, NonEmptyGroupError, UnsupportedVersionError
 from kafkalake.topic_partition import TopicPartition
 from kafkalake.wire.consumer_protocol import decode_assignment
+from kafkalake.wire.messages.groups import (
+    Assignment,
+    ConsumerGroupDescribeRequest,
+    DeleteGroupsRequest,
+    DescribeGroupsRequest,
+    ListGroupsRequest,
+)
+from kafkalake.wire.messages.offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+    OffsetFetchRequest,
+)
 
 _NO_GENERATION = -1
 
@@ -85,14 +102,14 @@ def list_groups(cluster: Cluster) -> list[ListedGroup]:
     def ask() -> list[ListedGroup]:
         found = []
         for node in cluster.brokers():
-            answer = cluster.broker(node.broker_id).request(LIST_GROUPS, {})
+            answer = cluster.broker(node.broker_id).request(LIST_GROUPS, ListGroupsRequest())
             raise_error(answer.error_code, "the list of groups")
             found += [
                 ListedGroup(
                     group.group_id,
                     group.protocol_type,
-                    getattr(group, "group_state", ""),
-                    getattr(group, "group_type", ""),
+                    group.group_state,
+                    group.group_type,
                 )
                 for group in answer.groups
             ]
@@ -109,7 +126,7 @@ def describe_group(cluster: Cluster, group_id: str) -> Group:
         found = _describe_consumer_group(node, connection, group_id)
         if found is not None:
             return found
-        answer = connection.request(DESCRIBE_GROUPS, {"groups": (group_id,)})
+        answer = connection.request(DESCRIBE_GROUPS, DescribeGroupsRequest(groups=(group_id,)))
         (group,) = answer.groups
         raise_error(group.error_code, f"group '{group_id}'")
         if group.group_state == "Dead":
@@ -117,10 +134,10 @@ def describe_group(cluster: Cluster, group_id: str) -> Group:
         members = tuple(
             GroupMember(
                 member.member_id,
-                getattr(member, "group_instance_id", None),
+                member.group_instance_id,
                 member.client_id,
                 member.client_host,
-                decode_assignment(member.member_assignment) if group.protocol_type == "consumer" else (),
+                decode_assignment(bytes(member.member_assignment)) if group.protocol_type == "consumer" else (),
             )
             for member in group.members
         )
@@ -132,7 +149,7 @@ def describe_group(cluster: Cluster, group_id: str) -> Group:
 def _describe_consumer_group(node: BrokerNode, connection: Connection, group_id: str) -> Group | None:
     """Return a group of the consumer protocol, None if it is classic, does not exist, or the broker is too old."""
     try:
-        answer = connection.request(CONSUMER_GROUP_DESCRIBE, {"group_ids": (group_id,)})
+        answer = connection.request(CONSUMER_GROUP_DESCRIBE, ConsumerGroupDescribeRequest(group_ids=(group_id,)))
         (group,) = answer.groups
         raise_error(group.error_code, f"group '{group_id}'")
     except (GroupIdNotFoundError, UnsupportedVersionError):
@@ -162,7 +179,7 @@ def _describe_consumer_group(node: BrokerNode, connection: Connection, group_id:
     )
 
 
-def _partitions_of(assignment: Any) -> tuple[TopicPartition, ...]:
+def _partitions_of(assignment: Assignment) -> tuple[TopicPartition, ...]:
     return tuple(
         sorted((topic.topic_name, index) for topic in assignment.topic_partitions for index in topic.partitions)
     )
@@ -176,7 +193,7 @@ def delete_group(cluster: Cluster, group_id: str) -> None:
             GROUP,
             group_id,
             DELETE_GROUPS,
-            {"groups_names": (group_id,)},
+            DeleteGroupsRequest(groups_names=(group_id,)),
             lambda answer: raise_error(answer.results[0].error_code, f"group '{group_id}'"),
         )
     except NonEmptyGroupError:
@@ -187,15 +204,15 @@ def delete_group(cluster: Cluster, group_id: str) -> None:
 
 def committed_offsets(cluster: Cluster, group_id: str) -> dict[TopicPartition, CommittedOffset]:
     """Return all committed offsets of a group, none if the group does not exist."""
-    answer = ask_coordinator(cluster, GROUP, group_id, OFFSET_FETCH, {"group_id": group_id, "topics": None})
+    answer = ask_coordinator(cluster, GROUP, group_id, OFFSET_FETCH, OffsetFetchRequest(group_id=group_id, topics=None))
     found = {}
     for topic in answer.topics:
         for each in topic.partitions:
             raise_error(each.error_code, f"partition {topic.name}-{each.partition_index}")
             if each.committed_offset >= 0:
-                epoch = int(getattr(each, "committed_leader_epoch", -1))
-                found[str(topic.name), int(each.partition_index)] = CommittedOffset(
-                    int(each.committed_offset), epoch, each.metadata or ""
+                epoch = each.committed_leader_epoch
+                found[str(topic.name), each.partition_index] = CommittedOffset(
+                    each.committed_offset, epoch, each.metadata or ""
                 )
     return found
 
@@ -213,28 +230,28 @@ def commit_offsets(
     Raise `UnknownMemberIdError` if the group has other members, `IllegalGenerationError` if the generation is over.
     """
     topics = [
-        {
-            "name": topic,
-            "partitions": [
-                {
-                    "partition_index": index,
-                    "committed_offset": offsets[topic, index],
-                    "committed_leader_epoch": -1,
-                    "committed_metadata": "",
-                }
+        OffsetCommitRequestTopic(
+            name=topic,
+            partitions=[
+                OffsetCommitRequestPartition(
+                    partition_index=index,
+                    committed_offset=offsets[topic, index],
+                    committed_leader_epoch=-1,
+                    committed_metadata="",
+                )
                 for index in indices
             ],
-        }
+        )
         for topic, indices in _by_topic(offsets).items()
     ]
-    values = {
-        "group_id": group_id,
-        "generation_id_or_member_epoch": generation,
-        "member_id": member_id,
-        "topics": topics,
-    }
+    values = OffsetCommitRequest(
+        group_id=group_id,
+        generation_id_or_member_epoch=generation,
+        member_id=member_id,
+        topics=topics,
+    )
 
-    def check(answer: Any) -> None:
+    def check(answer: OffsetCommitResponse) -> None:
         """Raise a member's error, which every partition of the response repeats."""
         raise_error(answer.topics[0].partitions[0].error_code, f"group '{group_id}'")
 
@@ -245,14 +262,16 @@ def commit_offsets(
 def delete_offsets(cluster: Cluster, group_id: str, partitions: Iterable[TopicPartition]) -> None:
     """Delete committed offsets. Raise `GroupSubscribedToTopicError` for topics the group is subscribed to."""
     topics = [
-        {"name": topic, "partitions": [{"partition_index": index} for index in indices]}
+        OffsetDeleteRequestTopic(
+            name=topic, partitions=[OffsetDeleteRequestPartition(partition_index=index) for index in indices]
+        )
         for topic, indices in _by_topic(partitions).items()
     ]
-    values = {"group_id": group_id, "topics": topics}
+    values = OffsetDeleteRequest(group_id=group_id, topics=topics)
     _check_partitions(ask_coordinator(cluster, GROUP, group_id, OFFSET_DELETE, values))
 
 
-def _check_partitions(answer: Any) -> None:
+def _check_partitions(answer: OffsetCommitResponse | OffsetDeleteResponse) -> None:
     for topic in answer.topics:
         for each in topic.partitions:
             raise_error(each.error_code, f"partition {topic.name}-{each.partition_index}")

@@ -10,13 +10,12 @@ loses its partitions, as in Kafka. Source: Kafka protocol guide; the embedded pr
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
 
 from kafkalake.client.cluster import Cluster
 from kafkalake.client.coordinators import GROUP, ask_coordinator, raise_error
 from kafkalake.client.group_admin import commit_offsets
-from kafkalake.client.requests import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP, Api
+from kafkalake.client.requests import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP, A, Api, Q
 from kafkalake.errors import (
     IllegalGenerationError,
     MemberIdRequiredError,
@@ -30,6 +29,15 @@ from kafkalake.wire.consumer_protocol import (
     decode_subscription,
     encode_assignment,
     encode_subscription,
+)
+from kafkalake.wire.messages.groups import (
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
 )
 
 SESSION_TIMEOUT_MS = 45_000
@@ -74,7 +82,7 @@ class GroupMember:
 
     def heartbeat(self) -> bool:
         """Return whether the partitions are still this member's. If not, commit and `join` again."""
-        values = {"group_id": self.group_id, "generation_id": self._generation, "member_id": self._member_id}
+        values = HeartbeatRequest(group_id=self.group_id, generation_id=self._generation, member_id=self._member_id)
         try:
             self._ask(HEARTBEAT, values)
         except (RebalanceInProgressError, IllegalGenerationError):
@@ -97,49 +105,49 @@ class GroupMember:
     def leave(self) -> None:
         """Leave the group, which frees the partitions at once."""
         if self._member_id:
-            self._ask(LEAVE_GROUP, {"group_id": self.group_id, "member_id": self._member_id})
+            self._ask(LEAVE_GROUP, LeaveGroupRequest(group_id=self.group_id, member_id=self._member_id))
             self._member_id = ""
 
     def _join_once(self) -> list[int]:
-        values = {
-            "group_id": self.group_id,
-            "session_timeout": SESSION_TIMEOUT_MS,
-            "rebalance_timeout": REBALANCE_TIMEOUT_MS,
-            "member_id": self._member_id,
-            "protocol_type": _PROTOCOL_TYPE,
-            "protocols": [{"name": _ASSIGNOR, "metadata": encode_subscription([self.topic])}],
-        }
+        values = JoinGroupRequest(
+            group_id=self.group_id,
+            session_timeout=SESSION_TIMEOUT_MS,
+            rebalance_timeout=REBALANCE_TIMEOUT_MS,
+            member_id=self._member_id,
+            protocol_type=_PROTOCOL_TYPE,
+            protocols=[JoinGroupRequestProtocol(name=_ASSIGNOR, metadata=encode_subscription([self.topic]))],
+        )
 
-        def check(answer: Any) -> None:
+        def check(answer: JoinGroupResponse) -> None:
             # Set also on MEMBER_ID_REQUIRED: the retry must carry the id assigned by the broker.
             self._member_id = answer.member_id or self._member_id
             raise_error(answer.error_code, f"group '{self.group_id}'")
 
         joined = ask_coordinator(self._cluster, GROUP, self.group_id, JOIN_GROUP, values, check)
-        self._generation = int(joined.generation_id)
+        self._generation = joined.generation_id
         assignments = []
         if joined.leader == self._member_id:
-            subscriptions = {member.member_id: decode_subscription(member.metadata) for member in joined.members}
+            subscriptions = {member.member_id: decode_subscription(bytes(member.metadata)) for member in joined.members}
             assigned = assign_ranges(subscriptions, self._partition_counts(subscriptions.values()))
             assignments = [
-                {"member_id": member_id, "assignment": encode_assignment(partitions)}
+                SyncGroupRequestAssignment(member_id=member_id, assignment=encode_assignment(partitions))
                 for member_id, partitions in assigned.items()
             ]
         synced = self._ask(
             SYNC_GROUP,
-            {
-                "group_id": self.group_id,
-                "generation_id": self._generation,
-                "member_id": self._member_id,
-                "assignments": assignments,
-            },
+            SyncGroupRequest(
+                group_id=self.group_id,
+                generation_id=self._generation,
+                member_id=self._member_id,
+                assignments=assignments,
+            ),
         )
-        return [number for topic, number in decode_assignment(synced.assignment) if topic == self.topic]
+        return [number for topic, number in decode_assignment(bytes(synced.assignment)) if topic == self.topic]
 
-    def _ask(self, api: Api, values: Mapping[str, Any]) -> Any:
-        return ask_coordinator(self._cluster, GROUP, self.group_id, api, values)
+    def _ask(self, api: Api[Q, A], message: Q) -> A:
+        return ask_coordinator(self._cluster, GROUP, self.group_id, api, message)
 
-    def _partition_counts(self, subscriptions: Any) -> dict[str, int]:
+    def _partition_counts(self, subscriptions: Iterable[Sequence[str]]) -> dict[str, int]:
         counts = {}
         for topic in sorted({topic for topics in subscriptions for topic in topics}):
             try:

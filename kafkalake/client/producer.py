@@ -14,7 +14,6 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -40,6 +39,14 @@ from kafkalake.errors import (
 )
 from kafkalake.record.schema import SCHEMA
 from kafkalake.wire.arrow_batch import batch_from_arrow
+from kafkalake.wire.messages.records import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from kafkalake.wire.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
 from kafkalake.wire.record_batch import encode_batch
 
 REQUEST_BYTES = 8 * 1024 * 1024
@@ -245,13 +252,13 @@ class Producer:
             self._cluster.pause(max((queue[0].attempts for queue in self._waiting.values()), default=0))
 
     def _send(self, leader: int, batches: list[_Batch]) -> None:
-        data = [{"index": batch.partition, "records": batch.data} for batch in batches]
-        values = {
-            "transactional_id": None if self._transaction is None else self._transaction.transactional_id,
-            "acks": self._acks,
-            "timeout": self._cluster.request_timeout_ms,
-            "topic_data": [{"name": self.topic, "partition_data": data}],
-        }
+        data = [PartitionProduceData(index=batch.partition, records=batch.data) for batch in batches]
+        values = ProduceRequest(
+            transactional_id=None if self._transaction is None else self._transaction.transactional_id,
+            acks=self._acks,
+            timeout=self._cluster.request_timeout_ms,
+            topic_data=[TopicProduceData(name=self.topic, partition_data=data)],
+        )
         connection = self._cluster.broker(leader)
         connection.send(PRODUCE, values, answered=self._acks != NONE)
         if self._acks == NONE:
@@ -264,26 +271,29 @@ class Producer:
         connection, batches = self._in_flight.pop(leader)
         try:
             answer = connection.receive()
+            assert isinstance(answer, ProduceResponse)
         except ConnectionLostError as error:
             self._put_back(batches, as_value(error))
             return
-        results = {int(result.index): result for topic in answer.responses for result in topic.partition_responses}
+        results = {result.index: result for topic in answer.responses for result in topic.partition_responses}
         failed = [(batch, self._result(batch, results.get(batch.partition))) for batch in batches]
         again = [(batch, error) for batch, error in failed if error is not None]
         if again:
             self._put_back([batch for batch, _ in again], again[-1][1])
             self._cluster.pause(again[0][0].attempts)
 
-    def _result(self, batch: _Batch, result: Any) -> KafkaError | None:
+    def _result(self, batch: _Batch, result: PartitionProduceResponse | None) -> KafkaError | None:
         """Count a batch as acknowledged, or return a retriable error. Raise any other error."""
-        code = int(result.error_code.value) if result is not None else UnknownTopicOrPartitionError.code
+        if result is None:
+            result = PartitionProduceResponse(error_code=UnknownTopicOrPartitionError.code)
+        code = result.error_code
         if code in (0, DuplicateSequenceError.code):
             self._count(batch)
             if result.base_offset >= 0:
-                self.sent.next_offsets[batch.partition] = int(result.base_offset) + batch.records
+                self.sent.next_offsets[batch.partition] = result.base_offset + batch.records
             return None
         error = error_for_code(code)
-        said = getattr(result, "error_message", None) or error.label.lower().replace("_", " ")
+        said = result.error_message or error.label.lower().replace("_", " ")
         if isinstance(error, MessageTooLargeError):
             said = f"a batch of {len(batch.data)} bytes is larger than the topic's max.message.bytes"
         error = error_for_code(code, f"partition {self.topic}-{batch.partition}: {said}")
@@ -317,19 +327,21 @@ class Producer:
 
     def _become_idempotent(self) -> None:
         """Get a producer id. Batches carry none if the broker does not support it."""
-        values = {"transactional_id": None, "transaction_timeout": 60_000, "producer_id": -1, "producer_epoch": -1}
+        values = InitProducerIdRequest(
+            transactional_id=None, transaction_timeout=60_000, producer_id=-1, producer_epoch=-1
+        )
 
-        def ask() -> Any:
+        def ask() -> InitProducerIdResponse:
             answer = self._cluster.any_broker().request(INIT_PRODUCER_ID, values)
-            if answer.error_code.value:
-                raise error_for_code(int(answer.error_code.value))
+            if answer.error_code:
+                raise error_for_code(answer.error_code)
             return answer
 
         try:
             answer = self._cluster.retrying(ask)
         except UnsupportedVersionError:
             return
-        self._producer_id, self._producer_epoch = int(answer.producer_id), int(answer.producer_epoch)
+        self._producer_id, self._producer_epoch = answer.producer_id, answer.producer_epoch
 
 
 def _now_ms() -> int:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 from kafkalake.client.cluster import Cluster
 from kafkalake.client.coordinators import TRANSACTION, ask_coordinator, raise_error
-from kafkalake.client.requests import ADD_PARTITIONS_TO_TXN, END_TXN, INIT_PRODUCER_ID, Api
+from kafkalake.client.requests import ADD_PARTITIONS_TO_TXN, END_TXN, INIT_PRODUCER_ID, A, Api, Q
 from kafkalake.topic_partition import TopicPartition
+from kafkalake.wire.messages.transactions import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+    EndTxnRequest,
+    InitProducerIdRequest,
+)
 
 TIMEOUT_MS = 900_000
 """Kafka's default largest transaction timeout (`transaction.max.timeout.ms`)."""
@@ -27,14 +33,14 @@ class Transaction:
 
     def begin(self) -> tuple[int, int]:
         """Return the producer id and epoch to write with. Ends an earlier producer's open transaction with this id."""
-        values = {
-            "transactional_id": self.transactional_id,
-            "transaction_timeout": TIMEOUT_MS,
-            "producer_id": -1,
-            "producer_epoch": -1,
-        }
+        values = InitProducerIdRequest(
+            transactional_id=self.transactional_id,
+            transaction_timeout=TIMEOUT_MS,
+            producer_id=-1,
+            producer_epoch=-1,
+        )
         answer = self._ask(INIT_PRODUCER_ID, values)
-        self._producer = int(answer.producer_id), int(answer.producer_epoch)
+        self._producer = answer.producer_id, answer.producer_epoch
         return self._producer
 
     def add(self, topic: str, partition: int) -> None:
@@ -42,14 +48,14 @@ class Transaction:
         if (topic, partition) in self._partitions:
             return
         producer_id, producer_epoch = self._producer
-        values = {
-            "v3_and_below_transactional_id": self.transactional_id,
-            "v3_and_below_producer_id": producer_id,
-            "v3_and_below_producer_epoch": producer_epoch,
-            "v3_and_below_topics": [{"name": topic, "partitions": [partition]}],
-        }
+        values = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=self.transactional_id,
+            v3_and_below_producer_id=producer_id,
+            v3_and_below_producer_epoch=producer_epoch,
+            v3_and_below_topics=[AddPartitionsToTxnTopic(name=topic, partitions=[partition])],
+        )
 
-        def check(answer: Any) -> None:
+        def check(answer: AddPartitionsToTxnResponse) -> None:
             for result in answer.results_by_topic_v3_and_below:
                 for each in result.results_by_partition:
                     raise_error(each.partition_error_code, f"partition {topic}-{partition}")
@@ -63,16 +69,16 @@ class Transaction:
             return
 
         producer_id, producer_epoch = self._producer
-        values = {
-            "transactional_id": self.transactional_id,
-            "producer_id": producer_id,
-            "producer_epoch": producer_epoch,
-            "committed": commit,
-        }
+        values = EndTxnRequest(
+            transactional_id=self.transactional_id,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            committed=commit,
+        )
         self.is_committing = commit
         self._ask(END_TXN, values)
         self.is_committing = False
         self._partitions.clear()
 
-    def _ask(self, api: Api, values: Mapping[str, Any], check: Callable[[Any], None] | None = None) -> Any:
-        return ask_coordinator(self._cluster, TRANSACTION, self.transactional_id, api, values, check)
+    def _ask(self, api: Api[Q, A], message: Q, check: Callable[[A], None] | None = None) -> A:
+        return ask_coordinator(self._cluster, TRANSACTION, self.transactional_id, api, message, check)

@@ -21,6 +21,15 @@ from kafkalake.client.requests import (
 )
 from kafkalake.errors import TransactionalIdNotFoundError
 from kafkalake.topic_partition import TopicPartition
+from kafkalake.wire.messages.offsets import TopicIndexes
+from kafkalake.wire.messages.transactions import (
+    DescribeProducersRequest,
+    DescribeTransactionsRequest,
+    InitProducerIdRequest,
+    ListTransactionsRequest,
+    WritableTxnMarker,
+    WriteTxnMarkersRequest,
+)
 
 OPEN_STATES = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"})
 """States with a transaction that has not ended in all its partitions."""
@@ -77,11 +86,11 @@ def list_transactions(
     duration_ms: int = ANY_DURATION,
 ) -> list[ListedTransaction]:
     """Return the transactional ids of all brokers, by name. `duration_ms`: only those with a transaction open for longer."""
-    wanted = {
-        "state_filters": tuple(states),
-        "producer_id_filters": tuple(producer_ids),
-        "duration_filter": duration_ms,
-    }
+    wanted = ListTransactionsRequest(
+        state_filters=tuple(states),
+        producer_id_filters=tuple(producer_ids),
+        duration_filter=duration_ms,
+    )
 
     def ask() -> list[ListedTransaction]:
         found = []
@@ -89,7 +98,7 @@ def list_transactions(
             answer = cluster.broker(node.broker_id).request(LIST_TRANSACTIONS, wanted)
             raise_error(answer.error_code, "the list of transactions")
             found += [
-                ListedTransaction(each.transactional_id, node.broker_id, int(each.producer_id), each.transaction_state)
+                ListedTransaction(each.transactional_id, node.broker_id, each.producer_id, each.transaction_state)
                 for each in answer.transaction_states
             ]
         return sorted(found, key=lambda each: each.transactional_id)
@@ -103,7 +112,7 @@ def describe_transaction(cluster: Cluster, transactional_id: str) -> Transaction
     def ask() -> Transaction:
         node, connection = coordinator(cluster, TRANSACTION, transactional_id)
         (found,) = connection.request(
-            DESCRIBE_TRANSACTIONS, {"transactional_ids": (transactional_id,)}
+            DESCRIBE_TRANSACTIONS, DescribeTransactionsRequest(transactional_ids=(transactional_id,))
         ).transaction_states
         try:
             raise_error(found.error_code, f"transactional id '{transactional_id}'")
@@ -113,11 +122,11 @@ def describe_transaction(cluster: Cluster, transactional_id: str) -> Transaction
         return Transaction(
             transactional_id,
             node.broker_id,
-            int(found.producer_id),
-            int(found.producer_epoch),
+            found.producer_id,
+            found.producer_epoch,
             found.transaction_state,
-            round(found.transaction_timeout.total_seconds() * 1000),
-            None if started is None else round(started.timestamp() * 1000),
+            found.transaction_timeout,
+            None if started < 0 else started,
             tuple(sorted((str(topic.topic), int(index)) for topic in found.topics for index in topic.partitions)),
         )
 
@@ -130,7 +139,8 @@ def describe_producers(cluster: Cluster, topic: str, partition: int) -> list[Act
     def ask() -> list[ActiveProducer]:
         connection = cluster.broker(cluster.leader(topic, partition))
         answer = connection.request(
-            DESCRIBE_PRODUCERS, {"topics": [{"name": topic, "partition_indexes": (partition,)}]}
+            DESCRIBE_PRODUCERS,
+            DescribeProducersRequest(topics=[TopicIndexes(name=topic, partition_indexes=(partition,))]),
         )
         found = answer.topics[0].partitions[0]
         raise_error(found.error_code, f"partition {topic}-{partition}")
@@ -147,17 +157,17 @@ def write_abort_marker(
     For hanging transactions, which no coordinator tracks any more. Raise `InvalidProducerEpochError` or
     `TransactionCoordinatorFencedError`.
     """
-    marker = {
-        "producer_id": producer_id,
-        "producer_epoch": producer_epoch,
-        "transaction_result": False,
-        "topics": [{"name": topic, "partition_indexes": (partition,)}],
-        "coordinator_epoch": coordinator_epoch,
-    }
+    marker = WritableTxnMarker(
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        transaction_result=False,
+        topics=[TopicIndexes(name=topic, partition_indexes=(partition,))],
+        coordinator_epoch=coordinator_epoch,
+    )
 
     def ask() -> None:
         connection = cluster.broker(cluster.leader(topic, partition))
-        answer = connection.request(WRITE_TXN_MARKERS, {"markers": [marker]})
+        answer = connection.request(WRITE_TXN_MARKERS, WriteTxnMarkersRequest(markers=[marker]))
         written = answer.markers[0].topics[0].partitions[0]
         raise_error(written.error_code, f"the marker for partition {topic}-{partition}")
 
@@ -175,12 +185,12 @@ def fence_producer(cluster: Cluster, transactional_id: str, *, timeout_ms: int) 
         _, connection = coordinator(cluster, TRANSACTION, transactional_id)
         answer = connection.request(
             INIT_PRODUCER_ID,
-            {
-                "transactional_id": transactional_id,
-                "transaction_timeout": timeout_ms,
-                "producer_id": -1,
-                "producer_epoch": -1,
-            },
+            InitProducerIdRequest(
+                transactional_id=transactional_id,
+                transaction_timeout=timeout_ms,
+                producer_id=-1,
+                producer_epoch=-1,
+            ),
         )
         raise_error(answer.error_code, f"transactional id '{transactional_id}'")
 
@@ -188,12 +198,12 @@ def fence_producer(cluster: Cluster, transactional_id: str, *, timeout_ms: int) 
 
 
 def _active_producer(state: Any) -> ActiveProducer:
-    start = int(state.current_txn_start_offset)
+    start = state.current_txn_start_offset
     return ActiveProducer(
-        int(state.producer_id),
-        int(state.producer_epoch),
-        int(state.coordinator_epoch),
-        int(state.last_sequence),
-        int(state.last_timestamp),
+        state.producer_id,
+        state.producer_epoch,
+        state.coordinator_epoch,
+        state.last_sequence,
+        state.last_timestamp,
         start if start >= 0 else None,
     )

@@ -14,6 +14,7 @@ from kafkalake.client.cluster import Cluster
 from kafkalake.client.coordinators import GROUP, coordinator
 from kafkalake.client.group_admin import commit_offsets, committed_offsets, describe_group
 from kafkalake.client.requests import LEAVE_GROUP
+from kafkalake.wire.messages.groups import LeaveGroupRequest
 
 
 @pytest.fixture
@@ -36,7 +37,7 @@ def member_of(cluster: Cluster, topic: str) -> GroupPositions:
 def remove_members(cluster: Cluster, group: str) -> None:
     """As the coordinator does with members that it does not hear of."""
     for member in describe_group(cluster, group).members:
-        values = {"group_id": group, "member_id": member.member_id}
+        values = LeaveGroupRequest(group_id=group, member_id=member.member_id)
         coordinator(cluster, GROUP, group)[1].request(LEAVE_GROUP, values)
 
 

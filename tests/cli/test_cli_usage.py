@@ -53,6 +53,19 @@ def test_importing_the_command_line_imports_nothing_heavy() -> None:
     assert (ended.stdout, ended.stderr) == ("[]\n", "")
 
 
+@pytest.mark.process
+def test_administrative_commands_import_no_arrays() -> None:
+    """Their codec of Kafka's messages is plain Python."""
+    code = (
+        "import sys, kafkalake.client.admin, kafkalake.client.group_admin, kafkalake.client.transaction_admin;"
+        "print([name for name in sys.argv[1:] if name in sys.modules])"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code, *HEAVY[: HEAVY.index("kio")]], capture_output=True, text=True, timeout=60
+    )
+    assert (ended.stdout, ended.stderr) == ("[]\n", "")
+
+
 def test_help_is_quick(process: Run) -> None:
     """0.3 s of processor time on a machine of 2 cores; the bound leaves room for a busy one."""
 

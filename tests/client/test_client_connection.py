@@ -11,8 +11,9 @@ import pytest
 from kafka_reference import BrokerProcess, free_port
 
 from kafkalake.client.connection import Address, Connection, ConnectionLostError, parse_addresses
-from kafkalake.client.requests import API_VERSIONS, METADATA, Api
+from kafkalake.client.requests import API_VERSIONS, METADATA
 from kafkalake.errors import BrokerUnavailableError, UnsupportedVersionError
+from kafkalake.wire.messages.cluster import ApiVersionsRequest, ApiVersionsResponse, MetadataRequest, MetadataResponse
 
 Serve = Callable[[Callable[[socket.socket], None]], Address]
 
@@ -75,11 +76,14 @@ def test_a_server_that_says_nothing_is_given_up_in_time(serve: Serve) -> None:
 
 def test_requests_can_overlap_and_answers_come_in_order(any_broker: BrokerProcess) -> None:
     connection = Connection(parse_addresses(any_broker.bootstrap_servers)[0])
-    connection.send(METADATA, {"topics": [], "allow_auto_topic_creation": False})
-    connection.send(API_VERSIONS, {"client_software_name": "tests", "client_software_version": "1"})
-    direct = connection.request(METADATA, {"topics": [], "allow_auto_topic_creation": False})
-    assert connection.receive().brokers == direct.brokers
-    assert {api.api_key for api in connection.receive().api_keys} >= {0, 1, 2, 3, 18}
+    connection.send(METADATA, MetadataRequest(topics=[], allow_auto_topic_creation=False))
+    connection.send(API_VERSIONS, ApiVersionsRequest(client_software_name="tests", client_software_version="1"))
+    direct = connection.request(METADATA, MetadataRequest(topics=[], allow_auto_topic_creation=False))
+    answer, versions = connection.receive(), connection.receive()
+    assert isinstance(answer, MetadataResponse)
+    assert isinstance(versions, ApiVersionsResponse)
+    assert answer.brokers == direct.brokers
+    assert {api.api_key for api in versions.api_keys} >= {0, 1, 2, 3, 18}
     connection.close()
 
 
@@ -87,18 +91,18 @@ def test_a_broker_that_dies_loses_the_connection(any_broker: BrokerProcess) -> N
     connection = Connection(parse_addresses(any_broker.bootstrap_servers)[0])
     any_broker.kill()
     with pytest.raises(ConnectionLostError, match="broke"):
-        connection.request(METADATA, {"topics": [], "allow_auto_topic_creation": False})
+        connection.request(METADATA, MetadataRequest(topics=[], allow_auto_topic_creation=False))
     assert not connection.is_open
     with pytest.raises(ConnectionLostError):
-        connection.request(METADATA, {"topics": [], "allow_auto_topic_creation": False})
+        connection.request(METADATA, MetadataRequest(topics=[], allow_auto_topic_creation=False))
 
 
 def test_an_api_that_the_broker_does_not_have(any_broker: BrokerProcess) -> None:
     connection = Connection(parse_addresses(any_broker.bootstrap_servers)[0])
     with pytest.raises(UnsupportedVersionError, match="does not offer it"):
-        connection.send(Api(9_999, "Telepathy", 0, 1), {})
+        connection.send(METADATA._replace(key=9_999), MetadataRequest())
     with pytest.raises(UnsupportedVersionError, match="offers versions"):
-        connection.send(Api(METADATA.key, "Metadata", 99, 100), {})
+        connection.send(METADATA._replace(lowest=99, highest=100), MetadataRequest())
     connection.close()
 
 

@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 from kio.index import load_request_schema
 from kio.serial import entity_reader
+from wire.message_codec import as_message
 
 from kafkalake.client import requests
 from kafkalake.client.requests import Api, MalformedResponseError, decode_response, encode_request
 from kafkalake.errors import UnsupportedVersionError
+from kafkalake.wire.messages.topics import DescribeConfigsRequest
 
 SAMPLES: dict[str, dict[str, Any]] = {
     "Produce": {
@@ -140,20 +142,20 @@ APIS = [value for value in vars(requests).values() if isinstance(value, Api)]
         for version in range(api.lowest, api.highest + 1)
     ],
 )
-def test_kio_reads_what_was_encoded(api: Api, version: int) -> None:
-    frame = encode_request(api, version, 77, "tests", SAMPLES[api.name])
+def test_kio_reads_what_was_encoded(api: Api[Any, Any], version: int) -> None:
+    frame = encode_request(api, version, 77, "tests", as_message(api.request, SAMPLES[api.name]))
     assert int.from_bytes(frame[:4], "big") == len(frame) - 4
     schema: Any = load_request_schema(api.key, version)
     header, size = entity_reader(schema.__header_schema__)(frame[4:], 0)
     assert (header.request_api_key, header.request_api_version, header.correlation_id) == (api.key, version, 77)
     body, used = entity_reader(schema)(frame[4:], size)
     assert 4 + size + used == len(frame)
-    assert encode_request(api, version, 77, "tests", SAMPLES[api.name]) == frame
+    assert encode_request(api, version, 77, "tests", as_message(api.request, SAMPLES[api.name])) == frame
     assert type(body).__name__ == f"{api.name}Request"
 
 
 def test_a_field_that_says_something_is_not_left_out() -> None:
-    api, values = requests.DESCRIBE_CONFIGS, dict(SAMPLES["DescribeConfigs"], include_documentation=True)
+    api, values = requests.DESCRIBE_CONFIGS, DescribeConfigsRequest(include_documentation=True)
     encode_request(api, 3, 1, "tests", values)
     with pytest.raises(UnsupportedVersionError, match="include documentation"):
         encode_request(api, 2, 1, "tests", values)

@@ -161,7 +161,7 @@ def test_a_second_member_makes_a_new_generation(client: WireClient, group: str) 
         second = other.receive("JoinGroup", 9, other_id)
         assert (again.generation_id, second.generation_id) == (2, 2)
         assert len(again.members) == 2
-        assert second.members == ()
+        assert second.members == []
 
 
 @pytest.mark.parametrize("version", range(6))
@@ -177,7 +177,7 @@ def test_leaving_leaves_an_empty_group(client: WireClient, group: str, version: 
     error = again.members[0].error_code if version >= 3 else again.error_code
     assert code(error) == UNKNOWN_MEMBER
     described = client.call("DescribeGroups", 5, groups=[group], include_authorized_operations=False).groups[0]
-    assert (described.group_state, described.members) == ("Empty", ())
+    assert (described.group_state, described.members) == ("Empty", [])
 
 
 @pytest.mark.parametrize("version", range(7))
@@ -239,7 +239,7 @@ def test_all_offsets_of_a_group_are_fetched_without_naming_topics(client: WireCl
     assert found.name == topic
     assert sorted((each.partition_index, each.committed_offset) for each in found.partitions) == [(0, 1), (2, 3)]
     empty = client.call("OffsetFetch", 8, groups=[{"group_id": group + "-other", "topics": None}], require_stable=False)
-    assert (code(empty.groups[0].error_code), empty.groups[0].topics) == (0, ())
+    assert (code(empty.groups[0].error_code), empty.groups[0].topics) == (0, [])
 
 
 def test_wrong_commits_change_nothing(client: WireClient, group: str, topic: str) -> None:

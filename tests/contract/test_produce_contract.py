@@ -35,7 +35,7 @@ def test_every_version_appends_and_says_where(client: WireClient, topic: str, ve
         answer = client.call("Produce", version, **values).responses[0].partition_responses[0]
         assert code(answer.error_code) == 0
         assert answer.base_offset == base_offset
-        assert answer.log_append_time is None or version < 2
+        assert answer.log_append_time == -1 or version < 2
     assert values_of(fetch(client, topic, 0).records) == [(0, b"one"), (1, b"two"), (2, b"one"), (3, b"two")]
 
 
@@ -116,8 +116,7 @@ def test_log_append_time_is_in_the_answer_and_in_the_records(client: WireClient,
     create_topic(client, topic, 1, message_timestamp_type="LogAppendTime")
     before = int(time.time() * 1000)
     answer = produce(client, topic, batch([(None, b"x")], timestamp=1000))
-    assert answer.log_append_time is not None
-    assert before <= answer.log_append_time.timestamp() * 1000 <= time.time() * 1000 + 1
+    assert before <= answer.log_append_time <= time.time() * 1000 + 1
     records = fetch(client, topic, 0).records
     assert values_of(records) == [(0, b"x")]
     assert int.from_bytes(records[21:23], "big") & 0x08
@@ -213,7 +212,7 @@ def test_compressed_records_at_fault_are_named_too(client: WireClient, topic: st
 def test_errors_of_the_whole_batch_name_no_record(client: WireClient, topic: str) -> None:
     create_topic(client, topic)
     for wrong in ("a wrong checksum", "a control batch", "a batch that is too large"):
-        assert produce(client, topic, WRONG[wrong][0]).record_errors == ()
+        assert produce(client, topic, WRONG[wrong][0]).record_errors == []
 
 
 def test_a_topic_of_append_times_takes_any_create_time(client: WireClient, topic: str) -> None:

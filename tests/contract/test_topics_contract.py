@@ -207,7 +207,7 @@ class TestMetadata:
     def test_all_topics_or_none(self, client: WireClient, topic: str) -> None:
         create_topic(client, topic)
         assert topic in {each.name for each in client.call("Metadata", 12, topics=None).topics}
-        assert client.call("Metadata", 12, topics=[]).topics == ()
+        assert client.call("Metadata", 12, topics=[]).topics == []
         assert topic in {each.name for each in client.call("Metadata", 0, topics=[]).topics}
 
     def test_unknown_names_and_ids(self, client: WireClient, topic: str) -> None:

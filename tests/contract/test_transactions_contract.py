@@ -281,8 +281,8 @@ def test_transactions_are_described_and_listed(client: WireClient, topic: str) -
     producer.write(topic, {1: [b"x"], 0: [b"y"]})
     (found,) = client.call("DescribeTransactions", 0, transactional_ids=[producer.transactional_id]).transaction_states
     assert (found.producer_id, found.producer_epoch) == (producer.producer_id, producer.epoch)
-    assert found.transaction_timeout.total_seconds() == 54.321
-    assert abs(found.transaction_start_time.timestamp() - time.time()) < 60
+    assert found.transaction_timeout == 54_321
+    assert abs(found.transaction_start_time - time.time() * 1000) < 60_000
     assert [(each.topic, sorted(each.partitions)) for each in found.topics] == [(topic, [0, 1])]
 
     def listed(**filters: Any) -> Any:

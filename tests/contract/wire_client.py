@@ -12,8 +12,9 @@ from types import TracebackType
 from typing import Any
 
 from crc32c import crc32c
+from wire.message_codec import as_message, message_class
 
-from kafkalake.client.requests import Api, decode_response, encode_request
+from kafkalake.wire.messages.codec import decode_response, encode_request
 
 KEYS = {
     "Produce": 0,
@@ -58,7 +59,7 @@ KEYS = {
 
 
 class WireClient:
-    """One connection. Requests are plain values with the field names of Kafka's messages; answers kio's objects."""
+    """One connection. Requests are plain values with the field names of Kafka's messages; answers `wire.messages`."""
 
     def __init__(self, servers: str, timeout_s: float = 20.0) -> None:
         host, port = servers.rsplit(":", 1)
@@ -86,7 +87,7 @@ class WireClient:
 
     def receive(self, api: str, version: int, correlation_id: int) -> Any:
         """Read the next answer, which must be to that request."""
-        return decode_response(Api(KEYS[api], api, 0, 99), version, correlation_id, self.receive_frame())
+        return decode(api, version, correlation_id, self.receive_frame())
 
     def receive_frame(self) -> bytes:
         """The next frame without its size. Raises `ConnectionError` when the broker has closed the connection."""
@@ -111,12 +112,19 @@ class WireClient:
 
 def encode(api: str, version: int, correlation_id: int, values: Mapping[str, Any]) -> bytes:
     """A whole request with its size in front."""
-    return encode_request(Api(KEYS[api], api, 0, 99), version, correlation_id, "wire-client", values)
+    return encode_request(
+        KEYS[api], version, correlation_id, "wire-client", as_message(message_class(api, "Request"), values)
+    )
+
+
+def decode(api: str, version: int, correlation_id: int, frame: bytes) -> Any:
+    """The answer in a frame without its size."""
+    return decode_response(message_class(api, "Response"), KEYS[api], version, correlation_id, frame)
 
 
 def code(value: Any) -> int:
     """The number of an error code in an answer."""
-    return int(value.value)
+    return int(value)
 
 
 Message = tuple[bytes | None, bytes | None]

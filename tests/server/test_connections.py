@@ -111,7 +111,7 @@ def test_an_unknown_version_of_api_versions_is_answered_in_version_0(client: Wir
     answer = client.receive("ApiVersions", 0, 7)
     assert code(answer.error_code) == 35
     assert {each.api_key for each in answer.api_keys} >= {0, 1, 3, 18}
-    assert client.call("Metadata", 1, topics=[]).topics == ()
+    assert client.call("Metadata", 1, topics=[]).topics == []
 
 
 def test_client_software_must_have_a_proper_name(client: WireClient) -> None:

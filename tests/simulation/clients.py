@@ -10,10 +10,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from contract.wire_client import KEYS, batch, code, encode, values_of
+from contract.wire_client import batch, code, decode, encode, values_of
 from simulation.machine import Connection, Machine
-
-from kafkalake.client.requests import Api, decode_response
 
 FETCH_VERSION = 12
 TIMEOUT_S = 60.0
@@ -210,7 +208,7 @@ class Client:
             frame = bytes(self._buffer[4 : 4 + size])
             del self._buffer[: 4 + size]
             api, version, number, answer = self._waiting.popleft()
-            body = decode_response(Api(KEYS[api], api, 0, 99), version, number, frame)
+            body = decode(api, version, number, frame)
             self.machine.trace.add(self.name, api, version, len(frame))
             if not answer.done():
                 answer.set_result(body)

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from types import SimpleNamespace
 from typing import Any
 
-from kafkalake.client.requests import Api
-from kafkalake.client.requests import decode_response as decode_with_kio
-from kafkalake.client.requests import encode_request as encode_with_kio
 from kafkalake.server.registry import APIS
 from kafkalake.wire.messages import cluster, groups, offsets, records, topics, transactions
-from kafkalake.wire.messages.codec import decode_request, encode_response, read_header
+from kafkalake.wire.messages.codec import decode_request, decode_response, encode_request, encode_response, read_header
 from kafkalake.wire.messages.message import Message
 from kafkalake.wire.messages.shapes import structs
 
@@ -20,9 +16,9 @@ MODULES = (cluster, groups, offsets, records, topics, transactions)
 
 
 @cache
-def message_class(key: int, direction: str) -> type[Message]:
-    """Return the class of an API's `Request` or `Response`."""
-    name = APIS[key].name + direction
+def message_class(api: int | str, direction: str) -> type[Message]:
+    """Return the class of the `Request` or `Response` of an API, given by its key or name."""
+    name = (api if isinstance(api, str) else APIS[api].name) + direction
     return next(getattr(module, name) for module in MODULES if hasattr(module, name))
 
 
@@ -35,7 +31,7 @@ def as_message(message: type[Message], values: Mapping[str, Any]) -> Message:
 def _as_value(struct: type[Message] | None, value: Any) -> Any:
     if struct is None or value is None:
         return value
-    return [as_message(struct, each) for each in value] if isinstance(value, list) else as_message(struct, value)
+    return as_message(struct, value) if isinstance(value, Mapping) else [as_message(struct, each) for each in value]
 
 
 def server_reads(frame: bytes) -> Any:
@@ -52,17 +48,9 @@ def server_writes(key: int, version: int, correlation_id: int, values: Mapping[s
 
 def client_writes(key: int, version: int, correlation_id: int, client_id: str, values: Mapping[str, Any]) -> bytes:
     """Return a request's frame with its size."""
-    return encode_with_kio(Api(key, str(key), 0, 99), version, correlation_id, client_id, values)
+    return encode_request(key, version, correlation_id, client_id, as_message(message_class(key, "Request"), values))
 
 
 def client_reads(key: int, version: int, correlation_id: int, frame: bytes) -> Any:
     """Return the body of a response's frame (without its size)."""
-    from wire.test_wire_requests import as_plain
-
-    return _as_object(as_plain(decode_with_kio(Api(key, str(key), 0, 99), version, correlation_id, frame)))
-
-
-def _as_object(value: Any) -> Any:
-    if isinstance(value, dict):
-        return SimpleNamespace(**{name: _as_object(each) for name, each in value.items()})
-    return [_as_object(each) for each in value] if isinstance(value, list) else value
+    return decode_response(message_class(key, "Response"), key, version, correlation_id, frame)

@@ -114,19 +114,21 @@ def encode_response(
     return out
 
 
-def decode_response(response: type[M], key: int, version: int, frame: Buffer) -> tuple[int, M]:
-    """Return (correlation id, body) of a response's frame without its size. Raise `InvalidRequestError` if it is malformed."""
+def decode_response(response: type[M], key: int, version: int, correlation_id: int, frame: Buffer) -> M:
+    """Decode the response in a frame without its size. Raise `InvalidRequestError` if it is malformed or another's."""
     schema, flexible_header = _response_schema(key, version)
     read = reader(response, schema)
     try:
-        (correlation_id,) = _INT32.unpack_from(frame, 0)
+        (answered,) = _INT32.unpack_from(frame, 0)
+        if answered != correlation_id:
+            raise IndexError(f"response {answered} instead of {correlation_id}")
         position = skip_unknown_tagged_fields(frame, 4) if flexible_header else 4
         body, end = read(frame, position, RESPONSE_ELEMENTS_MAX)
         if end != len(frame):
             raise IndexError(f"it has {len(frame)} bytes instead of {end}")
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise InvalidRequestError(f"malformed response (api {key}, version {version}): {error}") from None
-    return correlation_id, cast(M, body)
+    return cast(M, body)
 
 
 @cache

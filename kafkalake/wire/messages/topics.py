@@ -145,7 +145,7 @@ class CreatePartitionsAssignment(Message):
 class CreatePartitionsTopic(Message):
     name: str = ""
     count: int = 0
-    assignments: Sequence[CreatePartitionsAssignment] | None = ()
+    assignments: Sequence[CreatePartitionsAssignment] | None = None
 
 
 class CreatePartitionsRequest(Message):
