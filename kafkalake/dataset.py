@@ -22,10 +22,10 @@ import pyarrow.dataset as ds
 from pyarrow.fs import LocalFileSystem
 
 from kafkalake.errors import ConfigurationError
+from kafkalake.reader.bounds import begin_read
 from kafkalake.reader.columns import KAFKA_SCHEMA, project
-from kafkalake.reader.plan import SegmentSlice, check_losses
+from kafkalake.reader.plan import SegmentSlice, check_losses, plan_slices
 from kafkalake.reader.predicate import Selection
-from kafkalake.reader.read import plan_read
 from kafkalake.reader.read_options import ReadOptions, parse_options
 from kafkalake.reader.scanner import TopicScanner
 from kafkalake.reader.slice_reader import SliceReader
@@ -93,7 +93,7 @@ class TopicDataset(ds.FileSystemDataset):  # type: ignore[misc]
 
     def reader(self, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:
         """Return all records with these columns (None: all), by partition and offset, a few MiB at a time."""
-        groups = plan_read(self._options, Selection(), cores=1)
+        groups = plan_slices(begin_read(self._options), Selection(), cores=1)
         return self._stream(self._columns(columns), [piece for group in groups for piece in group])
 
     def scanner(
@@ -105,7 +105,7 @@ class TopicDataset(ds.FileSystemDataset):  # type: ignore[misc]
         """
         needed = self._topic_schema if isinstance(columns, Mapping) else self._columns(columns, also=filter)
         cores = 1 if filter is None else _PRUNED_PIECES
-        groups = plan_read(self._options, Selection(), cores, refuse_losses=False)
+        groups = plan_slices(begin_read(self._options), Selection(), cores, refuse_losses=False)
         pieces = [piece for group in groups for piece in group]
         if filter is not None:
             pieces = self._possible(pieces, filter)

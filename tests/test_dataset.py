@@ -28,11 +28,11 @@ from kafkalake.errors import (
 from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.metadata.paths import GROUP_OFFSETS, table_path
 from kafkalake.metadata.store import GroupOffsets
+from kafkalake.reader.bounds import begin_read
 from kafkalake.reader.columns import KAFKA_SCHEMA, project
 from kafkalake.reader.predicate import Selection
 from kafkalake.reader.read_options import parse_options
 from kafkalake.reader.slice_reader import SliceReader
-from kafkalake.reader.snapshot import take_snapshot
 from kafkalake.record.arrays import Bytes
 from kafkalake.spark.stream.plan import plan_batch
 from kafkalake.storage.config import LogConfig
@@ -284,7 +284,7 @@ def test_an_internal_topic_is_there_for_who_names_it(lake: WrittenLake) -> None:
         "value": [b"journal"]
     }
     pattern = parse_options({"lake": str(lake.path), "subscribePattern": ".*"})
-    assert {snapshot.topic for snapshot in take_snapshot(pattern)} == {"clicks"}
+    assert {snapshot.topic for snapshot in begin_read(pattern).partitions} == {"clicks"}
 
 
 def test_a_lake_that_is_older_than_a_table_is_read_all_the_same(lake: WrittenLake) -> None:
@@ -329,7 +329,7 @@ class TestLostRecords:
     def test_a_stream_fails_in_the_batch_that_has_them(self, lake: Path) -> None:
         def read(first: int, end: int, **options: str) -> int:
             given = parse_options({"lake": str(lake), "subscribe": "clicks", **options})
-            groups = plan_batch(given, {("clicks", 0): first}, {("clicks", 0): end})
+            groups = plan_batch(given, {("clicks", 0): first}, {("clicks", 0): end}, DeltaMetadataStore(lake))
             reader = SliceReader(project(KAFKA_SCHEMA, json_values=False), Selection())
             return sum(batch.num_rows for group in groups for batch in reader.read(group))
 

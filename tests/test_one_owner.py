@@ -40,17 +40,67 @@ def test_a_path_taken_apart_is_found(source: str) -> None:
     assert len(paths_taken_apart({"metadata/cleaning.py": source})) == 1
 
 
+ASKED_OF = {
+    "partitions_by_id": {"reader/live_partitions.py"},  # who leads a partition
+    "partition_path": {"metadata/catalog.py"},  # the directory of a leader's partition
+}
+"""Function that works out a fact -> the modules that call it."""
+
+
+def callers(of: Mapping[str, str]) -> dict[str, set[str]]:
+    """Return the modules that call each function of `ASKED_OF`."""
+    found: dict[str, set[str]] = {name: set() for name in ASKED_OF}
+    for module, source in of.items():
+        for node in ast.walk(parsed(source)):
+            if isinstance(node, ast.Call) and (name := ast.unparse(node.func).rpartition(".")[2]) in found:
+                found[name].add(module)
+    return found
+
+
+def test_leaders_and_their_directories_are_looked_up_in_one_place() -> None:
+    assert callers(sources()) == ASKED_OF
+
+
+def test_a_second_lookup_is_found() -> None:
+    found = callers(
+        {"jobs/lag.py": "leaders = catalog.partitions_by_id(rows)\npath = paths.partition_path(lake, 0, t, 1)"}
+    )
+    assert {name for name, modules in found.items() if modules} == {"partitions_by_id", "partition_path"}
+
+
+def stores_opened(of: Mapping[str, str]) -> dict[str, int]:
+    """Return how often each module opens the tables of a lake."""
+    found = {
+        module: sum(
+            isinstance(node, ast.Call) and ast.unparse(node.func).endswith("DeltaMetadataStore")
+            for node in ast.walk(parsed(source))
+        )
+        for module, source in of.items()
+    }
+    return {module: number for module, number in found.items() if number}
+
+
+def test_a_read_opens_the_tables_once() -> None:
+    assert {module: number for module, number in stores_opened(sources()).items() if module.startswith("reader/")} == {
+        "reader/bounds.py": 1,  # a batch query
+        "reader/partition_edges.py": 1,  # a stream
+    }
+
+
+def test_tables_opened_again_are_found() -> None:
+    assert stores_opened({"reader/group_positions.py": "DeltaMetadataStore(lake)"}) == {"reader/group_positions.py": 1}
+
+
 RULES = ("max_message_bytes", "message_timestamp_before_max_ms", "message_timestamp_after_max_ms")
-RULES += ("message_timestamp_type", "compression_type", "cleanup_policy")
+RULES += ("message_timestamp_type", "compression_type", "compacts", "cleanup_policy")
 """The settings that say what a topic accepts, as fields of `TopicConfig`."""
 READ_BY = {
-    "config/topic_rules.py": {*RULES},
+    "config/topic_rules.py": {*RULES} - {"cleanup_policy"},
+    "config/topics.py": {"cleanup_policy"},  # what it names, for all others
     "storage/log.py": {"message_timestamp_type"},  # the log stamps records
     "broker/partitions/fetch.py": {"compression_type"},  # what consumers get, not what producers may send
     "broker/coordination/journal_writer.py": {"max_message_bytes"},  # the broker's own records, not a producer's
-    "broker/partitions/retention.py": {"cleanup_policy"},  # what is cleaned, not what is accepted
-    "jobs/retention.py": {"cleanup_policy"},
-    "jobs/cleaned_partitions.py": {"cleanup_policy"},
+    "jobs/compaction/command.py": {"compacts"},  # what is cleaned, not what is accepted
 }
 
 

@@ -65,6 +65,7 @@ def verify(
 def problems_of(lake: Path) -> Iterator[Problem]:
     """Yield inconsistencies of a lake in itself and with its Delta tables. Raise `Failure` if it is not a lake."""
     from kafkalake.metadata import paths
+    from kafkalake.metadata.catalog import directory_of
     from kafkalake.metadata.delta import DeltaMetadataStore
     from kafkalake.storage.verify import PublishedPartition, PublishedSegment, verify_lake
 
@@ -86,7 +87,7 @@ def problems_of(lake: Path) -> Iterator[Problem]:
     ]
     partitions = [
         PublishedPartition(
-            paths.relative_path(lake, paths.partition_path(lake, row.leader, row.topic, row.partition)),
+            paths.relative_path(lake, directory_of(lake, row)),
             row.log_start_offset,
             row.high_watermark,
             row.last_stable_offset,

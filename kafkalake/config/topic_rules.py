@@ -30,7 +30,7 @@ class TopicRules:
         has_create_time = config.message_timestamp_type == "CreateTime"
         return cls(
             message_bytes_max=config.max_message_bytes,
-            key_required="compact" in config.cleanup_policy,
+            key_required=config.compacts,
             timestamp_before_max_ms=config.message_timestamp_before_max_ms if has_create_time else None,
             timestamp_after_max_ms=config.message_timestamp_after_max_ms if has_create_time else None,
             codec=None if config.compression_type == "producer" else NUMBERS[config.compression_type],

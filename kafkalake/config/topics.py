@@ -213,6 +213,16 @@ class TopicConfig:
         broker_name="unclean.leader.election.enable",
     )
 
+    @property
+    def deletes(self) -> bool:
+        """Return whether cleanup.policy names delete: retention removes old segments."""
+        return "delete" in self.cleanup_policy
+
+    @property
+    def compacts(self) -> bool:
+        """Return whether cleanup.policy names compact: records need a key, and the job keeps the newest of each."""
+        return "compact" in self.cleanup_policy
+
 
 TOPIC_SETTINGS = by_name(settings_of(TopicConfig, update=Update.CLUSTER_WIDE))
 """Topic settings by name."""

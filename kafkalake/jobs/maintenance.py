@@ -25,12 +25,12 @@ from kafkalake.jobs.frame import main as run_job
 from kafkalake.jobs.progress import print_table
 from kafkalake.log_starts import raised_log_start
 from kafkalake.metadata import paths
-from kafkalake.metadata.catalog import segments_by_id
+from kafkalake.metadata.catalog import directory_of, segments_by_id
 from kafkalake.metadata.lock_file import holding_logs, running_brokers
 from kafkalake.metadata.tables.delta_table import TableSize
 from kafkalake.metadata.tables.job_tables import JobTable, exists
 from kafkalake.metadata.tables.schemas import PartitionRow, SegmentRow
-from kafkalake.reader.snapshot import log_start
+from kafkalake.reader.live_partitions import log_start
 from kafkalake.reader.topic_settings import broker_settings
 from kafkalake.storage.config import LogConfig
 from kafkalake.storage.generations import SwappedSegment, covering, stale_files
@@ -175,7 +175,7 @@ def _removed(
     topics = {topic.topic_id: topic for topic in run.topics}
     quiet_ms = run.clock.now_ms() - _last_commit_ms(run.lake)
     for row in rows:
-        directory = paths.partition_path(run.lake, row.leader, row.topic, row.partition)
+        directory = directory_of(run.lake, row)
         topic = topics.get(row.topic_id)
         if row.leader in running or topic is None or not (directory / STATE_FILE).exists():
             continue

@@ -20,12 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kafkalake.config.topics import TopicConfig
-from kafkalake.jobs.cleaned_partitions import (
-    DELETE_POLICY,
-    CleanedPartition,
-    cleaned_partitions,
-    cleaned_topics,
-)
+from kafkalake.jobs.cleaned_partitions import CleanedPartition, cleaned_partitions, cleaned_topics
 from kafkalake.jobs.frame import Done, Job, Run, Step, reached
 from kafkalake.jobs.frame import main as run_job
 from kafkalake.jobs.progress import print_table
@@ -73,7 +68,7 @@ class Retention(Job):
     def plan(self, run: Run) -> Sequence[Step]:
         now_ms = run.clock.now_ms()
         rules = {topic: _rule(config, run.arguments.guard) for topic, config in run.topic_configs.items()}
-        wanted = [topic for topic in cleaned_topics(run, DELETE_POLICY) if rules[topic.topic].has_limit]
+        wanted = [topic for topic in cleaned_topics(run) if rules[topic.topic].has_limit]
         committed = _committed(run) if wanted else {}
         self._running = running_brokers(run.lake, run.store.load_brokers(), now_ms)
         steps: list[Step] = []
@@ -147,9 +142,8 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _rule(config: TopicConfig, guard: str | None) -> RetentionRule:
-    return RetentionRule.of_policy(
-        config.cleanup_policy, config.retention_ms, config.retention_bytes, guard or config.retention_groups_guard
-    )
+    guard = guard or config.retention_groups_guard
+    return RetentionRule(config.deletes, config.retention_ms, config.retention_bytes, guard)
 
 
 def _range(row: SegmentRow) -> SealedRange:

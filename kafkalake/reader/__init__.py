@@ -2,10 +2,11 @@
 
 read_options     the options of a read, validated: pure
 predicate        pushed filters as topics, partitions, offsets, times: pure
+read             a read as one value: options, partitions, offsets
+live_partitions  the leader's directory of each partition and its `state`, for readers and jobs (I/O)
 snapshot         the lake as it is now or was at a version: segments from Delta, the tail from `state` (I/O)
-bounds           start and end of a read in each partition; looked up by `offset_by_time`, `group_positions`
-plan             segment slices, split and joined into input partitions: pure
-read             the steps of a read, from options to slices
+bounds           begins a read: snapshot, start and end in each partition, from `offset_by_time`, `group_positions`
+plan             a read's segment slices, split and joined into input partitions: pure
 columns          the requested schema, and the record columns that it needs
 slice_reader     slices -> Arrow batches; `opened_segment` opens one
 json_values      JSON values -> typed columns; `json_texts` is the inverse

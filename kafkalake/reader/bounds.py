@@ -1,4 +1,4 @@
-"""Applies a read's start and end options to snapshots.
+"""Begins a read: takes its snapshot and applies its start and end options.
 
 Offsets by time are found as in Kafka: the first record with a timestamp at or after the requested one. Delta's
 timestamps select the segment, batch headers the message, so one message per partition is opened.
@@ -6,27 +6,44 @@ timestamps select the segment, batch headers the message, so one message per par
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from kafkalake.errors import ConfigurationError, OffsetOutOfRangeError
+from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.reader.offset_by_time import first_offset_at
 from kafkalake.reader.positions import is_another
+from kafkalake.reader.read import PartitionSnapshot, Read
 from kafkalake.reader.read_options import EARLIEST, LATEST, OffsetRule, ReadOptions, TopicOffsets
-from kafkalake.reader.snapshot import PartitionSnapshot
+from kafkalake.reader.snapshot import take_snapshot
 from kafkalake.topic_partition import TopicPartition
 
 
-def bounded(
-    snapshots: Sequence[PartitionSnapshot], options: ReadOptions, committed: Mapping[TopicPartition, int] | None = None
-) -> list[PartitionSnapshot]:
-    """Return the snapshots with the start and end offsets that `options` define.
+def begin_read(
+    options: ReadOptions,
+    tables: DeltaMetadataStore | None = None,
+    *,
+    agreed: Callable[[Read], Read] = lambda read: read,
+) -> Read:
+    """Take the snapshot of a read and bound it. Raise the errors of `take_snapshot` and `bounded`.
+
+    tables: of the lake, if they are already open. agreed: maps the snapshot to the one shared by all scans of the same query.
+    """
+    tables = tables or DeltaMetadataStore(Path(options.lake).absolute(), create=False)
+    read = agreed(take_snapshot(options, tables))
+    return bounded(read, None if options.group is None else _group(options.lake, options.group, tables))
+
+
+def bounded(read: Read, committed: Mapping[TopicPartition, int] | None = None) -> Read:
+    """Return the read with the start and end offsets that its options define.
 
     `committed`: the group's committed offsets by topic and partition, if a group is named. A partition starts there.
 
     Raise `ConfigurationError` (offsets for partitions that are not read, or not for all), `OffsetOutOfRangeError` (the topic was
     deleted and created again; or below the log start or above the end, unless `failOnDataLoss` is false) or `CorruptSegmentError`.
     """
+    snapshots, options = read.partitions, read.options
     for option, rule in (("startingOffsets", options.starting), ("endingOffsets", options.ending)):
         for snapshot in snapshots:
             if is_another(snapshot.topic, snapshot.topic_id, rule.topic_ids):
@@ -41,7 +58,7 @@ def bounded(
         start = _start(snapshot, options, (committed or {}).get((snapshot.topic, snapshot.partition)))
         end = max(start, _end(snapshot, options))
         found.append(replace(snapshot, start_offset=start, end_offset=end))
-    return found
+    return read.of(found)
 
 
 def _check_partitions(option: str, offsets: TopicOffsets, snapshots: Sequence[PartitionSnapshot]) -> None:
@@ -109,11 +126,9 @@ def _there(offset: int, what: str, snapshot: PartitionSnapshot, fail: bool) -> i
     return min(max(offset, snapshot.start_offset), snapshot.end_offset)
 
 
-def committed_positions(options: ReadOptions) -> Mapping[TopicPartition, int] | None:
-    """Return the committed offsets of the group, or None if none is named. Raise `LakeError` or `KafkaError` if unreadable."""
-    if options.group is None:
-        return None
+def _group(lake: str, group: str, tables: DeltaMetadataStore) -> Mapping[TopicPartition, int]:
+    """Return the committed offsets of the group. Raise `LakeError` or `KafkaError` if they cannot be read."""
     # Imported here: reading without a group needs no client.
     from kafkalake.reader.group_positions import ConsumerGroup
 
-    return ConsumerGroup(options.lake, options.group).committed()
+    return ConsumerGroup(lake, group, tables).committed()

@@ -29,10 +29,11 @@ logger = logging.getLogger(__name__)
 
 
 class ConsumerGroup:
-    """The consumer group `group` of the lake at `lake`."""
+    """The consumer group `group` of the lake at `lake`, which has these `tables`."""
 
-    def __init__(self, lake: str | Path, group: str) -> None:
+    def __init__(self, lake: str | Path, group: str, tables: DeltaMetadataStore) -> None:
         self.group = group
+        self._tables = tables
         self._lake = Path(lake).absolute()
         self._pending: Positions = {}
         self._done: Positions = {}
@@ -40,14 +41,13 @@ class ConsumerGroup:
 
     def committed(self) -> Positions:
         """Return the committed offsets of a running broker, or else the last published. Raise `LakeError` or `KafkaError`."""
-        store = DeltaMetadataStore(self._lake, create=False)
         try:
-            with self._cluster(store) as cluster:
+            with self._cluster() as cluster:
                 found = committed_offsets(cluster, self.group)
             return {partition: each.offset for partition, each in found.items()}
         except BrokerUnavailableError:
-            rows = store.load_group_offsets().rows
-            topic_ids = {topic.topic: topic.topic_id for topic in store.load_topics()}
+            rows = self._tables.load_group_offsets().rows
+            topic_ids = {topic.topic: topic.topic_id for topic in self._tables.load_topics()}
             return {
                 (row.topic, row.partition): row.offset
                 for row in rows
@@ -60,7 +60,7 @@ class ConsumerGroup:
         if not self._pending:
             return True
         try:
-            with self._cluster(DeltaMetadataStore(self._lake, create=False)) as cluster:
+            with self._cluster() as cluster:
                 commit_offsets(cluster, self.group, self._pending)
         except KafkaLakeError as error:
             self._warn(str(error))
@@ -71,10 +71,10 @@ class ConsumerGroup:
         return True
 
     @contextmanager
-    def _cluster(self, store: DeltaMetadataStore) -> Iterator[Cluster]:
+    def _cluster(self) -> Iterator[Cluster]:
         """Connect to a running broker of this lake. Raise `BrokerUnavailableError` if there is none."""
         wanted = known_cluster_id(self._lake)
-        brokers = store.load_brokers() if wanted is not None else []
+        brokers = self._tables.load_brokers() if wanted is not None else []
         for row in brokers:
             with Cluster(
                 f"{row.host}:{row.port}",

@@ -5,7 +5,7 @@ Delta's timestamps select the segments, `storage.timestamp_search` finds the rec
 
 from __future__ import annotations
 
-from kafkalake.reader.snapshot import PartitionSnapshot
+from kafkalake.reader.read import PartitionSnapshot
 
 
 def first_offset_at(snapshot: PartitionSnapshot, timestamp_ms: int) -> int | None:

@@ -15,8 +15,8 @@ from itertools import pairwise
 
 from kafkalake.errors import RecordsLostError
 from kafkalake.reader.predicate import Selection
+from kafkalake.reader.read import PartitionSnapshot, Read, SegmentFile
 from kafkalake.reader.read_options import ReadOptions
-from kafkalake.reader.snapshot import PartitionSnapshot, SegmentFile
 from kafkalake.storage.lost_records import lost_range
 from kafkalake.storage.producer_state import AbortedTransaction
 from kafkalake.storage.segment_reader import SEGMENTS
@@ -52,19 +52,15 @@ class SegmentSlice:
 
 
 def plan_slices(
-    snapshots: Sequence[PartitionSnapshot],
-    selection: Selection,
-    options: ReadOptions,
-    cores: int | None = None,
-    *,
-    refuse_losses: bool = True,
+    read: Read, selection: Selection, cores: int | None = None, *, refuse_losses: bool = True
 ) -> list[list[SegmentSlice]]:
     """Return groups of slices, one for each input partition, which together cover exactly the records to read.
 
     `refuse_losses`: raise `RecordsLostError` if they include offsets whose records were lost, unless `failOnDataLoss` is
     false. If not set, the caller must call `check_losses` after it has ruled out more slices.
     """
-    slices = [piece for snapshot in snapshots for piece in _slices_of(snapshot, selection, options)]
+    options = read.options
+    slices = [piece for snapshot in read.partitions for piece in _slices_of(snapshot, selection, options)]
     if refuse_losses:
         check_losses(slices, options)
     total = sum(piece.cost for piece in slices)

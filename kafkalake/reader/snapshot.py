@@ -15,121 +15,55 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import takewhile
 from pathlib import Path
-from uuid import UUID
 
 from kafkalake.errors import LakeError, UnknownTopicOrPartitionError
 from kafkalake.internal_topics import INTERNAL
-from kafkalake.log_starts import raised_log_start
-from kafkalake.metadata import paths
-from kafkalake.metadata.catalog import partitions_by_id, segments_by_id
+from kafkalake.metadata.catalog import segments_by_id
 from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.metadata.tables.schemas import PartitionRow, SegmentRow, TopicRow
-from kafkalake.reader.read_options import READ_COMMITTED, ReadOptions
-from kafkalake.storage.files import REAL_FILES, read_file
-from kafkalake.storage.partition_metadata import read_topic_id
-from kafkalake.storage.producer_state import AbortedTransaction
-from kafkalake.storage.state import STATE_FILE, PartitionState, read_state
-from kafkalake.storage.txn_index import decode_aborted
+from kafkalake.reader.live_partitions import LivePartition, LivePartitions, readable_end, topic_id_of
+from kafkalake.reader.read import PartitionSnapshot, Read, SegmentFile
+from kafkalake.reader.read_options import ReadOptions
+from kafkalake.storage.files import REAL_FILES
+from kafkalake.storage.state import PartitionState, read_state
 from kafkalake.topic_partition import PartitionId
-from kafkalake.uuid_text import encode_uuid
 
 _SEGMENT_NAME = re.compile(r"\d{20}\.arrow")
 _ATTEMPTS = 5
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentFile:
-    """A segment as the planner uses it: offsets [base_offset, next_offset), whole messages in the first `size` bytes.
+def take_snapshot(options: ReadOptions, tables: DeltaMetadataStore) -> Read:
+    """Return the partitions that `options` name, whole, by topic and partition. `tables`: of their lake.
 
-    Timestamps (ms) are None if the segment is not yet in Delta. `sealed`: whether it is in Delta.
-    """
-
-    base_offset: int
-    next_offset: int
-    path: str
-    size: int
-    min_timestamp_ms: int | None = None
-    max_timestamp_ms: int | None = None
-    sealed: bool = False
-
-    @property
-    def readable_bytes(self) -> int:
-        """The number of bytes to read: -1 (all) for a sealed file, else the position given by `state`."""
-        return -1 if self.sealed else self.size
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionSnapshot:
-    """The readable offsets [start_offset, end_offset) of a partition. `segments` cover them, ascending.
-
-    `later_segments` follow them and may hold the end of a transaction whose records are in `segments`. topic_id: in Kafka's format.
-    """
-
-    topic: str
-    partition: int
-    start_offset: int
-    end_offset: int
-    segments: Sequence[SegmentFile]
-    later_segments: Sequence[SegmentFile] = ()
-    topic_id: str = ""
-
-    def aborted_transactions(self, start_offset: int) -> list[AbortedTransaction]:
-        """Return the aborted transactions that may have records at or after `start_offset`, from the `.txnindex` files.
-
-        Raise `CorruptSegmentError` if one is damaged, because guessing would show aborted records.
-        """
-        aborted: list[AbortedTransaction] = []
-        there: dict[str, set[str]] = {}
-        for segment in (*self.segments, *self.later_segments):
-            if segment.next_offset > start_offset:
-                directory, name = os.path.split(segment.path)
-                if directory not in there:
-                    there[directory] = {name for name in REAL_FILES.list(str(directory)) if name.endswith(".txnindex")}
-                if (name := name.removesuffix(".arrow") + ".txnindex") in there[directory]:
-                    path = os.path.join(directory, name)
-                    aborted += decode_aborted(read_file(REAL_FILES, path), path, sealed=segment.sealed)
-        return [entry for entry in aborted if entry.last_offset >= start_offset]
-
-
-def take_snapshot(options: ReadOptions, store: DeltaMetadataStore | None = None) -> list[PartitionSnapshot]:
-    """Return the partitions that `options` name, by topic and partition. `store`: the lake's tables, if already open.
-
-    Raise `LakeError` (no lake, or parts of it missing), `UnknownTopicOrPartitionError` or `CorruptSegmentError`.
+    Raise `LakeError` (parts of the lake are missing), `UnknownTopicOrPartitionError` or `CorruptSegmentError`.
     """
     lake = Path(options.lake).absolute()
     _check_past(options)
-    store = store or DeltaMetadataStore(lake, create=False)
     as_of = options.version is not None or options.as_of_ms is not None
-    rows = store.load_partitions(options.version, options.as_of_ms)
-    topics = store.load_topics()
+    rows = tables.load_partitions(options.version, options.as_of_ms)
+    topics = tables.load_topics()
     if as_of:
         topics = _topics_then(topics, rows)
     snapshots = []
-    leaders = partitions_by_id(rows)
+    live = LivePartitions(lake, rows)
     for topic, partitions in wanted_partitions(options, topics):
-        now = segments_by_id(store.load_segments(topic.topic))
+        now = segments_by_id(tables.load_segments(topic.topic))
         then: dict[PartitionId[str], list[SegmentRow]] = {}
         if as_of:
-            then = segments_by_id(store.load_segments(topic.topic, options.version, options.as_of_ms))
+            then = segments_by_id(tables.load_segments(topic.topic, options.version, options.as_of_ms))
         for partition in partitions:
             key = (topic.topic_id, partition)
-            row = leaders.get(key)
             sealed = now.get(key, [])
-            if as_of:
-                if row is None:
-                    continue
-                snapshot = _partition_then(lake, topic, row, then.get(key, []), sealed, options.isolation)
-            else:
-                snapshot = partition_now(lake, topic, partition, row, sealed, options.isolation)
-            snapshots.append(snapshot)
-    return snapshots
+            if not as_of:
+                snapshots.append(partition_now(lake, live.of(topic, partition), sealed, options.isolation))
+            elif (found := live.of_version(topic, partition)).row is not None:
+                snapshots.append(_partition_then(lake, found, found.row, then.get(key, []), sealed, options.isolation))
+    return Read(options, snapshots)
 
 
 def _check_past(options: ReadOptions) -> None:
@@ -186,28 +120,22 @@ def _topics_then(topics: Iterable[TopicRow], rows: Sequence[PartitionRow]) -> li
     ]
 
 
-def topic_id_of(topic: TopicRow) -> str:
-    """Return the topic's id in Kafka's format, as in the directories of its partitions."""
-    return encode_uuid(UUID(topic.topic_id))
-
-
 def partition_now(
-    lake: Path, topic: TopicRow, partition: int, row: PartitionRow | None, sealed: Sequence[SegmentRow], isolation: str
+    lake: Path, partition: LivePartition, sealed: Sequence[SegmentRow], isolation: str
 ) -> PartitionSnapshot:
-    """Return the current snapshot of a partition. `row` and `sealed` are its Delta rows and those of its sealed segments.
+    """Return the current snapshot of a partition. `sealed`: the Delta rows of its sealed segments.
 
     Raise `LakeError` if files of the lake are missing.
     """
-    directory = live_directory(lake, topic, partition, row)
+    topic, number, directory = partition.topic, partition.number, partition.directory
     if directory is None:
-        return PartitionSnapshot(topic.topic, partition, 0, 0, (), topic_id=topic_id_of(topic))
+        return PartitionSnapshot(topic.topic, number, 0, 0, (), topic_id=topic_id_of(topic))
     known = [_from_row(lake, segment) for segment in sealed]
     for attempt in range(_ATTEMPTS):
-        state = read_state(directory)
-        end = state.last_stable_offset if isolation == READ_COMMITTED else state.high_watermark
+        state = partition.state()
         segments = known + _listed(directory, state, known[-1].next_offset if known else 0)
         try:
-            return _covering(topic, partition, log_start(state, row), end, segments)
+            return _covering(topic, number, state.log_start_offset, readable_end(state, isolation), segments)
         except LakeError:
             # Retention may have moved on between reading `state` and listing the directory.
             if attempt == _ATTEMPTS - 1:
@@ -217,13 +145,13 @@ def partition_now(
 
 def _partition_then(
     lake: Path,
-    topic: TopicRow,
+    partition: LivePartition,
     row: PartitionRow,
     then: Sequence[SegmentRow],
     now: Sequence[SegmentRow],
     isolation: str,
 ) -> PartitionSnapshot:
-    directory = _directory(lake, topic, row.partition, row)
+    topic, directory = partition.topic, partition.directory
     if directory is None and row.log_start_offset < row.log_end_offset:
         raise LakeError(
             f"{topic.topic}-{row.partition}: the version asked for is of topic id {topic_id_of(topic)}, which was deleted since"
@@ -243,44 +171,7 @@ def _partition_then(
     segments = _joined(segments, [_from_row(lake, segment) for segment in unchanged])
     if directory is not None:
         segments += _listed(directory, read_state(directory), segments[-1].next_offset if segments else 0)
-    end = row.last_stable_offset if isolation == READ_COMMITTED else row.high_watermark
-    return _covering(topic, row.partition, row.log_start_offset, end, segments)
-
-
-def log_start(state: PartitionState, row: PartitionRow | None) -> int:
-    """Return the first offset of a partition: retention raises it in Delta, and its broker (or the next start) in `state` later."""
-    if row is None:
-        return state.log_start_offset
-    return raised_log_start(state.log_start_offset, row.log_start_offset, state.high_watermark)
-
-
-def live_directory(lake: Path, topic: TopicRow, partition: int, row: PartitionRow | None) -> Path | None:
-    """Return the directory of the partition, or None if it was created and never opened.
-
-    Raise `LakeError` if it has records that this host cannot see, or if the directory now belongs to another topic of the name.
-    """
-    directory = _directory(lake, topic, partition, row)
-    if directory is None and row is not None and row.log_end_offset > 0:
-        missing = paths.partition_path(lake, row.leader, topic.topic, partition)
-        if missing.is_dir():
-            raise LakeError(f"{missing} belongs to another topic: {topic.topic} was deleted and created again just now")
-        raise LakeError(f"{missing} cannot be seen on host {socket.gethostname()}, and holds {topic.topic}-{partition}")
-    return directory
-
-
-def _directory(lake: Path, topic: TopicRow, partition: int, row: PartitionRow | None) -> Path | None:
-    """Return the directory of the partition with this topic id, or None if it was created and never opened."""
-    if row is not None:
-        directory = paths.partition_path(lake, row.leader, topic.topic, partition)
-        if directory.is_dir() and _is_of(directory, topic):
-            return directory
-    found = paths.partition_paths(lake, topic.topic, partition).values()
-    return next((path for path in found if (path / STATE_FILE).exists() and _is_of(path, topic)), None)
-
-
-def _is_of(directory: Path, topic: TopicRow) -> bool:
-    """Return whether the directory is the topic's. In a lake of version 0.1 directories have no topic id."""
-    return read_topic_id(directory) in (None, UUID(topic.topic_id))
+    return _covering(topic, row.partition, row.log_start_offset, readable_end(row, isolation), segments)
 
 
 def _from_row(lake: Path, row: SegmentRow) -> SegmentFile:

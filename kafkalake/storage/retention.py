@@ -24,24 +24,15 @@ GUARDS = (OFF, WARN, BLOCK)
 
 TIME, SIZE = "time", "size"
 
-DELETE = "delete"
-"""The value in `cleanup.policy`."""
-
 
 @dataclass(frozen=True, slots=True)
 class RetentionRule:
-    """The retention settings of a topic. `retention_ms` and `retention_bytes` below 0: no limit."""
+    """The retention settings of a topic. `delete`: cleanup.policy has it. `retention_ms`, `retention_bytes` below 0: no limit."""
 
     delete: bool
     retention_ms: int
     retention_bytes: int
     guard: str = OFF
-
-    @classmethod
-    def of_policy(cls, cleanup_policy: str, retention_ms: int, retention_bytes: int, guard: str) -> RetentionRule:
-        """Return the rule of a topic with that `cleanup.policy`."""
-        policies = [policy.strip() for policy in cleanup_policy.split(",")]
-        return cls(DELETE in policies, retention_ms, retention_bytes, guard)
 
     @property
     def has_limit(self) -> bool:

@@ -19,8 +19,8 @@ from kafkalake.errors import SegmentsChangedError
 from kafkalake.metadata.cleaning import swap
 from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.metadata.tables.schemas import SegmentRow
+from kafkalake.reader.bounds import begin_read
 from kafkalake.reader.read_options import parse_options
-from kafkalake.reader.snapshot import take_snapshot
 
 RECORDS = [Record(b"k%d" % (i % 7), b"v%d" % i + bytes(300), timestamp_ms=1_700_000_000_000 + i) for i in range(400)]
 SETTINGS = {"file.delete.delay.ms": "1000", "internal.segment.bytes": "14000"}
@@ -46,7 +46,7 @@ def values_from(broker: Kafkalake, start: int) -> list[bytes | None]:
 
 def planned(lake: Path) -> tuple[int, set[str]]:
     """Log start and segment files of a plan as Spark makes it."""
-    (snapshot,) = take_snapshot(parse_options({"lake": str(lake), "path": "clicks"}))
+    (snapshot,) = begin_read(parse_options({"lake": str(lake), "path": "clicks"})).partitions
     return snapshot.start_offset, {Path(segment.path).name for segment in snapshot.segments}
 
 

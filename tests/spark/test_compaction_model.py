@@ -25,10 +25,10 @@ from kafkalake.jobs.compaction import command as compaction
 from kafkalake.metadata import paths
 from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.metadata.tables.job_tables import JobTable
+from kafkalake.reader.bounds import begin_read
 from kafkalake.reader.plan import plan_slices
 from kafkalake.reader.predicate import Selection
 from kafkalake.reader.read_options import parse_options
-from kafkalake.reader.snapshot import take_snapshot
 from kafkalake.record import layout as at
 from kafkalake.storage.config import LogConfig
 from kafkalake.storage.generations import SwappedSegment, stale_files
@@ -96,9 +96,9 @@ def reopened(topic: CompactedTopic) -> None:
     swapped = [SwappedSegment(row.base_offset, row.next_offset, row.generation) for row in rows if row.generation]
     log = Log.open(str(topic.lake.directory("states")), LogConfig(), SystemClock(), swapped=swapped)
     expected = [record.offset for record in topic.stored()]
-    (snapshot,) = take_snapshot(
+    (snapshot,) = begin_read(
         parse_options({"lake": str(topic.lake.path), "path": "states", "isolation": "read_uncommitted"})
-    )
+    ).partitions
     assert (snapshot.start_offset, snapshot.end_offset) == (log.log_start_offset, log.high_watermark)
     for offset in range(log.log_start_offset, log.high_watermark):
         messages = log.read(offset, 1, log.high_watermark)
@@ -225,7 +225,7 @@ def test_a_segment_that_says_that_records_are_lost_stays_as_it_is(tmp_path: Path
     options = parse_options({"lake": str(topic.lake.path), "path": "states"})
     for _ in range(2):
         with pytest.raises(RecordsLostError, match="offsets 30 to 49"):
-            plan_slices(take_snapshot(options), Selection(), options)
+            plan_slices(begin_read(options), Selection())
         compact(topic.lake.path, "here")
     rows = topic.lake.store.load_segments("states")
     assert [(row.base_offset, row.next_offset, row.generation) for row in rows] == [

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from kafkalake.reader.read import Read
 from kafkalake.reader.read_options import parse_options
 from kafkalake.spark.source import query_snapshot
 
@@ -21,7 +22,7 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def look() -> None:
-    query_snapshot.as_first_seen([], parse_options({"lake": "/nowhere", "subscribe": "t"}), "query")
+    query_snapshot.as_first_seen(Read(parse_options({"lake": "/nowhere", "subscribe": "t"}), []), "query")
 
 
 def test_it_is_made_for_this_user_alone(directory: Path) -> None:

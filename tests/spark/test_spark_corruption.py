@@ -10,9 +10,10 @@ import pytest
 from written_lake import WrittenLake
 
 from kafkalake.errors import CorruptSegmentError
+from kafkalake.reader.bounds import begin_read
 from kafkalake.reader.columns import KAFKA_SCHEMA, project
+from kafkalake.reader.plan import plan_slices
 from kafkalake.reader.predicate import Selection
-from kafkalake.reader.read import plan_read
 from kafkalake.reader.read_options import parse_options
 from kafkalake.reader.slice_reader import SliceReader
 
@@ -37,7 +38,7 @@ def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[WrittenLake
 
 def records(lake: WrittenLake, first: int = 0, end: int = 12) -> list[dict[str, object]]:
     options = parse_options({"lake": str(lake.path), "subscribe": "clicks"})
-    groups = plan_read(options, Selection().with_offset_range(first, end))
+    groups = plan_slices(begin_read(options), Selection().with_offset_range(first, end))
     batches = list(SliceReader(READER_COLUMNS, Selection()).read([piece for group in groups for piece in group]))
     return pa.Table.from_batches(batches, KAFKA_SCHEMA).to_pylist()
 
@@ -49,7 +50,7 @@ def test_every_flipped_byte_and_every_length_gives_right_records_or_an_error(lak
     expected = records(lake)
     assert len(expected) == 12
     options = parse_options({"lake": str(lake.path), "subscribe": "clicks"})
-    groups = plan_read(options, Selection())
+    groups = plan_slices(begin_read(options), Selection())
     slices = [piece for group in groups for piece in group]
     failed = 0
     damaged = [data[:i] + bytes([data[i] ^ 0x10]) + data[i + 1 :] for i in range(0, len(data), 3)]

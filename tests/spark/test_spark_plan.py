@@ -15,8 +15,8 @@ from kafkalake.errors import OffsetOutOfRangeError
 from kafkalake.reader.bounds import bounded
 from kafkalake.reader.plan import PIECE_BYTES_MAX, SegmentSlice, plan_slices
 from kafkalake.reader.predicate import Selection
+from kafkalake.reader.read import PartitionSnapshot, Read, SegmentFile
 from kafkalake.reader.read_options import LATEST, OffsetRule, ReadOptions
-from kafkalake.reader.snapshot import PartitionSnapshot, SegmentFile
 from kafkalake.storage.producer_state import AbortedTransaction
 from kafkalake.storage.txn_index import encode_aborted, encode_seal
 
@@ -48,7 +48,7 @@ def test_what_a_group_has_committed_comes_before_the_starting_offsets_and_must_b
     both = [snapshot(0, [1, 1], start=500), snapshot(1, [1, 1], start=500)]
 
     def starts(committed: int, **changes: Any) -> list[int]:
-        return [each.start_offset for each in bounded(both, replace(options, **changes), {("clicks", 0): committed})]
+        return [*bounded(Read(replace(options, **changes), both), {("clicks", 0): committed}).starts.values()]
 
     assert starts(700) == [700, 2000]
     for gone, nearest in ((499, 500), (2001, 2000)):
@@ -82,7 +82,7 @@ def test_every_offset_is_read_once(
     options = ReadOptions(
         lake="/lake", isolation="read_uncommitted", partitions_min=at_least, records_per_partition_max=records_max
     )
-    groups = plan_slices(snapshots, Selection(), options, cores)
+    groups = plan_slices(Read(options, snapshots), Selection(), cores)
     expected = [(view.partition, offset) for view in snapshots for offset in range(view.start_offset, view.end_offset)]
     assert covered(groups) == expected
     if at_least is not None:
@@ -92,18 +92,20 @@ def test_every_offset_is_read_once(
 
 
 def test_large_segments_are_split_and_small_ones_put_together() -> None:
-    large = plan_slices([snapshot(0, [1024 * MIB])], Selection(), OPTIONS, cores=2)
+    large = plan_slices(Read(OPTIONS, [snapshot(0, [1024 * MIB])]), Selection(), cores=2)
     assert len(large) == 4
     assert {len(group) for group in large} == {1}
-    small = plan_slices([snapshot(0, [4096] * 5000)], Selection(), OPTIONS, cores=2)
+    small = plan_slices(Read(OPTIONS, [snapshot(0, [4096] * 5000)]), Selection(), cores=2)
     assert len(small) <= 12
-    tiny = plan_slices([snapshot(p, [4096]) for p in range(50)], Selection(), OPTIONS, cores=2)
+    tiny = plan_slices(Read(OPTIONS, [snapshot(p, [4096]) for p in range(50)]), Selection(), cores=2)
     assert len(tiny) <= 4
 
 
 def test_no_group_is_much_larger_than_another() -> None:
     sizes = [50 * MIB, 700 * MIB, 3 * MIB, 129 * MIB, 1 * MIB, 90 * MIB]
-    costs = [sum(piece.cost for piece in group) for group in plan_slices([snapshot(0, sizes)], Selection(), OPTIONS, 4)]
+    costs = [
+        sum(piece.cost for piece in group) for group in plan_slices(Read(OPTIONS, [snapshot(0, sizes)]), Selection(), 4)
+    ]
     assert max(costs) < 2 * PIECE_BYTES_MAX
     assert len(costs) <= 12
 
@@ -125,7 +127,7 @@ def test_no_group_is_much_larger_than_another() -> None:
     ],
 )
 def test_a_selection_leaves_few_slices(selection: Selection, expected: list[tuple[int, int, int]]) -> None:
-    groups = plan_slices([snapshot(p, [MIB] * 20) for p in range(2)], selection, OPTIONS, cores=2)
+    groups = plan_slices(Read(OPTIONS, [snapshot(p, [MIB] * 20) for p in range(2)]), selection, cores=2)
     assert (
         sorted((piece.partition, piece.from_offset, piece.to_offset) for group in groups for piece in group) == expected
     )
@@ -147,10 +149,10 @@ def test_slices_know_the_aborted_transactions_in_them(tmp_path: Path) -> None:
     ]
     view = PartitionSnapshot("clicks", 0, 0, 200, segments[:2], segments[2:])
     options = ReadOptions(lake="/lake")
-    (group,) = plan_slices([view], Selection(), options, cores=1)
+    (group,) = plan_slices(Read(options, [view]), Selection(), cores=1)
     assert [piece.aborted for piece in group] == [
         ((1, 10, 20), (2, 30, 150), (3, 50, 260)),
         ((2, 30, 150), (3, 50, 260)),
     ]
-    ((piece,),) = plan_slices([view], Selection().with_offset_range(160, 170), options, cores=1)
+    ((piece,),) = plan_slices(Read(options, [view]), Selection().with_offset_range(160, 170), cores=1)
     assert piece.aborted == ((3, 50, 260),)

@@ -14,9 +14,10 @@ from record_batches import record_batch
 from written_lake import ABORT, COMMIT, WrittenLake
 
 from kafkalake.errors import KafkaError
+from kafkalake.reader.bounds import begin_read
 from kafkalake.reader.columns import KAFKA_SCHEMA, project
+from kafkalake.reader.plan import plan_slices
 from kafkalake.reader.predicate import Selection
-from kafkalake.reader.read import plan_read
 from kafkalake.reader.read_options import parse_options
 from kafkalake.reader.slice_reader import SliceReader
 
@@ -124,7 +125,9 @@ def in_spark(frame: DataFrame) -> list[dict[str, Any]]:
 def in_python(
     lake: WrittenLake, topic: str, selection: Selection | None = None, **options: str
 ) -> list[dict[str, Any]]:
-    groups = plan_read(parse_options({"lake": str(lake.path), "subscribe": topic, **options}), selection or Selection())
+    groups = plan_slices(
+        begin_read(parse_options({"lake": str(lake.path), "subscribe": topic, **options})), selection or Selection()
+    )
     reader = SliceReader(project(KAFKA_SCHEMA, json_values=False), selection or Selection())
     return as_rows(pa.Table.from_batches([batch for group in groups for batch in reader.read(group)], KAFKA_SCHEMA))
 

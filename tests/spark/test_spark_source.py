@@ -19,8 +19,9 @@ from chispa import assert_df_equality
 from pyspark.sql import DataFrame, SparkSession
 from written_lake import ABORT, COMMIT, WrittenLake
 
+from kafkalake.reader.bounds import begin_read
+from kafkalake.reader.plan import plan_slices
 from kafkalake.reader.predicate import Selection
-from kafkalake.reader.read import plan_read
 from kafkalake.reader.read_options import parse_options
 from kafkalake.uuid_text import encode_uuid
 
@@ -423,7 +424,7 @@ def test_a_snapshot_is_fixed_when_it_is_planned(lake: WrittenLake) -> None:
     lake.create("clicks", 2)
     for partition in range(2):
         lake.append("clicks", partition, rows(0, 30))
-    groups = plan_read(parse_options({"lake": str(lake.path), "subscribe": "clicks"}), Selection())
+    groups = plan_slices(begin_read(parse_options({"lake": str(lake.path), "subscribe": "clicks"})), Selection())
     for partition in range(2):
         lake.append("clicks", partition, rows(30, 30))
         lake.roll("clicks", partition)
@@ -517,7 +518,6 @@ def test_only_the_columns_that_a_query_uses_are_read(spark: SparkSession, lake: 
 
 
 def test_all_scans_of_a_query_read_one_snapshot(lake: WrittenLake, tmp_path: Path) -> None:
-    from kafkalake.reader.snapshot import take_snapshot
     from kafkalake.spark.source.query_snapshot import as_first_seen
 
     lake.create("clicks", 2)
@@ -527,7 +527,7 @@ def test_all_scans_of_a_query_read_one_snapshot(lake: WrittenLake, tmp_path: Pat
     lake.append("clicks", 0, rows(0, 30))
 
     def ends(query: str, asked: Any) -> list[tuple[str, int, int]]:
-        seen = as_first_seen(take_snapshot(asked), asked, query, tmp_path)
+        seen = as_first_seen(begin_read(asked), query, tmp_path).partitions
         return [(snapshot.topic, snapshot.partition, snapshot.end_offset) for snapshot in seen]
 
     assert ends("q1", options) == [("clicks", 0, 30), ("clicks", 1, 0)]
@@ -724,7 +724,7 @@ def test_a_segment_that_an_executor_cannot_see_is_named_with_its_host(lake: Writ
 
     lake.create("clicks")
     lake.append("clicks", 0, rows(0, 100))
-    groups = plan_read(parse_options({"lake": str(lake.path), "subscribe": "clicks"}), Selection())
+    groups = plan_slices(begin_read(parse_options({"lake": str(lake.path), "subscribe": "clicks"})), Selection())
     segment = next(lake.directory("clicks").glob("*.arrow"))
     segment.rename(segment.with_suffix(".elsewhere"))
     reader = SliceReader(project(KAFKA_SCHEMA, json_values=False), Selection())

@@ -15,15 +15,14 @@ from written_lake import WrittenLake
 from kafkalake.errors import LakeError, OffsetOutOfRangeError
 from kafkalake.metadata.store import GroupOffsets
 from kafkalake.metadata.tables.schemas import GroupOffsetRow
+from kafkalake.reader.bounds import begin_read
 from kafkalake.reader.columns import TOPIC_ID, project
 from kafkalake.reader.group_positions import ConsumerGroup
 from kafkalake.reader.partition_edges import Edges
-from kafkalake.reader.plan import SegmentSlice
+from kafkalake.reader.plan import SegmentSlice, plan_slices
 from kafkalake.reader.predicate import Selection
-from kafkalake.reader.read import plan_read
 from kafkalake.reader.read_options import ReadOptions, parse_options
 from kafkalake.reader.slice_reader import SliceReader
-from kafkalake.reader.snapshot import take_snapshot
 from kafkalake.spark.stream.plan import first_positions, plan_batch
 from kafkalake.storage.partition_metadata import PARTITION_METADATA_FILE
 from kafkalake.uuid_text import encode_uuid
@@ -61,7 +60,7 @@ def read(groups: list[list[SegmentSlice]]) -> list[tuple[int, str, str]]:
 
 def test_a_plan_never_reads_the_next_topic_of_the_name(lake: WrittenLake) -> None:
     old = fill(lake, "old", 3)
-    groups = plan_read(options(lake), Selection())
+    groups = plan_slices(begin_read(options(lake)), Selection())
     assert read(groups) == [(0, "old-0", old), (1, "old-1", old), (2, "old-2", old), (3, "last", old)]
     version = str(lake.publish())
     lake.delete_topic("clicks")
@@ -69,14 +68,15 @@ def test_a_plan_never_reads_the_next_topic_of_the_name(lake: WrittenLake) -> Non
     with pytest.raises(LakeError, match=f"clicks-0 belongs to another topic .*its id was {old}, and is {new} now"):
         read(groups)
     with pytest.raises(LakeError, match=f"the version asked for is of topic id {old}, which was deleted"):
-        read(plan_read(options(lake, versionAsOf=version), Selection()))
-    assert [value for _, value, _ in read(plan_read(options(lake), Selection()))] == ["new-0", "new-1", "new-2", "last"]
+        read(plan_slices(begin_read(options(lake, versionAsOf=version)), Selection()))
+    found = read(plan_slices(begin_read(options(lake)), Selection()))
+    assert [value for _, value, _ in found] == ["new-0", "new-1", "new-2", "last"]
 
 
 def test_a_directory_without_an_id_is_one_of_the_first_version(lake: WrittenLake) -> None:
     topic_id = fill(lake, "old", 1)
     (lake.directory("clicks") / PARTITION_METADATA_FILE).unlink()
-    assert read(plan_read(options(lake), Selection())) == [(0, "old-0", topic_id), (1, "last", topic_id)]
+    assert read(plan_slices(begin_read(options(lake)), Selection())) == [(0, "old-0", topic_id), (1, "last", topic_id)]
     assert Edges(options(lake)).look()[CLICKS] == (0, 2, 2, topic_id)
 
 
@@ -86,47 +86,48 @@ def test_a_directory_of_another_topic_is_not_this_ones(lake: WrittenLake) -> Non
     lake.store.delete_topic("clicks")
     row = replace(lake.topics["clicks"], topic_id=str(UUID(int=7)))
     lake.store.create_topic(row)
-    (snapshot,) = take_snapshot(options(lake))
+    (snapshot,) = begin_read(options(lake)).partitions
     assert (snapshot.end_offset, snapshot.segments, snapshot.topic_id) == (0, (), encode_uuid(UUID(int=7)))
     assert Edges(options(lake)).look()[CLICKS][:3] == (0, 0, 0)
 
 
 def test_a_batch_of_a_stream_is_of_the_topics_that_its_offsets_name(lake: WrittenLake) -> None:
     old = fill(lake, "old", 9)
-    assert first_positions(options(lake, startingOffsets="earliest")) == ({CLICKS: 0}, {"clicks": old})
+    assert first_positions(options(lake, startingOffsets="earliest"), lake.store) == ({CLICKS: 0}, {"clicks": old})
     lake.delete_topic("clicks")
     new = fill(lake, "new", 14)
     patient = options(lake, failOnDataLoss="false")
     # From the old topic to the new one: all of the new one.
     between = {"start_ids": {"clicks": old}, "end_ids": {"clicks": new}}
-    assert len(read(plan_batch(patient, {CLICKS: 10}, {CLICKS: 15}, **between))) == 15
-    assert len(read(plan_batch(options(lake), {CLICKS: 10}, {CLICKS: 15}, **between))) == 15
+    assert len(read(plan_batch(patient, {CLICKS: 10}, {CLICKS: 15}, lake.store, **between))) == 15
+    assert len(read(plan_batch(options(lake), {CLICKS: 10}, {CLICKS: 15}, lake.store, **between))) == 15
     # Within the old one: it is gone.
     within = {"start_ids": {"clicks": old}, "end_ids": {"clicks": old}}
-    assert plan_batch(patient, {CLICKS: 4}, {CLICKS: 10}, **within) == []
+    assert plan_batch(patient, {CLICKS: 4}, {CLICKS: 10}, lake.store, **within) == []
     with pytest.raises(
         OffsetOutOfRangeError, match="clicks-0: its topic was deleted and created again since the batch"
     ):
-        plan_batch(options(lake), {CLICKS: 4}, {CLICKS: 10}, **within)
+        plan_batch(options(lake), {CLICKS: 4}, {CLICKS: 10}, lake.store, **within)
     # Without ids, as 0.1 and Spark's Kafka source write them.
-    assert [offset for offset, _, _ in read(plan_batch(options(lake), {CLICKS: 10}, {CLICKS: 15}))] == [*range(10, 15)]
+    found = read(plan_batch(options(lake), {CLICKS: 10}, {CLICKS: 15}, lake.store))
+    assert [offset for offset, _, _ in found] == [*range(10, 15)]
 
 
 def test_given_offsets_may_name_their_topic(lake: WrittenLake) -> None:
     old = fill(lake, "old", 3)
     starting = json.dumps({"clicks": {"0": 2}, f"clicks#{old}": {}})
-    assert len(read(plan_read(options(lake, startingOffsets=starting), Selection()))) == 2
+    assert len(read(plan_slices(begin_read(options(lake, startingOffsets=starting)), Selection()))) == 2
     lake.delete_topic("clicks")
     fill(lake, "new", 3)
     with pytest.raises(OffsetOutOfRangeError, match="startingOffsets are those of an earlier topic clicks"):
-        plan_read(options(lake, startingOffsets=starting), Selection())
+        plan_slices(begin_read(options(lake, startingOffsets=starting)), Selection())
 
 
 def test_an_offset_that_was_committed_for_the_topic_before_is_none_of_this_one(lake: WrittenLake) -> None:
     fill(lake, "old", 3)
     row = GroupOffsetRow("etl", "clicks", lake.topics["clicks"].topic_id, 0, 2, 0, "", 1, None, 0, 7)
     lake.store.publish_group_offsets(GroupOffsets([row, replace(row, group="older", topic_id=None)], {0: 8}))
-    groups = [ConsumerGroup(lake.path, name) for name in ("etl", "older")]
+    groups = [ConsumerGroup(lake.path, name, lake.store) for name in ("etl", "older")]
     assert [group.committed() for group in groups] == [{CLICKS: 2}, {CLICKS: 2}]
     lake.delete_topic("clicks")
     fill(lake, "new", 3)
@@ -135,7 +136,7 @@ def test_an_offset_that_was_committed_for_the_topic_before_is_none_of_this_one(l
 
 def test_a_damaged_id_is_said(lake: WrittenLake) -> None:
     fill(lake, "old", 3)
-    groups = plan_read(options(lake), Selection())
+    groups = plan_slices(begin_read(options(lake)), Selection())
     (lake.directory("clicks") / PARTITION_METADATA_FILE).write_text("version: 0\n")
     with pytest.raises(LakeError, match=f"{PARTITION_METADATA_FILE}: damaged"):
         read(groups)

@@ -23,8 +23,8 @@ HOUR_MS = 3_600_000
 NOW_MS = 1_700_000_000_000
 
 
-def rule(cleanup_policy: str = "delete", ms: int = -1, size: int = -1, guard: str = "off") -> RetentionRule:
-    return RetentionRule.of_policy(cleanup_policy, ms, size, guard)
+def rule(policy: str = "delete", ms: int = -1, size: int = -1, guard: str = "off") -> RetentionRule:
+    return RetentionRule("delete" in policy, ms, size, guard)
 
 
 def write(log: Log, *timestamps: int) -> None:

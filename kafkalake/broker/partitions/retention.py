@@ -58,7 +58,7 @@ async def enforce_retention(broker: Broker) -> None:
 def rule_of(config: TopicConfig) -> RetentionRule:
     """Return the broker's retention rule for a topic."""
     guard = BLOCK if config.retention_groups_guard == BLOCK else OFF
-    return RetentionRule.of_policy(config.cleanup_policy, config.retention_ms, config.retention_bytes, guard)
+    return RetentionRule(config.deletes, config.retention_ms, config.retention_bytes, guard)
 
 
 def _removed(broker: Broker, partition: Partition) -> None:

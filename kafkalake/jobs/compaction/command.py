@@ -29,12 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafkalake.config.topics import TopicConfig
 from kafkalake.errors import CorruptSegmentError, SegmentsChangedError
-from kafkalake.jobs.cleaned_partitions import (
-    COMPACT_POLICY,
-    CleanedPartition,
-    cleaned_partitions,
-    cleaned_topics,
-)
+from kafkalake.jobs.cleaned_partitions import CleanedPartition, cleaned_partitions, cleaned_topics
 from kafkalake.jobs.compaction.key_offsets import (
     Output,
     ProducerEvents,
@@ -47,7 +42,7 @@ from kafkalake.jobs.frame import Done, Job, Run, Step, reached
 from kafkalake.jobs.frame import main as run_job
 from kafkalake.jobs.progress import print_table
 from kafkalake.metadata import cleaning, paths
-from kafkalake.metadata.catalog import segments_by_id
+from kafkalake.metadata.catalog import directory_of, segments_by_id
 from kafkalake.metadata.lock_file import running_brokers
 from kafkalake.metadata.tables.schemas import CleaningRow, SegmentRow, TopicRow
 from kafkalake.reader.read_options import parse_options
@@ -84,7 +79,7 @@ class CompactionJob(Job):
     def plan(self, run: Run) -> Sequence[Step]:
         remembered = {row.key: row for row in run.store.load_cleaning()}
         steps = []
-        for log in cleaned_partitions(run, cleaned_topics(run, COMPACT_POLICY)):
+        for log in cleaned_partitions(run, _compacted(run)):
             row = CleaningRow(log.topic.topic, log.topic.topic_id, log.number)
             said = remembered.get(row.key, row)
             step = _step(run.lake, log, run.topic_configs[log.topic.topic], said, run.clock.now_ms())
@@ -95,12 +90,12 @@ class CompactionJob(Job):
         """Remove the leftovers of killed jobs in every selected topic."""
         segments = segments_by_id(run.store.load_segments())
         running = running_brokers(run.lake, run.store.load_brokers(), run.clock.now_ms())
-        topics = {topic.topic_id: topic for topic in cleaned_topics(run, COMPACT_POLICY)}
+        topics = {topic.topic_id: topic for topic in _compacted(run)}
         for row in run.store.load_partitions():
             topic = topics.get(row.topic_id)
             if topic is None:
                 continue
-            directory = paths.partition_path(run.lake, row.leader, row.topic, row.partition)
+            directory = directory_of(run.lake, row)
             if directory.is_dir():
                 current = segments.get((row.topic_id, row.partition), [])
                 delay_ms = run.topic_configs[topic.topic].file_delete_delay_ms
@@ -240,6 +235,10 @@ def _cleanable(lake: Path, row: SegmentRow) -> CleanableSegment:
     )
 
 
+def _compacted(run: Run) -> list[TopicRow]:
+    return [topic for topic in cleaned_topics(run) if run.topic_configs[topic.topic].compacts]
+
+
 def _rewrite(run: Run, spark: SparkSession, partition: _Partition, own: Path) -> list[Any]:
     """Write the new segments below `own`. Return a result row for each group."""
     groups = partition.decision.groups
@@ -250,7 +249,7 @@ def _rewrite(run: Run, spark: SparkSession, partition: _Partition, own: Path) ->
     )
     assigned = f'{{"{partition.topic.topic}": [{partition.rows[0].partition}]}}'
     options = parse_options({"lake": str(run.lake), "assign": assigned})
-    (snapshot,) = take_snapshot(options)
+    (snapshot,) = take_snapshot(options, run.store).partitions
     aborted = snapshot.aborted_transactions(sources[0].base_offset)
     own.mkdir()
     work = Work(

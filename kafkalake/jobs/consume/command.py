@@ -21,10 +21,9 @@ from pyspark.errors import PySparkException
 
 from kafkalake.errors import ConfigurationError, KafkaLakeError
 from kafkalake.jobs.error_sentence import sentence
-from kafkalake.reader.bounds import bounded
+from kafkalake.reader.bounds import begin_read
 from kafkalake.reader.positions import to_json
 from kafkalake.reader.read_options import parse_options
-from kafkalake.reader.snapshot import take_snapshot
 from kafkalake.spark.spark_session import session, session_zone
 
 if TYPE_CHECKING:
@@ -57,12 +56,10 @@ def copy_topics(
 
     started = time.monotonic()
     parsed = parse_options(options, time_zone=session_zone(spark))
-    snapshots = bounded(take_snapshot(parsed), parsed)
-    topic_ids = {each.topic: each.topic_id for each in snapshots}
-    starting = to_json({(each.topic, each.partition): each.start_offset for each in snapshots}, topic_ids)
-    ending = to_json({(each.topic, each.partition): each.end_offset for each in snapshots}, topic_ids)
+    read = begin_read(parsed)
+    starting, ending = to_json(read.starts, read.topic_ids), to_json(read.ends, read.topic_ids)
     assigned: dict[str, list[int]] = {}
-    for each in snapshots:
+    for each in read.partitions:
         assigned.setdefault(each.topic, []).append(each.partition)
     kept = {name: value for name, value in options.items() if not re.match(r"(subscribe|assign|starting|ending)", name)}
     exact = {

@@ -15,12 +15,14 @@ import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
 from kafkalake.errors import ConfigurationError
 from kafkalake.jobs.consume.output import ConsumedOutput, DeltaOutput, ParquetOutput
 from kafkalake.jobs.frame import reached
+from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.reader.bounds import bounded
 from kafkalake.reader.group_positions import ConsumerGroup
 from kafkalake.reader.positions import (
@@ -82,7 +84,8 @@ class Consumption:
         self._offsets_max = offsets_max
         self._starts: Positions | None = None
         self._topic_ids: TopicIds = {}
-        self._group = ConsumerGroup(self._options.lake, self._options.group)
+        self._tables = DeltaMetadataStore(Path(self._options.lake).absolute(), create=False)
+        self._group = ConsumerGroup(self._options.lake, self._options.group, self._tables)
         self._output: ConsumedOutput
         if output_format == "delta":
             self._output = DeltaOutput(spark, output, self._options.group)
@@ -120,15 +123,15 @@ class Consumption:
             held = self._output.offsets(committed)
             self._starts = committed if held is None else from_json(held)
             self._topic_ids = ids_from_json(held or ())
-        snapshots = take_snapshot(self._options)
-        topic_ids = {each.topic: each.topic_id for each in snapshots}
+        read = take_snapshot(self._options, self._tables)
+        topic_ids = read.topic_ids
         anew = {topic for topic, topic_id in topic_ids.items() if is_another(topic, topic_id, self._topic_ids)}
         made_anew(anew, self._options.fail_on_data_loss)
         starts = {where: offset for where, offset in self._starts.items() if where[0] not in anew}
-        starts |= {(each.topic, each.partition): each.start_offset for each in snapshots if each.topic in anew}
-        snapshots = bounded(snapshots, self._options, starts)
-        begins = {(each.topic, each.partition): each.start_offset for each in snapshots}
-        ends = there = {(each.topic, each.partition): each.end_offset for each in snapshots}
+        starts |= {where: offset for where, offset in read.starts.items() if where[0] in anew}
+        read = bounded(read, starts)
+        begins = read.starts
+        ends = there = read.ends
         if target is not None:
             ends = {
                 where: max(begins[where], min(end, target.get(where, begins[where]))) for where, end in ends.items()

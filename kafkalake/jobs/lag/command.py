@@ -43,13 +43,15 @@ from kafkalake.jobs.lag.report import (
 from kafkalake.jobs.progress import print_table
 from kafkalake.jobs.webhook import post, webhook_url
 from kafkalake.metadata import paths
-from kafkalake.metadata.catalog import partitions_by_id, segments_by_id
+from kafkalake.metadata.catalog import segments_by_id
 from kafkalake.metadata.history import History
 from kafkalake.metadata.tables.job_tables import LAG_SCHEMA, JobTable, exists
 from kafkalake.metadata.tables.schemas import PartitionRow
 from kafkalake.printable import printable_on
+from kafkalake.reader.live_partitions import LivePartitions
+from kafkalake.reader.read import PartitionSnapshot
 from kafkalake.reader.read_options import READ_UNCOMMITTED
-from kafkalake.reader.snapshot import PartitionSnapshot, partition_now
+from kafkalake.reader.snapshot import partition_now
 from kafkalake.topic_partition import TopicPartition
 
 ALERT_EXIT_CODE = 3
@@ -247,17 +249,15 @@ def lag_table(run_id: str, measured_at_ms: int, rows: Sequence[Lag]) -> pa.Table
 
 def _snapshots(run: Run, wanted: set[TopicPartition]) -> dict[TopicPartition, PartitionSnapshot]:
     """Return current snapshots of the partitions in which any group has committed offsets."""
-    leaders = partitions_by_id(run.store.load_partitions())
+    live = LivePartitions(run.lake, run.store.load_partitions())
     sealed = segments_by_id(run.store.load_segments())
     found = {}
     for topic in run.topics:
         for number in range(topic.partitions):
             if (topic.topic, number) in wanted:
-                key = (topic.topic_id, number)
-                segments = sealed.get(key, [])
-                found[topic.topic, number] = partition_now(
-                    run.lake, topic, number, leaders.get(key), segments, READ_UNCOMMITTED
-                )
+                segments = sealed.get((topic.topic_id, number), [])
+                partition = live.of(topic, number)
+                found[topic.topic, number] = partition_now(run.lake, partition, segments, READ_UNCOMMITTED)
     return found
 
 

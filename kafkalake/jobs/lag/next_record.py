@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from kafkalake.errors import LakeError
-from kafkalake.reader.snapshot import PartitionSnapshot
+from kafkalake.reader.read import PartitionSnapshot
 from kafkalake.record import layout as at
 
 if TYPE_CHECKING:

@@ -14,22 +14,19 @@ import os
 import stat
 import tempfile
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from kafkalake.reader.read_options import ReadOptions
-from kafkalake.reader.snapshot import PartitionSnapshot
+from kafkalake.reader.read import PartitionSnapshot, Read
 
 _KEPT_S = 3600
 
 
-def as_first_seen(
-    snapshots: Sequence[PartitionSnapshot], options: ReadOptions, query: str, directory: Path | None = None
-) -> list[PartitionSnapshot]:
-    """Return `snapshots`, ending where the first scan of each topic in `query` ended. An empty `query` means no sharing."""
+def as_first_seen(read: Read, query: str, directory: Path | None = None) -> Read:
+    """Return `read`, ending where the first scan of each topic in `query` ended. An empty `query` means no sharing."""
+    options, snapshots = read.options, read.partitions
     if not query or options.version is not None or options.as_of_ms is not None:
-        return list(snapshots)
+        return read
     directory = directory or _directory()
     file = directory / hashlib.sha256(f"{query}\n{options.lake}\n{options.isolation}".encode()).hexdigest()
     try:
@@ -46,11 +43,12 @@ def as_first_seen(
         partial.write_text(json.dumps(ends))
         partial.replace(file)
     # A partition that the first scan did not see is excluded, like a record that it did not see.
-    return [
+    seen_first = [
         replace(snapshot, end_offset=max(snapshot.start_offset, min(snapshot.end_offset, end)))
         for snapshot in snapshots
         if (end := ends[_topic(snapshot)].get(str(snapshot.partition))) is not None
     ]
+    return read.of(seen_first)
 
 
 def _topic(snapshot: PartitionSnapshot) -> str:

@@ -103,11 +103,11 @@ class KafkaLakeReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """Take the snapshot and plan its tasks."""
         # Imported here: the Delta library is large, and executors do not need it.
-        from kafkalake.reader.read import plan_read
+        from kafkalake.reader.bounds import begin_read
+        from kafkalake.reader.plan import plan_slices
 
-        agreed = partial(as_first_seen, options=self._options, query=self._query)
-        groups = plan_read(self._options, self._selection, agreed=agreed) or [[]]
-        return tasks_of(groups, self._projection)
+        read = begin_read(self._options, agreed=partial(as_first_seen, query=self._query))
+        return tasks_of(plan_slices(read, self._selection) or [[]], self._projection)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Return the records of one task."""

@@ -8,35 +8,32 @@ from dataclasses import replace
 
 from kafkalake.errors import OffsetOutOfRangeError, UnknownTopicOrPartitionError
 from kafkalake.metadata.delta import DeltaMetadataStore
-from kafkalake.reader.bounds import bounded, committed_positions
+from kafkalake.reader.bounds import begin_read
 from kafkalake.reader.plan import SegmentSlice, plan_slices
 from kafkalake.reader.positions import Positions, TopicIds, is_another
 from kafkalake.reader.predicate import Selection
+from kafkalake.reader.read import PartitionSnapshot, Read
 from kafkalake.reader.read_options import ReadOptions
-from kafkalake.reader.snapshot import PartitionSnapshot, take_snapshot
+from kafkalake.reader.snapshot import take_snapshot
 from kafkalake.topic_partition import TopicPartition
 
 
-def first_positions(options: ReadOptions) -> tuple[Positions, TopicIds]:
-    """Return the start of a new stream, and its topic ids. Raise the errors of `take_snapshot` and `bounded`."""
+def first_positions(options: ReadOptions, tables: DeltaMetadataStore) -> tuple[Positions, TopicIds]:
+    """Return the start of a new stream, and its topic ids. Raise the errors of `begin_read`."""
     try:
-        snapshots = take_snapshot(options)
+        read = begin_read(options, tables)
     except UnknownTopicOrPartitionError:
         if options.pattern is None:
             raise
         return {}, {}  # a matching topic may be created later, and is read from its first record
-    positions = {
-        (found.topic, found.partition): found.start_offset
-        for found in bounded(snapshots, options, committed_positions(options))
-    }
-    return positions, {snapshot.topic: snapshot.topic_id for snapshot in snapshots}
+    return read.starts, read.topic_ids
 
 
 def plan_batch(
     options: ReadOptions,
     start: Mapping[TopicPartition, int],
     end: Mapping[TopicPartition, int],
-    store: DeltaMetadataStore | None = None,
+    tables: DeltaMetadataStore,
     *,
     start_ids: Mapping[str, str] | None = None,
     end_ids: Mapping[str, str] | None = None,
@@ -54,7 +51,7 @@ def plan_batch(
     wanted = {partition: (first, stop) for partition, (first, stop) in wanted.items() if first != stop}
     if not wanted:
         return []
-    found = {(snapshot.topic, snapshot.partition): snapshot for snapshot in _snapshots(options, list(wanted), store)}
+    found = {(each.topic, each.partition): each for each in _snapshots(options, list(wanted), tables)}
     pieces = []
     for partition, (first, stop) in sorted(wanted.items()):
         snapshot = found.get(partition)
@@ -64,25 +61,25 @@ def plan_batch(
             _lost(partition, "its topic was deleted and created again since the batch was planned", options)
         else:
             pieces.append(_within(snapshot, first, stop, options))
-    return plan_slices(pieces, Selection(), options)
+    return plan_slices(Read(options, pieces), Selection())
 
 
 def _snapshots(
-    options: ReadOptions, partitions: Sequence[TopicPartition], store: DeltaMetadataStore | None
-) -> list[PartitionSnapshot]:
+    options: ReadOptions, partitions: Sequence[TopicPartition], tables: DeltaMetadataStore
+) -> Sequence[PartitionSnapshot]:
     assigned: dict[str, tuple[int, ...]] = {}
     for topic, partition in partitions:
         assigned[topic] = (*assigned.get(topic, ()), partition)
     exact = replace(options, topics=None, pattern=None, assigned=assigned)
     try:
-        return take_snapshot(exact, store)
+        return take_snapshot(exact, tables).partitions
     except UnknownTopicOrPartitionError:
         if options.fail_on_data_loss:
             raise
-    found = []
+    found: list[PartitionSnapshot] = []
     for topic, partition in partitions:
         with contextlib.suppress(UnknownTopicOrPartitionError):
-            found += take_snapshot(replace(exact, assigned={topic: (partition,)}), store)
+            found += take_snapshot(replace(exact, assigned={topic: (partition,)}), tables).partitions
     return found
 
 

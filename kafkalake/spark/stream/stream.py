@@ -97,12 +97,11 @@ class KafkaLakeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         # Imported here: the Delta library is large, and executors do not need it.
         from kafkalake.spark.stream.plan import plan_batch
 
-        store = self._open_edges().store
         groups = plan_batch(
             self._options,
             from_json(start),
             from_json(end),
-            store,
+            self._open_edges().tables,
             start_ids=ids_from_json(start),
             end_ids=ids_from_json(end),
         )
@@ -119,7 +118,7 @@ class KafkaLakeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def _first(self) -> Offsets:
         from kafkalake.spark.stream.plan import first_positions
 
-        return to_json(*first_positions(self._options))
+        return to_json(*first_positions(self._options, self._open_edges().tables))
 
     def _done(self, end: Offsets) -> None:
         """Commit the query's progress to the group, if one is named.
@@ -132,7 +131,7 @@ class KafkaLakeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         if self._group is None:
             from kafkalake.reader.group_positions import ConsumerGroup
 
-            self._group = ConsumerGroup(self._options.lake, self._options.group)
+            self._group = ConsumerGroup(self._options.lake, self._options.group, self._open_edges().tables)
         self._group.commit(from_json(end))
 
     def _look(self) -> dict[TopicPartition, Edge]:
