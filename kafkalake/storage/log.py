@@ -18,7 +18,7 @@ from typing import Any
 from uuid import UUID
 
 from kafkalake.clock import Clock
-from kafkalake.errors import KafkaStorageError, LakeError, as_value
+from kafkalake.errors import CorruptSegmentError, KafkaStorageError, LakeError, as_value
 from kafkalake.record.batch import RecordBatch
 from kafkalake.record.message_set import CODECS
 from kafkalake.storage.append_group import Answer, AppendGroup, AppendResult, control_batch
@@ -306,13 +306,16 @@ class Log(LogReader):
         """Remove records at and above `offset` from the log, by whole messages. `offset` must be >= the high watermark.
 
         Reloads the remaining log from disk as a restart does. Raise `OSError` if I/O fails. A retry or a restart then
-        completes the truncation.
+        completes the truncation. Raise `KafkaStorageError` without a change if a record below `offset` is damaged.
         """
         with self._access.lock:
             self._access.check_open()
             assert offset >= self._state.high_watermark, "what consumers have seen stays"
             if offset < self._state.log_end_offset:
-                recovered = self._segments.truncate(offset)
+                try:
+                    recovered = self._segments.truncate(offset)
+                except CorruptSegmentError as error:
+                    raise storage_error(self.directory, "truncate", error) from error
                 self._state.load(recovered)
                 self._segments.load(recovered)
 

@@ -6,6 +6,7 @@ the kind of bytes after it. It makes no decisions.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -50,7 +51,7 @@ def scan_segment(
     """Verify the messages of a segment from position `start` (to `end`, as if the file ended there) and return the scan.
 
     Only timestamps are decoded. The stored bytes of the other columns are verified but not decompressed. Raise `OSError` if
-    I/O fails. Damage is reported in the result.
+    I/O fails or the file becomes shorter meanwhile. Damage is reported in the result.
     """
     reader = SegmentReader(segment, -1 if end is None else end, first_chunk_bytes=CHUNK_BYTES, chunk_bytes=CHUNK_BYTES)
     preamble_right = segment.read_bytes(0, FIRST_MESSAGE).tobytes() == PREAMBLE
@@ -71,6 +72,8 @@ def scan_segment(
             reason = f"offset {bases_of(messages)[in_order]} stands where {content.next_offset} should"
             end_of_pass = End(position + int(whole.positions[-1]), Stop.DAMAGE, reason)
             break
+    if end_of_pass.stop is Stop.SHORTER:
+        raise OSError(errno.EIO, end_of_pass.reason, segment.path)
     return SegmentScan(*end_of_pass, content, reader.size, preamble_right)
 
 

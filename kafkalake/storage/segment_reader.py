@@ -39,6 +39,7 @@ class Stop(Enum):
     END_OF_FILE = "the file ends"
     END_OF_STREAM = "the footer begins"
     DAMAGE = "bytes that are no message"
+    SHORTER = "the file became shorter while it was read"
 
 
 class Run(NamedTuple):
@@ -106,7 +107,7 @@ class SegmentReader:
             if isinstance(found, End):
                 if found.position == start > FIRST_MESSAGE:
                     raise _WrongStart
-                if found.stop is Stop.DAMAGE:
+                if found.stop in (Stop.DAMAGE, Stop.SHORTER):
                     raise CorruptSegmentError(self.segment.path, found.position, found.reason)
                 if found.stop is Stop.END_OF_FILE and to_offset is not None:
                     reason = f"the file ends before offset {to_offset - 1}, which it should hold"
@@ -131,11 +132,15 @@ class SegmentReader:
         """Yield the whole messages from file position `position` on, and then the end of the pass.
 
         Only `columns` (a bit mask) are verified, and of compressed messages only those of them in `plain_columns` are
-        decompressed. Raise `CorruptSegmentError` if the file becomes shorter meanwhile, `OSError` if I/O fails.
+        decompressed. Raise `OSError` if I/O fails.
         """
         length, length_max = self._first_chunk_bytes, self._chunk_bytes
         while position < self.size:
-            chunk = self._read(position, length)
+            wanted = min(length, self.size - position)
+            chunk = self._read(position, wanted)
+            if len(chunk) < wanted:
+                yield End(position + len(chunk), Stop.SHORTER, Stop.SHORTER.value)
+                return
             found = scan(chunk, 0, len(chunk), columns, plain_columns=plain_columns)
             chunk_end = position + len(chunk)
             if len(found.messages):
@@ -161,14 +166,11 @@ class SegmentReader:
 
     def _read(self, position: int, length: int) -> Bytes:
         """Read the next bytes into the reused buffer (a new one after `give_away_buffer`)."""
-        length = min(length, self.size - position)
         if len(self._buffer) < length:
             self._buffer = np.empty(length, dtype=np.uint8)
         count = self.segment.read_into(self._buffer[:length], position)
-        if count < length:
-            raise CorruptSegmentError(self.segment.path, position + count, "the file became shorter while it was read")
-        self.bytes_read += length
-        return self._buffer[:length]
+        self.bytes_read += count
+        return self._buffer[:count]
 
     def give_away_buffer(self) -> None:
         """Continue in a new buffer, because the caller keeps the last message set."""

@@ -22,7 +22,7 @@ from kafkalake.storage.active_segment import ActiveSegment
 from kafkalake.storage.generations import SwappedSegment
 from kafkalake.storage.open_files import OpenFiles
 from kafkalake.storage.producer_state import AbortedTransaction
-from kafkalake.storage.scanner import good_message_after
+from kafkalake.storage.scanner import good_message_after, scan_segment
 from kafkalake.storage.segment import FIRST_MESSAGE, Segment
 from kafkalake.storage.segment_reader import SegmentReader
 
@@ -241,9 +241,18 @@ class Segments:
     def cut_position(self, offset: int) -> tuple[Segment, int]:
         """Return segment and position to truncate at, so that the log ends at `offset` or after the message around it.
 
-        Raise `CorruptSegmentError` on damage, `OSError` if I/O fails.
+        Raise `CorruptSegmentError` on damage before `offset`, `OSError` if I/O fails.
         """
         segment = self.holding(offset)
+        try:
+            return self._message_end(segment, offset)
+        except CorruptSegmentError:  # perhaps only the message that begins at `offset`
+            found = scan_segment(segment, columns=0)
+            if found.content.next_offset != offset:
+                raise
+            return segment, found.end
+
+    def _message_end(self, segment: Segment, offset: int) -> tuple[Segment, int]:
         position = segment.locate(offset)
         if position is None:
             return segment, segment.end()

@@ -92,8 +92,8 @@ def verify_partition(
             check.run(rows, partition)
         except OSError as error:
             check.add(error.filename or str(directory), -1, f"cannot be read: {error.strerror}")
-        if not check.problems or not check.start_moved():
-            break  # otherwise a broker removed segments meanwhile
+        if not check.problems or not check.is_outdated():
+            break
     return check.problems
 
 
@@ -113,13 +113,15 @@ class _PartitionCheck:
         self._directory = str(directory)
         self._state_path = f"{self._directory}/{STATE_FILE}"
         self._verified: dict[int, Verified] = {}
-        self._start = -1
+        self._start = self._end = -1
 
-    def start_moved(self) -> bool:
-        """Return whether the log start has moved since the check began."""
+    def is_outdated(self) -> bool:
+        """Return whether a broker has removed segments or truncated the log since the check began."""
         with contextlib.suppress(OSError):
             found = decode_state(read_file(REAL_FILES, self._state_path))
-            return found is not None and found[1].log_start_offset != self._start
+            return found is not None and (
+                found[1].log_start_offset != self._start or found[1].log_end_offset < self._end
+            )
         return False
 
     def add(self, file: str, position: int, what: str) -> None:
@@ -135,7 +137,7 @@ class _PartitionCheck:
         if partition is not None:
             start = raised_log_start(state.log_start_offset, partition.log_start_offset, state.high_watermark)
             state = state._replace(log_start_offset=start, last_stable_offset=max(start, state.last_stable_offset))
-        self._start = state.log_start_offset
+        self._start, self._end = state.log_start_offset, state.log_end_offset
         self._check_log(state, listing)
         self._check_published_segments(state, segments)
         if partition is not None:

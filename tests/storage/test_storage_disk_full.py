@@ -19,6 +19,7 @@ from record_batches import simple_batch
 from kafkalake.errors import KafkaStorageError
 from kafkalake.storage.log import Log
 from kafkalake.storage.producer_state import ABORT, EndMarker
+from kafkalake.storage.segment import FIRST_MESSAGE
 from kafkalake.storage.verify import verify_partition
 
 
@@ -266,6 +267,50 @@ def test_a_batch_that_a_failed_flush_has_to_discard_is_no_duplicate(tmp_path: Pa
     assert [type(answer) for answer in answers] == [KafkaStorageError, KafkaStorageError]
     answers = log.append([batch(1), batch(2)], 0)  # type: ignore[list-item]
     assert [(accepted(a).base_offset, accepted(a).duplicate) for a in answers] == [(1, False), (2, False)]
+
+
+@pytest.mark.parametrize("rolled", [False, True])
+@pytest.mark.parametrize("index_interval_bytes", [0, 4_096])
+def test_what_a_failed_flush_damaged_is_discarded(tmp_path: Path, index_interval_bytes: int, rolled: bool) -> None:
+    files = FaultyFiles()
+    log = open_log(tmp_path, files=files, index_interval_bytes=index_interval_bytes)
+    append(log, batch(0))  # type: ignore[arg-type]
+    append(log, batch(1))  # type: ignore[arg-type]
+    if rolled:
+        log.roll()
+    segment = tmp_path / f"{2 if rolled else 0:020d}.arrow"
+    position = FIRST_MESSAGE if rolled else segment.stat().st_size
+    for number in (2, 3):
+        log.append([batch(number)], 0)  # type: ignore[list-item]
+    overwrite(segment, position, bytes(64))  # the file system dropped the page
+    files.failing_syncs = 1
+    with pytest.raises(KafkaStorageError):
+        log.flush()
+    assert accepted(append(log, batch(2))[0]).base_offset == 2  # type: ignore[arg-type]
+    assert numbers(log) == [0, 1, 2]
+
+
+def test_acknowledged_records_that_a_failed_flush_damaged_are_not_cut_off(tmp_path: Path) -> None:
+    files = FaultyFiles()
+    log = open_log(tmp_path, files=files)
+    append(log, batch(0))  # type: ignore[arg-type]
+    segment = tmp_path / f"{0:020d}.arrow"
+    position = segment.stat().st_size
+    append(log, batch(1))  # type: ignore[arg-type]
+    log.append([batch(2)], 0)  # type: ignore[list-item]
+    before = segment.stat().st_size
+    overwrite(segment, position, bytes(64))
+    files.failing_syncs = 1
+    with pytest.raises(KafkaStorageError):
+        log.flush()
+    assert isinstance(log.append([batch(2)], 0)[0], KafkaStorageError)  # type: ignore[list-item]
+    assert segment.stat().st_size == before
+
+
+def overwrite(path: Path, position: int, data: bytes) -> None:
+    with path.open("r+b") as file:
+        file.seek(position)
+        file.write(data)
 
 
 @pytest.mark.parametrize("fails_at", [0, 3], ids=["nothing was cut", "the file was cut, the state not written"])

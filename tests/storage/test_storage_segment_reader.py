@@ -11,7 +11,9 @@ from partition_logs import append, open_log
 from record_batches import rows_of, simple_batch
 
 from kafkalake.errors import CorruptSegmentError, LakeError
+from kafkalake.storage import scanner
 from kafkalake.storage.index import encode_entry
+from kafkalake.storage.scanner import scan_segment
 from kafkalake.storage.segment import FIRST_MESSAGE
 from kafkalake.storage.segment_reader import SEGMENTS, End, SegmentReader, Stop
 
@@ -71,6 +73,16 @@ def test_a_file_that_becomes_shorter_is_damaged(path: Path) -> None:
         path.write_bytes(path.read_bytes()[:2_000])
         with pytest.raises(CorruptSegmentError, match="became shorter"):
             list(messages)
+
+
+def test_a_scan_says_that_a_file_becomes_shorter_as_the_disk_does(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scanner, "CHUNK_BYTES", 700)
+
+    def truncate(*_: object) -> None:
+        path.write_bytes(path.read_bytes()[:2_000])
+
+    with pytest.raises(OSError, match="became shorter"):
+        scan_segment(SEGMENTS.segment(path), truncate)
 
 
 def test_another_file_is_no_segment(path: Path) -> None:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from partition_logs import append, open_log
 from record_batches import simple_batch
 
+from kafkalake.storage import verify_segment
 from kafkalake.storage.log import Log
 from kafkalake.storage.sealed_segment import SealedSegment
+from kafkalake.storage.segment import Segment
 from kafkalake.storage.verify import Problem, PublishedPartition, PublishedSegment, verify_lake, verify_partition
 
 DIRECTORY = "logs/0/clicks-0"
@@ -150,3 +153,24 @@ def test_a_log_that_is_written_at_the_moment_is_right(tmp_path: Path) -> None:
         writer.join()
     assert not failures
     assert verify_partition(tmp_path) == []
+
+
+@pytest.mark.parametrize("part", ["before a segment is read", "while it is read"])
+def test_a_log_that_is_truncated_at_the_moment_is_right(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    log = open_log(tmp_path)
+    log.append([simple_batch([b"kept"])], 0)
+    log.append([simple_batch([b"discarded"])], 0)
+    log.advance_high_watermark(1)
+    owner, name = (Segment, "read_into") if part == "while it is read" else (verify_segment, "scan_segment")
+    original = getattr(owner, name)
+
+    def after_truncation(*arguments: Any, **options: Any) -> Any:
+        monkeypatch.setattr(owner, name, original)
+        log.truncate_to(1)
+        return original(*arguments, **options)
+
+    monkeypatch.setattr(owner, name, after_truncation)
+    assert verify_partition(tmp_path) == []
+    assert log.log_end_offset == 1
