@@ -37,14 +37,9 @@ ALLOWED: dict[str, str] = {
     "storage.files": "the operating system's files, behind `Files`",
     "storage.staged_file": "opens relative to a directory and without following links, which `Files` does not",
     "storage.staging": "whole directories of jobs of writers, no files of a log",
-    "storage.takeover": "looks for the directories of partitions",
-    "storage.verify": "looks for the directories of partitions",
+    "storage.rewritten_files": "whole directories of runs of jobs, in those of partitions",
     "broker.partitions.log_directory": "whole directories of partitions: renamed and removed with their topic",
     "broker.staged.commits": "names of commits of writers, no files of a log",
-    # What jobs do to directories that no log has open
-    "jobs.compaction.command": "moves rewritten segments beside the old ones, removes what killed runs left",
-    "jobs.compaction.key_offsets": "makes the directory of a task",
-    "jobs.maintenance": "lists what is in a lake, to find what belongs to nothing",
     # Files of other formats
     "metadata": "Delta's tables, above `metadata.disk`, which tests replace, and the lake's small files and locks",
     "reader.topic_settings": "settings beside the logs",

@@ -25,6 +25,7 @@ ALLOWED = {
     "storage/staged_file.py": "the default of tasks that write staged files",
     "storage/state.py": "read by other processes than the owner",
     "storage/rewrite.py": "run by compaction, a process of its own",
+    "storage/rewritten_files.py": "run by compaction, a process of its own",
     "storage/dump.py": "run by the command line",
     "storage/verify.py": "run by the command line",
     "storage/verify_segment.py": "run by the command line",

@@ -31,6 +31,7 @@ def verify(
     from rich.text import Text
 
     from kafkalake.cli.output import error_console
+    from kafkalake.storage.verify import segment_files
 
     printer = error_console()
     problems = []
@@ -38,7 +39,7 @@ def verify(
         problems.append(problem)
         place = f"{problem.file}: " if problem.position < 0 else f"{problem.file}: at byte {problem.position}: "
         printer.print(Text.assemble((printable(place), "bold"), printable(problem.what)))
-    segments = list((lake / "logs").glob("*/*/*.arrow"))
+    segments = segment_files(lake)
     partitions = {segment.parent for segment in segments}
     total = sum(_size(segment) for segment in segments)
     if json:

@@ -33,10 +33,12 @@ from kafkalake.metadata.tables.schemas import PartitionRow, SegmentRow
 from kafkalake.reader.live_partitions import log_start
 from kafkalake.reader.topic_settings import broker_settings
 from kafkalake.storage.config import LogConfig
+from kafkalake.storage.files import REAL_FILES
 from kafkalake.storage.generations import SwappedSegment, covering, stale_files
 from kafkalake.storage.leader_epochs import LEADER_EPOCHS_FILE
 from kafkalake.storage.log import Log
 from kafkalake.storage.partition_metadata import PARTITION_METADATA_FILE
+from kafkalake.storage.rewritten_files import RUN_PREFIX
 from kafkalake.storage.segment import DATA_SUFFIX, SUFFIXES, parse_name
 from kafkalake.storage.snapshot import SNAPSHOT_SUFFIX
 from kafkalake.storage.staging import StagedJob, remove_staged, stale_staging
@@ -48,7 +50,6 @@ KEEP_DAYS = 30
 
 _DAY_MS = 86_400_000
 _RETIRED = "-delete"
-_COMPACTION_PREFIX = ".compaction-"
 _OTHER_FILES = (STATE_FILE, LEADER_EPOCHS_FILE, PARTITION_METADATA_FILE)
 
 
@@ -180,7 +181,7 @@ def _removed(
         if row.leader in running or topic is None or not (directory / STATE_FILE).exists():
             continue
         current = segments.get((row.topic_id, row.partition), [])
-        names = os.listdir(directory)
+        names = REAL_FILES.list(str(directory))
         state = read_state(directory)
         start = log_start(state, row)
         gone = {name for name, _ in stale_files(names, current, start).superseded} | _below(names, current, start)
@@ -204,7 +205,7 @@ def _why_clean(run: Run, name: str) -> str:
 
 def _log_size(run: Run, name: str) -> dict[str, int]:
     log = paths.table_path(run.lake, name) / "_delta_log"
-    return {"log entries": sum(entry.name.endswith(".json") for entry in os.scandir(log))}
+    return {"log entries": sum(name.endswith(".json") for name in REAL_FILES.list(str(log)))}
 
 
 def _last_commit_ms(lake: Path) -> int:
@@ -212,7 +213,8 @@ def _last_commit_ms(lake: Path) -> int:
     times = []
     for table in (paths.SEGMENTS, paths.PARTITIONS):
         log = paths.table_path(lake, table) / "_delta_log"
-        times += [entry.stat().st_mtime_ns // 1_000_000 for entry in os.scandir(log) if entry.name.endswith(".json")]
+        names = [name for name in REAL_FILES.list(str(log)) if name.endswith(".json")]
+        times += [int(os.path.getmtime(log / name) * 1000) for name in names]
     return max(times, default=0)
 
 
@@ -237,7 +239,7 @@ def _unlink(run: Run, partition: _Removed | None) -> Done:
     with holding_logs(run.lake, partition.leader) as held:
         if not held:
             return Done({}, outcome="skipped")  # its broker is running and removes the files
-        before = len(os.listdir(partition.directory))
+        before = len(REAL_FILES.list(str(partition.directory)))
         config = LogConfig(file_delete_delay_ms=0)
         directory, topic_id = str(partition.directory), partition.topic_id
         log = Log.open(directory, config, run.clock, swapped=partition.swapped, topic_id=topic_id)
@@ -248,7 +250,7 @@ def _unlink(run: Run, partition: _Removed | None) -> Done:
         log.remove_deleted_files()
         log.close()
         reached("unlinked")
-        return Done({"files": before - len(os.listdir(partition.directory))})
+        return Done({"files": before - len(REAL_FILES.list(str(partition.directory)))})
 
 
 def orphans(
@@ -256,11 +258,11 @@ def orphans(
 ) -> Iterator[tuple[Path, str]]:
     """Yield everything below `logs` outside any partition, or in a partition outside any segment, and why."""
     known = {(row.leader, f"{row.topic}-{row.partition}"): row for row in rows}
-    for broker in sorted((lake / paths.LOG_DIRECTORY).iterdir()):
+    for broker in _within(lake / paths.LOG_DIRECTORY):
         if not broker.is_dir() or not broker.name.isdecimal():
             yield broker, "not a broker's directory"
             continue
-        for directory in sorted(path for path in broker.iterdir() if path.is_dir()):
+        for directory in filter(Path.is_dir, _within(broker)):
             row = known.get((int(broker.name), directory.name))
             if directory.name.endswith(_RETIRED):
                 yield directory, "of a deleted topic: its broker removes it, at the latest at its next start"
@@ -271,13 +273,17 @@ def orphans(
                 yield from _orphans_in(directory, current, row.log_start_offset)
 
 
+def _within(directory: Path) -> list[Path]:
+    return [directory / name for name in sorted(REAL_FILES.list(str(directory)))]
+
+
 def _orphans_in(directory: Path, current: Sequence[SwappedSegment], log_start: int) -> Iterator[tuple[Path, str]]:
-    names = os.listdir(directory)
+    names = REAL_FILES.list(str(directory))
     uncommitted = set(stale_files(names, current, log_start).uncommitted)
     bases = {each.base_offset for name in names if (each := parse_name(name)) and each.suffix == DATA_SUFFIX}
     for name in sorted(names):
         parsed = parse_name(name)
-        if name in uncommitted or name.startswith(_COMPACTION_PREFIX):
+        if name in uncommitted or name.startswith(RUN_PREFIX):
             yield directory / name, "of a compaction that has not ended; the next one removes what a killed one left"
         elif parsed is None:
             if name not in _OTHER_FILES and not name.endswith((".tmp", SNAPSHOT_SUFFIX)):

@@ -23,7 +23,7 @@ def take_over_files(directory: Path, files: Files) -> None:
 
     Raise `OSError` if I/O fails.
     """
-    for name in _written_in_place(directory):
+    for name in _written_in_place(directory, files):
         _replace_by_copy(files, str(directory / name))
     if directory.exists():
         files.sync_directory(str(directory))
@@ -35,9 +35,9 @@ def begin_leadership(log: Log) -> None:
     log.begin_epoch(log.leader_epoch + 1)
 
 
-def _written_in_place(directory: Path) -> list[str]:
+def _written_in_place(directory: Path, files: Files) -> list[str]:
     """Return the names of the files that the log's last owner may still write to: its last segment's, and `state`."""
-    names = sorted(path.name for path in directory.iterdir()) if directory.exists() else []
+    names = sorted(files.list(str(directory))) if directory.exists() else []
     found = {name: parsed for name in names if (parsed := parse_name(name)) is not None and parsed.suffix in SUFFIXES}
     last = max((parsed.base_offset for parsed in found.values()), default=-1)
     of_last = [name for name, parsed in found.items() if parsed.base_offset == last and not parsed.generation]

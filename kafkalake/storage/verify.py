@@ -73,12 +73,22 @@ def verify_lake(
             yield Problem(str(lake / name), -1, "Delta knows this partition, and its directory is missing")
 
 
+def segment_files(lake: Path) -> list[Path]:
+    """Return the data files of all segments of a lake."""
+    return [
+        path for directory in _partition_directories(lake) for path in _within(directory) if path.suffix == ".arrow"
+    ]
+
+
 def _partition_directories(lake: Path) -> Iterator[Path]:
-    for broker in sorted((lake / "logs").glob("*")):
-        for path in sorted(broker.iterdir()) if broker.is_dir() else ():
-            stem, dash, number = path.name.rpartition("-")
-            if path.is_dir() and stem and dash and number.isdigit():
-                yield path
+    for path in (path for broker in _within(lake / "logs") for path in _within(broker)):
+        stem, dash, number = path.name.rpartition("-")
+        if path.is_dir() and stem and dash and number.isdigit():
+            yield path
+
+
+def _within(directory: Path) -> list[Path]:
+    return [directory / name for name in sorted(REAL_FILES.list(str(directory)))] if directory.is_dir() else []
 
 
 def verify_partition(

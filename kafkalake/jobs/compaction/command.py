@@ -18,9 +18,7 @@ run or the next start does.
 from __future__ import annotations
 
 import contextlib
-import os
 import secrets
-import shutil
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -49,15 +47,14 @@ from kafkalake.reader.read_options import parse_options
 from kafkalake.reader.snapshot import take_snapshot
 from kafkalake.storage.cleaning import CleanableSegment, Compaction, CompactionRule, decide_compaction
 from kafkalake.storage.files import REAL_FILES
-from kafkalake.storage.generations import SwappedSegment, stale_files
+from kafkalake.storage.generations import SwappedSegment
 from kafkalake.storage.lost_records import lost_range
-from kafkalake.storage.segment import SUFFIXES, file_name
+from kafkalake.storage.rewritten_files import move_segment, remove_files, remove_runs, remove_segment, run_directory
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 COMPACT, REMEMBER = "compact", "remember"
-_RUN_PREFIX = ".compaction-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +110,7 @@ class CompactionJob(Job):
         partition: _Partition = step.detail
         spark = run.spark  # started before this partition's time is taken
         started = time.monotonic()
-        own = partition.directory / f"{_RUN_PREFIX}{run.run_id}"
-        try:
+        with run_directory(partition.directory, run.run_id) as own:
             found = _rewrite(run, spark, partition, own)
             reached("segments written")
             old, new, unchanged = _move(run, partition, found)
@@ -124,11 +120,10 @@ class CompactionJob(Job):
                 try:
                     version = cleaning.swap(run.lake, run.store, old, new, run.clock)
                 except SegmentsChangedError:
-                    _remove_files(partition.directory, new)
+                    for row in new:
+                        remove_segment(partition.directory, row.base_offset, row.generation)
                     raise
             reached("committed")
-        finally:
-            shutil.rmtree(own, ignore_errors=True)
         last = partition.rows[-1]
         run.store.update_cleaning(
             [
@@ -251,7 +246,6 @@ def _rewrite(run: Run, spark: SparkSession, partition: _Partition, own: Path) ->
     options = parse_options({"lake": str(run.lake), "assign": assigned})
     (snapshot,) = take_snapshot(options, run.store).partitions
     aborted = snapshot.aborted_transactions(sources[0].base_offset)
-    own.mkdir()
     work = Work(
         str(own),
         partition.generation,
@@ -301,12 +295,8 @@ def _move(run: Run, partition: _Partition, found: Iterable[Any]) -> tuple[list[S
             unchanged += 1
             continue
         generation = partition.generation
-        for suffix in reversed(SUFFIXES):
-            name = file_name(row["base_offset"], suffix, generation)
-            if os.path.exists(os.path.join(row["directory"], name)):
-                os.rename(os.path.join(row["directory"], name), partition.directory / name)
+        data = move_segment(row["directory"], partition.directory, row["base_offset"], generation)
         reached("a segment moved")
-        data = partition.directory / file_name(row["base_offset"], generation=generation)
         old += rows
         new.append(
             replace(
@@ -325,25 +315,13 @@ def _move(run: Run, partition: _Partition, found: Iterable[Any]) -> tuple[list[S
     return old, new, unchanged
 
 
-def _remove_files(directory: Path, rows: Iterable[SegmentRow]) -> None:
-    for row in rows:
-        for suffix in SUFFIXES:
-            (directory / file_name(row.base_offset, suffix, row.generation)).unlink(missing_ok=True)
-
-
 def _remove_leftovers(
     directory: Path, rows: Sequence[SegmentRow], log_start_offset: int, kept_since_ms: int | None
 ) -> None:
     """Remove uncommitted files. If no broker runs to do it, also remove old generations replaced before a given time."""
-    names = os.listdir(directory)
     current = [SwappedSegment(row.base_offset, row.next_offset, row.generation) for row in rows]
     sealed_ms = {row.base_offset: row.sealed_at_ms for row in rows}
-    stale = stale_files(names, current, log_start_offset)
-    for name in names:
-        if name.startswith(_RUN_PREFIX):
-            shutil.rmtree(directory / name, ignore_errors=True)
-    gone = list(stale.uncommitted)
+    superseded = remove_runs(directory, current, log_start_offset).superseded
     if kept_since_ms is not None:
-        gone += [name for name, newer in stale.superseded if sealed_ms[newer.base_offset] <= kept_since_ms]
-    for name in gone:
-        (directory / name).unlink(missing_ok=True)
+        gone = [name for name, newer in superseded if sealed_ms[newer.base_offset] <= kept_since_ms]
+        remove_files(directory, gone)

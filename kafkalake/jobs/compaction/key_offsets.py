@@ -11,8 +11,6 @@ None of this is visible to readers until the driver moves and commits the result
 from __future__ import annotations
 
 import dataclasses
-import os
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -269,9 +267,9 @@ def _rewriter(work: Work, outputs: Sequence[Output]) -> Callable[[Iterable[pa.Re
 
 def _rewritten(work: Work, group: int, output: Output, kept: Any) -> pa.RecordBatch:
     from kafkalake.storage.rewrite import RewriteRule, rewrite
+    from kafkalake.storage.rewritten_files import task_directory
 
-    directory = os.path.join(work.directory, uuid.uuid4().hex)  # unique, because a task may run twice
-    os.mkdir(directory)  # without parents: if they are missing, the run was killed and another one has cleaned up
+    directory = task_directory(work.directory)
     rule = RewriteRule(
         kept[kept >= 0],
         output.open_producers,
