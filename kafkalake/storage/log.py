@@ -83,9 +83,16 @@ class Log(LogReader):
             if topic_id is not None:
                 claim_directory(files_open.files, path, topic_id)
             recovered = Recovery(path, config, clock, files_open, newer).run()
-            return cls(LogAccess(path, config, clock, files_open), recovered, newer, events or NoEvents())
+            log = cls(LogAccess(path, config, clock, files_open), recovered, newer, events or NoEvents())
         except (OSError, LakeError) as error:
             raise storage_error(path, "open", error) from error
+        if log.flush_due():  # a retry of what was found is a duplicate, and acknowledged at once
+            try:
+                log.flush()
+            except KafkaStorageError:
+                log.discard()
+                raise
+        return log
 
     @classmethod
     def offline(cls, directory: Any, config: LogConfig, clock: Clock, open_files: OpenFiles) -> Log:

@@ -58,6 +58,7 @@ class LogSegments:
         self.durability = Durability(directory, access.clock, open_files, state.recovery_point)
         for segment in self.listed.ending_above(state.recovery_point, state.log_end_offset):
             self.durability.segment_began(segment.path)
+        self.durability.appended(state.log_end_offset - state.recovery_point)
         self._state_file = StateFile(f"{directory}/{STATE_FILE}", open_files, recovered.sequence)
         if not recovered.intact:
             self._state.snapshots.remove_above(state.log_end_offset)

@@ -122,6 +122,22 @@ def test_a_failing_flush_takes_back_what_was_not_acknowledged(tmp_path: Path) ->
     assert verify_partition(tmp_path) == []
 
 
+def test_records_found_after_a_kill_are_forced_as_the_topic_asks(tmp_path: Path) -> None:
+    """A producer's retry is then a duplicate, which is acknowledged without an fsync."""
+    files = FaultyFiles()
+    log = open_log(tmp_path, files=files, flush_messages=1)
+    log.append([batch(0)], 0)  # type: ignore[list-item]
+    log = open_log(tmp_path, files=files)
+    assert (log.log_end_offset, log.recovery_point) == (1, 0)
+    files.failing_syncs = 1
+    with pytest.raises(KafkaStorageError):
+        open_log(tmp_path, files=files, flush_messages=1)
+    log = open_log(tmp_path, files=files)
+    assert accepted(append(log, batch(0))[0]).base_offset == 0  # type: ignore[arg-type]
+    log = open_log(tmp_path, files=files, flush_messages=1)
+    assert (log.log_end_offset, log.recovery_point) == (1, 1)
+
+
 def test_a_log_that_cannot_even_be_cut_refuses_appends_until_it_can(tmp_path: Path) -> None:
     files = FaultyFiles()
     log = open_log(tmp_path, files=files)
