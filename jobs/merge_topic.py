@@ -13,7 +13,7 @@ import sys
 from pyspark.errors import PySparkException
 
 from kafkalake.errors import KafkaLakeError
-from kafkalake.jobs.error_sentence import sentence
+from kafkalake.jobs.error_sentence import one_line_message
 from kafkalake.spark import session
 from kafkalake.spark.exactly_once import merge_into
 
@@ -43,7 +43,7 @@ def reported(*arguments: str) -> int:
     try:
         return main(*arguments)
     except (KafkaLakeError, PySparkException) as error:
-        print(f"merge_topic: {sentence(error)}", file=sys.stderr)
+        print(f"merge_topic: {one_line_message(error)}", file=sys.stderr)
         return 1
 
 

@@ -16,10 +16,10 @@ from kafkalake.metadata import changes
 from kafkalake.metadata.store import (
     BrokerTable,
     CleaningTable,
-    GroupOffsets,
     GroupOffsetTable,
     JobPosition,
     MetadataSnapshot,
+    PublishedOffsets,
     PublishedState,
     PublishedTables,
     SwappedSegments,
@@ -129,7 +129,7 @@ class MemoryMetadataStore:
                 for row in state.partitions
             ]
             before = {(row.topic_id, row.partition): row.log_start_offset for row in self._partitions[-1][1]}
-            stamped = changes.with_kept_log_starts(stamped, before)
+            stamped = changes.merge_raised_log_starts(stamped, before)
             others = [row for row in self._partitions[-1][1] if row.leader != state.leader]
             self._partitions.append((self._clock.now_ms(), [*others, *stamped]))
             self._transactions[state.app_id] = state.version
@@ -225,7 +225,7 @@ class MemoryMetadataStore:
             rows = [row for row in self._segments[-1].values() if row.generation > 0]
             return SwappedSegments(rows, position)
 
-    def publish_group_offsets(self, offsets: GroupOffsets) -> int:
+    def publish_group_offsets(self, offsets: PublishedOffsets) -> int:
         with self._lock:
             self._fail()
             rows = changes.unpublished(offsets.rows, self._group_positions)
@@ -235,11 +235,13 @@ class MemoryMetadataStore:
                 self._group_positions[partition] = max(position, self._group_positions.get(partition, 0))
             return len(self._group_offsets) - 1
 
-    def load_group_offsets(self, version: int | None = None, timestamp_ms: int | None = None) -> GroupOffsets:
+    def load_group_offsets(self, version: int | None = None, timestamp_ms: int | None = None) -> PublishedOffsets:
         with self._lock:
             found = _version("group_offsets", self._group_offsets, version, timestamp_ms)
             rows = changes.newest_offsets(self._group_offsets[found][1])
-            return GroupOffsets(rows, dict(self._group_positions) if version is None and timestamp_ms is None else {})
+            return PublishedOffsets(
+                rows, dict(self._group_positions) if version is None and timestamp_ms is None else {}
+            )
 
     def publish_transactions(self, transactions: Transactions) -> int:
         with self._lock:

@@ -27,7 +27,7 @@ from kafkalake.errors import (
 )
 from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.metadata.paths import GROUP_OFFSETS, table_path
-from kafkalake.metadata.store import GroupOffsets
+from kafkalake.metadata.store import PublishedOffsets
 from kafkalake.reader.bounds import begin_read
 from kafkalake.reader.columns import KAFKA_SCHEMA, project
 from kafkalake.reader.predicate import Selection
@@ -290,7 +290,7 @@ def test_an_internal_topic_is_there_for_who_names_it(lake: WrittenLake) -> None:
 def test_a_lake_that_is_older_than_a_table_is_read_all_the_same(lake: WrittenLake) -> None:
     shutil.rmtree(table_path(lake.path, GROUP_OFFSETS))
     assert topic_dataset(lake.path, "clicks").count_rows() == 2 * ROWS
-    assert DeltaMetadataStore(lake.path, create=False).load_group_offsets() == GroupOffsets([], {})
+    assert DeltaMetadataStore(lake.path, create=False).load_group_offsets() == PublishedOffsets([], {})
     with pytest.raises(LakeError, match="group_offsets"):
         DeltaMetadataStore(lake.path, create=False).load_group_offsets(version=3)
 

@@ -69,9 +69,9 @@ def start(
     _check_settings(settings)
     if jobs:
         import_module("kafkalake.cli.job_schedule")  # its process would fail later, where nobody looks
-    from kafkalake.process.allocator import keep_buffers
+    from kafkalake.process.allocator import tune_malloc
 
-    keep_buffers()  # before the imports of a broker
+    tune_malloc()  # before the imports of a broker
     from kafkalake.process.run import run_broker
 
     raise typer.Exit(run_broker(lake, host, port, broker_id, settings, with_jobs=jobs))

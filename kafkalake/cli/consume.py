@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
-from kafkalake.cli.consume_options import Commit, ConsumeOptions, Format
+from kafkalake.cli.consume_options import Commit, ConsumeOptions, OutputFormat
 from kafkalake.cli.options import connect, with_options
 from kafkalake.cli.output import OutputClosed, UsageProblem, note, write
 
@@ -60,13 +60,13 @@ def consume(options: ConsumeOptions) -> None:
     )
     for entry in options.properties or ():
         shown = shown.with_property(entry)
-    formatters: dict[Format, Formatter] = {
-        Format.TEXT: record_output.text_formatter(shown),
-        Format.VALUE: record_output.text_formatter(record_output.TextProperties()),
-        Format.JSON: record_output.json_formatter(options.topic),
-        Format.CSV: record_output.csv_formatter(options.topic),
+    formatters: dict[OutputFormat, Formatter] = {
+        OutputFormat.TEXT: record_output.text_formatter(shown),
+        OutputFormat.VALUE: record_output.text_formatter(record_output.TextProperties()),
+        OutputFormat.JSON: record_output.json_formatter(options.topic),
+        OutputFormat.CSV: record_output.csv_formatter(options.topic),
     }
-    formatter = formatters[Format.JSON if options.json else options.format]
+    formatter = formatters[OutputFormat.JSON if options.json else options.format]
     with connect(options.bootstrap_server) as cluster:
         source = _source(cluster, options)
         try:

@@ -14,7 +14,7 @@ from kafkalake.cli.options import DEFAULT_BOOTSTRAP_SERVER, BootstrapServer, Jso
 FROM, PRINT, UNTIL = "From where", "What is printed", "Until when"
 
 
-class Format(StrEnum):
+class OutputFormat(StrEnum):
     """Output formats of records."""
 
     TEXT = "text"
@@ -119,9 +119,9 @@ class ConsumeOptions:
         ),
     ] = None
     format: Annotated[
-        Format,
+        OutputFormat,
         typer.Option("--format", "-f", help="Lines of text, values only, JSON lines, or CSV.", rich_help_panel=PRINT),
-    ] = Format.TEXT
+    ] = OutputFormat.TEXT
     print_key: Annotated[bool, typer.Option("--print-key", help="The key before the value.", rich_help_panel=PRINT)] = (
         False
     )

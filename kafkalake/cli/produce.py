@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafkalake.cli.options import connect, parse_pairs, with_options
 from kafkalake.cli.output import Failure, UsageProblem, note, size, write_json
-from kafkalake.cli.produce_options import Acks, Format, ProduceOptions
+from kafkalake.cli.produce_options import Acks, InputFormat, ProduceOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,7 +44,7 @@ EXAMPLES = """Examples
 def produce(options: ProduceOptions) -> None:
     """Write records to a topic from stdin or a file: lines, JSON, CSV, Parquet."""
     path = None if options.file is None or str(options.file) == "-" else options.file
-    kind = options.format or Format(_import_input().format_of(path))
+    kind = options.format or InputFormat(_import_input().format_of(path))
     _check(options, kind, path)
     headers = [(key, value.encode()) for key, value in parse_pairs(options.header or (), "--header").items()]
     descriptor = 0 if path is None else _open(path)
@@ -92,7 +92,7 @@ def produce(options: ProduceOptions) -> None:
 
 def _batches(
     options: ProduceOptions,
-    kind: Format,
+    kind: InputFormat,
     path: Path | None,
     descriptor: int,
     bad: BadLines,
@@ -103,13 +103,13 @@ def _batches(
     fields = source.Fields(options.key_field, options.value_field, options.timestamp_field)
     rest = (bad, options.from_line, progress)
     found: Iterator[pa.RecordBatch]
-    if kind is Format.LINES:
+    if kind is InputFormat.LINES:
         found = source.from_lines(descriptor, options.key_separator, options.null_marker, *rest)
-    elif kind is Format.JSON:
+    elif kind is InputFormat.JSON:
         found = source.from_json_lines(descriptor, fields, *rest)
-    elif kind is Format.RECORDS:
+    elif kind is InputFormat.RECORDS:
         found = source.from_record_lines(descriptor, *rest)
-    elif kind is Format.CSV:
+    elif kind is InputFormat.CSV:
         found = source.from_csv(path, fields, options.delimiter, *rest)
     else:
         found = source.from_parquet(path, fields, progress)
@@ -141,18 +141,18 @@ def _import_input() -> Any:
     return record_input
 
 
-def _check(options: ProduceOptions, kind: Format, path: Path | None) -> None:
+def _check(options: ProduceOptions, kind: InputFormat, path: Path | None) -> None:
     """Raise `UsageProblem` for options that do not go together."""
     fields = options.key_field or options.value_field or options.timestamp_field
-    if fields is not None and kind in (Format.LINES, Format.RECORDS):
+    if fields is not None and kind in (InputFormat.LINES, InputFormat.RECORDS):
         raise UsageProblem(f"{kind.value} have no fields: --key-field and the like need --format json, csv or parquet")
-    if (options.key_separator or options.null_marker) is not None and kind is not Format.LINES:
+    if (options.key_separator or options.null_marker) is not None and kind is not InputFormat.LINES:
         raise UsageProblem(f"--key-separator and --null-marker are for lines, not for {kind.value}")
-    if options.delimiter is not None and kind is not Format.CSV:
+    if options.delimiter is not None and kind is not InputFormat.CSV:
         raise UsageProblem(f"--delimiter is for csv, not for {kind.value}")
-    if path is None and kind in (Format.CSV, Format.PARQUET):
+    if path is None and kind in (InputFormat.CSV, InputFormat.PARQUET):
         raise UsageProblem(f"{kind.value} is read from a file, not from stdin")
-    if options.from_line > 1 and kind is Format.PARQUET:
+    if options.from_line > 1 and kind is InputFormat.PARQUET:
         raise UsageProblem("--from-line counts lines, which parquet has not")
     if options.transactional and options.acks is not Acks.ALL:
         raise UsageProblem("--transactional needs --acks all")
@@ -189,7 +189,7 @@ def _send_all(
 
 
 @contextmanager
-def _progress(show: bool, path: Path | None, kind: Format, producer: Producer) -> Iterator[Callable[[int], None]]:
+def _progress(show: bool, path: Path | None, kind: InputFormat, producer: Producer) -> Iterator[Callable[[int], None]]:
     """Show progress on the terminal: bytes of a file, rows of a Parquet file, else a count. Yields a function that advances it."""
     if not show:
         yield lambda _: None
@@ -197,9 +197,9 @@ def _progress(show: bool, path: Path | None, kind: Format, producer: Producer) -
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
     total: float | None = None
-    if kind is Format.PARQUET and path is not None:
+    if kind is InputFormat.PARQUET and path is not None:
         total = _import_input().rows_of_parquet(path)
-    elif kind is not Format.CSV and path is not None:
+    elif kind is not InputFormat.CSV and path is not None:
         total = path.stat().st_size
     columns: list[Any] = [
         SpinnerColumn(),

@@ -13,7 +13,7 @@ from kafkalake.cli.options import DEFAULT_BOOTSTRAP_SERVER, BootstrapServer, Jso
 from kafkalake.codecs import Codec
 
 
-class Format(StrEnum):
+class InputFormat(StrEnum):
     """Input formats."""
 
     LINES = "lines"
@@ -44,7 +44,7 @@ class ProduceOptions:
         typer.Argument(metavar="FILE", help="What to read; without it, or with -, stdin.", show_default=False),
     ] = None
     format: Annotated[
-        Format | None,
+        InputFormat | None,
         typer.Option(
             "--format",
             "-f",

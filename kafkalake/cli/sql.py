@@ -55,7 +55,7 @@ READING = {"SELECT", "EXPLAIN", "PRAGMA", "RELATION"}
 """Kinds of statements that change nothing. SHOW, DESCRIBE, FROM and WITH all count as SELECT."""
 
 
-class Format(StrEnum):
+class ResultFormat(StrEnum):
     """Output formats of rows."""
 
     TABLE = "table"
@@ -74,8 +74,8 @@ def sql(
         ),
     ] = None,
     format: Annotated[
-        Format, typer.Option("--format", "-f", help="A table, a JSON object a line, or CSV.")
-    ] = Format.TABLE,
+        ResultFormat, typer.Option("--format", "-f", help="A table, a JSON object a line, or CSV.")
+    ] = ResultFormat.TABLE,
     csv: Annotated[bool, typer.Option("--csv", help="The same as --format csv.")] = False,
     as_of: Annotated[
         str | None,
@@ -97,7 +97,7 @@ def sql(
     """
     from kafkalake.cli.times import parse_time
 
-    kind = Format.JSON if json else Format.CSV if csv else format
+    kind = ResultFormat.JSON if json else ResultFormat.CSV if csv else format
     at_prompt = query is None and sys.stdin.isatty()
     text = "" if at_prompt else query if query not in (None, "-") else sys.stdin.read()
     if not at_prompt and not (text or "").strip():
@@ -106,11 +106,11 @@ def sql(
     topics = topic_names(lake)
     import duckdb
 
-    from kafkalake.cli.sql_tables import LakeTables
+    from kafkalake.cli.sql_tables import SqlTables
 
     connection = _connect()
     try:
-        tables = LakeTables(connection, lake, topics, as_of_ms)
+        tables = SqlTables(connection, lake, topics, as_of_ms)
 
         def run(statements: str) -> None:
             tables.register(statements)
@@ -143,10 +143,10 @@ def _check_leaves_nothing(text: str) -> None:
         )
 
 
-def _print(kind: Format, schema: pa.Schema, rows: Iterator[pa.RecordBatch], max_rows: int) -> None:
-    if kind is Format.TABLE:
+def _print(kind: ResultFormat, schema: pa.Schema, rows: Iterator[pa.RecordBatch], max_rows: int) -> None:
+    if kind is ResultFormat.TABLE:
         _print_table(schema, rows, max_rows)
-    elif kind is Format.JSON:
+    elif kind is ResultFormat.JSON:
         _print_json(rows)
     else:
         _print_csv(schema, rows)

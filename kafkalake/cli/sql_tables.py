@@ -50,7 +50,7 @@ def metadata_tables_meant(query: str) -> list[str]:
     return [name for name in METADATA_TABLES if shown or re.search(rf'\blake"?\s*\.\s*"?{name}\b', names)]
 
 
-class LakeTables:
+class SqlTables:
     """Registers tables of one lake with a DuckDB connection, as of now or of `as_of_ms` (ms since 1970)."""
 
     def __init__(self, connection: DuckDBPyConnection, lake: Path, topics: Sequence[str], as_of_ms: int | None) -> None:

@@ -7,7 +7,7 @@ import re
 from kafkalake.extras import missing_extra
 
 
-def sentence(error: BaseException) -> str:
+def one_line_message(error: BaseException) -> str:
     """Return the message of an error without the stack traces of Python and the JVM."""
     text = missing_extra(error) or str(error).strip()
     ours = re.findall(r"\bkafkalake\.errors\.\w+: (.+)$", text, flags=re.MULTILINE)

@@ -32,8 +32,8 @@ from kafkalake.clock import Clock, SystemClock
 from kafkalake.close_names import did_you_mean
 from kafkalake.errors import ConfigurationError, KafkaLakeError, LakeError, UnknownTopicOrPartitionError
 from kafkalake.extras import missing_extra
-from kafkalake.jobs.error_sentence import sentence
-from kafkalake.jobs.lock import LockHolder, only_one
+from kafkalake.jobs.error_sentence import one_line_message
+from kafkalake.jobs.lock import LockHolder, exclusive_job_lock
 from kafkalake.jobs.progress import Progress, print_table
 from kafkalake.jobs.record import FAILED, JobRecord
 from kafkalake.metadata import paths
@@ -184,7 +184,7 @@ def main(job: Job, arguments: Sequence[str], *, spark: SparkSession | None = Non
         run = Run(lake, parsed, clock or SystemClock(), spark)
         if parsed.dry_run:
             return _show_plan(job, run)
-        with only_one(lake, job.name, run.run_id, run.clock.now_ms()) as killed:
+        with exclusive_job_lock(lake, job.name, run.run_id, run.clock.now_ms()) as killed:
             return _perform(job, run, killed)
     except KeyboardInterrupt:
         return 130
@@ -229,8 +229,8 @@ def _perform(job: Job, run: Run, killed: LockHolder | None) -> int:
                 except Exception as error:
                     if not _is_expected(error):
                         raise
-                    failures.append(f"{step.subject}: {sentence(error)}")
-                    record.step(step, Done({"error": sentence(error)}, outcome=FAILED), started_ms)
+                    failures.append(f"{step.subject}: {one_line_message(error)}")
+                    record.step(step, Done({"error": one_line_message(error)}, outcome=FAILED), started_ms)
                     progress.say(failures[-1])
                 else:
                     run.performed.append((step, done))
@@ -247,7 +247,7 @@ def _perform(job: Job, run: Run, killed: LockHolder | None) -> int:
 
 
 def _say(job: Job, error: Exception) -> int:
-    print(f"{job.name}: {sentence(error)}", file=sys.stderr)
+    print(f"{job.name}: {one_line_message(error)}", file=sys.stderr)
     if os.environ.get("KAFKALAKE_DEBUG") or not _is_expected(error):
         traceback.print_exc()
     return 1

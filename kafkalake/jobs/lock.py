@@ -31,7 +31,7 @@ class LockHolder:
 
 
 @contextmanager
-def only_one(lake: Path, job: str, run_id: str, started_ms: int) -> Iterator[LockHolder | None]:
+def exclusive_job_lock(lake: Path, job: str, run_id: str, started_ms: int) -> Iterator[LockHolder | None]:
     """Hold the lock of a job on a lake. Yields the previous holder if it was killed, else None.
 
     Raise `LakeError` while another process holds the lock.

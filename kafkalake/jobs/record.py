@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from kafkalake import __version__
 from kafkalake.clock import Clock
-from kafkalake.jobs.error_sentence import sentence
+from kafkalake.jobs.error_sentence import one_line_message
 from kafkalake.metadata import paths
 from kafkalake.metadata.tables.job_tables import JOB_RUNS_SCHEMA, JobTable
 
@@ -53,7 +53,7 @@ class JobRecord:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Raise `KafkaStorageError` if the rows cannot be written."""
-        summary = dict(self._summary) if error is None else {"error": sentence(error)}
+        summary = dict(self._summary) if error is None else {"error": one_line_message(error)}
         outcome = FAILED if error is not None or self._failed else DONE
         self._add(RUN, outcome, self._started_ms, after=summary)
         self.flush()

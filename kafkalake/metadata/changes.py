@@ -132,7 +132,7 @@ def with_log_starts(rows: Sequence[PartitionRow], log_starts: Mapping[TopicParti
     return raised
 
 
-def with_kept_log_starts(
+def merge_raised_log_starts(
     published: Sequence[PartitionRow], log_starts: Mapping[TopicPartition, int]
 ) -> list[PartitionRow]:
     """Return a broker's rows to publish, keeping log starts raised by a job, given by (topic id, partition)."""

@@ -64,7 +64,7 @@ class MetadataSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupOffsets:
+class PublishedOffsets:
     """Committed offsets, and the position in each journal partition up to which they are complete.
 
     In a publish, `rows` are the rows to add. In a result, they are the newest row of each group, topic and partition that has an
@@ -230,14 +230,14 @@ class CleaningTable(Protocol):
 class GroupOffsetTable(Protocol):
     """The committed offsets of groups."""
 
-    def publish_group_offsets(self, offsets: GroupOffsets) -> int:
+    def publish_group_offsets(self, offsets: PublishedOffsets) -> int:
         """Commit rows and, as Delta's `txn`, the positions, and return the version of `group_offsets` that includes them.
 
         A row below the published position of its journal partition is not added again.
         """
         ...
 
-    def load_group_offsets(self, version: int | None = None, timestamp_ms: int | None = None) -> GroupOffsets:
+    def load_group_offsets(self, version: int | None = None, timestamp_ms: int | None = None) -> PublishedOffsets:
         """Return committed offsets now, at a version of `group_offsets`, or at a time. Only the current ones have positions."""
         ...
 

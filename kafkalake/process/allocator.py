@@ -3,7 +3,7 @@
 A broker allocates and frees buffers of up to a few megabytes thousands of times a second. By default glibc maps and unmaps each
 large one, and the kernel finds and clears every page again: measured on a virtual machine, half the system time of serving
 consumers. Here buffers of up to 8 MiB come from the heap, and up to 64 MiB of free heap is kept, until `trim_heap` after a request
-of many megabytes. All threads share one heap, because `malloc_trim` leaves the free end of any other one as it is: `keep_buffers`
+of many megabytes. All threads share one heap, because `malloc_trim` leaves the free end of any other one as it is: `tune_malloc`
 must be called before a thread has its own, that is before the libraries that start threads are imported.
 """
 
@@ -20,7 +20,7 @@ _MAPPED_FROM_BYTES = 8 * 1024 * 1024
 _KEPT_BYTES = 64 * 1024 * 1024
 
 
-def keep_buffers() -> None:
+def tune_malloc() -> None:
     """Set glibc's thresholds. Does nothing with another C library."""
     with contextlib.suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL(None).mallopt
@@ -35,7 +35,7 @@ def trim_heap() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def settle_collector() -> None:
+def freeze_gc() -> None:
     """Freeze the objects that exist after the start, so that the garbage collector skips them, and make it run less often."""
     gc.collect()
     gc.freeze()

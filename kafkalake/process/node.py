@@ -278,7 +278,7 @@ class Node:
 
     def _watch(self) -> None:
         """Tune the garbage collector and watch the event loop until the stop."""
-        allocator.settle_collector()
+        allocator.freeze_gc()
         watchdog = LoopWatchdog()
         watchdog.start()
         self._stack.callback(watchdog.stop)

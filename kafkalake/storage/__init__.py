@@ -10,7 +10,7 @@
     state, snapshot, leader_epochs      small checksummed files beside the segments
     partition_metadata                  the topic id of a directory
     durability, deleted_files           files to fsync, files to unlink
-    recovery, earlier_segments          recovery from an unclean shutdown
+    recovery, sealed_segment_recovery          recovery from an unclean shutdown
     timestamp_search                    time -> offset
     generations, cleaning, rewrite      segments rewritten by jobs: the files in use, the compaction decision, the rewrite
     log_access, log_state, log_segments what the parts of a log share, its offsets and producers, its segments as they change

@@ -13,7 +13,7 @@ import numpy as np
 from kafkalake.errors import InvalidRecordError, KafkaError, as_value
 from kafkalake.record import layout as at
 from kafkalake.record.batch import RecordBatch
-from kafkalake.storage.producer_state import EndMarker, Pending, Producers, SequencedBatch
+from kafkalake.storage.producer_state import EndMarker, PendingProducers, Producers, SequencedBatch
 from kafkalake.storage.replay import attempt_of
 
 
@@ -44,7 +44,7 @@ class AppendGroup:
         self.records = 0
         self.max_timestamp = -1
         self.max_timestamp_offset = -1
-        self.pending = Pending()
+        self.pending = PendingProducers()
         self._log_start_offset = log_start_offset
         self._log_append_time = log_append_time
         self._accepted: list[int] = []

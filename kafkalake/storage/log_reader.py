@@ -11,7 +11,7 @@ from kafkalake.storage.config import LogConfig
 from kafkalake.storage.log_access import LogAccess, storage_error
 from kafkalake.storage.log_segments import LogSegments
 from kafkalake.storage.log_state import LogState
-from kafkalake.storage.producer_state import AbortedTransaction, Producer
+from kafkalake.storage.producer_state import AbortedTransaction, ProducerStateEntry
 from kafkalake.storage.scanner import scan_segment
 from kafkalake.storage.sealed_segment import SealedSegment, describe
 from kafkalake.storage.segments import is_empty, no_messages
@@ -92,7 +92,7 @@ class LogReader:
         """Return the number of producer ids with state."""
         return len(self._state.producers)
 
-    def producers(self) -> list[tuple[int, Producer]]:
+    def producers(self) -> list[tuple[int, ProducerStateEntry]]:
         """Return the producer ids with their state."""
         with self._access.lock:
             return list(self._state.producers.items())

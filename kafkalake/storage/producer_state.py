@@ -11,9 +11,9 @@ this order:
     inside a transaction                             must be transactional, else InvalidTxnState
 
 A coordinator's own transactional batches have no sequence (-1): only their epoch is checked, and the batches are not kept.
-Sequences wrap from 2^31 - 1 to 0, also inside a batch. Batches of one append are checked against `Pending`, an overlay that
-is committed only after the bytes are written. A failed write changes nothing. Sources: KIP-98, Kafka's
-`ProducerStateManager`, `ProducerAppendInfo`.
+Sequences wrap from 2^31 - 1 to 0, also inside a batch. Batches of one append are checked against `PendingProducers`, an overlay
+that is committed only after the bytes are written. A failed write changes nothing. Sources: KIP-98, Kafka's `ProducerStateManager`,
+`ProducerAppendInfo`.
 
 Last stable offset: the smallest of the high watermark, the first offset of every open transaction, and the first offset of
 every ended transaction whose marker is not yet below the high watermark.
@@ -53,7 +53,7 @@ class SequencedBatch(NamedTuple):
     timestamp: int
 
 
-class Producer(NamedTuple):
+class ProducerStateEntry(NamedTuple):
     """The state of one producer id. `transaction_offset`: first offset of its open transaction, -1 for none."""
 
     epoch: int
@@ -96,7 +96,7 @@ def advance_sequence(sequence: int, count: int) -> int:
     return (sequence + count) & MAXIMUM_SEQUENCE
 
 
-def decide(known: Producer | None, attempt: Attempt) -> SequencedBatch | None:
+def decide(known: ProducerStateEntry | None, attempt: Attempt) -> SequencedBatch | None:
     """Return the batch duplicated by `attempt`, or None if it may be appended.
 
     Raise InvalidProducerEpochError, OutOfOrderSequenceError or InvalidTxnStateError as in the module's table.
@@ -130,7 +130,9 @@ def decide(known: Producer | None, attempt: Attempt) -> SequencedBatch | None:
     return None
 
 
-def appended(known: Producer | None, attempt: Attempt, base_offset: int, timestamp: int, now_ms: int) -> Producer:
+def appended(
+    known: ProducerStateEntry | None, attempt: Attempt, base_offset: int, timestamp: int, now_ms: int
+) -> ProducerStateEntry:
     """Return the producer after the batch is appended at `base_offset`."""
     batches: tuple[SequencedBatch, ...] = ()
     if attempt.base_sequence != NO_SEQUENCE:
@@ -139,15 +141,15 @@ def appended(known: Producer | None, attempt: Attempt, base_offset: int, timesta
         batches = (SequencedBatch(attempt.base_sequence, last_sequence, base_offset, last_offset, timestamp),)
     if known is None:
         transaction = base_offset if attempt.transactional else NO_OFFSET
-        return Producer(attempt.epoch, -1, batches, transaction, now_ms)
+        return ProducerStateEntry(attempt.epoch, -1, batches, transaction, now_ms)
     transaction = known.transaction_offset
     if transaction == NO_OFFSET and attempt.transactional:
         transaction = base_offset
     earlier = known.batches[1 - BATCHES_REMEMBERED :] if attempt.epoch == known.epoch else ()
-    return Producer(attempt.epoch, known.coordinator_epoch, (*earlier, *batches), transaction, now_ms)
+    return ProducerStateEntry(attempt.epoch, known.coordinator_epoch, (*earlier, *batches), transaction, now_ms)
 
 
-def check_marker(known: Producer | None, marker: EndMarker) -> None:
+def check_marker(known: ProducerStateEntry | None, marker: EndMarker) -> None:
     """Check that a marker may be appended.
 
     Raise InvalidProducerEpochError if its producer epoch is below the current one, TransactionCoordinatorFencedError if its
@@ -166,24 +168,24 @@ def check_marker(known: Producer | None, marker: EndMarker) -> None:
         )
 
 
-def ended(known: Producer | None, marker: EndMarker, now_ms: int) -> Producer:
+def ended(known: ProducerStateEntry | None, marker: EndMarker, now_ms: int) -> ProducerStateEntry:
     """Return the producer after the end of its transaction."""
     batches = known.batches if known is not None and marker.epoch == known.epoch else ()
-    return Producer(marker.epoch, marker.coordinator_epoch, batches, NO_OFFSET, now_ms)
+    return ProducerStateEntry(marker.epoch, marker.coordinator_epoch, batches, NO_OFFSET, now_ms)
 
 
 @dataclass(slots=True)
-class Pending:
+class PendingProducers:
     """Producer states to commit once the bytes are written. Dropped if the write fails."""
 
-    producers: dict[int, Producer] = field(default_factory=dict)
+    producers: dict[int, ProducerStateEntry] = field(default_factory=dict)
 
 
 class Producers:
     """The producers of a partition, its open transactions and the ended ones above the high watermark."""
 
     def __init__(self) -> None:
-        self._producers: dict[int, Producer] = {}
+        self._producers: dict[int, ProducerStateEntry] = {}
         self._open: dict[
             int, int
         ] = {}  # producer id -> first offset, in the order of their begin, so the first is the lowest
@@ -192,11 +194,11 @@ class Producers:
     def __len__(self) -> int:
         return len(self._producers)
 
-    def items(self) -> Iterator[tuple[int, Producer]]:
+    def items(self) -> Iterator[tuple[int, ProducerStateEntry]]:
         """Return the producer ids with their state."""
         return iter(list(self._producers.items()))
 
-    def get(self, producer_id: int, pending: Pending | None = None) -> Producer | None:
+    def get(self, producer_id: int, pending: PendingProducers | None = None) -> ProducerStateEntry | None:
         """Return the state of a producer, including the changes in `pending`. None if unknown."""
         if pending is not None:
             found = pending.producers.get(producer_id)
@@ -204,7 +206,7 @@ class Producers:
                 return found
         return self._producers.get(producer_id)
 
-    def restore(self, producer_id: int, producer: Producer) -> None:
+    def restore(self, producer_id: int, producer: ProducerStateEntry) -> None:
         """Restore an entry of a snapshot. Call in the order of `transaction_offset`."""
         self._producers[producer_id] = producer
         if producer.transaction_offset != NO_OFFSET:
@@ -219,7 +221,7 @@ class Producers:
         return list(self._ended)
 
     def accept(
-        self, attempt: Attempt, base_offset: int, timestamp: int, now_ms: int, pending: Pending
+        self, attempt: Attempt, base_offset: int, timestamp: int, now_ms: int, pending: PendingProducers
     ) -> SequencedBatch | None:
         """Check a batch and record it in `pending`. Return the original of a duplicate, else None. Raise as `decide`."""
         known = self.get(attempt.producer_id, pending)
@@ -228,7 +230,7 @@ class Producers:
             pending.producers[attempt.producer_id] = appended(known, attempt, base_offset, timestamp, now_ms)
         return duplicate
 
-    def commit(self, pending: Pending) -> None:
+    def commit(self, pending: PendingProducers) -> None:
         """Commit `pending` after its batches were written."""
         for producer_id, producer in pending.producers.items():
             self._producers[producer_id] = producer
@@ -250,7 +252,7 @@ class Producers:
     def replay(self, attempt: Attempt, base_offset: int, timestamp: int, now_ms: int) -> None:
         """Apply a batch read from the log, for recovery. It was already checked when it was appended."""
         known = self._producers.get(attempt.producer_id)
-        pending = Pending({attempt.producer_id: appended(known, attempt, base_offset, timestamp, now_ms)})
+        pending = PendingProducers({attempt.producer_id: appended(known, attempt, base_offset, timestamp, now_ms)})
         self.commit(pending)
 
     def check_end(self, marker: EndMarker) -> None:

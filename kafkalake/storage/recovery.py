@@ -3,7 +3,7 @@
 After a clean shutdown (`state` is clean and nothing was written since), `state` is used as it is and no segment is opened.
 
 Otherwise the last segment, the only unsealed one, is scanned and every checksum verified. After a machine restart, earlier
-segments that may not have reached the disk are verified too (`earlier_segments.py`):
+segments that may not have reached the disk are verified too (`sealed_segment_recovery.py`):
 
     whole messages to the end of the file               append there
     followed by exactly their footer                    sealed
@@ -35,7 +35,6 @@ from kafkalake.errors import CorruptSegmentError
 from kafkalake.record.schema import PREAMBLE, footer
 from kafkalake.storage.active_segment import ActiveSegment
 from kafkalake.storage.config import LogConfig
-from kafkalake.storage.earlier_segments import EarlierSegments, after, past_damage, resumed, rewrite_indexes
 from kafkalake.storage.files import read_file, write_all
 from kafkalake.storage.generations import SwappedSegment, covering
 from kafkalake.storage.leader_epochs import LEADER_EPOCHS_FILE, LeaderEpochs, decode_leader_epochs
@@ -44,6 +43,13 @@ from kafkalake.storage.open_files import OpenFiles
 from kafkalake.storage.producer_state import Producers
 from kafkalake.storage.replay import Replay
 from kafkalake.storage.scanner import SegmentScan, good_message_after, scan_segment
+from kafkalake.storage.sealed_segment_recovery import (
+    SealedSegmentRecovery,
+    after,
+    past_damage,
+    resumed,
+    rewrite_indexes,
+)
 from kafkalake.storage.segment import DATA_SUFFIX, FIRST_MESSAGE, SUFFIXES, Segment, file_name, parse_name
 from kafkalake.storage.segment_reader import Stop
 from kafkalake.storage.segments import check_rewritten
@@ -221,8 +227,8 @@ class Recovery:
         refused = [each for each in replaced if each and not is_whole(self._directory, each, self._open_files)]
         return with_generations(listing, names, [each for each in swapped if each not in refused]) if refused else found
 
-    def _earlier(self, listing: Listing) -> EarlierSegments:
-        return EarlierSegments(
+    def _earlier(self, listing: Listing) -> SealedSegmentRecovery:
+        return SealedSegmentRecovery(
             self._directory,
             self._config,
             self._open_files,

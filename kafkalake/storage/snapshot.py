@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from crc32c import crc32c
 
 from kafkalake.storage.files import Files, replace_file
-from kafkalake.storage.producer_state import Producer, Producers, SequencedBatch
+from kafkalake.storage.producer_state import Producers, ProducerStateEntry, SequencedBatch
 
 SNAPSHOT_SUFFIX = ".snapshot"
 _KEPT = 2
@@ -73,7 +73,7 @@ def decode_snapshot(data: bytes) -> Snapshot | None:
         for _ in range(size):
             batches.append(SequencedBatch(*_BATCH.unpack_from(data, position)))
             position += _BATCH.size
-        producers.restore(producer_id, Producer(epoch, coordinator, tuple(batches), transaction, last))
+        producers.restore(producer_id, ProducerStateEntry(epoch, coordinator, tuple(batches), transaction, last))
     for _ in range(ended):
         producers.restore_ended(*_ENDED.unpack_from(data, position))
         position += _ENDED.size

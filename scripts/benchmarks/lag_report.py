@@ -21,7 +21,7 @@ from written_lake import WrittenLake
 from benchmarks.kafka_tools import ToolFailed
 from benchmarks.plan import Plan, progress
 from benchmarks.rows import Row, number
-from kafkalake.metadata.store import GroupOffsets
+from kafkalake.metadata.store import PublishedOffsets
 from kafkalake.metadata.tables.schemas import GroupOffsetRow
 
 LIMIT_S = 30.0
@@ -110,4 +110,4 @@ def write_lake(path: Path, topics: int, groups: int) -> None:
         for group in range(groups)
         for partition in ((group * 37 + each) % (topics * PARTITIONS_OF_TOPIC) for each in range(PARTITIONS_OF_GROUP))
     ]
-    lake.store.publish_group_offsets(GroupOffsets(rows, {0: groups}))
+    lake.store.publish_group_offsets(PublishedOffsets(rows, {0: groups}))

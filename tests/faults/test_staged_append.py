@@ -12,7 +12,7 @@ import pytest
 from kafka_reference import Kafkalake, create_topic
 from staged_jobs import addresses, append, consumed, describe, numbered, stage
 
-from kafkalake.broker.staged.service import FaultPoint
+from kafkalake.broker.staged.service import StagedFaultPoint
 from kafkalake.broker.transactions.fault_points import KILL_AT
 from kafkalake.client.staged_append import OutcomeUnknownError, ask_until
 from kafkalake.dataset import topic_dataset
@@ -20,7 +20,7 @@ from kafkalake.errors import BrokerUnavailableError, RequestTimedOutError
 from kafkalake.storage.staging import commits_path
 
 RECORDS = 40_000
-POINTS = [*(point.value for point in FaultPoint), "transaction-prepared", "transaction-before-marker:2"]
+POINTS = [*(point.value for point in StagedFaultPoint), "transaction-prepared", "transaction-before-marker:2"]
 
 
 @pytest.mark.parametrize("point", POINTS)
@@ -78,7 +78,7 @@ def test_a_job_that_asks_on_finds_the_broker_that_came_back_elsewhere(
     kafkalake_broker: Callable[..., Kafkalake], tmp_path: Path
 ) -> None:
     lake = tmp_path / "lake"
-    broker = kafkalake_broker(lake, environment=killed_at(tmp_path, FaultPoint.APPENDED_SOME.value))
+    broker = kafkalake_broker(lake, environment=killed_at(tmp_path, StagedFaultPoint.APPENDED_SOME.value))
     create_topic(broker, "clicks", partitions=2)
     request = stage(lake, describe(broker, "clicks"), "job", [[numbered(0, 1000)]])
     ports = [broker.port]

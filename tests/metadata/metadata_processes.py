@@ -16,7 +16,7 @@ from kafkalake.clock import SystemClock
 from kafkalake.errors import KafkaLakeError, KafkaStorageError, TopicAlreadyExistsError
 from kafkalake.metadata import lease
 from kafkalake.metadata.delta import DeltaMetadataStore
-from kafkalake.metadata.tables.delta_table import Change, OpenDeltaTable
+from kafkalake.metadata.tables.delta_table import OpenDeltaTable, TableChange
 
 SPAWN = multiprocessing.get_context("spawn")
 
@@ -67,7 +67,7 @@ def die_while_publishing(lake: Path, at_commit: int, before: bool) -> None:
     commit = OpenDeltaTable.commit
     commits = 0
 
-    def commit_and_die(table: OpenDeltaTable, change: Change, *, durable: bool = False) -> None:
+    def commit_and_die(table: OpenDeltaTable, change: TableChange, *, durable: bool = False) -> None:
         nonlocal commits
         if before and commits == at_commit:
             os.kill(os.getpid(), signal.SIGKILL)

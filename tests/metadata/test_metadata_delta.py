@@ -24,7 +24,7 @@ from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.metadata.paths import TABLES, table_path
 from kafkalake.metadata.tables import delta_table, lake_tables
 from kafkalake.metadata.tables.data_files import TableDefinition
-from kafkalake.metadata.tables.delta_table import Change, CommitConflict, OpenDeltaTable
+from kafkalake.metadata.tables.delta_table import CommitConflict, OpenDeltaTable, TableChange
 from kafkalake.metadata.tables.schemas import SEGMENTS_SCHEMA, SegmentRow, to_table
 from kafkalake.metadata.tables.segments import FILE_ROWS, FILES_MAX
 
@@ -380,7 +380,7 @@ def test_a_segments_broker_is_found_where_an_earlier_version_wrote_no_such_colum
 
     def write_as_before(row: SegmentRow) -> pa.Table:
         table = OpenDeltaTable(path, old, create=True)
-        table.commit(Change(add=[to_table(SEGMENTS_SCHEMA, [row]).select(old.schema.names)]))
+        table.commit(TableChange(add=[to_table(SEGMENTS_SCHEMA, [row]).select(old.schema.names)]))
         return table.read()
 
     write_as_before(rows[0])

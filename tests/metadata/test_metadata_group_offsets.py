@@ -13,7 +13,7 @@ from metadata_rows import NOW_MS
 
 from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.metadata.paths import table_path
-from kafkalake.metadata.store import GroupOffsets
+from kafkalake.metadata.store import PublishedOffsets
 from kafkalake.metadata.tables import group_offsets
 from kafkalake.metadata.tables.schemas import GROUP_OFFSETS_SCHEMA, GroupOffsetRow, to_table
 
@@ -46,30 +46,30 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MetadataSt
 
 
 def test_the_newest_row_of_a_partition_counts(store: MetadataStore) -> None:
-    store.publish_group_offsets(GroupOffsets([row(0, 10), row(1, 5, partition=1)], {3: 2}))
-    store.publish_group_offsets(GroupOffsets([row(4, 7), row(3, None, partition=1)], {3: 5}))
+    store.publish_group_offsets(PublishedOffsets([row(0, 10), row(1, 5, partition=1)], {3: 2}))
+    store.publish_group_offsets(PublishedOffsets([row(4, 7), row(3, None, partition=1)], {3: 5}))
     loaded = store.load_group_offsets()
     assert loaded.rows == [row(4, 7)]
     assert loaded.positions[3] == 5
 
 
 def test_older_versions_say_what_was_committed_then(store: MetadataStore) -> None:
-    first = store.publish_group_offsets(GroupOffsets([row(0, 10)], {3: 1}))
-    store.publish_group_offsets(GroupOffsets([row(1, 20)], {3: 2}))
-    assert store.load_group_offsets(version=first) == GroupOffsets([row(0, 10)], {})
+    first = store.publish_group_offsets(PublishedOffsets([row(0, 10)], {3: 1}))
+    store.publish_group_offsets(PublishedOffsets([row(1, 20)], {3: 2}))
+    assert store.load_group_offsets(version=first) == PublishedOffsets([row(0, 10)], {})
 
 
 def test_what_is_published_is_not_published_again(store: MetadataStore) -> None:
-    version = store.publish_group_offsets(GroupOffsets([row(0, 10), row(1, 5, partition=1)], {3: 2}))
-    again = GroupOffsets([row(0, 10), row(1, 5, partition=1)], {3: 2})
+    version = store.publish_group_offsets(PublishedOffsets([row(0, 10), row(1, 5, partition=1)], {3: 2}))
+    again = PublishedOffsets([row(0, 10), row(1, 5, partition=1)], {3: 2})
     assert store.publish_group_offsets(again) == version
-    assert store.publish_group_offsets(GroupOffsets([*again.rows, row(2, 6)], {3: 3})) == version + 1
+    assert store.publish_group_offsets(PublishedOffsets([*again.rows, row(2, 6)], {3: 3})) == version + 1
     assert len(store.load_group_offsets().rows) == 2
 
 
 def test_partitions_of_the_journal_are_published_by_themselves(store: MetadataStore) -> None:
-    store.publish_group_offsets(GroupOffsets([row(8, 10)], {3: 9}))
-    store.publish_group_offsets(GroupOffsets([row(0, 1, group="other", journal=1)], {1: 1}))
+    store.publish_group_offsets(PublishedOffsets([row(8, 10)], {3: 9}))
+    store.publish_group_offsets(PublishedOffsets([row(0, 1, group="other", journal=1)], {1: 1}))
     loaded = store.load_group_offsets()
     assert [found.group for found in loaded.rows] == ["etl", "other"]
     assert (loaded.positions[1], loaded.positions[3]) == (1, 9)
@@ -77,7 +77,7 @@ def test_partitions_of_the_journal_are_published_by_themselves(store: MetadataSt
 
 def test_a_publish_carries_the_positions_as_deltas_transactions(tmp_path: Path) -> None:
     store = DeltaMetadataStore(tmp_path)
-    store.publish_group_offsets(GroupOffsets([row(0, 1), row(0, 1, group="b", journal=0)], {3: 1, 0: 7}))
+    store.publish_group_offsets(PublishedOffsets([row(0, 1), row(0, 1, group="b", journal=0)], {3: 1, 0: 7}))
     table = DeltaTable(table_path(tmp_path, "group_offsets"))
     assert table.version() == 1
     assert table.transaction_version("kafkalake-group-offsets-3") == 1
@@ -92,7 +92,9 @@ def test_many_publishes_make_few_files_and_lose_nothing_that_counts(
     monkeypatch.setattr(group_offsets, "HISTORY_ROWS", 20)
     store = DeltaMetadataStore(tmp_path)
     for position in range(120):
-        store.publish_group_offsets(GroupOffsets([row(position, position, partition=position % 3)], {3: position + 1}))
+        store.publish_group_offsets(
+            PublishedOffsets([row(position, position, partition=position % 3)], {3: position + 1})
+        )
     table = DeltaTable(table_path(tmp_path, "group_offsets"))
     assert len(table.file_uris()) <= 5
     assert table.to_pyarrow_table().num_rows <= 60

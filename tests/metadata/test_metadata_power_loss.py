@@ -23,7 +23,7 @@ from kafkalake.errors import KafkaLakeError, KafkaStorageError, LakeError, Topic
 from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.metadata.disk import Disk
 from kafkalake.metadata.paths import TABLES, table_path
-from kafkalake.metadata.store import GroupOffsets, Transactions
+from kafkalake.metadata.store import PublishedOffsets, Transactions
 from kafkalake.metadata.tables import delta_table, lake_tables
 from kafkalake.metadata.tables.job_tables import JOB_RUNS_SCHEMA, JobTable
 from kafkalake.metadata.tables.schemas import CleaningRow
@@ -78,7 +78,7 @@ def random_operation(random: Random, number: int) -> Operation:
     if chosen == 3:
         offsets = [offset_row(number, number, group=name, journal=random.randrange(3))]
         return lambda store: store.publish_group_offsets(
-            GroupOffsets(offsets, {offsets[0].journal_partition: number + 1})
+            PublishedOffsets(offsets, {offsets[0].journal_partition: number + 1})
         )
     if chosen == 4:
         transaction = replace(TRANSACTION, transactional_id=name, journal_offset=number, producer_epoch=number)
@@ -220,7 +220,7 @@ def written(lake: Path, short_logs: None) -> Path:
         store.create_topic(topic_row(f"topic-{number}"))
         store.acquire_broker(broker_row(number, lease_id=f"lease-{number}"), None)
         store.publish(published(number, [partition_row(end=number)], [segment_row(base=number * 100)]))
-        store.publish_group_offsets(GroupOffsets([offset_row(number, number)], {3: number + 1}))
+        store.publish_group_offsets(PublishedOffsets([offset_row(number, number)], {3: number + 1}))
         store.publish_transactions(Transactions([replace(TRANSACTION, journal_offset=number)], {3: number + 1}))
         store.update_cleaning([CleaningRow("topic-0", "id-topic-0", 0, cleaned_offset=number)])
     store.close()

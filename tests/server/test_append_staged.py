@@ -18,7 +18,7 @@ from kafka_reference import Kafkalake, create_topic, topic_name
 from staged_jobs import addresses, append, consumed, describe, numbered, stage
 
 from kafkalake.broker.staged.request import AppendRequest, StagedFile
-from kafkalake.broker.staged.service import RUNS_MAX, Appended, StagedAppends
+from kafkalake.broker.staged.service import RUNS_MAX, StagedAppendResult, StagedAppends
 from kafkalake.client.staged_append import ask_once
 from kafkalake.dataset import topic_dataset
 from kafkalake.errors import (
@@ -96,10 +96,10 @@ def test_two_jobs_append_at_a_time_and_a_third_waits_for_its_turn(tmp_path: Path
             def _check(self, request: AppendRequest) -> Any:
                 return {}
 
-            async def _append(self, request: AppendRequest, committed: Any, partitions: Any) -> Appended:
+            async def _append(self, request: AppendRequest, committed: Any, partitions: Any) -> StagedAppendResult:
                 begun.append(request.application)
                 await released.wait()
-                return Appended(request.records, again=False, version=request.version)
+                return StagedAppendResult(request.records, again=False, version=request.version)
 
         async def run_blocking(work: Any) -> Any:
             return work()

@@ -25,7 +25,7 @@ from memory_store import MemoryMetadataStore
 from storage.power_loss import ForgetfulFiles
 
 from kafkalake.errors import KafkaStorageError
-from kafkalake.metadata.store import GroupOffsets, PublishedState, Transactions
+from kafkalake.metadata.store import PublishedOffsets, PublishedState, Transactions
 from kafkalake.metadata.tables.schemas import TopicRow
 from kafkalake.process.node import Node
 from kafkalake.world import World
@@ -406,7 +406,7 @@ class SimulatedStore(MemoryMetadataStore):
     def publish(self, state: PublishedState) -> int:
         return int(self._commits(f"publish {state.version}", lambda: super(SimulatedStore, self).publish(state)))
 
-    def publish_group_offsets(self, offsets: GroupOffsets) -> int:
+    def publish_group_offsets(self, offsets: PublishedOffsets) -> int:
         found = self._commits("offsets", lambda: super(SimulatedStore, self).publish_group_offsets(offsets))
         return int(found)
 

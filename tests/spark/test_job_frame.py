@@ -108,8 +108,8 @@ def test_wrong_arguments_are_one_sentence(
 def test_a_second_run_is_told_who_runs_and_one_after_a_kill_says_so_in_job_runs(
     lake: WrittenLake, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    holding = "import sys; from pathlib import Path; from kafkalake.jobs.lock import only_one\n"
-    holding += "with only_one(Path(sys.argv[1]), 'touch', 'the killed run', 1_000):\n"
+    holding = "import sys; from pathlib import Path; from kafkalake.jobs.lock import exclusive_job_lock\n"
+    holding += "with exclusive_job_lock(Path(sys.argv[1]), 'touch', 'the killed run', 1_000):\n"
     holding += " print('held', flush=True); sys.stdin.read()"
     with subprocess.Popen(
         [sys.executable, "-c", holding, str(lake.path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

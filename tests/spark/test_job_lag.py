@@ -21,7 +21,7 @@ from written_lake import WrittenLake
 from kafkalake.jobs.frame import main
 from kafkalake.jobs.lag.command import ALERT_EXIT_CODE, LagJob
 from kafkalake.metadata import paths
-from kafkalake.metadata.store import GroupOffsets
+from kafkalake.metadata.store import PublishedOffsets
 from kafkalake.metadata.tables.job_tables import JobTable
 from kafkalake.metadata.tables.schemas import GroupOffsetRow
 
@@ -50,7 +50,7 @@ def commit(lake: WrittenLake, number: int, offsets: dict[tuple[str, int], int], 
         GroupOffsetRow(group, "clicks", None, partition, offset, -1, "", at_ms, None, 0, number)
         for (group, partition), offset in offsets.items()
     ]
-    lake.store.publish_group_offsets(GroupOffsets(rows, {0: number + 1}))
+    lake.store.publish_group_offsets(PublishedOffsets(rows, {0: number + 1}))
 
 
 def run(lake: Path, *arguments: str, at_ms: int | None = None) -> int:

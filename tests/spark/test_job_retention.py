@@ -24,7 +24,7 @@ from kafkalake.jobs.frame import main
 from kafkalake.jobs.retention import Retention
 from kafkalake.metadata import paths
 from kafkalake.metadata.delta import DeltaMetadataStore
-from kafkalake.metadata.store import GroupOffsets
+from kafkalake.metadata.store import PublishedOffsets
 from kafkalake.metadata.tables.job_tables import JobTable
 from kafkalake.metadata.tables.schemas import GroupOffsetRow
 from kafkalake.storage.state import read_state
@@ -65,7 +65,7 @@ def run(lake: Path, *arguments: str) -> int:
 def commit(lake: Path, group: str, offset: int, topic: str = "old") -> None:
     now_ms = time.time_ns() // 1_000_000
     row = GroupOffsetRow(group, topic, None, 0, offset, -1, "", now_ms, None, 0, now_ms)
-    DeltaMetadataStore(lake, create=False).publish_group_offsets(GroupOffsets([row], {0: now_ms + 1}))
+    DeltaMetadataStore(lake, create=False).publish_group_offsets(PublishedOffsets([row], {0: now_ms + 1}))
 
 
 def test_old_segments_go_and_readers_begin_where_they_end(

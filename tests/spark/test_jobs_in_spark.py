@@ -22,7 +22,7 @@ from kafkalake.jobs.lag import next_record
 from kafkalake.jobs.lag.command import ALERT_EXIT_CODE, LagJob
 from kafkalake.jobs.retention import Retention
 from kafkalake.metadata import paths
-from kafkalake.metadata.store import GroupOffsets
+from kafkalake.metadata.store import PublishedOffsets
 from kafkalake.metadata.tables.job_tables import JobTable
 from kafkalake.metadata.tables.schemas import GroupOffsetRow
 
@@ -49,7 +49,7 @@ def lake(tmp_path: Path) -> Iterator[WrittenLake]:
                         GroupOffsetRow(group, topic, None, partition, offset, -1, "", at_ms, None, 0, len(rows))
                     )
     lake.publish()
-    lake.store.publish_group_offsets(GroupOffsets(rows, {0: len(rows)}))
+    lake.store.publish_group_offsets(PublishedOffsets(rows, {0: len(rows)}))
     yield lake
     lake.close()
 

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from written_lake import WrittenLake
 
 from kafkalake.jobs.consume.command import copy_topics, main
-from kafkalake.jobs.error_sentence import sentence
+from kafkalake.jobs.error_sentence import one_line_message
 from kafkalake.uuid_text import encode_uuid
 
 pytestmark = pytest.mark.spark
@@ -136,7 +136,7 @@ def test_what_goes_wrong_is_one_sentence_and_an_exit_code(
 
 def test_sentences_leave_the_stack_out() -> None:
     error = RuntimeError("[X] failed: Traceback\n  File y\nkafkalake.errors.LakeError: no lake at /x\n SQLSTATE: 38000")
-    assert sentence(error) == "no lake at /x"
+    assert one_line_message(error) == "no lake at /x"
 
 
 def test_two_executors_read_a_topic(lake: WrittenLake, tmp_path: Path) -> None:

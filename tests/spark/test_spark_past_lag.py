@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from written_lake import WrittenLake
 
 from kafkalake.metadata import paths
-from kafkalake.metadata.store import GroupOffsets
+from kafkalake.metadata.store import PublishedOffsets
 from kafkalake.metadata.tables.schemas import GroupOffsetRow
 
 LAG = """
@@ -48,7 +48,7 @@ def test_the_lag_of_any_group_at_any_past_time(spark: SparkSession, tmp_path: Pa
             GroupOffsetRow(group, "clicks", None, partition, offset, -1, "", 1_000 * number, None, 0, number)
             for (group, partition), offset in committed.items()
         ]
-        versions = lake.store.publish_group_offsets(GroupOffsets(rows, {0: number + 1})), lake.publish()
+        versions = lake.store.publish_group_offsets(PublishedOffsets(rows, {0: number + 1})), lake.publish()
         past.append((*versions, _moment_after(lake.path)))
     lake.close()
     offsets_version, partitions_version, _ = past[0]

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from written_lake import WrittenLake
 
 from kafkalake.dataset import topic_dataset
-from kafkalake.jobs.error_sentence import sentence
+from kafkalake.jobs.error_sentence import one_line_message
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,7 @@ def using(broker: Kafkalake, topic: str, more: str = "") -> str:
 def refused(sql: SparkSession, statement: str) -> str:
     with pytest.raises(Exception) as error:
         sql.sql(statement).collect()
-    return sentence(error.value)
+    return one_line_message(error.value)
 
 
 def test_what_is_inserted_into_fields_is_in_the_value(sql: SparkSession, broker: Kafkalake, clicks: str) -> None:
@@ -115,7 +115,7 @@ def test_statements_that_would_not_reach_the_topic_are_refused(
     ):
         with pytest.raises(Exception) as error:
             create()
-        assert sentence(error.value).startswith("a topic and a table over it are not made by writing rows")
+        assert one_line_message(error.value).startswith("a topic and a table over it are not made by writing rows")
     assert not sql.catalog.tableExists(f"{clicks}_new")
     assert topic_dataset(str(broker.lake), clicks).count_rows() == 1
     assert [tuple(row) for row in sql.table(clicks).collect()] == [("k", "v")]
@@ -181,6 +181,6 @@ def test_times_without_a_zone_are_those_of_the_session(spark: SparkSession, tmp_
     assert "after the latest version" not in str(error.value)
     with pytest.raises(Exception) as error:
         as_of.option("timestampAsOf", "2130-01-01").load("clicks").count()
-    assert "after the latest version of" in sentence(error.value)
+    assert "after the latest version of" in one_line_message(error.value)
     text = tokyo.sql("SELECT date_format(current_timestamp(), 'yyyy-MM-dd HH:mm:ss.SSSSSS')").first()[0]
     assert as_of.option("timestampAsOf", text).load("clicks").count() == 1200

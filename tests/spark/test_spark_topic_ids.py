@@ -13,7 +13,7 @@ import pytest
 from written_lake import WrittenLake
 
 from kafkalake.errors import LakeError, OffsetOutOfRangeError
-from kafkalake.metadata.store import GroupOffsets
+from kafkalake.metadata.store import PublishedOffsets
 from kafkalake.metadata.tables.schemas import GroupOffsetRow
 from kafkalake.reader.bounds import begin_read
 from kafkalake.reader.columns import TOPIC_ID, project
@@ -126,7 +126,7 @@ def test_given_offsets_may_name_their_topic(lake: WrittenLake) -> None:
 def test_an_offset_that_was_committed_for_the_topic_before_is_none_of_this_one(lake: WrittenLake) -> None:
     fill(lake, "old", 3)
     row = GroupOffsetRow("etl", "clicks", lake.topics["clicks"].topic_id, 0, 2, 0, "", 1, None, 0, 7)
-    lake.store.publish_group_offsets(GroupOffsets([row, replace(row, group="older", topic_id=None)], {0: 8}))
+    lake.store.publish_group_offsets(PublishedOffsets([row, replace(row, group="older", topic_id=None)], {0: 8}))
     groups = [ConsumerGroup(lake.path, name, lake.store) for name in ("etl", "older")]
     assert [group.committed() for group in groups] == [{CLICKS: 2}, {CLICKS: 2}]
     lake.delete_topic("clicks")

@@ -22,7 +22,7 @@ from staged_jobs import consumed
 from waiting import wait_until
 
 from kafkalake.dataset import topic_dataset
-from kafkalake.jobs.error_sentence import sentence
+from kafkalake.jobs.error_sentence import one_line_message
 from kafkalake.storage.staging import remove_staged, staging_path, stale_staging
 
 TIMEOUT_S = 120.0
@@ -117,11 +117,11 @@ def test_what_cannot_be_written_is_one_sentence_and_nothing_is(
     for rows, topic, options, expected in cases:
         with pytest.raises(Exception) as error:
             write(rows, broker.lake, topic, **options)
-        assert sentence(error.value).startswith(expected)
+        assert one_line_message(error.value).startswith(expected)
         assert "kafkalake/spark/sink/sink.py" not in str(error.value)  # no traceback of ours
     with pytest.raises(Exception) as error:
         good.write.format("kafkalake").option("lake", str(broker.lake)).mode("overwrite").save(clicks)
-    assert sentence(error.value).startswith("a topic cannot be overwritten, only added to")
+    assert one_line_message(error.value).startswith("a topic cannot be overwritten, only added to")
     assert (count(broker.lake, clicks), count(broker.lake, compacted)) == (0, 0)
     assert staged(broker.lake) == []
 
@@ -131,7 +131,7 @@ def test_without_a_broker_the_error_says_how_to_start_one(spark: SparkSession, t
         lake = broker.lake
     with pytest.raises(Exception) as error:
         write(spark.range(1).selectExpr("'x' AS value"), lake, "clicks")
-    assert sentence(error.value).startswith("writing needs a running broker, and none answers for the lake")
+    assert one_line_message(error.value).startswith("writing needs a running broker, and none answers for the lake")
     assert f"kafkalake broker start --lake {lake}" in str(error.value)
 
 
@@ -162,7 +162,7 @@ def test_sql_inserts_into_a_table_over_a_topic(spark: SparkSession, broker: Kafk
         )
         with pytest.raises(Exception) as error:
             spark.sql(f"INSERT OVERWRITE {table} SELECT 'a', 'b'")
-        assert sentence(error.value).startswith("a topic cannot be overwritten")
+        assert one_line_message(error.value).startswith("a topic cannot be overwritten")
     finally:
         for name in (table, f"{table}_all"):
             spark.sql(f"DROP TABLE {name}")

@@ -19,7 +19,7 @@ from kafkalake.storage.producer_state import (
     AbortedTransaction,
     Attempt,
     EndMarker,
-    Pending,
+    PendingProducers,
     Producers,
     advance_sequence,
 )
@@ -56,7 +56,7 @@ ACCEPTED = [
 
 @pytest.mark.parametrize(("before", "asked"), [row[1:] for row in ACCEPTED], ids=[row[0] for row in ACCEPTED])
 def test_batches_that_follow_are_appended(before: list[Attempt], asked: Attempt) -> None:
-    assert producers_after(*before).accept(asked, 1000, 1_000, 0, Pending()) is None
+    assert producers_after(*before).accept(asked, 1000, 1_000, 0, PendingProducers()) is None
 
 
 REFUSED = [
@@ -76,25 +76,25 @@ REFUSED = [
 def test_batches_that_do_not_follow_are_refused(before: list[Attempt], asked: Attempt, error: type[KafkaError]) -> None:
     producers = producers_after(*before)
     with pytest.raises(error):
-        producers.accept(asked, 1000, 1_000, 0, Pending())
+        producers.accept(asked, 1000, 1_000, 0, PendingProducers())
 
 
 @pytest.mark.parametrize("number", range(2, 7))
 def test_one_of_the_last_five_batches_is_answered_with_its_offset(number: int) -> None:
-    found = producers_after(*SEVEN).accept(SEVEN[number], 1000, 1_000, 0, Pending())
+    found = producers_after(*SEVEN).accept(SEVEN[number], 1000, 1_000, 0, PendingProducers())
     assert found is not None
     assert (found.base_offset, found.last_offset) == (10 * number, 10 * number + 9)
 
 
 def test_a_repeated_batch_that_wraps_is_found() -> None:
     wrapped = attempt(0, TOP - 4)
-    found = producers_after(wrapped).accept(wrapped, 1000, 1_000, 0, Pending())
+    found = producers_after(wrapped).accept(wrapped, 1000, 1_000, 0, PendingProducers())
     assert found is not None
     assert (found.first_sequence, found.last_sequence) == (TOP - 4, 4)
 
 
 def test_batches_of_one_append_see_each_other_and_nothing_stays_when_the_write_fails() -> None:
-    producers, pending = Producers(), Pending()
+    producers, pending = Producers(), PendingProducers()
     assert producers.accept(attempt(0, 0), 0, 1_000, 0, pending) is None
     assert producers.accept(attempt(0, 10), 10, 1_000, 0, pending) is None
     repeated = producers.accept(attempt(0, 0), 20, 1_000, 0, pending)
@@ -103,7 +103,7 @@ def test_batches_of_one_append_see_each_other_and_nothing_stays_when_the_write_f
     with pytest.raises(OutOfOrderSequenceError):
         producers.accept(attempt(0, 30), 20, 1_000, 0, pending)
     assert len(producers) == 0
-    assert producers.accept(attempt(0, 0), 0, 1_000, 0, Pending()) is None
+    assert producers.accept(attempt(0, 0), 0, 1_000, 0, PendingProducers()) is None
     producers.commit(pending)
     assert len(producers) == 1
 
@@ -166,10 +166,10 @@ def test_a_marker_with_a_new_epoch_forgets_the_sequences_of_the_old_one() -> Non
     producers = producers_after(attempt(0, 0, transactional=True))
     producers.end(marker(epoch=1, kind=ABORT), 10, 0)
     with pytest.raises(InvalidProducerEpochError):
-        producers.accept(attempt(0, 10), 11, 0, 0, Pending())
+        producers.accept(attempt(0, 10), 11, 0, 0, PendingProducers())
     with pytest.raises(OutOfOrderSequenceError):
-        producers.accept(attempt(1, 10), 11, 0, 0, Pending())
-    assert producers.accept(attempt(1, 0), 11, 0, 0, Pending()) is None
+        producers.accept(attempt(1, 10), 11, 0, 0, PendingProducers())
+    assert producers.accept(attempt(1, 0), 11, 0, 0, PendingProducers()) is None
 
 
 def test_producers_have_a_limit_beyond_which_the_most_silent_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ from kafkalake.broker.groups.classic_state import (
     JOIN_TIMER,
     SYNC_TIMER,
     AssignmentWritten,
-    State,
+    ClassicState,
     StaticMemberWritten,
     session_timer,
 )
@@ -56,7 +56,7 @@ class ClassicGroup(JoinRound):
             self._reply(waiter, SyncResult(type(error)))
             return
         self._awaited_syncs.discard(member.member_id)
-        if self.state is State.STABLE:
+        if self.state is ClassicState.STABLE:
             self._reply(waiter, self._assignment_of(member))
             return
         self._answer_sync(member, SyncResult(RebalanceInProgressError))  # an earlier request that the client abandoned
@@ -68,7 +68,7 @@ class ClassicGroup(JoinRound):
 
     def _check_assignments(self, member: Member, request: SyncRequest) -> None:
         """Refuse a leader's assignments beyond the memory limit of all groups."""
-        if self.state is State.COMPLETING_REBALANCE and member.member_id == self.roster.leader:
+        if self.state is ClassicState.COMPLETING_REBALANCE and member.member_id == self.roster.leader:
             self._check_memory(sum(len(request.assignments.get(other.member_id, b"")) for other in self.roster))
 
     def _checked_sync(self, request: SyncRequest) -> Member:
@@ -79,18 +79,18 @@ class ClassicGroup(JoinRound):
         ):
             if said is not None and ours is not None and said != ours:
                 raise InconsistentGroupProtocolError
-        if self.state is State.PREPARING_REBALANCE:
+        if self.state is ClassicState.PREPARING_REBALANCE:
             raise RebalanceInProgressError
         return member
 
     def _assignment_written(self, ticket: AssignmentWritten, error: ErrorClass | None) -> None:
-        if self.state is not State.COMPLETING_REBALANCE or ticket.generation_id != self.generation_id:
+        if self.state is not ClassicState.COMPLETING_REBALANCE or ticket.generation_id != self.generation_id:
             return
         if error is not None:
             self._withdraw_assignments(error)
             self._prepare_rebalance()
             return
-        self._become(State.STABLE)
+        self._become(ClassicState.STABLE)
         for member in self.roster:
             self.roster.set_assignment(member, ticket.assignments.get(member.member_id, b""))
             if self._answer_sync(member, self._assignment_of(member)):
@@ -98,7 +98,7 @@ class ClassicGroup(JoinRound):
 
     def _sync_time_is_up(self) -> None:
         """Remove members that joined the generation but never asked for their assignment."""
-        if self.state not in (State.COMPLETING_REBALANCE, State.STABLE) or not self._awaited_syncs:
+        if self.state not in (ClassicState.COMPLETING_REBALANCE, ClassicState.STABLE) or not self._awaited_syncs:
             return
         for member_id in sorted(self._awaited_syncs):
             member = self.roster.get(member_id)
@@ -112,12 +112,12 @@ class ClassicGroup(JoinRound):
         """Record a heartbeat. Raise what the member must do: `RebalanceInProgressError` means rejoin."""
         member = self.checked_member(member_id, group_instance_id, generation_id)
         self._expect_heartbeat(member, member.session_timeout_ms)
-        if self.state is State.PREPARING_REBALANCE:
+        if self.state is ClassicState.PREPARING_REBALANCE:
             raise RebalanceInProgressError
 
     def leave(self, leaving: Sequence[LeavingMember]) -> list[LeaveResult]:
         """Remove leaving members, also by instance id alone. Raise `CoordinatorNotAvailableError` if the group is dead."""
-        if self.state is State.DEAD:
+        if self.state is ClassicState.DEAD:
             raise CoordinatorNotAvailableError
         results = [LeaveResult(*one, self._leave_one(one)) for one in leaving]
         if any(result.error is None for result in results):
@@ -143,7 +143,7 @@ class ClassicGroup(JoinRound):
     def _session_time_is_up(self, member_id: str) -> None:
         if member_id in self._pending:
             self._no_longer_pending(member_id)
-            if self.state is State.PREPARING_REBALANCE:
+            if self.state is ClassicState.PREPARING_REBALANCE:
                 self._maybe_complete_join()
             return
         member = self.roster.get(member_id)
@@ -160,9 +160,9 @@ class ClassicGroup(JoinRound):
             self._member_went()
 
     def _member_went(self) -> None:
-        if self.state in (State.STABLE, State.COMPLETING_REBALANCE):
+        if self.state in (ClassicState.STABLE, ClassicState.COMPLETING_REBALANCE):
             self._prepare_rebalance()
-        elif self.state is State.PREPARING_REBALANCE:
+        elif self.state is ClassicState.PREPARING_REBALANCE:
             self._maybe_complete_join()
 
     # Callbacks from the coordinator
@@ -193,7 +193,7 @@ class ClassicGroup(JoinRound):
 
     def die(self, error: ErrorClass) -> None:
         """End the group (deleted, or no longer coordinated by this broker). Pending requests fail with `error`."""
-        self.state = State.DEAD
+        self.state = ClassicState.DEAD
         for member in self.roster:
             self._cancel_session(member)
             self._answer_join(member, JoinResult(error, member.member_id))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kafkalake.broker.groups.classic import ClassicGroup
-from kafkalake.broker.groups.classic_state import State
+from kafkalake.broker.groups.classic_state import ClassicState
 from kafkalake.broker.groups.consumer import ConsumerGroup
 from kafkalake.broker.groups.requests import GroupDescription, GroupSummary, MemberDescription
 from kafkalake.broker.groups.subscription import CONSUMER_PROTOCOL_TYPE
@@ -11,7 +11,7 @@ from kafkalake.broker.groups.subscription import CONSUMER_PROTOCOL_TYPE
 
 def describe(group: ClassicGroup) -> GroupDescription:
     """Return a classic group's description. Metadata, assignments and protocol are shown only while the group is stable."""
-    stable = group.state is State.STABLE
+    stable = group.state is ClassicState.STABLE
     protocol_name = (group.protocol_name or "") if stable else ""
     members = tuple(
         MemberDescription(

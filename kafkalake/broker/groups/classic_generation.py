@@ -13,8 +13,8 @@ from kafkalake.broker.coordination.decisions import CancelTimer, Decision, Reply
 from kafkalake.broker.coordination.table import MetadataMemory
 from kafkalake.broker.groups.classic_state import (
     NEXT,
+    ClassicState,
     InitialWait,
-    State,
     group_record,
     member_of,
     session_timer,
@@ -54,7 +54,7 @@ class Generation:
         memory: MetadataMemory | None = None,
     ) -> None:
         self.group_id = group_id
-        self.state = State.EMPTY
+        self.state = ClassicState.EMPTY
         self.state_since_ms = clock.now_ms()
         self.generation_id = 0
         self.protocol_name: str | None = None
@@ -73,16 +73,16 @@ class Generation:
     @property
     def is_vacant(self) -> bool:
         """Return whether the group is empty and no member id is pending."""
-        return self.state is State.EMPTY and not self._pending
+        return self.state is ClassicState.EMPTY and not self._pending
 
     @property
     def expiry(self) -> ExpiryRule:
         """The expiry rule (KIP-211). While the group has members, only offsets of unsubscribed topics expire."""
         if self.roster.protocol_type is None:
             return ExpiryRule(None, frozenset())  # never had a member: each offset ages from its own commit
-        if self.state is State.EMPTY:
+        if self.state is ClassicState.EMPTY:
             return ExpiryRule(None if self.state_since_ms < 0 else self.state_since_ms, frozenset())
-        return ExpiryRule(None, self.subscribed_topics if self.state is State.STABLE else None)
+        return ExpiryRule(None, self.subscribed_topics if self.state is ClassicState.STABLE else None)
 
     def reads(self, topic: str) -> bool:
         """Return whether a member may subscribe to the topic: True for consumers whose subscription cannot be read."""
@@ -92,16 +92,16 @@ class Generation:
 
     def check_delete(self) -> None:
         """Raise `GroupIdNotFoundError` if dead, `NonEmptyGroupError` if the group has members."""
-        if self.state is State.DEAD:
+        if self.state is ClassicState.DEAD:
             raise GroupIdNotFoundError
-        if self.state is not State.EMPTY:
+        if self.state is not ClassicState.EMPTY:
             raise NonEmptyGroupError
 
     def check_offset_delete(self) -> None:
         """Raise unless offsets may be deleted (KIP-496): those of consumers at any time, others only while the group is empty."""
-        if self.state is State.DEAD:
+        if self.state is ClassicState.DEAD:
             raise GroupIdNotFoundError
-        if self.state is not State.EMPTY and self.roster.protocol_type != CONSUMER_PROTOCOL_TYPE:
+        if self.state is not ClassicState.EMPTY and self.roster.protocol_type != CONSUMER_PROTOCOL_TYPE:
             raise NonEmptyGroupError
 
     def checked_member(self, member_id: str, group_instance_id: str | None, generation_id: int) -> Member:
@@ -110,7 +110,7 @@ class Generation:
         Raise `CoordinatorNotAvailableError` (dead group), `UnknownMemberIdError`, `FencedInstanceIdError` or
         `IllegalGenerationError`.
         """
-        if self.state is State.DEAD:
+        if self.state is ClassicState.DEAD:
             raise CoordinatorNotAvailableError
         member = self.roster.checked(member_id, group_instance_id)
         if generation_id != self.generation_id:
@@ -124,9 +124,9 @@ class Generation:
 
         A commit without member and generation (an admin client, a consumer that assigns itself) needs an empty group.
         """
-        if self.state is State.DEAD:
+        if self.state is ClassicState.DEAD:
             raise CoordinatorNotAvailableError
-        if generation_id < 0 and self.state is State.EMPTY:
+        if generation_id < 0 and self.state is ClassicState.EMPTY:
             return
         if generation_id >= 0 or member_id or group_instance_id is not None:
             member = self.checked_member(member_id, group_instance_id, generation_id)
@@ -136,7 +136,7 @@ class Generation:
             raise UnknownMemberIdError
         if transactional:
             return
-        if self.state is State.COMPLETING_REBALANCE:
+        if self.state is ClassicState.COMPLETING_REBALANCE:
             # The member has the generation but not yet its assignment, so this commit belongs to an older assignment.
             raise RebalanceInProgressError
         self._expect_heartbeat(member, member.session_timeout_ms)
@@ -155,7 +155,7 @@ class Generation:
         self.generation_id, self.protocol_name = record.generation_id, record.protocol_name
         members = (member_of(one, record.protocol_name or "") for one in record.members)
         self.roster.restore(members, record.protocol_type, record.leader)
-        self.state = State.STABLE if len(self.roster) else State.EMPTY
+        self.state = ClassicState.STABLE if len(self.roster) else ClassicState.EMPTY
         self.state_since_ms = record.state_since_ms
         self._follow_subscriptions()
 
@@ -165,12 +165,12 @@ class Generation:
 
     def revive(self) -> None:
         """Undo `die` after a failed deletion."""
-        assert self.state is State.DEAD and not len(self.roster)
-        self.state = State.EMPTY
+        assert self.state is ClassicState.DEAD and not len(self.roster)
+        self.state = ClassicState.EMPTY
 
     # For subclasses
 
-    def _become(self, state: State) -> None:
+    def _become(self, state: ClassicState) -> None:
         assert state in NEXT[self.state]
         self.state = state
         self.state_since_ms = self._clock.now_ms()

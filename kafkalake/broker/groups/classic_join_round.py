@@ -10,8 +10,8 @@ from kafkalake.broker.groups.classic_generation import Generation
 from kafkalake.broker.groups.classic_state import (
     JOIN_TIMER,
     SYNC_TIMER,
+    ClassicState,
     InitialWait,
-    State,
     StaticMemberWritten,
     session_timer,
 )
@@ -51,7 +51,7 @@ class JoinRound(Generation):
             self._reply(waiter, JoinResult(type(error), request.member_id))
 
     def _admit(self, request: JoinRequest) -> None:
-        if self.state is State.DEAD:
+        if self.state is ClassicState.DEAD:
             raise CoordinatorNotAvailableError
         member = self.roster.get(request.member_id)
         if not self._has_room(member):
@@ -84,11 +84,11 @@ class JoinRound(Generation):
 
     def _has_room(self, member: Member | None) -> bool:
         """Return whether there is room: during a rebalance for the first to rejoin, later up to the size of the generation."""
-        if self.state is State.PREPARING_REBALANCE:
+        if self.state is ClassicState.PREPARING_REBALANCE:
             return (
                 member is not None and member.joining is not None
             ) or self.roster.joining < self._config.group_max_size
-        return self.state is State.EMPTY or member is not None or len(self.roster) < self._config.group_max_size
+        return self.state is ClassicState.EMPTY or member is not None or len(self.roster) < self._config.group_max_size
 
     def _join_new(self, request: JoinRequest, waiter: object) -> None:
         member_id = f"{request.group_instance_id or request.client_id}-{self._new_uuid()}"
@@ -120,8 +120,8 @@ class JoinRound(Generation):
             return
         member = self.roster.checked(request.member_id, request.group_instance_id)
         unchanged = member.protocols == request.protocols
-        if (self.state is State.COMPLETING_REBALANCE and unchanged) or (
-            self.state is State.STABLE and unchanged and member.member_id != self.roster.leader
+        if (self.state is ClassicState.COMPLETING_REBALANCE and unchanged) or (
+            self.state is ClassicState.STABLE and unchanged and member.member_id != self.roster.leader
         ):
             # A lost response or a retry: nothing changed. A leader that rejoins asks for a new assignment.
             self._reply(waiter, self._generation_for(member))
@@ -130,7 +130,7 @@ class JoinRound(Generation):
         self._rebalance_or_complete_join()
 
     def _add(self, member_id: str, request: JoinRequest, waiter: object) -> None:
-        if self._initial_wait is not None and self.state is State.PREPARING_REBALANCE:
+        if self._initial_wait is not None and self.state is ClassicState.PREPARING_REBALANCE:
             self._initial_wait.extended_by_newcomer = True
         self._no_longer_pending(member_id)
         member = Member(
@@ -175,10 +175,10 @@ class JoinRound(Generation):
         )
         self._rename(member, member_id)
         self._update(member, request, waiter)
-        if self.state is State.STABLE and self.roster.select_protocol() == self.protocol_name:
+        if self.state is ClassicState.STABLE and self.roster.select_protocol() == self.protocol_name:
             assignments = {other.member_id: other.assignment for other in self.roster}
             self.decisions.append(Append((self.record(assignments),), ticket))
-        elif self.state is State.PREPARING_REBALANCE:
+        elif self.state is ClassicState.PREPARING_REBALANCE:
             self._maybe_complete_join()
         else:
             # In CompletingRebalance the leader may be assigning to the old id.
@@ -192,7 +192,7 @@ class JoinRound(Generation):
 
     def _static_member_written(self, ticket: StaticMemberWritten, error: ErrorClass | None) -> None:
         member = ticket.member
-        if self.state is not State.STABLE or member.joining is not ticket.waiter:
+        if self.state is not ClassicState.STABLE or member.joining is not ticket.waiter:
             # Either a rebalance began, whose next generation contains this change, or the member is gone.
             return
         self.roster.set_joining(member, None)
@@ -214,24 +214,24 @@ class JoinRound(Generation):
     # The join round
 
     def _rebalance_or_complete_join(self) -> None:
-        if self.state is State.PREPARING_REBALANCE:
+        if self.state is ClassicState.PREPARING_REBALANCE:
             self._maybe_complete_join()
         else:
             self._prepare_rebalance()
 
     def rebalance(self) -> None:
         """Begin a rebalance if the group is stable."""
-        if self.state is State.STABLE:
+        if self.state is ClassicState.STABLE:
             self._prepare_rebalance()
 
     def _prepare_rebalance(self) -> None:
         """Begin a join round. Members learn of it from their next heartbeat."""
-        if self.state is State.COMPLETING_REBALANCE:
+        if self.state is ClassicState.COMPLETING_REBALANCE:
             self._withdraw_assignments(RebalanceInProgressError)
         self._awaited_syncs.clear()
         self.decisions.append(CancelTimer(SYNC_TIMER))
-        was_empty = self.state is State.EMPTY
-        self._become(State.PREPARING_REBALANCE)
+        was_empty = self.state is ClassicState.EMPTY
+        self._become(ClassicState.PREPARING_REBALANCE)
         if was_empty:
             # Members of an application usually start together: wait for the others before the first generation.
             delay_ms = self._config.group_initial_rebalance_delay_ms
@@ -250,7 +250,7 @@ class JoinRound(Generation):
             self._complete_join()
 
     def _join_time_is_up(self) -> None:
-        if self.state is not State.PREPARING_REBALANCE:
+        if self.state is not ClassicState.PREPARING_REBALANCE:
             return
         wait = self._initial_wait
         if wait is not None and wait.extended_by_newcomer and wait.remaining_ms:
@@ -273,12 +273,12 @@ class JoinRound(Generation):
         self._awaited_syncs.clear()
         if not len(self.roster):
             self.protocol_name = None
-            self._become(State.EMPTY)
+            self._become(ClassicState.EMPTY)
             self._follow_subscriptions()
             self.decisions.append(Append((self.record({}),)))
             return
         self.protocol_name = self.roster.select_protocol()
-        self._become(State.COMPLETING_REBALANCE)
+        self._become(ClassicState.COMPLETING_REBALANCE)
         self._follow_subscriptions()
         for member in self.roster:
             self._answer_join(member, self._generation_for(member))

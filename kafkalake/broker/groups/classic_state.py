@@ -19,7 +19,7 @@ def session_timer(member_id: str) -> tuple[str, str]:
     return ("session", member_id)
 
 
-class State(Enum):
+class ClassicState(Enum):
     """States of a classic group. The values are Kafka's names."""
 
     EMPTY = "Empty"
@@ -30,12 +30,12 @@ class State(Enum):
 
 
 # State -> its successors. Every state may also become Dead, and a dead group whose deletion could not be written is Empty again.
-NEXT: dict[State, frozenset[State]] = {
-    State.EMPTY: frozenset({State.PREPARING_REBALANCE}),
-    State.PREPARING_REBALANCE: frozenset({State.COMPLETING_REBALANCE, State.EMPTY}),
-    State.COMPLETING_REBALANCE: frozenset({State.STABLE, State.PREPARING_REBALANCE}),
-    State.STABLE: frozenset({State.PREPARING_REBALANCE}),
-    State.DEAD: frozenset(),
+NEXT: dict[ClassicState, frozenset[ClassicState]] = {
+    ClassicState.EMPTY: frozenset({ClassicState.PREPARING_REBALANCE}),
+    ClassicState.PREPARING_REBALANCE: frozenset({ClassicState.COMPLETING_REBALANCE, ClassicState.EMPTY}),
+    ClassicState.COMPLETING_REBALANCE: frozenset({ClassicState.STABLE, ClassicState.PREPARING_REBALANCE}),
+    ClassicState.STABLE: frozenset({ClassicState.PREPARING_REBALANCE}),
+    ClassicState.DEAD: frozenset(),
 }
 
 

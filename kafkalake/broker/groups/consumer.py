@@ -39,7 +39,7 @@ from kafkalake.broker.groups.consumer_requests import (
     HeartbeatRequest,
     HeartbeatResult,
 )
-from kafkalake.broker.groups.consumer_sessions import Change, Downgrade, Session, revocation_timer
+from kafkalake.broker.groups.consumer_sessions import Downgrade, PendingWrite, Session, revocation_timer
 from kafkalake.broker.groups.consumer_state import (
     compute_targets,
     kept_bytes_of,
@@ -95,7 +95,7 @@ class ConsumerGroup(ClassicMembers):
                 continue
             self._commit(change)
 
-    def _commit(self, change: Change) -> None:
+    def _commit(self, change: PendingWrite) -> None:
         if not change.records:
             self._done(change)
             return
@@ -109,7 +109,7 @@ class ConsumerGroup(ClassicMembers):
             records = (GroupTombstone(self.group_id), *records)
         self.decisions.append(Append(records, change))
 
-    def _beat(self, request: HeartbeatRequest, waiter: object) -> Change:
+    def _beat(self, request: HeartbeatRequest, waiter: object) -> PendingWrite:
         """Handle a join or a heartbeat: the member's subscription, the group epoch, the target and the member's next step."""
         state = self.state
         if request.member_epoch != JOIN_EPOCH and not self.exists:
@@ -153,7 +153,7 @@ class ConsumerGroup(ClassicMembers):
             after.assigned if shown else None,
         )
         joined = None if request.classic is None else request.member_id
-        return Change(tuple(records), waiter, result, request.member_id, joined)
+        return PendingWrite(tuple(records), waiter, result, request.member_id, joined)
 
     def _check_room(self, member_id: str) -> None:
         size = self._config.group_consumer_max_size
@@ -205,7 +205,7 @@ class ConsumerGroup(ClassicMembers):
 
     # Leaving
 
-    def _leave(self, request: HeartbeatRequest, waiter: object) -> Change:
+    def _leave(self, request: HeartbeatRequest, waiter: object) -> PendingWrite:
         """Remove a member for good, or mark a static member as temporarily away."""
         if not self.exists:
             raise GroupIdNotFoundError(f"Group {self.group_id} not found.")
@@ -216,8 +216,8 @@ class ConsumerGroup(ClassicMembers):
             raise UnknownMemberIdError(f"Member {request.member_id} is not a member of group {self.group_id}.")
         if request.member_epoch == LEAVE_STATIC_EPOCH:
             away = replace(self.state.current(request.member_id), epoch=LEAVE_STATIC_EPOCH, revoking=NOTHING)
-            return Change((CurrentRecord(self.group_id, request.member_id, away),), waiter, result)
-        return Change(self._without(request.member_id), waiter, result)
+            return PendingWrite((CurrentRecord(self.group_id, request.member_id, away),), waiter, result)
+        return PendingWrite(self._without(request.member_id), waiter, result)
 
     def _without(self, member_id: str) -> tuple[ConsumerRecord, ...]:
         """Return the records that remove a member. The remaining members get the next epoch."""
@@ -230,7 +230,7 @@ class ConsumerGroup(ClassicMembers):
     def _fence(self, member_id: str) -> None:
         """Remove a member that did not ask to leave."""
         if member_id in self.state.subscriptions:
-            self._commit(Change(self._without(member_id), None, HeartbeatResult(None)))
+            self._commit(PendingWrite(self._without(member_id), None, HeartbeatResult(None)))
 
     # Callbacks from the coordinator
 
@@ -238,7 +238,7 @@ class ConsumerGroup(ClassicMembers):
         """Continue after an `Append`: apply the change if it is durable, else fail its request with `error`."""
         if ticket is not self._change or self.dead:
             return
-        assert isinstance(ticket, Change)
+        assert isinstance(ticket, PendingWrite)
         self._change = None
         if error is None:
             self._replaces_classic = False
@@ -249,7 +249,7 @@ class ConsumerGroup(ClassicMembers):
             self._reply(ticket.waiter, HeartbeatResult(error))
         self._work()
 
-    def _done(self, change: Change) -> None:
+    def _done(self, change: PendingWrite) -> None:
         before = dict(self.state.currents) if change.records else {}
         for record in change.records:
             self.state.follow(record)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from kafkalake.broker.callbacks import Place, call_isolated
 from kafkalake.broker.coordination.table import check_names
 from kafkalake.broker.groups.classic import ClassicGroup
-from kafkalake.broker.groups.classic_state import State
+from kafkalake.broker.groups.classic_state import ClassicState
 from kafkalake.broker.groups.consumer import ConsumerGroup
 from kafkalake.broker.groups.consumer_checks import check_request
 from kafkalake.broker.groups.consumer_requests import (
@@ -69,9 +69,9 @@ class ConsumerGroups:
         self._coordinator.check_room(group_id)
         entry = self._table.find_or_create(group_id, partition)
         if isinstance(entry.group, ClassicGroup):
-            if entry.group.state is State.DEAD:
+            if entry.group.state is ClassicState.DEAD:
                 raise CoordinatorNotAvailableError
-            if entry.group.state is State.EMPTY:
+            if entry.group.state is ClassicState.EMPTY:
                 entry.group.die(CoordinatorNotAvailableError)
                 self._coordinator.effects.run(entry)
                 self._become_consumer_group(entry)

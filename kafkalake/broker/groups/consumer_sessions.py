@@ -62,7 +62,7 @@ def sync_timer(member_id: str) -> tuple[str, str]:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Change:
+class PendingWrite:
     """Ticket: records that are being written, and what follows when they are durable. `joined`: the classic member that joined."""
 
     records: tuple[ConsumerRecord, ...]
@@ -77,7 +77,7 @@ class Downgrade:
     """Decision: write `records`, the end of the group and the beginning of a classic one in its place, as one unit."""
 
     records: tuple[object, ...]
-    ticket: Change
+    ticket: PendingWrite
 
 
 class GroupTiming(Protocol):
@@ -122,7 +122,7 @@ class MemberSessions:
         self._replaces_classic = replaces_classic
         self._prelude: tuple[ConsumerRecord, ...] = ()
         self._joins_awaited: set[str] = set()
-        self._change: Change | None = None
+        self._change: PendingWrite | None = None
         self._line: deque[tuple[HeartbeatRequest, object]] = deque()
         self._metadata_is_stale = False
         self._sessions: dict[str, Session] = {}

@@ -25,7 +25,7 @@ from kafkalake.broker.groups.classic_description import describe, summary
 from kafkalake.broker.groups.config import GroupConfig
 from kafkalake.broker.groups.consumer import ConsumerGroup
 from kafkalake.broker.groups.consumer_requests import LEAVE_EPOCH, HeartbeatRequest, HeartbeatResult
-from kafkalake.broker.groups.consumer_sessions import Change, Downgrade, GroupTiming
+from kafkalake.broker.groups.consumer_sessions import Downgrade, GroupTiming, PendingWrite
 from kafkalake.broker.groups.consumer_topics import TopicsNow
 from kafkalake.broker.groups.journal_format import GROUP_FORMAT, Record
 from kafkalake.broker.groups.records import OffsetRecord
@@ -310,7 +310,7 @@ class GroupCoordinator:
 
         records: tuple[Any, ...] = decision.records
         # Only heartbeat responses may linger. Removals are written at once.
-        is_heartbeat = isinstance(decision.ticket, Change) and decision.ticket.waiter is not None
+        is_heartbeat = isinstance(decision.ticket, PendingWrite) and decision.ticket.waiter is not None
         self.write(entry.partition, records, written, may_wait=is_heartbeat)
 
     def write(

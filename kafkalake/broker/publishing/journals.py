@@ -18,7 +18,7 @@ from kafkalake.broker.groups.table import ChangedOffset
 from kafkalake.broker.transactions.published import published_row as published_transaction
 from kafkalake.broker.transactions.table import ChangedTransaction
 from kafkalake.clock import Clock
-from kafkalake.metadata.store import GroupOffsets, GroupOffsetTable, Transactions, TransactionTable
+from kafkalake.metadata.store import GroupOffsetTable, PublishedOffsets, Transactions, TransactionTable
 
 logger = logging.getLogger(__name__)
 
@@ -121,7 +121,7 @@ def publish_groups(
     """Return the publishing of committed offsets to `group_offsets`."""
 
     def commit(rows: Sequence[ChangedOffset], positions: Mapping[int, int], now_ms: int) -> None:
-        store.publish_group_offsets(GroupOffsets([published_offset(row, now_ms) for row in rows], positions))
+        store.publish_group_offsets(PublishedOffsets([published_offset(row, now_ms) for row in rows], positions))
 
     return JournalPublishing("group_offsets", journal, commit, clock, run_blocking, interval_ms)
 

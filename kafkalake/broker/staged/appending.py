@@ -26,7 +26,7 @@ _METADATA_BYTES = 64 * 1024
 Blocking = Callable[[Callable[[], Any]], Awaitable[Any]]
 
 
-class Appending:
+class StagedFileAppender:
     """The appends of one transaction. `partitions`: all that may be written to, by (topic number, partition).
 
     `reached` is called after each appended chunk. Memory: two chunks.

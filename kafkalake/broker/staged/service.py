@@ -27,7 +27,7 @@ from typing import Protocol
 from kafkalake.broker.coordination.journal import Producer
 from kafkalake.broker.coordination.journal_lifecycle import JournalHost
 from kafkalake.broker.partitions.partition import Partition
-from kafkalake.broker.staged.appending import Appending
+from kafkalake.broker.staged.appending import StagedFileAppender
 from kafkalake.broker.staged.commits import CommitFiles, Committed, UnderWay
 from kafkalake.broker.staged.request import AppendRequest
 from kafkalake.broker.staged.transaction import ApplicationTransaction, Outcome
@@ -56,7 +56,7 @@ RUNS_MAX = 2
 TIMEOUT_MS = 900_000
 
 
-class FaultPoint(Enum):
+class StagedFaultPoint(Enum):
     """Crash points for tests, in addition to those of the transaction coordinator."""
 
     BEGUN = "staged-append-begun"
@@ -66,7 +66,7 @@ class FaultPoint(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Appended:
+class StagedAppendResult:
     """The response: the number of records, the newest committed `version`. `again`: an earlier request has appended them."""
 
     records: int
@@ -88,7 +88,7 @@ class StagedAppends:
         self._staging = staging_path(lake)
         self._files = CommitFiles(commits_path(lake), files)
         self._reached = kill_as_asked(os.environ)
-        self._runs: dict[str, tuple[int, asyncio.Task[Appended]]] = {}
+        self._runs: dict[str, tuple[int, asyncio.Task[StagedAppendResult]]] = {}
         self._turns = asyncio.Semaphore(RUNS_MAX)
         self._recovery: asyncio.Task[None] | None = None
         self._stopped = False
@@ -109,7 +109,7 @@ class StagedAppends:
             if task is not None:
                 task.cancel()
 
-    async def append(self, request: AppendRequest) -> Appended:
+    async def append(self, request: AppendRequest) -> StagedAppendResult:
         """Append the files of a request, see the module. A started append is completed even if the caller is cancelled.
 
         Raise `CorruptSegmentError` if a staged file is damaged (nothing becomes visible), `KafkaError` if the append fails. Repeat
@@ -137,7 +137,7 @@ class StagedAppends:
         finally:
             del running, task  # breaks the reference cycle of the task's error and this frame
 
-    async def _run(self, request: AppendRequest) -> Appended:
+    async def _run(self, request: AppendRequest) -> StagedAppendResult:
         if self._recovery is not None:
             await asyncio.wait([self._recovery])
         async with self._turns:
@@ -153,29 +153,29 @@ class StagedAppends:
                         committed.version,
                     )
                 records = committed.records if request.version == committed.version else 0
-                return Appended(records, again=True, version=committed.version)
+                return StagedAppendResult(records, again=True, version=committed.version)
             partitions = self._check(request)
             if not request.files:
                 # Without files there is no state to record: repeating the request or an older version is harmless.
-                return Appended(0, again=False, version=committed.version)
+                return StagedAppendResult(0, again=False, version=committed.version)
             return await self._append(request, committed, partitions)
 
     async def _append(
         self, request: AppendRequest, committed: Committed, partitions: dict[tuple[int, int], Partition]
-    ) -> Appended:
+    ) -> StagedAppendResult:
         transaction = await self._transaction(request.application)
         producer = await transaction.begin(min(TIMEOUT_MS, self._host.config.transaction_max_timeout_ms))
         under_way = UnderWay(request.version, producer.producer_id, producer.epoch, request.records)
         await self._save(replace(committed, under_way=under_way))
         names = [(partition.topic.name, partition.index) for partition in partitions.values()]
         await transaction.add(producer, names)
-        self._reached(FaultPoint.BEGUN)
-        appending = Appending(
+        self._reached(StagedFaultPoint.BEGUN)
+        appending = StagedFileAppender(
             self._host.append_queue,
             self._host.run_blocking,
             producer,
             partitions,
-            lambda: self._reached(FaultPoint.APPENDED_SOME),
+            lambda: self._reached(StagedFaultPoint.APPENDED_SOME),
         )
         directory = self._staging / request.directory
         try:
@@ -187,12 +187,12 @@ class StagedAppends:
                 await transaction.end(producer, committed=False)
                 await self._save(replace(committed, under_way=None))
             raise
-        self._reached(FaultPoint.APPENDED_ALL)
+        self._reached(StagedFaultPoint.APPENDED_ALL)
         await transaction.end(producer, committed=True)
         outcome = await transaction.settled(producer)
         if outcome is not Outcome.COMMITTED:
             raise ConcurrentTransactionsError(f"the transaction of {request.application} is {outcome.value}")
-        self._reached(FaultPoint.COMMITTED)
+        self._reached(StagedFaultPoint.COMMITTED)
         await self._save(Committed(request.application, request.version, request.records))
         logger.info(
             "staged append committed application=%r version=%d records=%d bytes=%d",
@@ -201,7 +201,7 @@ class StagedAppends:
             request.records,
             request.bytes,
         )
-        return Appended(request.records, again=False, version=request.version)
+        return StagedAppendResult(request.records, again=False, version=request.version)
 
     async def _settle(self, committed: Committed) -> Committed:
         """Resolve a version left under way and return the new state. Raise `KafkaError` if the outcome cannot be determined."""

@@ -56,7 +56,7 @@ COMPLETE_TIMER = "complete"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Step:
+class PendingState:
     """Ticket: the state that is being written (None: the id is removed), the waiter and its result."""
 
     record: TransactionRecord | None
@@ -81,7 +81,7 @@ class Transaction:
         self._config = config
         self._clock = clock
         self._new_producer_id = new_producer_id
-        self._step: Step | None = None
+        self._step: PendingState | None = None
         self._unmarked: set[TopicPartition] = set()
         self._epochs_lost = 0
         self._closed = False
@@ -141,7 +141,7 @@ class Transaction:
             # The open transaction is aborted first. On retry the producer gets the epoch after the fencing one.
             self._prepare(record, waiter, ProducerResult(ConcurrentTransactionsError))
         else:
-            self._write(Step(record, waiter, ProducerResult(None, record.producer_id, record.epoch)))
+            self._write(PendingState(record, waiter, ProducerResult(None, record.producer_id, record.epoch)))
 
     # Adding partitions
 
@@ -170,7 +170,7 @@ class Transaction:
             started_at_ms=current.started_at_ms if ongoing else now_ms,
             client_version=client_version,
         )
-        self._write(Step(record, waiter))
+        self._write(PendingState(record, waiter))
 
     def verify_partitions(self, producer: Producer, partitions: Iterable[TopicPartition]) -> PartitionResults:
         """Return None for each partition in the transaction, else `TransactionAbortableError`.
@@ -217,7 +217,7 @@ class Transaction:
 
     def _prepare(self, record: TransactionRecord, waiter: object, result: object) -> None:
         self.decisions.append(Reach(FaultPoint.BEFORE_PREPARE))
-        self._write(Step(record, waiter, result))
+        self._write(PendingState(record, waiter, result))
 
     def _time_is_up(self) -> None:
         current = self.current
@@ -274,7 +274,7 @@ class Transaction:
             if self._epochs_lost:
                 passed = pass_over(record, self._epochs_lost, now_ms, self._new_producer_id)
                 record = replace(passed, state=record.state)
-            self._write(Step(record))
+            self._write(PendingState(record))
 
     # Expiry
 
@@ -285,7 +285,7 @@ class Transaction:
             return False
         if current.updated_at_ms > self._clock.now_ms() - self._config.transactional_id_expiration_ms:
             return False
-        self._write(Step(None))
+        self._write(PendingState(None))
         return True
 
     # Callbacks from the coordinator
@@ -303,7 +303,7 @@ class Transaction:
         """Continue after an `Append`: enter the state if it is durable, else keep the current one and fail the request."""
         if self._closed or ticket is not self._step:
             return
-        assert isinstance(ticket, Step)
+        assert isinstance(ticket, PendingState)
         self._step = None
         if error is None:
             self._become(ticket)
@@ -317,7 +317,7 @@ class Transaction:
         elif ticket.record is not None and ticket.record.state is State.PREPARE_ABORT and ticket.waiter is None:
             self.decisions.append(SetTimer(TIMEOUT_TIMER, self._config.retry_ms))
 
-    def _become(self, step: Step) -> None:
+    def _become(self, step: PendingState) -> None:
         before, record = self.current, step.record
         if before is not None:
             assert (State.DEAD if record is None else record.state) in NEXT[before.state]
@@ -355,7 +355,7 @@ class Transaction:
         if current is None:
             return
         if epochs_lost and not current.state.is_prepared:
-            self._write(Step(pass_over(current, epochs_lost, self._clock.now_ms(), self._new_producer_id)))
+            self._write(PendingState(pass_over(current, epochs_lost, self._clock.now_ms(), self._new_producer_id)))
         elif current.state.is_prepared:
             self._epochs_lost = epochs_lost
             self._unmarked = set(current.partitions)
@@ -372,7 +372,7 @@ class Transaction:
             self._reply(step.waiter, ProducerResult(error) if isinstance(step.result, ProducerResult) else error)
         self.decisions += [CancelTimer(name) for name in (TIMEOUT_TIMER, MARKERS_TIMER, COMPLETE_TIMER)]
 
-    def _write(self, step: Step) -> None:
+    def _write(self, step: PendingState) -> None:
         assert self._step is None
         self._step = step
         record = TransactionTombstone(self.transactional_id) if step.record is None else step.record

@@ -20,7 +20,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
 from kafkalake.errors import ConfigurationError, KafkaLakeError
-from kafkalake.jobs.error_sentence import sentence
+from kafkalake.jobs.error_sentence import one_line_message
 from kafkalake.reader.bounds import begin_read
 from kafkalake.reader.positions import to_json
 from kafkalake.reader.read_options import parse_options
@@ -93,7 +93,7 @@ def main(arguments: Sequence[str]) -> int:
             return consume_as_group(spark, parsed, known, options, columns)
         copied = copy_topics(spark, parsed.output, options, columns=columns, mode=parsed.mode)
     except (KafkaLakeError, PySparkException, Py4JError, OSError) as error:
-        print(f"consume: {sentence(error)}", file=sys.stderr)
+        print(f"consume: {one_line_message(error)}", file=sys.stderr)
         return 1
     _report(copied, parsed.output)
     return 0

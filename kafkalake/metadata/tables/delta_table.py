@@ -72,7 +72,7 @@ class TableSize(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class TableChange:
     """The content of one commit: tables to `add` (one file each, empty ones skipped) and files to `remove`."""
 
     add: Sequence[pa.Table] = ()
@@ -189,7 +189,7 @@ class OpenDeltaTable:
         except OSError as error:
             raise LakeError(f"no version {version} of {self.path}: {error.strerror or error}") from error
 
-    def commit(self, change: Change, *, durable: bool = False) -> None:
+    def commit(self, change: TableChange, *, durable: bool = False) -> None:
         """Commit `change` on top of the version seen and move to the new version.
 
         With `durable`, the commit and all earlier ones survive a power loss. Raise `CommitConflict` if another version came first
@@ -244,7 +244,11 @@ class OpenDeltaTable:
         self._forced_files = frozenset(file.path for file in self.files())
 
     def commit_decided(
-        self, decide: Callable[[], Change | None], *, durable: bool = False, randomness: random.Random | None = None
+        self,
+        decide: Callable[[], TableChange | None],
+        *,
+        durable: bool = False,
+        randomness: random.Random | None = None,
     ) -> None:
         """Commit the change returned by `decide` (None: no change), deciding again after each lost race.
 
@@ -345,7 +349,7 @@ class OpenDeltaTable:
         statistics = json.dumps({"numRecords": rows.num_rows})
         return AddAction(path, size, dict(partition), _wall_ms(), True, statistics)
 
-    def _commit_files(self, written: Sequence[AddAction], change: Change, commit_id: str) -> None:
+    def _commit_files(self, written: Sequence[AddAction], change: TableChange, commit_id: str) -> None:
         now_ms = _wall_ms()
         removed = [RemoveAction(file.path, True, now_ms, file.size, dict(file.partition)) for file in change.remove]
         transactions = [Transaction(*each) for each in change.transactions]

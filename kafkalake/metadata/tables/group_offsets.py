@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 
 from kafkalake.metadata import paths
 from kafkalake.metadata.changes import unpublished
-from kafkalake.metadata.store import GroupOffsets
+from kafkalake.metadata.store import PublishedOffsets
 from kafkalake.metadata.tables.data_files import DataFile
-from kafkalake.metadata.tables.delta_table import Change, OpenDeltaTable
+from kafkalake.metadata.tables.delta_table import OpenDeltaTable, TableChange
 from kafkalake.metadata.tables.journal_positions import JournalPositions
 from kafkalake.metadata.tables.lake_tables import LakeTables
 from kafkalake.metadata.tables.schemas import GROUP_OFFSETS_SCHEMA, GroupOffsetRow, from_table, to_table
@@ -38,18 +38,18 @@ class DeltaGroupOffsets(LakeTables):
     def _group_offset_files(self) -> GroupOffsetFiles:
         return GroupOffsetFiles(self._tables[paths.GROUP_OFFSETS])
 
-    def publish_group_offsets(self, offsets: GroupOffsets) -> int:
+    def publish_group_offsets(self, offsets: PublishedOffsets) -> int:
         with self._locks[paths.GROUP_OFFSETS]:
             table = self._tables[paths.GROUP_OFFSETS]
             # Durable, because the journal is then trimmed up to here.
             self._commit(table, lambda: self._group_offset_files.change_for(offsets), durable=True)
             return table.version
 
-    def load_group_offsets(self, version: int | None = None, timestamp_ms: int | None = None) -> GroupOffsets:
+    def load_group_offsets(self, version: int | None = None, timestamp_ms: int | None = None) -> PublishedOffsets:
         if version is not None and timestamp_ms is not None:
             raise ValueError("a version and a time cannot both be asked for")
         if version is None and timestamp_ms is None and not self._exists(paths.GROUP_OFFSETS):
-            return GroupOffsets([], {})  # a lake older than groups: no commits
+            return PublishedOffsets([], {})  # a lake older than groups: no commits
         with self._locks[paths.GROUP_OFFSETS]:
             table = self._tables[paths.GROUP_OFFSETS]
             table.refresh()
@@ -57,7 +57,7 @@ class DeltaGroupOffsets(LakeTables):
             if timestamp_ms is not None:
                 version = table.version_at(timestamp_ms)
             rows = newest_offsets(table.read_version(table.version if version is None else version))
-        return GroupOffsets(from_table(GroupOffsetRow, rows), positions)
+        return PublishedOffsets(from_table(GroupOffsetRow, rows), positions)
 
 
 class GroupOffsetFiles:
@@ -67,7 +67,7 @@ class GroupOffsetFiles:
         self._table = table
         self.journal = JournalPositions(table, "kafkalake-group-offsets")
 
-    def change_for(self, offsets: GroupOffsets) -> Change | None:
+    def change_for(self, offsets: PublishedOffsets) -> TableChange | None:
         """Return the commit that adds rows not yet published, or None if there are none."""
         published = self.journal.of(offsets.positions)
         rows = unpublished(offsets.rows, published)
@@ -77,7 +77,7 @@ class GroupOffsetFiles:
         added = pa.concat_tables([*(self._table.rows(file) for file in replaced), to_table(GROUP_OFFSETS_SCHEMA, rows)])
         if replaced and len(replaced) == len(self._table.files()):
             added = without_old_history(added, HISTORY_ROWS)
-        return Change(
+        return TableChange(
             add=[added],
             remove=replaced,
             transactions=self.journal.moved(offsets.positions, published),

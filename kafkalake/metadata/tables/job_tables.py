@@ -16,7 +16,7 @@ import pyarrow.dataset as pads
 from kafkalake.errors import KafkaStorageError
 from kafkalake.metadata import paths
 from kafkalake.metadata.tables.data_files import DataFile, TableDefinition
-from kafkalake.metadata.tables.delta_table import Change, OpenDeltaTable, TableSize
+from kafkalake.metadata.tables.delta_table import OpenDeltaTable, TableChange, TableSize
 from kafkalake.metadata.tables.schemas import TIMESTAMP
 
 FILES_MAX = 32
@@ -115,7 +115,7 @@ class JobTable:
         self._table.refresh()
         dropped = 0
 
-        def change() -> Change | None:
+        def change() -> TableChange | None:
             nonlocal dropped
             dropped, replaced, kept = 0, [], []
             moment = pa.scalar(datetime.fromtimestamp(time_ms / 1000, UTC), TIMESTAMP)
@@ -126,7 +126,7 @@ class JobTable:
                     dropped += rows.num_rows - stays.num_rows
                     replaced.append(file)
                     kept.append(stays)
-            return Change(add=kept, remove=replaced) if replaced else None
+            return TableChange(add=kept, remove=replaced) if replaced else None
 
         self._table.commit_decided(change)
         return dropped
@@ -139,10 +139,10 @@ class JobTable:
         """Return the numbers of files, log entries and bytes. Raise `KafkaStorageError` if they cannot be listed."""
         return self._table.size()
 
-    def _appending(self, rows: pa.Table) -> Change:
+    def _appending(self, rows: pa.Table) -> TableChange:
         joined = self._joined()
         added = pa.concat_tables([rows.cast(self._definition.schema), *(self._table.rows(file) for file in joined)])
-        return Change(add=[added.combine_chunks()], remove=joined)
+        return TableChange(add=[added.combine_chunks()], remove=joined)
 
     def _joined(self) -> list[DataFile]:
         """Return small files to join with the new one, if there are too many of them."""

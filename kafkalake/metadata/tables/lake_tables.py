@@ -16,7 +16,7 @@ from kafkalake.errors import KafkaStorageError
 from kafkalake.metadata import paths
 from kafkalake.metadata.disk import Disk
 from kafkalake.metadata.tables.data_files import TableDefinition
-from kafkalake.metadata.tables.delta_table import Change, OpenDeltaTable
+from kafkalake.metadata.tables.delta_table import OpenDeltaTable, TableChange
 from kafkalake.metadata.tables.schemas import (
     BROKERS_SCHEMA,
     CLEANING_SCHEMA,
@@ -93,19 +93,21 @@ class LakeTables:
         table = self._tables[name]
         schema = TABLE_DEFINITIONS[name].schema
 
-        def change() -> Change | None:
+        def change() -> TableChange | None:
             rows = from_table(row_class, table.read())
             decided = decide(rows)
             if list(decided) == rows:
                 return None
-            return Change(add=[to_table(schema, decided)], remove=table.files())
+            return TableChange(add=[to_table(schema, decided)], remove=table.files())
 
         with self._locks[name]:
             table.refresh()
             self._commit(table, change, durable=True)
 
-    def _commit(self, table: OpenDeltaTable, decide: Callable[[], Change | None], *, durable: bool = False) -> None:
-        def decide_as_owner() -> Change | None:
+    def _commit(
+        self, table: OpenDeltaTable, decide: Callable[[], TableChange | None], *, durable: bool = False
+    ) -> None:
+        def decide_as_owner() -> TableChange | None:
             if ownership is not None and not ownership.is_certain():
                 raise KafkaStorageError(f"nothing is committed to {table.path}: the lease was not renewed in time")
             return decide()

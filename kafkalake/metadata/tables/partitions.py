@@ -15,7 +15,7 @@ import pyarrow as pa
 from kafkalake.errors import KafkaStorageError
 from kafkalake.metadata import changes, paths
 from kafkalake.metadata.store import PublishedState
-from kafkalake.metadata.tables.delta_table import Change, OpenDeltaTable
+from kafkalake.metadata.tables.delta_table import OpenDeltaTable, TableChange
 from kafkalake.metadata.tables.lake_tables import LakeTables
 from kafkalake.metadata.tables.schemas import PARTITIONS_SCHEMA, TIMESTAMP, PartitionRow, from_table, to_table
 from kafkalake.topic_partition import PartitionId
@@ -88,11 +88,11 @@ class DeltaPartitions(LakeTables):
             led = self._led(state.leader)
             rows: Sequence[PartitionRow] = ()
 
-            def change() -> Change | None:
+            def change() -> TableChange | None:
                 nonlocal rows
                 led.look(table)
                 led.refuse_older_epochs(state.partitions)
-                rows = changes.with_kept_log_starts(state.partitions, led.log_starts)
+                rows = changes.merge_raised_log_starts(state.partitions, led.log_starts)
                 return None if is_published(table, state) else _publish_change(table, state, segments_version, rows)
 
             self._commit(table, change)
@@ -125,7 +125,7 @@ def is_published(partitions: OpenDeltaTable, state: PublishedState) -> bool:
 
 def _publish_change(
     partitions: OpenDeltaTable, state: PublishedState, segments_version: int, published: Sequence[PartitionRow]
-) -> Change:
+) -> TableChange:
     """Return the commit that replaces the leader's rows, stamped with the publish time and version of `segments`.
 
     Log starts raised by a job stay raised, even if the broker has not applied them yet.
@@ -141,24 +141,24 @@ def _publish_change(
         index = PARTITIONS_SCHEMA.get_field_index(name)
         rows = rows.set_column(index, PARTITIONS_SCHEMA.field(index), pa.repeat(value, rows.num_rows))
     replaced = [file for file in partitions.files() if file.partition == leader]
-    return Change(add=[rows], remove=replaced, transactions=[(state.app_id, state.version)], partition=leader)
+    return TableChange(add=[rows], remove=replaced, transactions=[(state.app_id, state.version)], partition=leader)
 
 
 def _log_starts_of(rows: Iterable[PartitionRow]) -> dict[PartitionId[str], int]:
     return {(row.topic_id, row.partition): row.log_start_offset for row in rows if row.log_start_offset > 0}
 
 
-def _log_starts_change(partitions: OpenDeltaTable, log_starts: Mapping[PartitionId[str], int]) -> Change | None:
+def _log_starts_change(partitions: OpenDeltaTable, log_starts: Mapping[PartitionId[str], int]) -> TableChange | None:
     """Return the commit that rewrites one file with raised log starts, or None. A file has one leader, given by its path."""
     for file in partitions.files():
         rows = from_table(PartitionRow, partitions.rows(file))
         raised = changes.with_log_starts(rows, log_starts)
         if raised != rows:
-            return Change(add=[to_table(PARTITIONS_SCHEMA, raised)], remove=[file], partition=file.partition)
+            return TableChange(add=[to_table(PARTITIONS_SCHEMA, raised)], remove=[file], partition=file.partition)
     return None
 
 
-def stamp_change(partitions: OpenDeltaTable, leader: int, segments_version: int) -> Change | None:
+def stamp_change(partitions: OpenDeltaTable, leader: int, segments_version: int) -> TableChange | None:
     """Return the commit that sets `segments_version` in a leader's rows, or None if nothing changes."""
     of_leader = {"leader": str(leader)}
     replaced = [file for file in partitions.files() if file.partition == of_leader]
@@ -166,4 +166,4 @@ def stamp_change(partitions: OpenDeltaTable, leader: int, segments_version: int)
     stamped = [replace(row, segments_version=segments_version) for row in rows]
     if stamped == rows:
         return None
-    return Change(add=[to_table(PARTITIONS_SCHEMA, stamped)], remove=replaced, partition=of_leader)
+    return TableChange(add=[to_table(PARTITIONS_SCHEMA, stamped)], remove=replaced, partition=of_leader)

@@ -17,7 +17,7 @@ from kafkalake.errors import SegmentsChangedError
 from kafkalake.metadata import paths
 from kafkalake.metadata.store import JobPosition, PublishedState, SwappedSegments
 from kafkalake.metadata.tables.data_files import DataFile
-from kafkalake.metadata.tables.delta_table import Change, OpenDeltaTable
+from kafkalake.metadata.tables.delta_table import OpenDeltaTable, TableChange
 from kafkalake.metadata.tables.lake_tables import LakeTables
 from kafkalake.metadata.tables.schemas import (
     SEGMENTS_SCHEMA,
@@ -91,7 +91,7 @@ class SegmentFiles:
         self._table = table
         self._rows_by_key: dict[str, dict[SegmentKey, int]] = {}  # by file path: key -> row in the file
 
-    def change_for(self, state: PublishedState) -> Change | None:
+    def change_for(self, state: PublishedState) -> TableChange | None:
         """Return the commit of a publish, or None if the table already has all its changes.
 
         Decided by content, not by `txn`: after a crash between the two commits of a publish, the next one repeats the same
@@ -115,7 +115,7 @@ class SegmentFiles:
             return None
         return self._rewrite(obsolete, added.values(), [(state.app_id, state.version)])
 
-    def removal_of(self, keys: Collection[SegmentKey]) -> Change | None:
+    def removal_of(self, keys: Collection[SegmentKey]) -> TableChange | None:
         """Return the commit that removes rows, or None if none of them exists."""
         wanted = set(keys)
         obsolete = {}
@@ -128,11 +128,11 @@ class SegmentFiles:
         replaced = [file for file in self._table.files() if file.path in obsolete]
         kept = pa.concat_tables([_without(self._table.rows(file), obsolete[file.path]) for file in replaced])
         kept = kept.combine_chunks()
-        return Change(
+        return TableChange(
             add=[kept.slice(start, FILE_ROWS) for start in range(0, kept.num_rows, FILE_ROWS)], remove=replaced
         )
 
-    def swap_for(self, old: Collection[SegmentRow], new: Collection[SegmentRow]) -> Change:
+    def swap_for(self, old: Collection[SegmentRow], new: Collection[SegmentRow]) -> TableChange:
         """Return the commit that replaces `old` by `new`. Raise `SegmentsChangedError` if a row of `old` changed or is gone."""
         missing = {row.key: row for row in old}
         obsolete: dict[str, set[int]] = {}
@@ -161,7 +161,7 @@ class SegmentFiles:
         obsolete: dict[str, set[int]],
         added: Collection[SegmentRow],
         transactions: Sequence[tuple[str, int]],
-    ) -> Change:
+    ) -> TableChange:
         """Return the commit that adds `added` and rewrites files that lose rows, and the small ones if there are too many."""
         files = self._table.files()
         replaced = [file for file in files if file.path in obsolete]
@@ -169,7 +169,7 @@ class SegmentFiles:
             replaced = [file for file in files if file.path in obsolete or file.records < FILE_ROWS // 2]
         kept = [_without(self._table.rows(file), obsolete.get(file.path, set())) for file in replaced]
         rows = pa.concat_tables([*kept, to_table(SEGMENTS_SCHEMA, list(added))]).combine_chunks()
-        return Change(
+        return TableChange(
             add=[rows.slice(start, FILE_ROWS) for start in range(0, rows.num_rows, FILE_ROWS)],
             remove=replaced,
             transactions=transactions,

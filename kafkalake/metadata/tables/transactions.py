@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from kafkalake.metadata import paths
 from kafkalake.metadata.changes import GONE
 from kafkalake.metadata.store import Transactions
-from kafkalake.metadata.tables.delta_table import Change, OpenDeltaTable
+from kafkalake.metadata.tables.delta_table import OpenDeltaTable, TableChange
 from kafkalake.metadata.tables.journal_positions import JournalPositions
 from kafkalake.metadata.tables.lake_tables import LakeTables
 from kafkalake.metadata.tables.schemas import TRANSACTIONS_SCHEMA, TransactionRow, from_table, to_table
@@ -50,7 +50,7 @@ class TransactionFiles:
         self._table = table
         self.journal = JournalPositions(table, "kafkalake-transactions")
 
-    def change_for(self, transactions: Transactions) -> Change | None:
+    def change_for(self, transactions: Transactions) -> TableChange | None:
         """Return the commit of the changes not yet published, or None if there are none."""
         published = self.journal.of(transactions.positions)
         rows = [row for row in transactions.rows if row.journal_offset >= published.get(row.journal_partition, 0)]
@@ -59,7 +59,7 @@ class TransactionFiles:
         known = self._table.read()
         replaced = pc.is_in(known.column("transactional_id"), pa.array([row.transactional_id for row in rows]))
         live = to_table(TRANSACTIONS_SCHEMA, [row for row in rows if row.state != GONE])
-        return Change(
+        return TableChange(
             add=[pa.concat_tables([known.filter(pc.invert(replaced)), live])],
             remove=self._table.files(),
             transactions=self.journal.moved(transactions.positions, published),

@@ -28,7 +28,7 @@ from kafkalake.reader.columns import value_fields
 from kafkalake.reader.read_options import TIME_ZONE_NOTE
 from kafkalake.spark.sink.write_options import WriteOptions, parse_write_options
 from kafkalake.spark.sink.write_target import Target, check_columns
-from kafkalake.spark.source.plain_errors import plain_errors
+from kafkalake.spark.source.hidden_tracebacks import hide_tracebacks
 from kafkalake.spark.source.tasks import load_compiled_code
 from kafkalake.storage.staging import ASKED_FILE, remove_directory, staging_path
 
@@ -167,7 +167,7 @@ class Sink:
         return [(row.host, row.port) for row in holders(require_lake(self.options.lake))]
 
 
-@plain_errors
+@hide_tracebacks
 class KafkaLakeWriter(DataSourceArrowWriter):
     """A batch write. Its application is the user's or a unique id, with which task failures cause no duplicates."""
 
@@ -186,7 +186,7 @@ class KafkaLakeWriter(DataSourceArrowWriter):
         self._sink.abort(self._directory)
 
 
-@plain_errors
+@hide_tracebacks
 class KafkaLakeStreamWriter(DataSourceStreamArrowWriter):
     """The batches of a stream, each written once by query id and batch id, however often Spark repeats it."""
 

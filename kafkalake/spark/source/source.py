@@ -29,7 +29,7 @@ from kafkalake.reader.json_values import JsonColumns
 from kafkalake.reader.predicate import Selection
 from kafkalake.reader.read_options import TIME_ZONE_NOTE, Use, parse_options
 from kafkalake.spark.source.filters import push
-from kafkalake.spark.source.plain_errors import plain_errors
+from kafkalake.spark.source.hidden_tracebacks import hide_tracebacks
 from kafkalake.spark.source.query_snapshot import as_first_seen
 from kafkalake.spark.source.tasks import read_task, tasks_of
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
-@plain_errors
+@hide_tracebacks
 class KafkaLakeSource(DataSource):
     """A data source that reads topics of a lake. `reader.read_options.OPTIONS` lists its options."""
 
@@ -71,16 +71,16 @@ class KafkaLakeSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return a stream of the columns of `schema`. An invalid one raises `ConfigurationError` when it is started."""
         # Imported here: batch queries do not need it.
-        from kafkalake.spark.stream.refused import RefusedStream
+        from kafkalake.spark.stream.refused import FailedStreamReader
         from kafkalake.spark.stream.stream import KafkaLakeStreamReader
 
         try:
             return KafkaLakeStreamReader(dict(self.options), schema)
         except KafkaLakeError as error:
-            return RefusedStream(error)
+            return FailedStreamReader(error)
 
 
-@plain_errors
+@hide_tracebacks
 class KafkaLakeReader(DataSourceReader):
     """One read: planned on the driver, then sent to the executors.
 

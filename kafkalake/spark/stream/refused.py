@@ -13,11 +13,11 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 
 from kafkalake.errors import KafkaLakeError
-from kafkalake.spark.source.plain_errors import plain_errors
+from kafkalake.spark.source.hidden_tracebacks import hide_tracebacks
 
 
-@plain_errors
-class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+@hide_tracebacks
+class FailedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A reader that raises `error` from every method that a query may begin with."""
 
     def __init__(self, error: KafkaLakeError) -> None:

@@ -25,7 +25,7 @@ from kafkalake.reader.json_values import JsonColumns
 from kafkalake.reader.positions import Edge, Positions, from_json, ids_from_json, next_end, to_json
 from kafkalake.reader.predicate import Selection
 from kafkalake.reader.read_options import TIME_ZONE_NOTE, ReadOptions, Use, parse_options
-from kafkalake.spark.source.plain_errors import plain_errors
+from kafkalake.spark.source.hidden_tracebacks import hide_tracebacks
 from kafkalake.spark.source.tasks import read_task, tasks_of
 from kafkalake.spark.stream.checkpoint import initial_offsets
 from kafkalake.topic_partition import TopicPartition
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 Offsets = dict[str, Any]
 
 
-@plain_errors
+@hide_tracebacks
 class KafkaLakeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A stream over the topics of `given`. Raise `ConfigurationError` when created, and the errors of reading later."""
 

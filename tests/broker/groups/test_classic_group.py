@@ -6,7 +6,7 @@ import pytest
 from broker.groups.scenario import DELAY_MS, REBALANCE_MS, SESSION_MS, Scenario, protocols
 
 from kafkalake.broker.groups.classic_description import describe, summary
-from kafkalake.broker.groups.classic_state import State
+from kafkalake.broker.groups.classic_state import ClassicState
 from kafkalake.broker.groups.records import GroupRecord
 from kafkalake.broker.groups.requests import LeavingMember
 from kafkalake.errors import (
@@ -36,7 +36,7 @@ def test_a_first_join_is_given_a_member_id_to_come_back_with() -> None:
     joined = s.joined(waiter)
     assert (joined.error, joined.generation_id, joined.leader, joined.protocol_name) == (None, 1, "client-1", "range")
     assert [member.member_id for member in joined.members] == ["client-1"]
-    assert s.group.state is State.COMPLETING_REBALANCE
+    assert s.group.state is ClassicState.COMPLETING_REBALANCE
 
 
 def test_an_old_client_joins_without_the_detour() -> None:
@@ -86,9 +86,9 @@ def test_assignments_go_out_when_they_are_durable() -> None:
     leader = s.sync(a, {a: b"0", b: b"1"})
     assert follower not in s.replies
     assert leader not in s.replies
-    assert s.group.state is State.COMPLETING_REBALANCE
+    assert s.group.state is ClassicState.COMPLETING_REBALANCE
     s.durable()
-    assert s.group.state is State.STABLE
+    assert s.group.state is ClassicState.STABLE
     assert (s.synced(leader).assignment, s.synced(follower).assignment) == (b"0", b"1")
     record = s.written[-1]
     assert isinstance(record, GroupRecord)
@@ -104,7 +104,7 @@ def test_assignments_that_cannot_be_written_are_withdrawn_and_members_rejoin() -
     waiter = s.sync(a, {a: b"0"})
     s.fail(NotCoordinatorError)
     assert s.synced(waiter).error is NotCoordinatorError
-    assert s.group.state is State.PREPARING_REBALANCE
+    assert s.group.state is ClassicState.PREPARING_REBALANCE
     with pytest.raises(RebalanceInProgressError):
         s.heartbeat(a)
     s.hold_appends = False
@@ -121,7 +121,7 @@ def test_a_late_append_of_an_older_generation_changes_nothing() -> None:
     s.join(a, protocols=protocols("range", "sticky"))
     assert s.synced(waiter).error is RebalanceInProgressError
     s.durable()
-    assert s.group.state is State.COMPLETING_REBALANCE
+    assert s.group.state is ClassicState.COMPLETING_REBALANCE
     assert s.group.generation_id == 2
     current = s.sync(a, {a: b"new"})
     s.durable()
@@ -188,9 +188,9 @@ def test_a_member_that_never_syncs_is_out_after_the_rebalance_timeout() -> None:
         s.heartbeat(b)
         s.advance(5_000)
         elapsed += 5_000
-        if s.group.state is not State.STABLE:
+        if s.group.state is not ClassicState.STABLE:
             break
-    assert s.group.state is State.PREPARING_REBALANCE
+    assert s.group.state is ClassicState.PREPARING_REBALANCE
     with pytest.raises(UnknownMemberIdError):
         s.heartbeat(b)
 
@@ -202,9 +202,9 @@ def test_a_silent_member_is_out_after_its_session_and_the_others_rebalance() -> 
     for _ in range(2):
         s.advance(SESSION_MS // 2 - 1)
         s.heartbeat(a)
-    assert s.group.state is State.STABLE
+    assert s.group.state is ClassicState.STABLE
     s.advance(2)
-    assert s.group.state is State.PREPARING_REBALANCE
+    assert s.group.state is ClassicState.PREPARING_REBALANCE
     assert b not in s.group.roster
     joined = s.joined(s.join(a))
     assert (joined.generation_id, len(joined.members)) == (2, 1)
@@ -233,9 +233,9 @@ def test_heartbeats_move_the_deadline_without_setting_timers() -> None:
         s.group.heartbeat(a, 1)
         assert s.group.decisions == []
     s.advance(SESSION_MS - 1)
-    assert s.group.state is State.STABLE
+    assert s.group.state is ClassicState.STABLE
     s.advance(1)
-    assert s.group.state is State.EMPTY
+    assert s.group.state is ClassicState.EMPTY
 
 
 def test_the_last_member_gone_empties_the_group_with_a_new_generation_in_the_journal() -> None:
@@ -243,7 +243,7 @@ def test_the_last_member_gone_empties_the_group_with_a_new_generation_in_the_jou
     a = s.stable()[0]
     assert s.group.leave([LeavingMember(a)])[0].error is None
     s.run()
-    assert s.group.state is State.EMPTY
+    assert s.group.state is ClassicState.EMPTY
     assert s.group.generation_id == 2
     record = s.written[-1]
     assert isinstance(record, GroupRecord)
@@ -255,7 +255,7 @@ def test_a_follower_that_rejoins_unchanged_hears_the_generation_again() -> None:
     s = Scenario()
     _, b = s.stable(None, None)
     assert s.joined(s.join(b)).generation_id == 1
-    assert s.group.state is State.STABLE
+    assert s.group.state is ClassicState.STABLE
 
 
 def test_a_leader_that_rejoins_rebalances() -> None:
@@ -263,14 +263,14 @@ def test_a_leader_that_rejoins_rebalances() -> None:
     a, _ = s.stable(None, None)
     waiter = s.join(a)
     assert waiter not in s.replies
-    assert s.group.state is State.PREPARING_REBALANCE
+    assert s.group.state is ClassicState.PREPARING_REBALANCE
 
 
 def test_a_follower_with_a_changed_subscription_rebalances() -> None:
     s = Scenario()
     _, b = s.stable(None, None)
     s.join(b, protocols=protocols("range", topic="views"))
-    assert s.group.state is State.PREPARING_REBALANCE
+    assert s.group.state is ClassicState.PREPARING_REBALANCE
 
 
 def test_the_protocol_that_all_know_and_most_prefer_is_chosen() -> None:
@@ -294,7 +294,7 @@ def test_a_member_that_shares_no_protocol_is_refused(changes: dict[str, object])
     s = Scenario()
     s.stable()
     assert s.joined(s.join(**changes)).error is InconsistentGroupProtocolError
-    assert s.group.state is State.STABLE
+    assert s.group.state is ClassicState.STABLE
 
 
 @pytest.mark.parametrize("changes", [{"protocols": ()}, {"protocol_type": ""}])
@@ -326,7 +326,7 @@ def test_places_in_a_rebalance_go_to_those_who_come_first() -> None:
     s.join(a)
     assert s.joined(s.join(b)).error is GroupMaxSizeReachedError
     s.advance(2 * DELAY_MS)
-    assert s.group.state is State.COMPLETING_REBALANCE
+    assert s.group.state is ClassicState.COMPLETING_REBALANCE
 
 
 def test_a_join_repeated_while_the_first_waits_answers_the_first() -> None:
@@ -375,7 +375,7 @@ def test_a_wrong_member_generation_or_instance_is_refused(
     assert s.synced(s.sync(member_id, generation_id=generation, group_instance_id=instance)).error is error
     with pytest.raises(error):
         s.group.check_commit(member_id, instance, generation)
-    assert s.group.state is State.STABLE
+    assert s.group.state is ClassicState.STABLE
 
 
 def test_a_sync_with_another_protocol_is_refused() -> None:
@@ -405,7 +405,7 @@ def test_commits_are_refused_between_join_and_sync_and_keep_the_session_otherwis
     for _ in range(5):
         s.advance(SESSION_MS - 1)
         s.group.check_commit(a, None, 1)
-    assert s.group.state is State.STABLE
+    assert s.group.state is ClassicState.STABLE
 
 
 def test_outsiders_commit_to_an_empty_group_only() -> None:
@@ -443,7 +443,7 @@ def test_leaving_in_a_batch_answers_each_member_by_itself() -> None:
     )
     s.run()
     assert [result.error for result in results] == [None, UnknownMemberIdError, None, UnknownMemberIdError, None]
-    assert s.group.state is State.PREPARING_REBALANCE
+    assert s.group.state is ClassicState.PREPARING_REBALANCE
     assert s.joined(s.join(dynamic[1])).generation_id == 2
 
 
@@ -497,7 +497,7 @@ def test_a_static_member_that_comes_back_takes_its_place_without_a_rebalance() -
         False,
     )
     assert back.member_id != follower
-    assert s.group.state is State.STABLE
+    assert s.group.state is ClassicState.STABLE
     assert s.synced(s.sync(back.member_id)).assignment == f"part of {follower}".encode()
     with pytest.raises(FencedInstanceIdError):
         s.heartbeat(follower, 1, instance)
@@ -532,7 +532,7 @@ def test_a_static_member_whose_new_id_cannot_be_written_keeps_the_old_one() -> N
     s.heartbeat(old, 1, "one")
     assert s.group.roster.checked(old, "one").session_timeout_ms == SESSION_MS
     s.advance(SESSION_MS)
-    assert s.group.state is State.EMPTY
+    assert s.group.state is ClassicState.EMPTY
 
 
 def test_a_static_member_that_changes_the_chosen_protocol_rebalances() -> None:
@@ -545,10 +545,10 @@ def test_a_static_member_that_changes_the_chosen_protocol_rebalances() -> None:
     for member in list(s.group.roster):
         s.sync(member.member_id) if member.member_id != leader else None
     s.sync(leader, {})
-    assert s.group.state is State.STABLE
+    assert s.group.state is ClassicState.STABLE
     waiter = s.join(group_instance_id="one", protocols=protocols("sticky"))
     assert waiter not in s.replies
-    assert s.group.state is State.PREPARING_REBALANCE
+    assert s.group.state is ClassicState.PREPARING_REBALANCE
 
 
 def test_a_static_member_that_comes_back_between_join_and_sync_rebalances() -> None:
@@ -593,9 +593,9 @@ def test_a_round_of_static_members_that_none_of_them_joins_goes_on_until_their_s
     s.group.leave([LeavingMember(newcomer)])
     s.run()
     s.advance(3 * rebalance_ms)
-    assert s.group.state is State.PREPARING_REBALANCE
+    assert s.group.state is ClassicState.PREPARING_REBALANCE
     s.advance(SESSION_MS)
-    assert s.group.state is State.EMPTY
+    assert s.group.state is ClassicState.EMPTY
 
 
 def test_of_two_incarnations_before_the_first_is_written_the_second_stays() -> None:
@@ -619,7 +619,7 @@ def test_a_rebalance_that_begins_before_a_static_members_id_is_written_answers_i
     s.join(newcomer)
     assert s.joined(back).generation_id == 2
     s.durable()
-    assert s.group.state is State.COMPLETING_REBALANCE
+    assert s.group.state is ClassicState.COMPLETING_REBALANCE
 
 
 # Descriptions, restart, end
@@ -658,13 +658,13 @@ def test_a_restored_group_goes_on_where_the_journal_left_it() -> None:
     t.group.restore(record)
     t.group.restored()
     t.run()
-    assert t.group.state is State.STABLE
+    assert t.group.state is ClassicState.STABLE
     assert t.group.roster.leader == ids[0]
     for one in ids:
         t.heartbeat(one)
         assert t.synced(t.sync(one)).assignment == f"part of {one}".encode()
     t.advance(SESSION_MS)
-    assert t.group.state is State.EMPTY
+    assert t.group.state is ClassicState.EMPTY
 
 
 def test_a_restored_group_over_the_size_limit_rebalances() -> None:
@@ -675,7 +675,7 @@ def test_a_restored_group_over_the_size_limit_rebalances() -> None:
     t = Scenario(group_max_size=1)
     t.group.restore(record)
     t.group.restored()
-    assert t.group.state is State.PREPARING_REBALANCE
+    assert t.group.state is ClassicState.PREPARING_REBALANCE
 
 
 def test_a_dead_group_answers_all_who_wait_and_refuses_the_rest() -> None:

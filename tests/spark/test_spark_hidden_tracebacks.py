@@ -8,13 +8,13 @@ from collections.abc import Iterator
 import pytest
 
 from kafkalake.errors import ConfigurationError
-from kafkalake.jobs.error_sentence import sentence
-from kafkalake.spark.source.plain_errors import plain_errors
+from kafkalake.jobs.error_sentence import one_line_message
+from kafkalake.spark.source.hidden_tracebacks import hide_tracebacks
 
 HIDDEN = "SPARK_HIDE_TRACEBACK"
 
 
-@plain_errors
+@hide_tracebacks
 class Source:
     """A source."""
 
@@ -47,4 +47,4 @@ def test_the_sentence_is_found_with_and_without_a_traceback() -> None:
         "[PYTHON_DATA_SOURCE_ERROR] Failed: kafkalake.errors.LakeError: no lake here\n SQLSTATE: 38000",
         "[X] Failed: Traceback (most recent call last):\n  File\nkafkalake.errors.LakeError: no lake here\n SQLSTATE: 38000",
     ):
-        assert sentence(RuntimeError(said)) == "no lake here"
+        assert one_line_message(RuntimeError(said)) == "no lake here"

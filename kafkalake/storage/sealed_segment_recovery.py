@@ -28,7 +28,7 @@ from kafkalake.storage.snapshot import Snapshot, decode_snapshot, snapshot_path
 logger = logging.getLogger(__name__)
 
 
-class EarlierSegments:
+class SealedSegmentRecovery:
     """The segments with base offsets `bases` and the snapshots at `snapshots`, both ascending, during recovery."""
 
     def __init__(

@@ -21,7 +21,7 @@ from kafkalake.errors import KafkaLakeError
 _Class = TypeVar("_Class", bound=type)
 
 
-def plain_errors(of: _Class) -> _Class:
+def hide_tracebacks(of: _Class) -> _Class:
     """Decorate a class, so that errors of its public methods and `__init__` are plain. Generators are left unchanged."""
     for name, member in list(vars(of).items()):
         if inspect.isfunction(member) and (name == "__init__" or not name.startswith("_")):
