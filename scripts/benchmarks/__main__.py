@@ -8,6 +8,7 @@ import signal
 import sys
 import tempfile
 import traceback
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -19,20 +20,34 @@ from benchmarks.plan import Plan, progress
 from benchmarks.rows import Row
 
 MEASURES = {
-    "spark": "spark_scan",
-    "spark-write": "spark_write",
-    "spark-stream": "spark_stream",
-    "produce": "produce",
-    "consume": "consume",
-    "transactions": "transactions",
-    "groups": "groups",
-    "planning": "planning",
-    "start": "start",
-    "random-fetch": "random_fetch",
-    "memory": "memory",
-    "lag-report": "lag_report",
-    "compaction": "compaction",
+    "spark": ("spark_scan", ()),
+    "spark-write": ("spark_write", ()),
+    "spark-stream": ("spark_stream", ()),
+    "produce": (
+        "produce",
+        ("produce-default", "produce-large", "produce-lz4", "produce-100", "produce-1000", "produce-small"),
+    ),
+    "consume": ("consume", ("consume-one", "consume-restarted", "consume-fan-out")),
+    "latency": ("latency", ("latency-average", "latency-p99", "producer-p99")),
+    "transactions": ("transactions", ()),
+    "groups": ("groups", ("commits", "group-start", "member-replaced")),
+    "planning": ("planning", ()),
+    "start": ("start", ()),
+    "random-fetch": ("random_fetch", ()),
+    "memory": ("memory", ()),
+    "lag-report": ("lag_report", ()),
+    "compaction": ("compaction", ()),
 }
+"""Each measure with its module and the rows that can be measured alone."""
+
+
+def selected(names: list[str]) -> dict[str, frozenset[str]]:
+    """Return the measures to run, each with its rows (none: all). Raise `KeyError` for a name of neither."""
+    of_row = {row: name for name, (_, rows) in MEASURES.items() for row in rows}
+    found: dict[str, set[str]] = {}
+    for name in names or MEASURES:
+        found.setdefault(name if name in MEASURES else of_row[name], set()).add(name)
+    return {measure: frozenset() if measure in wanted else frozenset(wanted) for measure, wanted in found.items()}
 
 
 def main() -> int:
@@ -45,12 +60,14 @@ def main() -> int:
         options.partitions,
         tuple(tuple(pair.split("=", 1)) for pair in options.config),
     )
+    measures = selected(options.measures)
     rows: list[Row] = []
     failed: list[str] = []
-    for name in options.measures or MEASURES:
+    for name, wanted in measures.items():
         progress(f"--- {name}")
         try:
-            rows += importlib.import_module(f"benchmarks.{MEASURES[name]}").measure(plan)
+            for row in importlib.import_module(f"benchmarks.{MEASURES[name][0]}").measure(replace(plan, rows=wanted)):
+                rows.append(row)
         except Exception:
             failed.append(name)
             traceback.print_exc()
@@ -69,8 +86,14 @@ def main() -> int:
 
 
 def _arguments() -> argparse.Namespace:
+    names = "; ".join(f"{name} ({', '.join(rows)})" if rows else name for name, (_, rows) in MEASURES.items())
     parser = argparse.ArgumentParser(prog="scripts/benchmark", description="kafkalake and Apache Kafka, side by side.")
-    parser.add_argument("measures", nargs="*", metavar="MEASURE", help=f"{', '.join(MEASURES)}; without one, all")
+    parser.add_argument(
+        "measures",
+        nargs="*",
+        metavar="MEASURE",
+        help=f"{names}. Without one, all; a row of a measure can be named alone",
+    )
     parser.add_argument("--quick", action="store_true", help="a tenth of the work, to see that it runs")
     parser.add_argument("--rounds", type=int, help="alternating rounds (5; 2 with --quick)")
     parser.add_argument("--partitions", type=int, default=1, help="partitions of the produce and consume topics (1)")
@@ -84,9 +107,10 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--write-readme", action="store_true", help="put the table into README.md")
     parser.add_argument("--check", action="store_true", help="fail where a promise is missed")
     options = parser.parse_args()
-    unknown = set(options.measures) - set(MEASURES)
-    if unknown:
-        parser.error(f"no measure {', '.join(sorted(unknown))}; there are {', '.join(MEASURES)}")
+    try:
+        selected(options.measures)
+    except KeyError as unknown:
+        parser.error(f"no measure or row {unknown}; there are {names}")
     if any("=" not in pair for pair in options.config):
         parser.error("--config takes KEY=VALUE")
     return options

@@ -9,18 +9,27 @@ import re
 import subprocess
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import TypeVar
 
 import jars
 from kafka_reference import die_with_parent, java
 
 TOOL_HEAP = "512m"  # the heap of Kafka's own start scripts for its tools
 
+T = TypeVar("T")
+
 _PRODUCED = re.compile(
     r"^(\d+) records sent, ([\d.]+) records/sec \(([\d.]+) MB/sec\), ([\d.]+) ms avg latency, ([\d.]+) ms max latency"
     r", (\d+) ms 50th, (\d+) ms 95th, (\d+) ms 99th",
     re.MULTILINE,
+)
+
+
+_LATENCY = re.compile(
+    r"^Avg latency: ([\d.]+) ms$.*?^Percentiles: 50th = (\d+), 99th = (\d+), ", re.MULTILINE | re.DOTALL
 )
 
 
@@ -47,6 +56,14 @@ class Consumed:
     records: int
     records_per_s: float
     fetch_records_per_s: float
+
+
+@dataclass(frozen=True)
+class Latency:
+    """What EndToEndLatency says at its end."""
+
+    average_ms: float
+    p99_ms: float
 
 
 def produce(
@@ -97,6 +114,22 @@ def consume(bootstrap_servers: str, topic: str, *, records: int, timeout_s: floa
         if len(fields) == 10 and int(fields[4]) >= records:
             return Consumed(int(fields[4]), float(fields[5]), float(fields[9]))
     raise ToolFailed(f"ConsumerPerformance did not read {records} records:\n{output[-4000:]}")
+
+
+def end_to_end_latency(bootstrap_servers: str, topic: str, records: int, record_bytes: int) -> Latency:
+    """Run Kafka's `EndToEndLatency` with acks=all. Raises `ToolFailed`."""
+    arguments = [bootstrap_servers, topic, str(records), "all", str(record_bytes)]
+    output = run_tool("org.apache.kafka.tools.EndToEndLatency", arguments, 300)
+    found = _LATENCY.search(output)
+    if found is None:
+        raise ToolFailed(f"EndToEndLatency has no result:\n{output[-4000:]}")
+    return Latency(float(found[1]), float(found[3]))
+
+
+def side_by_side(count: int, run: Callable[[], T]) -> list[T]:
+    """Run a tool `count` times at once."""
+    with ThreadPoolExecutor(count) as threads:
+        return [each.result() for each in [threads.submit(run) for _ in range(count)]]
 
 
 def tool_command(main_class: str, arguments: Sequence[str], *options: str) -> list[str]:

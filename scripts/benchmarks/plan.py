@@ -1,4 +1,4 @@
-"""How much to measure, and the two brokers that take turns."""
+"""How much to measure, the two brokers that take turns, and what their work costs in processor time."""
 
 from __future__ import annotations
 
@@ -11,20 +11,31 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 from kafka_reference import PERFORMANCE_JVM, ApacheKafka, BrokerProcess, Kafkalake
+
+from benchmarks.rows import Cost
 
 APACHE_KAFKA_HEAP = "1g"  # KAFKA_HEAP_OPTS of Kafka's own start script: -Xmx1G -Xms1G
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Sizes of a run: `quick` is a tenth or less of everything, to see that it works and not to be quoted."""
+    """Sizes of a run: `quick` is a tenth or less of everything, to see that it works and not to be quoted.
+
+    `rows` are the keys of the rows to measure; without one, all.
+    """
 
     directory: Path
     quick: bool = False
     rounds: int = 5
     partitions: int = 1
     settings: tuple[tuple[str, str], ...] = ()
+    rows: frozenset[str] = frozenset()
+
+    def wants(self, key: str) -> bool:
+        """Return whether the row is to be measured."""
+        return not self.rows or key in self.rows
 
     def size(self, full: int, quick: int) -> int:
         return quick if self.quick else full
@@ -54,6 +65,24 @@ class Plan:
             Kafkalake(directory=Path(d) / "kafkalake", settings=dict(self.settings)) as ours,
         ):
             yield ours
+
+
+@contextlib.contextmanager
+def costing(cost: Cost, broker: BrokerProcess, *units: float) -> Iterator[list[float]]:
+    """Add to `cost` the processor time that the broker and its children take in the block, which does `units` of work.
+
+    A block that knows its units only at its end appends them to the list it gets.
+    """
+    done = list(units)
+    before = _processor_seconds(broker)
+    yield done
+    cost.seconds.setdefault(broker.name, []).append((_processor_seconds(broker) - before) / sum(done))
+
+
+def _processor_seconds(broker: BrokerProcess) -> float:
+    process = psutil.Process(broker.pid)
+    times = [each.cpu_times() for each in (process, *process.children(recursive=True))]
+    return sum(each.user + each.system for each in times)
 
 
 def take_turns(

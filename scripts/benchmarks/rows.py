@@ -6,7 +6,7 @@ Pure: figures in, rows out.
 from __future__ import annotations
 
 import statistics
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -29,21 +29,46 @@ class Row:
         return asdict(self)
 
 
+@dataclass(frozen=True)
+class Cost:
+    """User and system time of the brokers' processes, in seconds a `unit` of work, by the broker's name, round by round."""
+
+    unit: str
+    seconds: dict[str, list[float]] = field(default_factory=dict)
+
+
 def compare_rates(
-    key: str, measure: str, ours: list[float], theirs: list[float], *, at_least: float, unit: str, **figures: Any
+    key: str,
+    measure: str,
+    ours: list[float],
+    theirs: list[float],
+    *,
+    at_least: float,
+    unit: str,
+    cost: Cost | None = None,
+    **figures: Any,
 ) -> Row:
-    """More is better: the ratio is ours over theirs, round by round."""
-    return _compare(
-        key, measure, ours, theirs, [a / b for a, b in zip(ours, theirs, strict=True)], at_least, unit, figures
-    )
+    """More is better: the ratio is ours over theirs, round by round. The row names the `cost`, if given, beside the rate."""
+    row = _compare(key, measure, ours, theirs, _ratios(ours, theirs), at_least, unit, figures)
+    return row if cost is None else _with_cost(row, cost)
 
 
 def compare_times(
     key: str, measure: str, ours: list[float], theirs: list[float], *, at_least: float, unit: str, **figures: Any
 ) -> Row:
     """Less is better: the ratio is theirs over ours, round by round."""
-    return _compare(
-        key, measure, ours, theirs, [b / a for a, b in zip(ours, theirs, strict=True)], at_least, unit, figures
+    return _compare(key, measure, ours, theirs, _ratios(theirs, ours), at_least, unit, figures)
+
+
+def _with_cost(row: Row, cost: Cost) -> Row:
+    """Less is better: the ratio is theirs over ours, as with times."""
+    ours, theirs = cost.seconds["kafkalake"], cost.seconds["apache-kafka"]
+    return replace(
+        row,
+        kafkalake=f"{row.kafkalake}; {number(statistics.median(ours))} CPU s/{cost.unit}",
+        apache_kafka=f"{row.apache_kafka}; {number(statistics.median(theirs))} CPU s/{cost.unit}",
+        ratio=f"{row.ratio}; CPU {_spread(_ratios(theirs, ours))}",
+        figures={**row.figures, "cpu_s": {"unit": cost.unit, "kafkalake": ours, "apache_kafka": theirs}},
     )
 
 
@@ -57,17 +82,24 @@ def _compare(
     unit: str,
     figures: dict[str, Any],
 ) -> Row:
-    ratio = statistics.median(ratios)
     return Row(
         key,
         measure,
         f"{number(statistics.median(ours))} {unit}",
         f"{number(statistics.median(theirs))} {unit}",
-        f"{ratio:.2f} x ({min(ratios):.2f} to {max(ratios):.2f})",
+        _spread(ratios),
         f"{at_least:g} x",
-        ratio >= at_least,
+        statistics.median(ratios) >= at_least,
         {"kafkalake": ours, "apache_kafka": theirs, "unit": unit, **figures},
     )
+
+
+def _ratios(above: list[float], below: list[float]) -> list[float]:
+    return [a / b for a, b in zip(above, below, strict=True)]
+
+
+def _spread(ratios: list[float]) -> str:
+    return f"{statistics.median(ratios):.2f} x ({min(ratios):.2f} to {max(ratios):.2f})"
 
 
 def number(value: float) -> str:
