@@ -20,7 +20,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -48,6 +48,7 @@ from kafkalake.wire.record_faults import refuse_records
 __all__ = [
     "DEFAULT_LIMITS",
     "BatchLimits",
+    "Encoded",
     "batch_from_arrow",
     "codec_of",
     "decode_fetched",
@@ -257,8 +258,16 @@ def is_as_stored(data: Buffer, batch: RecordBatch) -> bool:
     return bool(attributes == header[at.ATTRIBUTES] and largest == header[at.MAX_TIMESTAMP])
 
 
-def encode_fetched(messages: MessageSet, start_offset: int, end_offset: int, max_bytes: int) -> memoryview:
-    """Encode the producers' batches that overlap offsets [start_offset, end_offset), as bytes of a Fetch response.
+class Encoded(NamedTuple):
+    """Batches as bytes of a Fetch response, which keep `memory_bytes`, and the offset after the last one."""
+
+    records: memoryview
+    next_offset: int
+    memory_bytes: int
+
+
+def encode_fetched(messages: MessageSet, start_offset: int, end_offset: int, max_bytes: int) -> Encoded:
+    """Encode the producers' batches that overlap offsets [start_offset, end_offset).
 
     Batches are whole, so the first may start before `start_offset`. The first is returned whatever its size, others only
     while they fit in `max_bytes`. Each batch is compressed with the codec in its attributes. Empty if no batch overlaps.
@@ -275,7 +284,14 @@ def encode_fetched(messages: MessageSet, start_offset: int, end_offset: int, max
     ends = np.empty(end - first, dtype=np.int64)
     _sound(batch_writer.write_batches(*arrays, max_bytes, plan, out, ends))
     written = int(plan[batch_writer.WRITTEN])
-    return memoryview(out[: ends[written - 1]] if written else out[:0])
+    if not written:
+        return Encoded(memoryview(b""), start_offset, 0)
+    return Encoded(memoryview(out[: ends[written - 1]]), _next_offset(messages, first + written - 1), len(out))
+
+
+def _next_offset(messages: MessageSet, batch: int) -> int:
+    header = messages.headers[batch]
+    return int(header[at.BASE_OFFSET] + header[at.LAST_OFFSET_DELTA]) + 1
 
 
 def _sound(status: int) -> None:
@@ -283,7 +299,7 @@ def _sound(status: int) -> None:
         raise LakeError("rows, buffers and batch headers of an Arrow message do not fit together")
 
 
-def _encode_compressed(messages: MessageSet, start_offset: int, end_offset: int, max_bytes: int) -> memoryview:
+def _encode_compressed(messages: MessageSet, start_offset: int, end_offset: int, max_bytes: int) -> Encoded:
     """Encode compressed batches like `encode_fetched`, in rounds of at most `max_bytes` uncompressed, until the limit is reached.
 
     A round is smaller once compressed, which leaves room for the next.
@@ -302,16 +318,20 @@ def _encode_compressed(messages: MessageSet, start_offset: int, end_offset: int,
         _sound(batch_writer.write_batches(*arrays, left, plan, out, ends))
         written = int(plan[batch_writer.WRITTEN])
         begin = 0
-        for stop in ends[:written].tolist():
+        for batch, stop in enumerate(ends[:written].tolist(), first):
             part = _compressed_batch(out[begin:stop])
             if parts and len(part) > left:
-                return memoryview(b"".join(parts))
+                return _joined(parts, start_offset)
             parts.append(part)
             left -= len(part)
             begin = stop
-        last = messages.headers[first + written - 1]
-        start_offset = int(last[at.BASE_OFFSET] + last[at.LAST_OFFSET_DELTA]) + 1
-    return memoryview(b"".join(parts))
+            start_offset = _next_offset(messages, batch)
+    return _joined(parts, start_offset)
+
+
+def _joined(parts: list[bytes], next_offset: int) -> Encoded:
+    records = b"".join(parts)
+    return Encoded(memoryview(records), next_offset, len(records))
 
 
 def _compressed_batch(plain: Bytes) -> bytes:
@@ -345,7 +365,7 @@ def encode_batch(batch: RecordBatch, codec: int = compression.NONE) -> bytes:
         np.zeros(2, dtype=np.int64),
     )
     base_offset = int(header[at.BASE_OFFSET])
-    return bytes(encode_fetched(messages, base_offset, base_offset + 1, 0))
+    return bytes(encode_fetched(messages, base_offset, base_offset + 1, 0).records)
 
 
 def decode_fetched(data: Buffer, limit: int = DEFAULT_LIMITS.max_decompressed_bytes) -> Iterator[RecordBatch]:

@@ -6,7 +6,7 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkalake.broker.partitions.wire_cache import PartitionTail, WireCache
+from kafkalake.broker.partitions.wire_cache import EncodedRead, PartitionTail, WireCache
 
 Batch = tuple[int, int, bytes]
 
@@ -134,3 +134,53 @@ def test_memory_is_used_again_but_not_while_a_view_is_in_use() -> None:
             held.append((offset, found[0][0]))
     for offset, view in held:
         assert bytes(view) == bytes([offset]) * 600_000
+
+
+KIB = 1024
+
+
+def encoded(next_offset: int, end_offset: int, size: int = 100 * KIB) -> EncodedRead:
+    return EncodedRead(memoryview(bytes(size)), next_offset, end_offset, size)
+
+
+def test_a_read_is_what_the_files_would_give_now() -> None:
+    tail = WireCache(4096 * KIB).tail()
+    cut_by_its_limit, up_to_the_end = encoded(50, 80), encoded(80, 80)
+    tail.keep_encoded(0, 1000, cut_by_its_limit)
+    tail.keep_encoded(50, 1000, up_to_the_end)
+    assert tail.read_encoded(0, 80, 1000) is tail.read_encoded(0, 200, 1000) is cut_by_its_limit
+    assert tail.read_encoded(50, 80, 1000) is up_to_the_end
+    assert tail.read_encoded(50, 81, 1000) is None  # there is more to read
+    assert tail.read_encoded(0, 49, 1000) is None  # not all is readable, as for a read_committed consumer
+    assert tail.read_encoded(0, 80, 999) is None
+    assert tail.read_encoded(1, 80, 1000) is None
+    assert [tail.follows_encoded(offset) for offset in (0, 50, 80)] == [False, True, True]
+
+
+def test_reads_take_a_quarter_of_the_budget_and_those_used_last_stay() -> None:
+    cache = WireCache(1200 * KIB)
+    first, second = cache.tail(), cache.tail()
+    for number in range(3):
+        first.keep_encoded(number, 1, encoded(number + 1, 9))
+    assert first.read_encoded(0, 9, 1) is not None
+    second.keep_encoded(0, 1, encoded(1, 9))
+    assert [first.read_encoded(number, 9, 1) is not None for number in range(3)] == [True, False, True]
+    second.keep_encoded(7, 1, encoded(8, 9, 301 * KIB))  # larger than the quarter
+    second.keep_encoded(8, 1, encoded(9, 9, 63 * KIB))  # not worth it
+    assert second.read_encoded(7, 9, 1) is second.read_encoded(8, 9, 1) is None
+    assert cache.bytes == 300 * KIB
+
+
+def test_reads_make_way_for_a_changed_log_and_count_in_the_budget() -> None:
+    cache = WireCache(4096 * KIB)
+    tail = cache.tail()
+    for number in range(80):
+        append(tail, (number, number + 1, bytes(60 * KIB)))
+    start = tail.start_offset
+    tail.keep_encoded(0, 1, encoded(1, 9, 1024 * KIB))
+    assert start is not None and tail.start_offset is not None and tail.start_offset > start
+    assert cache.bytes <= cache.bytes_max
+    generation = tail.generation
+    tail.forget()
+    assert (tail.read_encoded(0, 9, 1), tail.start_offset, cache.bytes) == (None, None, 0)
+    assert tail.generation != generation

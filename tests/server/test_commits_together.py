@@ -42,7 +42,7 @@ def test_commits_that_arrive_together_are_one_append(tmp_path: Path) -> None:
         wait_until(lambda: error_of(0, commit(0)) == 0, timeout_s=30)  # the journal is there
         topic = node.broker.topics.find(GROUP_JOURNAL)
         assert topic is not None
-        log = topic.partitions[0].log
+        log = topic.leader(0).log
         end = log.log_end_offset
         all_sent = threading.Event()
         node.loop.call_soon_threadsafe(all_sent.wait, 20)

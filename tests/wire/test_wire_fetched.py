@@ -27,7 +27,7 @@ ALL = 2**62
 
 
 def fetch(messages: MessageSet, start: int = 0, end: int = ALL, max_bytes: int = ALL) -> list[RecordBatch]:
-    return list(decode_fetched(encode_fetched(messages, start, end, max_bytes)))
+    return list(decode_fetched(encode_fetched(messages, start, end, max_bytes).records))
 
 
 def base_offsets(batches: list[RecordBatch]) -> list[int]:
@@ -51,7 +51,7 @@ def test_batches_come_back_as_their_producers_sent_them() -> None:
         offset.to_bytes(8, "big") + each[8:12] + (3).to_bytes(4, "big") + each[16:]
         for each, offset in zip(produced, (0, 1, 3), strict=True)
     )
-    assert bytes(encode_fetched(messages, 0, ALL, ALL)) == expected
+    assert bytes(encode_fetched(messages, 0, ALL, ALL).records) == expected
 
 
 @pytest.mark.exhaustive
@@ -85,7 +85,7 @@ def test_batches_of_an_offset_range(start: int, end: int, expected: list[int]) -
 def test_batches_come_while_they_fit_and_the_first_one_always(codec: int) -> None:
     messages = ten_batches()
     messages.headers[:, at.ATTRIBUTES] = codec
-    whole = bytes(encode_fetched(messages, 103, ALL, ALL))
+    whole = bytes(encode_fetched(messages, 103, ALL, ALL).records)
     sizes = []
     position = 0
     while position < len(whole):
@@ -94,17 +94,17 @@ def test_batches_come_while_they_fit_and_the_first_one_always(codec: int) -> Non
     assert len(sizes) == 9
     for count in range(1, 10):
         total = sum(sizes[:count])
-        assert bytes(encode_fetched(messages, 103, ALL, total)) == whole[:total]
-        assert bytes(encode_fetched(messages, 103, ALL, total + sizes[0] // 2)) == whole[:total] or count == 9
-    assert bytes(encode_fetched(messages, 103, ALL, 0)) == whole[: sizes[0]]
-    assert bytes(encode_fetched(messages, 103, ALL, sizes[0] - 1)) == whole[: sizes[0]]
+        assert bytes(encode_fetched(messages, 103, ALL, total).records) == whole[:total]
+        assert bytes(encode_fetched(messages, 103, ALL, total + sizes[0] // 2).records) == whole[:total] or count == 9
+    assert bytes(encode_fetched(messages, 103, ALL, 0).records) == whole[: sizes[0]]
+    assert bytes(encode_fetched(messages, 103, ALL, sizes[0] - 1).records) == whole[: sizes[0]]
 
 
 def test_compressed_batches_are_packed_up_to_the_limit() -> None:
     """A limit on bytes is a limit on what is sent, not on what it holds: here 50 times more."""
     batches = [record_batch([(1, None, b"a" * 1_000, [])] * 20, attributes=4) for _ in range(100)]
     messages = stored(batches)
-    one = len(encode_fetched(messages, 0, 1, ALL))
+    one = len(encode_fetched(messages, 0, 1, ALL).records)
     assert len(base_offsets(fetch(messages, max_bytes=50 * one + 10))) == 50
 
 
@@ -147,7 +147,7 @@ def test_a_control_batch_is_rebuilt_as_its_record(control_type: int) -> None:
     expected = raw_batch(
         record(key=key, value=value), 1, base_offset=6, leader_epoch=0, attributes=0x30, producer_id=5, producer_epoch=2
     )
-    assert bytes(encode_fetched(messages, 6, 7, ALL)) == expected
+    assert bytes(encode_fetched(messages, 6, 7, ALL).records) == expected
     before, control, after = fetch(messages)
     assert [batch.rows for batch in (before, control, after)] == [1, 0, 1]
     assert control.header[[at.CONTROL_TYPE, at.COORDINATOR_EPOCH, at.RECORDS]].tolist() == [control_type, 77, 0]
@@ -155,8 +155,8 @@ def test_a_control_batch_is_rebuilt_as_its_record(control_type: int) -> None:
 
 
 def test_a_batch_that_is_cut_off_is_left_out() -> None:
-    whole = bytes(encode_fetched(ten_batches(), 0, ALL, ALL))
-    first = len(encode_fetched(ten_batches(), 0, ALL, 0))
+    whole = bytes(encode_fetched(ten_batches(), 0, ALL, ALL).records)
+    first = len(encode_fetched(ten_batches(), 0, ALL, 0).records)
     for length in (0, 1, 60, first - 1):
         assert list(decode_fetched(whole[:length])) == []
     for length in (first, first + 1, first + 61, 2 * first - 1):

@@ -65,7 +65,7 @@ def test_what_they_produce_they_fetch(kind: type, codec: int) -> None:
         (1_700_000_000_000 + i, b"k" * (i % 3), b"v" * (i * 7 % 500), [("h", None)] * (i % 2)) for i in range(300)
     ]
     produced = [decode_produced(build(AioBuilder, rows[i : i + 100], codec, -1, -1, -1)) for i in range(0, 300, 100)]
-    data = bytes(encode_fetched(stored(produced[:2], produced[2:]), 0, 300, 1 << 30))
+    data = bytes(encode_fetched(stored(produced[:2], produced[2:]), 0, 300, 1 << 30).records)
     assert read(kind, data) == list(enumerate(rows))
 
 

@@ -19,14 +19,23 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Generator, Hashable, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
-from typing import NamedTuple
 
 from kafkalake.broker.partitions.fetch_sessions import (
     FetchContext,
     FetchPartition,
     FetchSessionCache,
     PartitionKey,
+)
+from kafkalake.broker.partitions.fetched import (
+    AbortedTransaction,
+    CachedRecords,
+    EpochEnd,
+    Fetched,
+    FetchedPartition,
+    Isolation,
+    NextRead,
+    StoredRecords,
+    readable_end,
 )
 from kafkalake.broker.partitions.partition import Partition
 from kafkalake.broker.partitions.purgatory import DelayedOperation, Purgatory
@@ -41,97 +50,12 @@ from kafkalake.errors import (
     UnknownTopicOrPartitionError,
     as_value,
 )
-from kafkalake.record.message_set import MessageSet
 
 logger = logging.getLogger(__name__)
 
 STORED_BYTES_MAX = 16 * 1024 * 1024
 READ_BYTES_MAX = 32 * 1024 * 1024
 """The limit on bytes of messages read for a response. Messages are read whole and decompressed, however little is needed."""
-
-
-class Isolation(Enum):
-    """The isolation level of a reader, which bounds the readable offsets."""
-
-    READ_UNCOMMITTED = 0
-    READ_COMMITTED = 1
-
-
-class CachedRecords(NamedTuple):
-    """Producers' bytes in offset order, ready to send."""
-
-    views: Sequence[memoryview]
-    size_bytes: int
-
-
-class StoredRecords(NamedTuple):
-    """Messages with offsets [start_offset, end_offset), to be encoded from the batch containing the first, within `max_bytes`.
-
-    `first_whole`: the first batch is returned even if it is larger.
-    """
-
-    messages: MessageSet
-    start_offset: int
-    end_offset: int
-    max_bytes: int
-    first_whole: bool
-
-
-class AbortedTransaction(NamedTuple):
-    """A transaction whose records a read_committed consumer skips from `first_offset` to its abort marker."""
-
-    producer_id: int
-    first_offset: int
-
-
-class EpochEnd(NamedTuple):
-    """A leader epoch and the offset at which it ended."""
-
-    epoch: int
-    end_offset: int
-
-
-@dataclass(slots=True)
-class FetchedPartition:
-    """The response for one partition. Offsets are -1 if `error` leaves them unknown."""
-
-    asked: FetchPartition
-    error: KafkaError | None = None
-    high_watermark: int = -1
-    last_stable_offset: int = -1
-    log_start_offset: int = -1
-    aborted: Sequence[AbortedTransaction] | None = None
-    records: CachedRecords | StoredRecords | None = None
-    diverging: EpochEnd | None = None
-    codec: str = ""
-    """The topic's `compression.type`."""
-
-    def refuse(self, error: KafkaError) -> None:
-        """Return `error` instead of the records."""
-        self.error, self.records = error, None
-
-    def leave_out(self) -> None:
-        """Return no records: those there are do not fit, or none is asked for."""
-        self.records = None
-
-
-@dataclass(slots=True)
-class Fetched:
-    """The response to a request: `error` alone, or the partitions."""
-
-    error: KafkaError | None
-    context: FetchContext
-    partitions: list[FetchedPartition] = field(default_factory=list)
-
-    def sent(self) -> None:
-        """Record in the session what the response has, once it is encoded."""
-        for each in self.partitions:
-            if each.error is not None or each.diverging is not None:
-                self.context.told_error(each.asked)
-            else:
-                self.context.told(
-                    each.asked, each.high_watermark, each.log_start_offset, had_records=each.records is not None
-                )
 
 
 @dataclass(slots=True)
@@ -344,13 +268,13 @@ def read_partition(
     if not log.log_start_offset <= offset <= log.log_end_offset:
         raise OffsetOutOfRangeError()
     committed = isolation is Isolation.READ_COMMITTED
-    end_offset = log.last_stable_offset if committed else log.high_watermark
+    end_offset = readable_end(partition, isolation)
     if committed:
         answer.aborted = ()
     if offset >= end_offset or (max_bytes <= 0 and not first_whole):
         return 0
     limits = max(max_bytes, 0), max(min(max_bytes, stored_max_bytes), 0)
-    size = _read_records(partition, offset, end_offset, *limits, answer, first_whole=first_whole)
+    size = _read_records(partition, isolation, offset, end_offset, *limits, answer, first_whole=first_whole)
     if committed and answer.records is not None:
         answer.aborted = [
             AbortedTransaction(each.producer_id, each.first_offset)
@@ -361,11 +285,12 @@ def read_partition(
 
 def _end_of(records: CachedRecords | StoredRecords, end_offset: int) -> int:
     """Return an upper bound (exclusive) of the records' offsets."""
-    return min(end_offset, records.messages.next_offset) if isinstance(records, StoredRecords) else end_offset
+    return min(end_offset, records.messages.next_offset if isinstance(records, StoredRecords) else records.end_offset)
 
 
 def _read_records(
     partition: Partition,
+    isolation: Isolation,
     offset: int,
     end_offset: int,
     max_bytes: int,
@@ -378,12 +303,21 @@ def _read_records(
     if cached is not None:
         views, size = cached
         if views:
-            answer.records = CachedRecords(views, size)
+            answer.records = CachedRecords(views, size, end_offset)
         return size
     if stored_max_bytes == 0 and not first_whole:
         return 0
+    following = NextRead(partition, isolation, offset, stored_max_bytes)
+    generation = partition.reads_generation
+    kept = partition.read_encoded(offset, end_offset, stored_max_bytes)
+    if kept is not None and (first_whole or len(kept.records) <= stored_max_bytes):
+        answer.records = CachedRecords([kept.records], len(kept.records), kept.next_offset)
+        answer.next_read = following._replace(offset=kept.next_offset)
+        return len(kept.records)
+    if partition.is_read_on(offset):
+        answer.next_read = following
     messages = partition.log.read(offset, stored_max_bytes, end_offset)
     if not len(messages):
         return 0
-    answer.records = StoredRecords(messages, offset, end_offset, stored_max_bytes, first_whole)
+    answer.records = StoredRecords(partition, generation, messages, offset, end_offset, stored_max_bytes, first_whole)
     return min(messages.size_bytes, max(stored_max_bytes, 1))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from kafkalake.broker.partitions.fetch import EpochEnd, Isolation, corrupt
+from kafkalake.broker.partitions.fetch import corrupt
+from kafkalake.broker.partitions.fetched import EpochEnd, Isolation
 from kafkalake.broker.partitions.partition import Partition
 from kafkalake.errors import CorruptSegmentError, OffsetOutOfRangeError, UnsupportedVersionError
 

@@ -15,7 +15,7 @@ import struct
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
-from kafkalake.broker.partitions.wire_cache import PartitionTail
+from kafkalake.broker.partitions.wire_cache import EncodedRead, PartitionTail
 from kafkalake.errors import FencedLeaderEpochError, KafkaError, KafkaStorageError, UnknownLeaderEpochError, as_value
 from kafkalake.record.batch import RecordBatch
 from kafkalake.storage.append_group import AppendResult
@@ -272,19 +272,37 @@ class Partition:
         """Return cached original batches, see `PartitionTail.read`."""
         return self._tail.read(offset, end_offset, bytes_max, first_whole=first_whole)
 
+    def read_encoded(self, offset: int, end_offset: int, bytes_max: int) -> EncodedRead | None:
+        """Return what was encoded for an equal read from files, see `PartitionTail.read_encoded`."""
+        return self._tail.read_encoded(offset, end_offset, bytes_max)
+
+    def keep_encoded(self, offset: int, bytes_max: int, read: EncodedRead) -> None:
+        """Keep what was encoded for a read from files, see `PartitionTail.keep_encoded`."""
+        if not self.removed:
+            self._tail.keep_encoded(offset, bytes_max, read)
+
+    @property
+    def reads_generation(self) -> int:
+        """A number that changes when segments were rewritten, so that reads from before it are not kept."""
+        return self._tail.generation
+
+    def is_read_on(self, offset: int) -> bool:
+        """Return whether a recent read from files ended at `offset`."""
+        return self._tail.follows_encoded(offset)
+
     def forget_tail(self) -> None:
         """Drop the cached batches after segments were rewritten. Consumers then get the log's current content."""
-        self._tail.clear()
+        self._tail.forget()
 
     def fail(self, appended: list[PendingAppend], error: KafkaError) -> None:
         """Set `error` on appended batches that must not be acknowledged, and drop the cached tail."""
-        self._tail.clear()
+        self._tail.forget()
         _failed(appended, error)
 
     def remove(self) -> None:
         """Mark the partition's topic as deleted. Later appends are refused and the cached tail is dropped."""
         self.removed = True
-        self._tail.clear()
+        self._tail.forget()
 
     def _keep_original(self, pending: PendingAppend, result: AppendResult) -> None:
         original, pending.original = pending.original, None

@@ -8,18 +8,33 @@ chunk is never resized or overwritten, so a view stays valid while it is being s
 exceeded, the oldest chunk of any partition is evicted and its offsets are dropped at once. Its memory is reused for a new chunk of
 that size if no response being sent refers to it, and freed later otherwise. Fresh memory is expensive: the kernel must find and
 clear each page.
+
+A quarter of the budget is for reads of older records, which were encoded from the files (`EncodedRead`): consumers of one topic
+side by side ask for the same, and what a consumer will ask for next is read while it is busy with the last answer.
 """
 
 from __future__ import annotations
 
 import sys
 from bisect import bisect_right
-from collections import deque
+from collections import OrderedDict, deque
+from typing import NamedTuple
 
 _FIRST_CHUNK_BYTES = 16 * 1024
 _CHUNK_BYTES_MAX = 1024 * 1024
+_ENCODED_BYTES_MIN = 64 * 1024
+"""Smaller reads are not kept: to find them would cost about as much as to encode them."""
 _UNREFERENCED = 2
 """The result of `sys.getrefcount` for an object held by one local variable only."""
+
+
+class EncodedRead(NamedTuple):
+    """Whole batches up to `next_offset`, encoded when the records below `end_offset` were readable."""
+
+    records: memoryview
+    next_offset: int
+    end_offset: int
+    memory_bytes: int
 
 
 class _Chunk:
@@ -47,6 +62,8 @@ class WireCache:
         self._by_age: deque[_Chunk] = deque()
         self._live = 0
         self._spare: bytearray | None = None
+        self._encoded: OrderedDict[tuple[PartitionTail, int, int], int] = OrderedDict()
+        self._encoded_bytes = 0
 
     def tail(self) -> PartitionTail:
         """Return an empty tail for a new partition."""
@@ -54,11 +71,7 @@ class WireCache:
 
     def _new_chunk(self, owner: PartitionTail, size: int, next_offset: int) -> _Chunk:
         self.bytes += size
-        while self.bytes > self.bytes_max and self._by_age:
-            oldest = self._by_age.popleft()
-            if oldest.size:
-                oldest.owner._drop(oldest)
-                self._release(oldest)
+        self._evict()
         memory = None
         if size == _CHUNK_BYTES_MAX:
             memory, self._spare = self._spare, None
@@ -66,6 +79,35 @@ class WireCache:
         self._by_age.append(chunk)
         self._live += 1
         return chunk
+
+    def _evict(self) -> None:
+        while self.bytes > self.bytes_max and self._by_age:
+            oldest = self._by_age.popleft()
+            if oldest.size:
+                oldest.owner._drop(oldest)
+                self._release(oldest)
+
+    def _keep_encoded(self, key: tuple[PartitionTail, int, int], size: int) -> bool:
+        """Count `size` more bytes in the budget and return True, unless they are too many."""
+        bytes_max = self.bytes_max // 4
+        if size > bytes_max:
+            return False
+        self._encoded[key] = size
+        self.bytes += size
+        self._encoded_bytes += size
+        while self._encoded_bytes > bytes_max:
+            (owner, offset, limit), _ = next(iter(self._encoded.items()))
+            owner.forget_encoded(offset, limit)
+        self._evict()
+        return True
+
+    def _use_encoded(self, key: tuple[PartitionTail, int, int]) -> None:
+        self._encoded.move_to_end(key)
+
+    def _forget_encoded(self, key: tuple[PartitionTail, int, int]) -> None:
+        size = self._encoded.pop(key)
+        self.bytes -= size
+        self._encoded_bytes -= size
 
     def _release(self, chunk: _Chunk) -> None:
         """Take a chunk out of the budget. Its entry in the age order is removed lazily."""
@@ -84,11 +126,15 @@ class WireCache:
 class PartitionTail:
     """The cached batches of one partition: a gapless run of offsets up to the log end, or nothing."""
 
-    __slots__ = ("_cache", "_chunks")
+    __slots__ = ("_cache", "_chunks", "_encoded", "generation")
 
     def __init__(self, cache: WireCache) -> None:
         self._cache = cache
         self._chunks: deque[_Chunk] = deque()
+        self._encoded: dict[tuple[int, int], EncodedRead] = {}
+        """By offset and limit in bytes of the read."""
+        self.generation = 0
+        """The number of times the log has changed (`forget`)."""
 
     @property
     def start_offset(self) -> int | None:
@@ -165,6 +211,40 @@ class PartitionTail:
                 if last < first and first_whole:
                     last = first
         return last
+
+    def read_encoded(self, offset: int, end_offset: int, bytes_max: int) -> EncodedRead | None:
+        """Return what a read from files at `offset`, of the records below `end_offset` and with this limit, would return."""
+        found = self._encoded.get((offset, bytes_max))
+        if found is None or found.next_offset > end_offset:
+            return None
+        if found.next_offset == found.end_offset != end_offset:
+            return None  # there is more to read now
+        self._cache._use_encoded((self, offset, bytes_max))
+        return found
+
+    def keep_encoded(self, offset: int, bytes_max: int, read: EncodedRead) -> None:
+        """Keep the result of a read for the next ones at `offset` with this limit, if it is large."""
+        self.forget_encoded(offset, bytes_max)
+        if len(read.records) >= _ENCODED_BYTES_MIN and self._cache._keep_encoded(
+            (self, offset, bytes_max), read.memory_bytes
+        ):
+            self._encoded[offset, bytes_max] = read
+
+    def follows_encoded(self, offset: int) -> bool:
+        """Return whether one of the reads that are kept ends at `offset`: a consumer reads on."""
+        return any(read.next_offset == offset for read in self._encoded.values())
+
+    def forget_encoded(self, offset: int, bytes_max: int) -> None:
+        """Drop the result of one read, if it is kept."""
+        if self._encoded.pop((offset, bytes_max), None) is not None:
+            self._cache._forget_encoded((self, offset, bytes_max))
+
+    def forget(self) -> None:
+        """Drop all batches and reads, because the log has changed."""
+        self.generation += 1
+        self.clear()
+        for key in list(self._encoded):
+            self.forget_encoded(*key)
 
     def clear(self) -> None:
         """Drop all batches, because they no longer match the log or reach its end."""

@@ -18,16 +18,16 @@ from collections.abc import Callable, Generator
 from functools import partial
 from uuid import UUID
 
-from kafkalake.broker.partitions.fetch import (
-    STORED_BYTES_MAX,
+from kafkalake.broker.partitions.fetch import STORED_BYTES_MAX, FetchRequest
+from kafkalake.broker.partitions.fetch_sessions import FetchPartition, PartitionKey
+from kafkalake.broker.partitions.fetched import (
     CachedRecords,
     Fetched,
     FetchedPartition,
-    FetchRequest,
     Isolation,
+    NextRead,
     StoredRecords,
 )
-from kafkalake.broker.partitions.fetch_sessions import FetchPartition, PartitionKey
 from kafkalake.errors import CorruptMessageError, LakeError, UnsupportedCompressionTypeError
 from kafkalake.record import layout as at
 from kafkalake.server.request import Request
@@ -101,6 +101,21 @@ def _reply(request: Request[records.FetchRequest], asked_for: FetchRequest, fetc
     else:
         request.reply_buffers(encode())
         fetched.sent()
+        ahead = fetched.next_read
+        if ahead is not None:
+            request.connection.when_written(partial(_read_ahead, ahead))
+
+
+def _read_ahead(ahead: NextRead) -> None:
+    """Read and encode the records that the consumer will ask for when it has read its answer."""
+    stored = ahead.read()
+    if stored is None or _is_compressed(stored):
+        return
+    try:
+        encoded = encode_fetched(stored.messages, stored.start_offset, stored.end_offset, stored.max_bytes)
+    except LakeError:
+        return  # as for the messages
+    stored.keep(*encoded)
 
 
 def _compressed_bytes(fetched: Fetched) -> int:
@@ -108,9 +123,12 @@ def _compressed_bytes(fetched: Fetched) -> int:
     return sum(
         min(partition.records.max_bytes, partition.records.messages.size_bytes)
         for partition in fetched.partitions
-        if isinstance(partition.records, StoredRecords)
-        and (partition.records.messages.headers[:, at.ATTRIBUTES] & at.ATTRIBUTE_COMPRESSION_MASK).any()
+        if isinstance(partition.records, StoredRecords) and _is_compressed(partition.records)
     )
+
+
+def _is_compressed(records: StoredRecords) -> bool:
+    return bool((records.messages.headers[:, at.ATTRIBUTES] & at.ATTRIBUTE_COMPRESSION_MASK).any())
 
 
 async def _reply_from_thread(
@@ -209,7 +227,7 @@ def _encode_partition(out: _Pieces, version: int, partition: FetchedPartition, b
     if version < _ZSTD_SINCE and partition.codec == "zstd":
         partition.refuse(UnsupportedCompressionTypeError())
     try:
-        pieces = _records(partition.records, budget)
+        pieces = _records(partition, budget)
     except LakeError as failure:
         logger.error("records not encoded topic=%s partition=%d error=%s", asked.topic, asked.partition, failure)
         partition.refuse(CorruptMessageError(str(failure)))
@@ -251,8 +269,9 @@ def _tagged_fields(out: bytearray, partition: FetchedPartition) -> None:
     out += struct.pack(">iq", diverging.epoch, diverging.end_offset) + b"\x00"
 
 
-def _records(records: CachedRecords | StoredRecords | None, budget: _Budget) -> list[Buffer]:
+def _records(partition: FetchedPartition, budget: _Budget) -> list[Buffer]:
     """Return the record batches as pieces. Raise `LakeError` if the stored messages are invalid."""
+    records = partition.records
     if records is None:
         return []
     if isinstance(records, CachedRecords):
@@ -261,8 +280,10 @@ def _records(records: CachedRecords | StoredRecords | None, budget: _Budget) -> 
         return list(records.views)
     limit = min(records.max_bytes, max(budget.left, 0))
     encoded = encode_fetched(records.messages, records.start_offset, records.end_offset, limit)
-    if len(encoded) > limit and not (records.first_whole and budget.empty):
+    size = len(encoded.records)
+    if size > limit and not (records.first_whole and budget.empty):
         return []
-    budget.left -= len(encoded)
-    budget.empty = budget.empty and not len(encoded)
-    return [encoded] if len(encoded) else []
+    budget.left -= size
+    budget.empty = budget.empty and not size
+    partition.note_encoded(*encoded, may_keep=limit == records.max_bytes)
+    return [encoded.records] if size else []

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from functools import partial
 
-from kafkalake.broker.partitions.fetch import Isolation
+from kafkalake.broker.partitions.fetched import Isolation
 from kafkalake.broker.partitions.offsets import MAX_TIMESTAMP, list_offset
 from kafkalake.errors import InvalidRequestError, KafkaError, UnsupportedVersionError
 from kafkalake.server.authorizer import Operation

@@ -1,0 +1,170 @@
+"""What a fetch finds: the records of a partition, as they are stored or ready to send, and the response to a request."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
+
+from kafkalake.broker.partitions.fetch_sessions import FetchContext, FetchPartition
+from kafkalake.broker.partitions.partition import Partition
+from kafkalake.broker.partitions.wire_cache import EncodedRead
+from kafkalake.errors import KafkaError, KafkaLakeError
+from kafkalake.record.message_set import MessageSet
+
+READ_AHEAD_BYTES_MAX = 4 * 1024 * 1024
+"""Consumers that ask for more at once are not read ahead for: it would take the event loop too long."""
+
+
+class Isolation(Enum):
+    """The isolation level of a reader, which bounds the readable offsets."""
+
+    READ_UNCOMMITTED = 0
+    READ_COMMITTED = 1
+
+
+def readable_end(partition: Partition, isolation: Isolation) -> int:
+    """Return the offset before which the records are visible at `isolation`."""
+    return partition.log.last_stable_offset if isolation is Isolation.READ_COMMITTED else partition.log.high_watermark
+
+
+class CachedRecords(NamedTuple):
+    """Batches below `end_offset` in offset order, ready to send: producers' bytes, or those of an earlier read."""
+
+    views: Sequence[memoryview]
+    size_bytes: int
+    end_offset: int
+
+
+class StoredRecords(NamedTuple):
+    """Messages with offsets [start_offset, end_offset), to be encoded from the batch containing the first, within `max_bytes`.
+
+    `first_whole`: the first batch is returned even if it is larger. `generation`: `Partition.reads_generation` of the read.
+    """
+
+    partition: Partition
+    generation: int
+    messages: MessageSet
+    start_offset: int
+    end_offset: int
+    max_bytes: int
+    first_whole: bool
+
+    def keep(self, records: memoryview, next_offset: int, memory_bytes: int) -> None:
+        """Keep the batches, encoded within `max_bytes` and up to `next_offset`, for other consumers.
+
+        Not if the log's segments were rewritten meanwhile.
+        """
+        read = EncodedRead(records, next_offset, self.end_offset, memory_bytes)
+        if self.partition.reads_generation == self.generation:
+            self.partition.keep_encoded(self.start_offset, self.max_bytes, read)
+
+
+class NextRead(NamedTuple):
+    """The read from files that a consumer will probably ask for next."""
+
+    partition: Partition
+    isolation: Isolation
+    offset: int
+    max_bytes: int
+
+    def read(self) -> StoredRecords | None:
+        """Return the messages, None if they need not or cannot be read."""
+        partition, offset = self.partition, self.offset
+        end_offset = readable_end(partition, self.isolation)
+        if self.max_bytes > READ_AHEAD_BYTES_MAX or partition.removed:
+            return None
+        if not partition.log.log_start_offset <= offset < end_offset:
+            return None
+        if partition.read_encoded(offset, end_offset, self.max_bytes) is not None:
+            return None
+        if partition.read_tail(offset, end_offset, self.max_bytes, first_whole=True) is not None:
+            return None
+        generation = partition.reads_generation
+        try:
+            messages = partition.log.read(offset, self.max_bytes, end_offset)
+        except KafkaLakeError:
+            return None  # the consumer's own request will report it
+        if not len(messages):
+            return None
+        return StoredRecords(partition, generation, messages, offset, end_offset, self.max_bytes, True)
+
+
+class AbortedTransaction(NamedTuple):
+    """A transaction whose records a read_committed consumer skips from `first_offset` to its abort marker."""
+
+    producer_id: int
+    first_offset: int
+
+
+class EpochEnd(NamedTuple):
+    """A leader epoch and the offset at which it ended."""
+
+    epoch: int
+    end_offset: int
+
+
+@dataclass(slots=True)
+class FetchedPartition:
+    """The response for one partition. Offsets are -1 if `error` leaves them unknown."""
+
+    asked: FetchPartition
+    error: KafkaError | None = None
+    high_watermark: int = -1
+    last_stable_offset: int = -1
+    log_start_offset: int = -1
+    aborted: Sequence[AbortedTransaction] | None = None
+    records: CachedRecords | StoredRecords | None = None
+    diverging: EpochEnd | None = None
+    codec: str = ""
+    """The topic's `compression.type`."""
+    next_read: NextRead | None = None
+    """If the consumer reads the files in order."""
+    _encoded: tuple[memoryview, int, int] | None = field(default=None, init=False)
+
+    def note_encoded(self, records: memoryview, next_offset: int, memory_bytes: int, *, may_keep: bool) -> None:
+        """Take over the encoded records up to `next_offset`, as for `StoredRecords.keep`. `may_keep`: they have its limit."""
+        if may_keep:
+            self._encoded = records, next_offset, memory_bytes
+        if self.next_read is not None:
+            self.next_read = self.next_read._replace(offset=next_offset)
+
+    def keep_encoded(self) -> None:
+        """Keep the encoded records for others."""
+        if self._encoded is not None and isinstance(self.records, StoredRecords):
+            self.records.keep(*self._encoded)
+
+    def refuse(self, error: KafkaError) -> None:
+        """Return `error` instead of the records."""
+        self.error, self.records = error, None
+
+    def leave_out(self) -> None:
+        """Return no records: those there are do not fit, or none is asked for."""
+        self.records = None
+
+
+@dataclass(slots=True)
+class Fetched:
+    """The response to a request: `error` alone, or the partitions."""
+
+    error: KafkaError | None
+    context: FetchContext
+    partitions: list[FetchedPartition] = field(default_factory=list)
+
+    def sent(self) -> None:
+        """Record in the session what the response has, once it is encoded."""
+        for each in self.partitions:
+            each.keep_encoded()
+            if each.error is not None or each.diverging is not None:
+                self.context.told_error(each.asked)
+            else:
+                self.context.told(
+                    each.asked, each.high_watermark, each.log_start_offset, had_records=each.records is not None
+                )
+
+    @property
+    def next_read(self) -> NextRead | None:
+        """The read that will follow, if the response has records of one partition only, read in order from its files."""
+        found = [each.next_read for each in self.partitions if each.records is not None]
+        return found[0] if len(found) == 1 else None
