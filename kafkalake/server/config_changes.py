@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from kafkalake.errors import ClusterAuthorizationError, InvalidRequestError
-from kafkalake.server.authorizer import CLUSTER_NAME, Operation, Resource
+from kafkalake.server.authorizer import CLUSTER_NAME, Resource
 from kafkalake.server.group_lookup import check_group
 from kafkalake.server.handlers.describe_configs import BROKER, GROUP, TOPIC, check_broker_name
 from kafkalake.server.request import Request
@@ -26,11 +26,10 @@ async def change_resource(
     if resource_type == TOPIC:
         if not name:
             raise InvalidRequestError("Default topic resources are not allowed.")
-        topic = find_topic(request, Operation.ALTER_CONFIGS, name)
+        topic = find_topic(request, name)
         await broker.topic_admin.alter_config(topic, change, changed_by=request.caller, validate_only=validate_only)
     elif resource_type == BROKER:
-        allows = request.context.authorizer.allows
-        if not allows(request.connection.principal, Operation.ALTER_CONFIGS, Resource.CLUSTER, CLUSTER_NAME):
+        if not request.allows(Resource.CLUSTER, CLUSTER_NAME):
             raise ClusterAuthorizationError()
         if name:
             check_broker_name(request, name)
@@ -38,7 +37,7 @@ async def change_resource(
         changed = change(settings.layer(cluster_default=not name))
         settings.change(changed, cluster_default=not name, changed_by=request.caller, validate_only=validate_only)
     elif resource_type == GROUP:
-        check_group(request, Operation.ALTER_CONFIGS, name)
+        check_group(request, name)
         groups = broker.groups.settings
         changed = change(groups.layer(name))
         groups.change(name, changed, changed_by=request.caller, validate_only=validate_only)

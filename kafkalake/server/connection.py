@@ -19,7 +19,6 @@ from kafkalake.errors import InvalidRequestError
 from kafkalake.server.authorizer import authenticate
 from kafkalake.server.connection_state import ConnectionState
 from kafkalake.server.dispatch import dispatch
-from kafkalake.server.registry import APIS
 from kafkalake.server.request import Request
 
 if TYPE_CHECKING:
@@ -176,7 +175,7 @@ class Connection(asyncio.BufferedProtocol):
         logger.debug(
             "request peer=%s api=%s version=%d client=%s bytes=%d answer_bytes=%d duration_ms=%.3f",
             self.peer,
-            APIS[request.api_key].name,
+            request.api.name,
             request.version,
             request.client_id,
             request.size,

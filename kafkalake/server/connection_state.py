@@ -52,11 +52,13 @@ class Pending(Protocol):
     `has_task`: a task works on it. It has not yet taken effect, so no later request may start.
     """
 
-    api_key: int
     size: int
     done: bool
     answer: Sequence[Buffer]
     has_task: bool
+
+    @property
+    def api_key(self) -> int: ...
 
     def abandon(self) -> None: ...
 

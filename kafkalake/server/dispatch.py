@@ -35,7 +35,7 @@ def dispatch(connection: Connection, context: ServerContext, frame: memoryview, 
     if not api.lowest <= version <= api.highest:
         if api_key != API_VERSIONS_KEY:
             raise InvalidRequestError(f"{api.name} version {version} is not supported")
-        request = Request(connection, context, api_key, 0, correlation_id, None, None, len(frame), body_is_kept=kept)
+        request = Request(connection, context, api, 0, correlation_id, None, None, len(frame), body_is_kept=kept)
         connection.begin(request)
         request.reply(api_versions.unsupported_version(request))
         return
@@ -43,13 +43,13 @@ def dispatch(connection: Connection, context: ServerContext, frame: memoryview, 
     client_id = body = None
     if not is_large:
         try:
-            client_id, body = _read(frame, api_key, version, FEW_PARTITIONS_MAX)
+            client_id, body = _read(frame, api, version, FEW_PARTITIONS_MAX)
         except ManyPartitionsError:
             is_large = True
     request = Request(
         connection,
         context,
-        api_key,
+        api,
         version,
         correlation_id,
         client_id,
@@ -68,7 +68,7 @@ def dispatch(connection: Connection, context: ServerContext, frame: memoryview, 
 
 async def _decode_and_handle(request: Request[object], api: Api, frame: memoryview) -> None:
     """Decode in a thread, then start the handler, for a request whose decoding would block the event loop."""
-    decoded = await request.context.run_in_thread(lambda: _read(frame, request.api_key, request.version))
+    decoded = await request.context.run_in_thread(lambda: _read(frame, api, request.version))
     request.decoded(*decoded)
     if len(frame) >= TRIMMED_FRAME_BYTES:
         request.context.heap.trim_after(lambda: request.done or request.connection.is_closing)
@@ -76,11 +76,11 @@ async def _decode_and_handle(request: Request[object], api: Api, frame: memoryvi
         request.handle(api.handle)
 
 
-def _read(frame: memoryview, api_key: int, version: int, produced_max: int = PARTITIONS_MAX) -> tuple[str | None, Any]:
+def _read(frame: memoryview, api: Api, version: int, produced_max: int = PARTITIONS_MAX) -> tuple[str | None, Any]:
     """Return client id and body of a request. Raise `InvalidRequestError`, or `ManyPartitionsError` as `read_produce` does."""
-    if api_key == APPEND_STAGED_KEY:
+    if api.key == APPEND_STAGED_KEY:
         return None, body_of_request(frame)
     header = read_header(frame)
-    if api_key == PRODUCE_KEY:
+    if api.key == PRODUCE_KEY:
         return header.client_id, read_produce(frame, header.body, version, produced_max)
-    return header.client_id, decode_request(APIS[api_key].request, header, frame)
+    return header.client_id, decode_request(api.request, header, frame)

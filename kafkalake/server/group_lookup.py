@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from kafkalake.broker.coordination.decisions import ErrorClass
 from kafkalake.errors import GroupAuthorizationError
-from kafkalake.server.authorizer import Operation, Resource
+from kafkalake.server.authorizer import Resource
 from kafkalake.server.request import Request
 
 
-def allows_group(request: Request[object], operation: Operation, group_id: str) -> bool:
-    """Return whether the request's principal may do this operation on the group."""
-    return request.context.authorizer.allows(request.connection.principal, operation, Resource.GROUP, group_id)
-
-
-def check_group(request: Request[object], operation: Operation, group_id: str) -> None:
+def check_group(request: Request[object], group_id: str) -> None:
     """Raise `GroupAuthorizationError` if the principal may not."""
-    if not allows_group(request, operation, group_id):
+    if not request.allows(Resource.GROUP, group_id):
         raise GroupAuthorizationError()
 
 

@@ -24,7 +24,6 @@ from kafkalake.errors import (
     TransactionAbortableError,
 )
 from kafkalake.record import layout as at
-from kafkalake.server.authorizer import Operation
 from kafkalake.server.request import Request
 from kafkalake.server.transaction_lookup import check_transactional_id
 from kafkalake.topic_partition import TopicPartition
@@ -57,7 +56,7 @@ def admit(request: Request[object], transactional_id: str, produce: ProduceReque
         admitted({})
         return
     try:
-        check_transactional_id(request, Operation.WRITE, transactional_id)
+        check_transactional_id(request, transactional_id)
         if len(producers) > 1:
             raise InvalidProducerIdMappingError("Transactional records contained more than one producer ID")
     except KafkaError as error:

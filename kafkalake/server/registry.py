@@ -5,9 +5,10 @@ An API is listed once it works in all listed versions. One line each. The handle
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
+from kafkalake.server.authorizer import Operation, Resource
 from kafkalake.server.handlers import (
     add_offsets_to_txn,
     add_partitions_to_txn,
@@ -57,9 +58,16 @@ from kafkalake.wire.staged_append import API_KEY as APPEND_STAGED_KEY
 
 Body = TypeVar("Body")
 
+READ, WRITE, CREATE, DELETE = Operation.READ, Operation.WRITE, Operation.CREATE, Operation.DELETE
+ALTER, DESCRIBE, IDEMPOTENT_WRITE = Operation.ALTER, Operation.DESCRIBE, Operation.IDEMPOTENT_WRITE
+DESCRIBE_CONFIGS, ALTER_CONFIGS = Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS
+
 
 class Api(NamedTuple):
-    """One API. `advertised_lowest` differs from `lowest` for Produce alone."""
+    """One API. `advertised_lowest` differs from `lowest` for Produce alone.
+
+    operations: what a request does with each kind of resource, for which its principal must be authorized (`Request.allows`).
+    """
 
     key: int
     name: str
@@ -68,67 +76,90 @@ class Api(NamedTuple):
     request: type[Any]
     handle: Callable[[Request[Any]], Answer]
     advertised_lowest: int
+    operations: Mapping[Resource, Operation]
 
 
 def _api(
     key: int,
-    name: str,
     lowest: int,
     highest: int,
     request: type[Body],
     handle: Callable[[Request[Body]], Answer],
-    advertised_lowest: int = -1,
+    name: str | None = None,
+    advertised_lowest: int | None = None,
+    **operations: Operation,
 ) -> Api:
-    return Api(key, name, lowest, highest, request, handle, lowest if advertised_lowest < 0 else advertised_lowest)
+    """`operations`: by the name of their resource, in lower case."""
+    return Api(
+        key,
+        name or request.__name__.removesuffix("Request"),
+        lowest,
+        highest,
+        request,
+        handle,
+        lowest if advertised_lowest is None else advertised_lowest,
+        {Resource[resource.upper()]: operation for resource, operation in operations.items()},
+    )
 
 
 OFFSET_COMMIT_KEY = 8
 API_VERSIONS_KEY = 18
 TXN_OFFSET_COMMIT_KEY = 28
 
+# fmt: off
 _ALL = (
     # Apache Kafka 4 advertises Produce from 0 on too: librdkafka compresses only where it sees that version.
-    _api(PRODUCE_KEY, "Produce", 3, 13, ProduceBody, produce.handle, advertised_lowest=0),
-    _api(1, "Fetch", 4, 18, records.FetchRequest, fetch.handle),
-    _api(2, "ListOffsets", 1, 10, records.ListOffsetsRequest, list_offsets.handle),
-    _api(3, "Metadata", 0, 13, cluster.MetadataRequest, metadata.handle),
-    _api(OFFSET_COMMIT_KEY, "OffsetCommit", 2, 9, offsets.OffsetCommitRequest, offset_commit.handle),
-    _api(9, "OffsetFetch", 1, 9, offsets.OffsetFetchRequest, offset_fetch.handle),
-    _api(10, "FindCoordinator", 0, 6, groups.FindCoordinatorRequest, find_coordinator.handle),
-    _api(11, "JoinGroup", 0, 9, groups.JoinGroupRequest, join_group.handle),
-    _api(12, "Heartbeat", 0, 4, groups.HeartbeatRequest, heartbeat.handle),
-    _api(13, "LeaveGroup", 0, 5, groups.LeaveGroupRequest, leave_group.handle),
-    _api(14, "SyncGroup", 0, 5, groups.SyncGroupRequest, sync_group.handle),
-    _api(15, "DescribeGroups", 0, 6, groups.DescribeGroupsRequest, describe_groups.handle),
-    _api(16, "ListGroups", 0, 5, groups.ListGroupsRequest, list_groups.handle),
-    _api(API_VERSIONS_KEY, "ApiVersions", 0, 4, cluster.ApiVersionsRequest, api_versions.handle),
-    _api(19, "CreateTopics", 2, 7, topics.CreateTopicsRequest, create_topics.handle),
-    _api(20, "DeleteTopics", 1, 6, topics.DeleteTopicsRequest, delete_topics.handle),
-    _api(21, "DeleteRecords", 0, 2, records.DeleteRecordsRequest, delete_records.handle),
-    _api(22, "InitProducerId", 0, 5, transactions.InitProducerIdRequest, init_producer_id.handle),
-    _api(23, "OffsetForLeaderEpoch", 2, 4, records.OffsetForLeaderEpochRequest, offset_for_leader_epoch.handle),
-    _api(24, "AddPartitionsToTxn", 0, 5, transactions.AddPartitionsToTxnRequest, add_partitions_to_txn.handle),
-    _api(25, "AddOffsetsToTxn", 0, 4, transactions.AddOffsetsToTxnRequest, add_offsets_to_txn.handle),
-    _api(26, "EndTxn", 0, 5, transactions.EndTxnRequest, end_txn.handle),
-    _api(27, "WriteTxnMarkers", 1, 1, transactions.WriteTxnMarkersRequest, write_txn_markers.handle),
-    _api(TXN_OFFSET_COMMIT_KEY, "TxnOffsetCommit", 0, 5, offsets.TxnOffsetCommitRequest, txn_offset_commit.handle),
-    _api(32, "DescribeConfigs", 1, 4, topics.DescribeConfigsRequest, describe_configs.handle),
-    _api(33, "AlterConfigs", 0, 2, topics.AlterConfigsRequest, alter_configs.handle),
-    _api(35, "DescribeLogDirs", 1, 4, cluster.DescribeLogDirsRequest, describe_log_dirs.handle),
-    _api(37, "CreatePartitions", 0, 3, topics.CreatePartitionsRequest, create_partitions.handle),
-    _api(42, "DeleteGroups", 0, 2, groups.DeleteGroupsRequest, delete_groups.handle),
-    _api(44, "IncrementalAlterConfigs", 0, 1, topics.IncrementalAlterConfigsRequest, incremental_alter_configs.handle),
-    _api(47, "OffsetDelete", 0, 0, offsets.OffsetDeleteRequest, offset_delete.handle),
-    _api(60, "DescribeCluster", 0, 2, cluster.DescribeClusterRequest, describe_cluster.handle),
-    _api(61, "DescribeProducers", 0, 0, transactions.DescribeProducersRequest, describe_producers.handle),
-    _api(65, "DescribeTransactions", 0, 0, transactions.DescribeTransactionsRequest, describe_transactions.handle),
-    _api(66, "ListTransactions", 0, 2, transactions.ListTransactionsRequest, list_transactions.handle),
-    _api(68, "ConsumerGroupHeartbeat", 0, 1, groups.ConsumerGroupHeartbeatRequest, consumer_group_heartbeat.handle),
-    _api(69, "ConsumerGroupDescribe", 0, 1, groups.ConsumerGroupDescribeRequest, consumer_group_describe.handle),
-    _api(75, "DescribeTopicPartitions", 0, 0, cluster.DescribeTopicPartitionsRequest, describe_topic_partitions.handle),
+    _api(PRODUCE_KEY, 3, 13, ProduceBody, produce.handle, "Produce", 0, topic=WRITE, transactional_id=WRITE),
+    _api(1, 4, 18, records.FetchRequest, fetch.handle),
+    _api(2, 1, 10, records.ListOffsetsRequest, list_offsets.handle, topic=DESCRIBE),
+    _api(3, 0, 13, cluster.MetadataRequest, metadata.handle, topic=DESCRIBE),
+    _api(OFFSET_COMMIT_KEY, 2, 9, offsets.OffsetCommitRequest, offset_commit.handle, group=READ, topic=READ),
+    _api(9, 1, 9, offsets.OffsetFetchRequest, offset_fetch.handle, group=DESCRIBE, topic=DESCRIBE),
+    _api(10, 0, 6, groups.FindCoordinatorRequest, find_coordinator.handle, group=DESCRIBE, transactional_id=DESCRIBE),
+    _api(11, 0, 9, groups.JoinGroupRequest, join_group.handle, group=READ),
+    _api(12, 0, 4, groups.HeartbeatRequest, heartbeat.handle, group=READ),
+    _api(13, 0, 5, groups.LeaveGroupRequest, leave_group.handle, group=READ),
+    _api(14, 0, 5, groups.SyncGroupRequest, sync_group.handle, group=READ),
+    _api(15, 0, 6, groups.DescribeGroupsRequest, describe_groups.handle, group=DESCRIBE),
+    _api(16, 0, 5, groups.ListGroupsRequest, list_groups.handle, group=DESCRIBE),
+    _api(API_VERSIONS_KEY, 0, 4, cluster.ApiVersionsRequest, api_versions.handle),
+    _api(19, 2, 7, topics.CreateTopicsRequest, create_topics.handle, cluster=CREATE, topic=CREATE),
+    _api(20, 1, 6, topics.DeleteTopicsRequest, delete_topics.handle, topic=DELETE),
+    _api(21, 0, 2, records.DeleteRecordsRequest, delete_records.handle, topic=DELETE),
+    _api(22, 0, 5, transactions.InitProducerIdRequest, init_producer_id.handle,
+         transactional_id=WRITE, cluster=IDEMPOTENT_WRITE),
+    _api(23, 2, 4, records.OffsetForLeaderEpochRequest, offset_for_leader_epoch.handle, topic=DESCRIBE),
+    _api(24, 0, 5, transactions.AddPartitionsToTxnRequest, add_partitions_to_txn.handle,
+         transactional_id=WRITE, topic=WRITE),
+    _api(25, 0, 4, transactions.AddOffsetsToTxnRequest, add_offsets_to_txn.handle, transactional_id=WRITE, group=READ),
+    _api(26, 0, 5, transactions.EndTxnRequest, end_txn.handle, transactional_id=WRITE),
+    _api(27, 1, 1, transactions.WriteTxnMarkersRequest, write_txn_markers.handle, cluster=ALTER),
+    _api(TXN_OFFSET_COMMIT_KEY, 0, 5, offsets.TxnOffsetCommitRequest, txn_offset_commit.handle,
+         transactional_id=WRITE, group=READ, topic=READ),
+    _api(32, 1, 4, topics.DescribeConfigsRequest, describe_configs.handle,
+         topic=DESCRIBE_CONFIGS, cluster=DESCRIBE_CONFIGS, group=DESCRIBE_CONFIGS),
+    _api(33, 0, 2, topics.AlterConfigsRequest, alter_configs.handle,
+         topic=ALTER_CONFIGS, cluster=ALTER_CONFIGS, group=ALTER_CONFIGS),
+    _api(35, 1, 4, cluster.DescribeLogDirsRequest, describe_log_dirs.handle, cluster=DESCRIBE),
+    _api(37, 0, 3, topics.CreatePartitionsRequest, create_partitions.handle, topic=ALTER),
+    _api(42, 0, 2, groups.DeleteGroupsRequest, delete_groups.handle, group=DELETE),
+    _api(44, 0, 1, topics.IncrementalAlterConfigsRequest, incremental_alter_configs.handle,
+         topic=ALTER_CONFIGS, cluster=ALTER_CONFIGS, group=ALTER_CONFIGS),
+    _api(47, 0, 0, offsets.OffsetDeleteRequest, offset_delete.handle, group=DELETE, topic=READ),
+    _api(60, 0, 2, cluster.DescribeClusterRequest, describe_cluster.handle),
+    _api(61, 0, 0, transactions.DescribeProducersRequest, describe_producers.handle, topic=READ),
+    _api(65, 0, 0, transactions.DescribeTransactionsRequest, describe_transactions.handle,
+         transactional_id=DESCRIBE, topic=DESCRIBE),
+    _api(66, 0, 2, transactions.ListTransactionsRequest, list_transactions.handle, transactional_id=DESCRIBE),
+    _api(68, 0, 1, groups.ConsumerGroupHeartbeatRequest, consumer_group_heartbeat.handle, group=READ, topic=DESCRIBE),
+    _api(69, 0, 1, groups.ConsumerGroupDescribeRequest, consumer_group_describe.handle, group=DESCRIBE, topic=DESCRIBE),
+    _api(75, 0, 0, cluster.DescribeTopicPartitionsRequest, describe_topic_partitions.handle, topic=DESCRIBE),
 )
+# fmt: on
 
-_OWN = (_api(APPEND_STAGED_KEY, "AppendStaged", 0, 0, bytes, append_staged.handle),)
+_OWN = (
+    _api(APPEND_STAGED_KEY, 0, 0, bytes, append_staged.handle, "AppendStaged", topic=WRITE, transactional_id=WRITE),
+)
 """Not part of Kafka's protocol, so ApiVersions does not list it."""
 
 APIS: dict[int, Api] = {api.key: api for api in _ALL + _OWN}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
+from kafkalake.server.authorizer import Operation, Resource
 from kafkalake.server.turns import LARGE_FRAME_BYTES, TURN_NS
 from kafkalake.wire.messages.codec import encode_response
 from kafkalake.wire.messages.message import Buffer, Response
@@ -12,6 +13,7 @@ from kafkalake.wire.messages.message import Buffer, Response
 if TYPE_CHECKING:
     from kafkalake.server.connection import Connection
     from kafkalake.server.context import ServerContext
+    from kafkalake.server.registry import Api
 
 T = TypeVar("T")
 Body = TypeVar("Body", covariant=True)
@@ -30,7 +32,7 @@ class Request(Generic[Body]):
     __slots__ = (
         "_on_abandoned",
         "answer",
-        "api_key",
+        "api",
         "began_ns",
         "body",
         "body_is_kept",
@@ -49,7 +51,7 @@ class Request(Generic[Body]):
         self,
         connection: Connection,
         context: ServerContext,
-        api_key: int,
+        api: Api,
         version: int,
         correlation_id: int,
         client_id: str | None,
@@ -61,7 +63,7 @@ class Request(Generic[Body]):
         """`size`: bytes of the frame."""
         self.connection = connection
         self.context = context
-        self.api_key = api_key
+        self.api = api
         self.version = version
         self.correlation_id = correlation_id
         self.client_id = client_id
@@ -152,6 +154,16 @@ class Request(Generic[Body]):
         return guarded
 
     @property
+    def api_key(self) -> int:
+        """The API's number."""
+        return self.api.key
+
+    def allows(self, resource: Resource, name: str, operation: Operation | None = None) -> bool:
+        """Return whether the principal may do the API's operation, or another `operation`, on the resource of that name."""
+        operation = operation or self.api.operations[resource]
+        return self.context.authorizer.allows(self.connection.principal, operation, resource, name)
+
+    @property
     def caller(self) -> str:
         """The caller for the log: principal, address and client id."""
         return f"{self.connection.principal}@{self.connection.peer}/{self.client_id or ''}"
@@ -206,7 +218,7 @@ class Request(Generic[Body]):
 
     def _encode(self, message: Response) -> bytearray:
         bytes_max = self.context.broker.config.max_request_response_bytes
-        return encode_response(self.api_key, self.version, self.correlation_id, message, bytes_max)
+        return encode_response(self.api.key, self.version, self.correlation_id, message, bytes_max)
 
     def reply(self, message: Response) -> None:
         """Reply with `message`, encoded for the request's version."""

@@ -4,20 +4,13 @@ from __future__ import annotations
 
 from kafkalake.broker.coordination.decisions import ErrorClass
 from kafkalake.errors import InvalidProducerEpochError, ProducerFencedError, TransactionalIdAuthorizationError
-from kafkalake.server.authorizer import Operation, Resource
+from kafkalake.server.authorizer import Resource
 from kafkalake.server.request import Request
 
 
-def allows_transactional_id(request: Request[object], operation: Operation, transactional_id: str) -> bool:
-    """Return whether the request's principal may do this operation on the transactional id."""
-    return request.context.authorizer.allows(
-        request.connection.principal, operation, Resource.TRANSACTIONAL_ID, transactional_id
-    )
-
-
-def check_transactional_id(request: Request[object], operation: Operation, transactional_id: str) -> None:
+def check_transactional_id(request: Request[object], transactional_id: str) -> None:
     """Raise `TransactionalIdAuthorizationError` if the principal may not."""
-    if not allows_transactional_id(request, operation, transactional_id):
+    if not request.allows(Resource.TRANSACTIONAL_ID, transactional_id):
         raise TransactionalIdAuthorizationError()
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from kafkalake.errors import KafkaStorageError
 from kafkalake.server import handlers
+from kafkalake.server.registry import APIS
 from kafkalake.server.request import Request
 
 SHOWN = re.compile(r"str\((error|result|raised|problem)\)|f\"[^\"]*\{(error|result|raised|problem)\}")
@@ -18,7 +19,7 @@ SHOWN = re.compile(r"str\((error|result|raised|problem)\)|f\"[^\"]*\{(error|resu
 def request_on(lake: Path) -> Request:
     broker = SimpleNamespace(logs=SimpleNamespace(root=lake / "logs" / "0"))
     context, connection = SimpleNamespace(broker=broker), SimpleNamespace(logs_requests=False)
-    return Request(connection, context, 0, 9, 1, None, None, 0, body_is_kept=True)  # type: ignore[arg-type]
+    return Request(connection, context, APIS[0], 9, 1, None, None, 0, body_is_kept=True)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("lake", ["/data/my lake: it's", "/lake"])

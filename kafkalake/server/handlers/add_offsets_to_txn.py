@@ -12,7 +12,6 @@ from collections.abc import Callable, Coroutine
 from kafkalake.broker.coordination.decisions import ErrorClass
 from kafkalake.broker.coordination.journal import Producer
 from kafkalake.errors import KafkaError
-from kafkalake.server.authorizer import Operation
 from kafkalake.server.group_lookup import check_group
 from kafkalake.server.request import Request
 from kafkalake.server.transaction_lookup import check_transactional_id, transaction_code
@@ -42,8 +41,8 @@ async def _when_ready(request: Request[AddOffsetsToTxnRequest]) -> AddOffsetsToT
 def _add(request: Request[AddOffsetsToTxnRequest], reply: Callable[[ErrorClass | None], None]) -> None:
     body, broker = request.body, request.context.broker
     try:
-        check_transactional_id(request, Operation.WRITE, body.transactional_id)
-        check_group(request, Operation.READ, body.group_id)
+        check_transactional_id(request, body.transactional_id)
+        check_group(request, body.group_id)
     except KafkaError as error:
         reply(type(error))
         return

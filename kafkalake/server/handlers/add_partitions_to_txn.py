@@ -22,7 +22,6 @@ from kafkalake.errors import (
     UnknownTopicOrPartitionError,
 )
 from kafkalake.internal_topics import INTERNAL
-from kafkalake.server.authorizer import Operation
 from kafkalake.server.request import Request
 from kafkalake.server.topic_lookup import find_topic
 from kafkalake.server.transaction_lookup import check_transactional_id, transaction_code
@@ -101,7 +100,7 @@ def _add(
 ) -> Generator[None, None, None]:
     keys = yield from _keys(topics)
     try:
-        check_transactional_id(request, Operation.WRITE, transactional_id)
+        check_transactional_id(request, transactional_id)
     except KafkaError as error:
         reply(dict.fromkeys(keys, type(error)))
         return
@@ -129,7 +128,7 @@ def _verify(
 ) -> Generator[None, None, None]:
     keys = yield from _keys(topics)
     try:
-        check_transactional_id(request, Operation.WRITE, transactional_id)
+        check_transactional_id(request, transactional_id)
         results = request.context.broker.transactions.coordinator.verify_partitions(transactional_id, producer, keys)
     except KafkaError as error:
         results = dict.fromkeys(keys, type(error))
@@ -149,7 +148,7 @@ def _writable_partitions(request: Request[AddPartitionsToTxnRequest], name: str)
     try:
         if name in INTERNAL:
             raise TopicAuthorizationError()
-        return len(find_topic(request, Operation.WRITE, name).registrations)
+        return len(find_topic(request, name).registrations)
     except KafkaError as error:
         return type(error)
 

@@ -25,9 +25,8 @@ from kafkalake.errors import (
     with_retriable,
 )
 from kafkalake.internal_topics import INTERNAL
-from kafkalake.server.authorizer import Operation, Resource
+from kafkalake.server.authorizer import Resource
 from kafkalake.server.request import Request
-from kafkalake.server.topic_lookup import allows_topic
 from kafkalake.wire.staged_append import encode_response
 
 logger = logging.getLogger(__name__)
@@ -53,7 +52,7 @@ async def _answer(request: Request[bytes], text: bytes) -> None:
             "retriable": is_kafkas and error.retriable,  # type: ignore[attr-defined]
         }
     except Exception:
-        logger.exception("request failed peer=%s api=%s", request.connection.peer, request.api_key)
+        logger.exception("request failed peer=%s api=%s", request.connection.peer, request.api.name)
         answer = {"error": KafkaError.code, "message": "an unexpected error", "retriable": False}
     request.reply_buffers((encode_response(request.correlation_id, answer),))
 
@@ -72,12 +71,12 @@ def _writable(request: Request[bytes]) -> dict[str, Topic]:
     return {
         topic.name: topic
         for topic in request.context.broker.topics
-        if topic.name not in INTERNAL and allows_topic(request, Operation.WRITE, topic.name)
+        if topic.name not in INTERNAL and request.allows(Resource.TOPIC, topic.name)
     }
 
 
 def _topic(request: Request[bytes], name: str) -> Topic:
-    if not allows_topic(request, Operation.WRITE, name):
+    if not request.allows(Resource.TOPIC, name):
         raise TopicAuthorizationError(f"not allowed to write to topic {name!r}")
     topic = request.context.broker.topics.find(name)
     if topic is None or name in INTERNAL:
@@ -100,13 +99,12 @@ def _described(topic: Topic) -> dict[str, Any]:
 
 
 async def _append(request: Request[bytes], asked: AppendRequest) -> dict[str, Any]:
-    allows = request.context.authorizer.allows
     transactional_id = TRANSACTIONAL_ID_PREFIX + asked.application
-    if not allows(request.connection.principal, Operation.WRITE, Resource.TRANSACTIONAL_ID, transactional_id):
+    if not request.allows(Resource.TRANSACTIONAL_ID, transactional_id):
         raise TransactionalIdAuthorizationError(f"not allowed to write as {asked.application!r}")
     for number in {number for number, _ in asked.partitions}:
         name = asked.topics[number][0]
-        if not allows_topic(request, Operation.WRITE, name):
+        if not request.allows(Resource.TOPIC, name):
             raise TopicAuthorizationError(f"not allowed to write to topic {name!r}")
     result = await request.context.broker.staged.append(asked)
     return {"error": 0, "records": result.records, "again": result.again, "version": result.version}

@@ -12,11 +12,10 @@ from kafkalake.broker.groups import assignors
 from kafkalake.broker.groups.consumer_records import by_topic
 from kafkalake.broker.groups.consumer_requests import ConsumerGroupDescription, ConsumerMemberDescription
 from kafkalake.errors import KafkaError, TopicAuthorizationError
-from kafkalake.server.authorizer import Operation, Resource
+from kafkalake.server.authorizer import Resource
 from kafkalake.server.group_lookup import check_group
 from kafkalake.server.handlers.metadata import NOT_ASKED, operation_bits
 from kafkalake.server.request import Request
-from kafkalake.server.topic_lookup import allows_topic
 from kafkalake.wire.messages.groups import (
     Assignment,
     ConsumerGroupDescribeDescribedGroup,
@@ -39,7 +38,7 @@ def handle(request: Request[ConsumerGroupDescribeRequest]) -> Generator[None, No
 
 def _describe(request: Request[ConsumerGroupDescribeRequest], group_id: str) -> ConsumerGroupDescribeDescribedGroup:
     try:
-        check_group(request, Operation.DESCRIBE, group_id)
+        check_group(request, group_id)
         group = request.context.broker.groups.consumers.describe(group_id)
         _check_topics(request, group)
     except KafkaError as error:
@@ -62,7 +61,7 @@ def _describe(request: Request[ConsumerGroupDescribeRequest], group_id: str) -> 
 def _check_topics(request: Request[ConsumerGroupDescribeRequest], group: ConsumerGroupDescription) -> None:
     """Raise `TopicAuthorizationError` unless the client may describe all topics that the group's members subscribe to."""
     for name in {name for member in group.members for name in member.topics}:
-        if not allows_topic(request, Operation.DESCRIBE, name):
+        if not request.allows(Resource.TOPIC, name):
             raise TopicAuthorizationError(
                 "The group has described topic(s) that the client is not authorized to describe."
             )

@@ -14,10 +14,9 @@ from kafkalake.broker.groups import assignors
 from kafkalake.broker.groups.consumer_records import by_topic
 from kafkalake.broker.groups.consumer_requests import JOIN_EPOCH, HeartbeatRequest, HeartbeatResult
 from kafkalake.errors import KafkaError, TopicAuthorizationError
-from kafkalake.server.authorizer import Operation
+from kafkalake.server.authorizer import Resource
 from kafkalake.server.group_lookup import check_group, code_of
 from kafkalake.server.request import Request
-from kafkalake.server.topic_lookup import allows_topic
 from kafkalake.uuid_text import encode_uuid
 from kafkalake.wire.messages.groups import (
     Assignment,
@@ -37,9 +36,9 @@ def handle(request: Request[ConsumerGroupHeartbeatRequest]) -> Generator[None, N
         _reply(request, result)
 
     try:
-        check_group(request, Operation.READ, body.group_id)
+        check_group(request, body.group_id)
         for name in body.subscribed_topic_names or ():
-            if not allows_topic(request, Operation.DESCRIBE, name):
+            if not request.allows(Resource.TOPIC, name):
                 raise TopicAuthorizationError()
             yield
     except KafkaError as error:

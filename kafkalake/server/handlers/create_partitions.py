@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import Counter
 
 from kafkalake.errors import InvalidRequestError, KafkaError
-from kafkalake.server.authorizer import Operation
 from kafkalake.server.request import Request
 from kafkalake.server.topic_lookup import find_topic
 from kafkalake.wire.messages.topics import (
@@ -41,7 +40,7 @@ async def handle(request: Request[CreatePartitionsRequest]) -> CreatePartitionsR
 
 
 async def _grow(request: Request[CreatePartitionsRequest], asked: CreatePartitionsTopic) -> None:
-    topic = find_topic(request, Operation.ALTER, asked.name)
+    topic = find_topic(request, asked.name)
     assignments = None if asked.assignments is None else [each.broker_ids for each in asked.assignments]
     await request.context.broker.topic_admin.add_partitions(
         topic, asked.count, assignments, timeout_ms=request.body.timeout, validate_only=request.body.validate_only

@@ -12,7 +12,7 @@ from collections import Counter
 from kafkalake.broker.admin.topic_plans import PARTITIONS_MAX, NewTopic
 from kafkalake.broker.partitions.topics import Topic
 from kafkalake.errors import InvalidPartitionsError, InvalidRequestError, KafkaError, TopicAuthorizationError
-from kafkalake.server.authorizer import CLUSTER_NAME, Operation, Resource
+from kafkalake.server.authorizer import CLUSTER_NAME, Resource
 from kafkalake.server.request import Request
 from kafkalake.wire.messages.topics import (
     CreatableTopic,
@@ -51,12 +51,7 @@ async def handle(request: Request[CreateTopicsRequest]) -> CreateTopicsResponse:
 
 
 async def _create(request: Request[CreateTopicsRequest], asked: CreatableTopic) -> CreatableTopicResult:
-    allows = request.context.authorizer.allows
-    principal = request.connection.principal
-    if not (
-        allows(principal, Operation.CREATE, Resource.CLUSTER, CLUSTER_NAME)
-        or allows(principal, Operation.CREATE, Resource.TOPIC, asked.name)
-    ):
+    if not (request.allows(Resource.CLUSTER, CLUSTER_NAME) or request.allows(Resource.TOPIC, asked.name)):
         raise TopicAuthorizationError()
     assignments = [(each.partition_index, each.broker_ids) for each in asked.assignments]
     new = NewTopic(

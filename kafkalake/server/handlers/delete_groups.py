@@ -6,8 +6,8 @@ from collections.abc import Generator
 
 from kafkalake.broker.groups.offset_requests import GroupErrors
 from kafkalake.errors import GroupAuthorizationError
-from kafkalake.server.authorizer import Operation
-from kafkalake.server.group_lookup import allows_group, code_of
+from kafkalake.server.authorizer import Resource
+from kafkalake.server.group_lookup import code_of
 from kafkalake.server.request import Request
 from kafkalake.wire.messages.groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 
@@ -16,7 +16,7 @@ _GROUPS_A_STEP = 50
 
 def handle(request: Request[DeleteGroupsRequest]) -> Generator[None, None, None]:
     names = list(dict.fromkeys(request.body.groups_names))
-    allowed = [name for name in names if allows_group(request, Operation.DELETE, name)]
+    allowed = [name for name in names if request.allows(Resource.GROUP, name)]
     results: GroupErrors = {}
 
     def deleted(errors: GroupErrors) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from kafkalake.broker.partitions.offsets import delete_records
 from kafkalake.errors import KafkaError
-from kafkalake.server.authorizer import Operation
 from kafkalake.server.request import Request
 from kafkalake.server.topic_lookup import find_topic
 from kafkalake.wire.messages.records import (
@@ -36,7 +35,7 @@ async def _partition(
 ) -> DeleteRecordsPartitionResult:
     code, low_watermark = 0, -1
     try:
-        topic = find_topic(request, Operation.DELETE, name)
+        topic = find_topic(request, name)
         partition = topic.leader(asked.partition_index)
         broker = request.context.broker
         low_watermark = await broker.run_blocking(lambda: delete_records(partition, asked.offset))

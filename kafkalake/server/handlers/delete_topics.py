@@ -12,7 +12,6 @@ from uuid import UUID
 
 from kafkalake.broker.partitions.topics import Topic
 from kafkalake.errors import InvalidRequestError, KafkaError, TopicDeletionDisabledError
-from kafkalake.server.authorizer import Operation
 from kafkalake.server.request import Request
 from kafkalake.server.topic_lookup import find_topic, find_topic_by_id
 from kafkalake.wire.messages.topics import (
@@ -59,7 +58,7 @@ def _find(request: Request[DeleteTopicsRequest], asked: DeleteTopicState) -> Top
     if asked.topic_id is not None:
         if asked.name is not None:
             raise InvalidRequestError("You may not specify both topic name and topic id.")
-        return find_topic_by_id(request, Operation.DELETE, asked.topic_id)
+        return find_topic_by_id(request, asked.topic_id)
     if asked.name is None:
         raise InvalidRequestError("Neither topic name nor id were specified.")
-    return find_topic(request, Operation.DELETE, asked.name)
+    return find_topic(request, asked.name)

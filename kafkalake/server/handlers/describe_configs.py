@@ -11,7 +11,7 @@ from collections.abc import Collection, Generator
 
 from kafkalake.config.layers import ConfigEntry
 from kafkalake.errors import ClusterAuthorizationError, InvalidRequestError, KafkaError
-from kafkalake.server.authorizer import CLUSTER_NAME, Operation, Resource
+from kafkalake.server.authorizer import CLUSTER_NAME, Resource
 from kafkalake.server.group_lookup import check_group
 from kafkalake.server.request import Request
 from kafkalake.server.topic_lookup import find_described_topic
@@ -57,18 +57,17 @@ def _describe(request: Request[DescribeConfigsRequest], resource: DescribeConfig
 def _entries(request: Request[DescribeConfigsRequest], resource_type: int, name: str) -> list[ConfigEntry]:
     settings = request.context.broker.settings.current
     if resource_type == TOPIC:
-        topic = find_described_topic(request, Operation.DESCRIBE_CONFIGS, name)
+        topic = find_described_topic(request, name)
         return settings.describe_topic(topic.overrides)
     if resource_type == BROKER:
-        allows = request.context.authorizer.allows
-        if not allows(request.connection.principal, Operation.DESCRIBE_CONFIGS, Resource.CLUSTER, CLUSTER_NAME):
+        if not request.allows(Resource.CLUSTER, CLUSTER_NAME):
             raise ClusterAuthorizationError()
         if not name:
             return settings.describe_cluster_default()
         check_broker_name(request, name)
         return settings.describe_broker()
     if resource_type == GROUP:
-        check_group(request, Operation.DESCRIBE_CONFIGS, name)
+        check_group(request, name)
         return request.context.broker.groups.settings.describe(name)
     raise InvalidRequestError(f"Unsupported resource type: {resource_type}")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Generator
 
 from kafkalake.errors import GroupIdNotFoundError, KafkaError
-from kafkalake.server.authorizer import Operation, Resource
+from kafkalake.server.authorizer import Resource
 from kafkalake.server.group_lookup import check_group
 from kafkalake.server.handlers.metadata import NOT_ASKED, operation_bits
 from kafkalake.server.request import Request
@@ -31,7 +31,7 @@ def handle(request: Request[DescribeGroupsRequest]) -> Generator[None, None, Des
 
 def _describe(request: Request[DescribeGroupsRequest], group_id: str) -> DescribedGroup:
     try:
-        check_group(request, Operation.DESCRIBE, group_id)
+        check_group(request, group_id)
         group = request.context.broker.groups.coordinator.describe_group(group_id)
     except GroupIdNotFoundError as error:
         code = error.code if request.version >= 6 else 0

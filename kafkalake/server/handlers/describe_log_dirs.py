@@ -9,7 +9,7 @@ import shutil
 
 from kafkalake.broker.partitions.partition import Partition
 from kafkalake.errors import ClusterAuthorizationError, KafkaStorageError
-from kafkalake.server.authorizer import CLUSTER_NAME, Operation, Resource
+from kafkalake.server.authorizer import CLUSTER_NAME, Resource
 from kafkalake.server.request import Request
 from kafkalake.wire.messages.cluster import (
     DescribeLogDirsPartition,
@@ -21,8 +21,7 @@ from kafkalake.wire.messages.cluster import (
 
 
 async def handle(request: Request[DescribeLogDirsRequest]) -> DescribeLogDirsResponse:
-    allows = request.context.authorizer.allows
-    if not allows(request.connection.principal, Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME):
+    if not request.allows(Resource.CLUSTER, CLUSTER_NAME):
         return DescribeLogDirsResponse(error_code=ClusterAuthorizationError.code)
     broker = request.context.broker
     chosen = _chosen(request)

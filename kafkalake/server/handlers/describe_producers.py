@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Generator
 
 from kafkalake.errors import KafkaError
-from kafkalake.server.authorizer import Operation
 from kafkalake.server.request import Request
 from kafkalake.server.topic_lookup import find_described_topic
 from kafkalake.wire.messages.transactions import (
@@ -32,7 +31,7 @@ def handle(request: Request[DescribeProducersRequest]) -> Generator[None, None, 
 
 def _partition(request: Request[DescribeProducersRequest], name: str, index: int) -> PartitionResponse:
     try:
-        topic = find_described_topic(request, Operation.READ, name)
+        topic = find_described_topic(request, name)
         partition = topic.leader(index)
         partition.check_online()
     except KafkaError as error:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Generator
 
 from kafkalake.errors import KafkaError
-from kafkalake.server.authorizer import Operation, Resource
+from kafkalake.server.authorizer import Resource
 from kafkalake.server.handlers.metadata import operation_bits, topic_metadata
 from kafkalake.server.request import Request
-from kafkalake.server.topic_lookup import allows_topic, find_described_topic
+from kafkalake.server.topic_lookup import find_described_topic
 from kafkalake.wire.messages.cluster import (
     Cursor,
     DescribeTopicPartitionsRequest,
@@ -26,7 +26,7 @@ def handle(request: Request[DescribeTopicPartitionsRequest]) -> Generator[None, 
     broker = request.context.broker
     everything = not body.topics
     if everything:
-        names = [name for name in broker.topics.names() if allows_topic(request, Operation.DESCRIBE, name)]
+        names = [name for name in broker.topics.names() if request.allows(Resource.TOPIC, name)]
     else:
         names = sorted({topic.name for topic in body.topics})
     first_partition = 0
@@ -58,7 +58,7 @@ def _describe(
 ) -> tuple[TopicMetadata, int | None]:
     """Return at most `limit` of a topic's partitions from `first` on, and the index after them if there are more, else None."""
     try:
-        topic = find_described_topic(request, Operation.DESCRIBE, name)
+        topic = find_described_topic(request, name)
     except KafkaError as error:
         return TopicMetadata(error_code=error.code, name=name), None
     shown = topic.registrations[first : first + limit]

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Generator
 
 from kafkalake.errors import KafkaError
-from kafkalake.server.authorizer import Operation
+from kafkalake.server.authorizer import Resource
 from kafkalake.server.request import Request
-from kafkalake.server.topic_lookup import allows_topic
 from kafkalake.server.transaction_lookup import check_transactional_id
 from kafkalake.wire.messages.transactions import (
     DescribeTransactionsRequest,
@@ -27,13 +26,13 @@ def handle(request: Request[DescribeTransactionsRequest]) -> Generator[None, Non
 
 def _describe(request: Request[DescribeTransactionsRequest], transactional_id: str) -> TransactionState:
     try:
-        check_transactional_id(request, Operation.DESCRIBE, transactional_id)
+        check_transactional_id(request, transactional_id)
         found = request.context.broker.transactions.coordinator.describe(transactional_id)
     except KafkaError as error:
         return TransactionState(transactional_id=transactional_id, error_code=error.code)
     topics: dict[str, list[int]] = {}
     for topic, partition in found.partitions:
-        if allows_topic(request, Operation.DESCRIBE, topic):
+        if request.allows(Resource.TOPIC, topic):
             topics.setdefault(topic, []).append(partition)
     return TransactionState(
         transactional_id=transactional_id,

@@ -10,7 +10,6 @@ from kafkalake.broker.coordination.journal import Producer
 from kafkalake.broker.transactions.ending import EndRequest
 from kafkalake.broker.transactions.requests import ProducerResult
 from kafkalake.errors import KafkaError
-from kafkalake.server.authorizer import Operation
 from kafkalake.server.request import Request
 from kafkalake.server.transaction_lookup import check_transactional_id, transaction_code
 from kafkalake.wire.messages.transactions import EndTxnRequest, EndTxnResponse
@@ -22,7 +21,7 @@ _VERSION_2_SINCE = 5
 def handle(request: Request[EndTxnRequest]) -> EndTxnResponse | None:
     body = request.body
     try:
-        check_transactional_id(request, Operation.WRITE, body.transactional_id)
+        check_transactional_id(request, body.transactional_id)
     except KafkaError as error:
         return _answer(request, ProducerResult(type(error)))
     end = EndRequest(

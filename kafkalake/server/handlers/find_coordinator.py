@@ -20,8 +20,7 @@ from kafkalake.errors import (
     KafkaError,
     as_value,
 )
-from kafkalake.server.authorizer import Operation
-from kafkalake.server.group_lookup import allows_group
+from kafkalake.server.authorizer import Resource
 from kafkalake.server.request import Request
 from kafkalake.server.transaction_lookup import check_transactional_id
 from kafkalake.wire.messages.groups import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
@@ -95,7 +94,7 @@ def _check(request: Request[FindCoordinatorRequest], key: str, key_type: int) ->
         raise (
             InvalidGroupIdError("the key is empty") if key_type == _GROUP else InvalidRequestError("the key is empty")
         )
-    if key_type == _GROUP and not allows_group(request, Operation.DESCRIBE, key):
+    if key_type == _GROUP and not request.allows(Resource.GROUP, key):
         raise GroupAuthorizationError()
     if key_type == _TRANSACTION:
-        check_transactional_id(request, Operation.DESCRIBE, key)
+        check_transactional_id(request, key)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from kafkalake.errors import KafkaError
-from kafkalake.server.authorizer import Operation
 from kafkalake.server.group_lookup import check_group
 from kafkalake.server.request import Request
 from kafkalake.wire.messages.groups import HeartbeatRequest, HeartbeatResponse
@@ -12,7 +11,7 @@ from kafkalake.wire.messages.groups import HeartbeatRequest, HeartbeatResponse
 def handle(request: Request[HeartbeatRequest]) -> HeartbeatResponse:
     body = request.body
     try:
-        check_group(request, Operation.READ, body.group_id)
+        check_group(request, body.group_id)
         request.context.broker.groups.coordinator.heartbeat(
             body.group_id, body.member_id, body.generation_id, body.group_instance_id
         )

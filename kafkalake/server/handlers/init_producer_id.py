@@ -11,7 +11,7 @@ from __future__ import annotations
 from kafkalake.broker.coordination.journal import Producer
 from kafkalake.broker.transactions.requests import ProducerResult
 from kafkalake.errors import ClusterAuthorizationError, InvalidRequestError, KafkaError
-from kafkalake.server.authorizer import CLUSTER_NAME, Operation, Resource
+from kafkalake.server.authorizer import CLUSTER_NAME, Resource
 from kafkalake.server.request import Request
 from kafkalake.server.transaction_lookup import check_transactional_id, transaction_code
 from kafkalake.wire.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
@@ -24,7 +24,7 @@ def handle(request: Request[InitProducerIdRequest]) -> InitProducerIdResponse | 
     try:
         if body.transactional_id is None:
             return _answer(request, _idempotent(request))
-        check_transactional_id(request, Operation.WRITE, body.transactional_id)
+        check_transactional_id(request, body.transactional_id)
         expected = _expected(body.producer_id, body.producer_epoch)
     except KafkaError as error:
         return _answer(request, ProducerResult(type(error)))
@@ -38,8 +38,7 @@ def handle(request: Request[InitProducerIdRequest]) -> InitProducerIdResponse | 
 
 
 def _idempotent(request: Request[InitProducerIdRequest]) -> ProducerResult:
-    allows = request.context.authorizer.allows
-    if not allows(request.connection.principal, Operation.IDEMPOTENT_WRITE, Resource.CLUSTER, CLUSTER_NAME):
+    if not request.allows(Resource.CLUSTER, CLUSTER_NAME):
         raise ClusterAuthorizationError()
     return ProducerResult(None, request.context.broker.producer_ids.next_id(), 0)
 

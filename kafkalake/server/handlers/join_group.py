@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from kafkalake.broker.groups.requests import PROTOCOLS_MAX, GroupProtocol, JoinRequest, JoinResult
 from kafkalake.errors import InvalidRequestError, KafkaError
-from kafkalake.server.authorizer import Operation
 from kafkalake.server.group_lookup import check_group, code_of
 from kafkalake.server.request import Request
 from kafkalake.wire.messages.groups import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
@@ -24,7 +23,7 @@ def handle(request: Request[JoinGroupRequest]) -> None:
         _reply(request, result)
 
     try:
-        check_group(request, Operation.READ, body.group_id)
+        check_group(request, body.group_id)
         if len(body.protocols) > PROTOCOLS_MAX:
             raise InvalidRequestError(f"more than {PROTOCOLS_MAX} protocols")
     except KafkaError as error:

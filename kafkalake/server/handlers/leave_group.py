@@ -10,7 +10,6 @@ from collections.abc import Generator
 
 from kafkalake.broker.groups.requests import LeavingMember
 from kafkalake.errors import KafkaError
-from kafkalake.server.authorizer import Operation
 from kafkalake.server.group_lookup import check_group, code_of
 from kafkalake.server.request import Request
 from kafkalake.wire.messages.groups import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
@@ -23,7 +22,7 @@ def handle(request: Request[LeaveGroupRequest]) -> Generator[None, None, LeaveGr
     asked = body.members if request.version >= 3 else [MemberIdentity(member_id=body.member_id)]
     results = []
     try:
-        check_group(request, Operation.READ, body.group_id)
+        check_group(request, body.group_id)
         for start in range(0, len(asked) or 1, _MEMBERS_A_STEP):
             some = asked[start : start + _MEMBERS_A_STEP]
             leaving = [LeavingMember(each.member_id, each.group_instance_id) for each in some]

@@ -5,8 +5,7 @@
 
 from __future__ import annotations
 
-from kafkalake.server.authorizer import Operation
-from kafkalake.server.group_lookup import allows_group
+from kafkalake.server.authorizer import Resource
 from kafkalake.server.request import Request
 from kafkalake.wire.messages.groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
@@ -23,6 +22,6 @@ def handle(request: Request[ListGroupsRequest]) -> ListGroupsResponse:
                 group_type=group.group_type,
             )
             for group in groups
-            if allows_group(request, Operation.DESCRIBE, group.group_id)
+            if request.allows(Resource.GROUP, group.group_id)
         ]
     )

@@ -16,7 +16,6 @@ from functools import partial
 from kafkalake.broker.partitions.fetched import Isolation
 from kafkalake.broker.partitions.offsets import MAX_TIMESTAMP, list_offset
 from kafkalake.errors import InvalidRequestError, KafkaError, UnsupportedVersionError
-from kafkalake.server.authorizer import Operation
 from kafkalake.server.request import Request
 from kafkalake.server.topic_lookup import find_topic
 from kafkalake.wire.messages.records import (
@@ -51,7 +50,7 @@ async def _partition(
     try:
         if twice:
             raise InvalidRequestError()
-        topic = find_topic(request, Operation.DESCRIBE, name)
+        topic = find_topic(request, name)
         partition = topic.leader(asked.partition_index)
         if asked.timestamp < 0 and request.version < _LOWEST_VERSION_OF_SPECIAL.get(asked.timestamp, 99):
             raise UnsupportedVersionError()

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from kafkalake.broker.transactions.requests import TransactionFilter
 from kafkalake.errors import KafkaError
-from kafkalake.server.authorizer import Operation
+from kafkalake.server.authorizer import Resource
 from kafkalake.server.request import Request
-from kafkalake.server.transaction_lookup import allows_transactional_id
 from kafkalake.wire.messages.transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
@@ -37,6 +36,6 @@ def handle(request: Request[ListTransactionsRequest]) -> ListTransactionsRespons
                 transactional_id=one.transactional_id, producer_id=one.producer_id, transaction_state=one.state
             )
             for one in found.transactions
-            if allows_transactional_id(request, Operation.DESCRIBE, one.transactional_id)
+            if request.allows(Resource.TRANSACTIONAL_ID, one.transactional_id)
         ],
     )

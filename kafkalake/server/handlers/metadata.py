@@ -18,7 +18,7 @@ from kafkalake.errors import KafkaError, LeaderNotAvailableError, TopicAlreadyEx
 from kafkalake.internal_topics import GROUP_JOURNAL, INTERNAL
 from kafkalake.server.authorizer import CLUSTER_NAME, OPERATIONS, Operation, Resource
 from kafkalake.server.request import Request
-from kafkalake.server.topic_lookup import allows_topic, find_described_topic, find_topic_by_id
+from kafkalake.server.topic_lookup import find_described_topic, find_topic_by_id
 from kafkalake.wire.messages.cluster import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -38,7 +38,7 @@ async def handle(request: Request[MetadataRequest]) -> MetadataResponse:
     if asked is None or (request.version == 0 and not asked):
         topics = []
         for topic in request.context.broker.topics:
-            if allows_topic(request, Operation.DESCRIBE, topic.name):
+            if request.allows(Resource.TOPIC, topic.name):
                 topics.append(_topic(request, topic))
                 await request.turn()
     else:
@@ -77,19 +77,19 @@ async def _find(request: Request[MetadataRequest], asked: MetadataRequestTopic) 
     topic_id, name = asked.topic_id, asked.name
     try:
         if topic_id is not None:
-            return _topic(request, find_topic_by_id(request, Operation.DESCRIBE, topic_id))
+            return _topic(request, find_topic_by_id(request, topic_id))
         broker = request.context.broker
         assert name is not None or request.version >= 10
         may_create = request.body.allow_auto_topic_creation and broker.config.auto_create_topics_enable
         if name is not None and name not in broker.topics and may_create:
             await _create(request, name)
-        return _topic(request, find_described_topic(request, Operation.DESCRIBE, name or ""))
+        return _topic(request, find_described_topic(request, name or ""))
     except KafkaError as error:
         return TopicMetadata(error_code=error.code, name=name or None, topic_id=topic_id)
 
 
 async def _create(request: Request[MetadataRequest], name: str) -> None:
-    if not request.context.authorizer.allows(request.connection.principal, Operation.CREATE, Resource.TOPIC, name):
+    if not request.allows(Resource.TOPIC, name, Operation.CREATE):
         return
     try:
         if name == GROUP_JOURNAL:

@@ -19,7 +19,6 @@ from kafkalake.errors import (
     UnknownTopicOrPartitionError,
     as_value,
 )
-from kafkalake.server.authorizer import Operation
 from kafkalake.server.group_lookup import check_group
 from kafkalake.server.request import Request
 from kafkalake.server.topic_lookup import find_topic
@@ -41,7 +40,7 @@ def handle(request: Request[OffsetCommitRequest]) -> Generator[None, None, None]
     names: dict[int, str] = {}
     offsets: list[OffsetToCommit] = []
     try:
-        check_group(request, Operation.READ, body.group_id)
+        check_group(request, body.group_id)
     except KafkaError as error:
         request.work(_answer(request, dict.fromkeys(range(len(body.topics)), as_value(error)), names, {}))
         return
@@ -77,7 +76,7 @@ def handle(request: Request[OffsetCommitRequest]) -> Generator[None, None, None]
 
 def _name_of(request: Request[OffsetCommitRequest], topic: OffsetCommitRequestTopic) -> str:
     try:
-        return find_topic(request, Operation.READ, topic.name).name
+        return find_topic(request, topic.name).name
     except UnknownTopicOrPartitionError:
         return str(topic.name)  # the commit returns this error for each partition
 

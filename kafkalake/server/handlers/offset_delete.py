@@ -9,10 +9,9 @@ from collections.abc import Generator
 
 from kafkalake.broker.groups.offset_requests import PartitionErrors
 from kafkalake.errors import KafkaError, TopicAuthorizationError
-from kafkalake.server.authorizer import Operation
+from kafkalake.server.authorizer import Resource
 from kafkalake.server.group_lookup import check_group, code_of
 from kafkalake.server.request import Request
-from kafkalake.server.topic_lookup import allows_topic
 from kafkalake.wire.messages.offsets import OffsetDeleteRequest, OffsetDeleteResponse, PartitionResult, TopicResult
 
 _PARTITIONS_A_STEP = 100
@@ -20,7 +19,7 @@ _PARTITIONS_A_STEP = 100
 
 def handle(request: Request[OffsetDeleteRequest]) -> Generator[None, None, OffsetDeleteResponse | None]:
     body = request.body
-    allowed = {topic.name for topic in body.topics if allows_topic(request, Operation.READ, topic.name)}
+    allowed = {topic.name for topic in body.topics if request.allows(Resource.TOPIC, topic.name)}
     asked = {(topic.name, each.partition_index) for topic in body.topics for each in topic.partitions}
     keys = [key for key in asked if key[0] in allowed]
     results: PartitionErrors = {}
@@ -31,7 +30,7 @@ def handle(request: Request[OffsetDeleteRequest]) -> Generator[None, None, Offse
             request.work(_answer(request, results))
 
     try:
-        check_group(request, Operation.DELETE, body.group_id)
+        check_group(request, body.group_id)
         for start in range(0, len(keys) or 1, _PARTITIONS_A_STEP):
             some = keys[start : start + _PARTITIONS_A_STEP]
             request.context.broker.groups.offsets.delete(body.group_id, some, request.guarded(deleted))

@@ -13,10 +13,9 @@ from collections.abc import Generator, Iterable
 
 from kafkalake.broker.groups.records import CommittedOffset
 from kafkalake.errors import KafkaError, TopicAuthorizationError
-from kafkalake.server.authorizer import Operation
+from kafkalake.server.authorizer import Resource
 from kafkalake.server.group_lookup import check_group
 from kafkalake.server.request import Request
-from kafkalake.server.topic_lookup import allows_topic
 from kafkalake.topic_partition import TopicPartition
 from kafkalake.wire.messages.offsets import (
     OffsetFetchRequest,
@@ -50,7 +49,7 @@ def _group(
 ) -> Generator[None, None, OffsetFetchResponseGroup]:
     group_id, topics = group.group_id, group.topics
     try:
-        check_group(request, Operation.DESCRIBE, group_id)
+        check_group(request, group_id)
         found = _all(request, group) if topics is None else (yield from _some(request, group, topics))
     except KafkaError as error:
         return OffsetFetchResponseGroup(
@@ -97,7 +96,7 @@ def _some(
 
 
 def _check(request: Request[OffsetFetchRequest], name: str) -> None:
-    if not allows_topic(request, Operation.DESCRIBE, name):
+    if not request.allows(Resource.TOPIC, name):
         raise TopicAuthorizationError()
 
 
@@ -105,7 +104,7 @@ def _all(request: Request[OffsetFetchRequest], group: OffsetFetchRequestGroup) -
     found = _fetch(request, group, None)
     by_topic: dict[str, list[OffsetFetchResponsePartition]] = {}
     for (name, index), committed in found.items():
-        if allows_topic(request, Operation.DESCRIBE, name):
+        if request.allows(Resource.TOPIC, name):
             by_topic.setdefault(name, []).append(_partition(index, committed))
     return [OffsetFetchResponseTopic(name=name, partitions=partitions) for name, partitions in by_topic.items()]
 

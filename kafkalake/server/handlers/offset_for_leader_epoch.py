@@ -9,7 +9,6 @@ from collections.abc import Generator
 
 from kafkalake.broker.partitions.offsets import end_of_epoch
 from kafkalake.errors import KafkaError
-from kafkalake.server.authorizer import Operation
 from kafkalake.server.request import Request
 from kafkalake.server.topic_lookup import find_topic
 from kafkalake.wire.messages.records import (
@@ -36,7 +35,7 @@ def _partition(
     request: Request[OffsetForLeaderEpochRequest], name: str, asked: OffsetForLeaderPartition
 ) -> OffsetForLeaderEpochEndOffset:
     try:
-        topic = find_topic(request, Operation.DESCRIBE, name)
+        topic = find_topic(request, name)
         partition = topic.leader(asked.partition)
         partition.check_leader_epoch(asked.current_leader_epoch)
         end = end_of_epoch(partition, asked.leader_epoch)

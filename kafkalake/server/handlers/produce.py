@@ -24,7 +24,6 @@ from kafkalake.broker.partitions.append_queue import ProduceRequest
 from kafkalake.broker.partitions.partition import PendingAppend
 from kafkalake.errors import InvalidTopicError, KafkaError, as_value
 from kafkalake.internal_topics import INTERNAL
-from kafkalake.server.authorizer import Operation
 from kafkalake.server.produce_admission import admit
 from kafkalake.server.produce_batches import TURN_BATCHES, BatchReader, rules_of
 from kafkalake.server.request import Request
@@ -104,10 +103,8 @@ class _Reply:
 
 def _read_topic(request: Request[ProduceBody], produced: ProducedTopic, reader: BatchReader) -> None:
     try:
-        if produced.name is None:
-            topic = find_topic_by_id(request, Operation.WRITE, produced.topic_id)
-        else:
-            topic = find_topic(request, Operation.WRITE, produced.name)
+        name = produced.name
+        topic = find_topic_by_id(request, produced.topic_id) if name is None else find_topic(request, name)
         if topic.name in INTERNAL:
             raise InvalidTopicError(f"Cannot append to internal topic {topic.name}")
     except KafkaError as error:

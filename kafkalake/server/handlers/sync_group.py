@@ -9,7 +9,6 @@ from collections.abc import Generator
 
 from kafkalake.broker.groups.requests import SyncRequest, SyncResult
 from kafkalake.errors import KafkaError
-from kafkalake.server.authorizer import Operation
 from kafkalake.server.group_lookup import check_group, code_of
 from kafkalake.server.request import Request
 from kafkalake.wire.messages.groups import SyncGroupRequest, SyncGroupResponse
@@ -29,7 +28,7 @@ def handle(request: Request[SyncGroupRequest]) -> Generator[None, None, None]:
         )
 
     try:
-        check_group(request, Operation.READ, body.group_id)
+        check_group(request, body.group_id)
     except KafkaError as error:
         reply(SyncResult(type(error)))
         return

@@ -24,7 +24,6 @@ from kafkalake.errors import (
     TransactionAbortableError,
     UnknownTopicOrPartitionError,
 )
-from kafkalake.server.authorizer import Operation
 from kafkalake.server.group_lookup import check_group
 from kafkalake.server.request import Request
 from kafkalake.server.topic_lookup import find_topic
@@ -45,8 +44,8 @@ def handle(request: Request[TxnOffsetCommitRequest]) -> Generator[None, None, No
     body, broker = request.body, request.context.broker
     producer = Producer(body.producer_id, body.producer_epoch)
     try:
-        check_transactional_id(request, Operation.WRITE, body.transactional_id)
-        check_group(request, Operation.READ, body.group_id)
+        check_transactional_id(request, body.transactional_id)
+        check_group(request, body.group_id)
         if not body.group_id:
             raise InvalidGroupIdError
     except KafkaError as error:
@@ -92,7 +91,7 @@ def _offset(name: str, each: OffsetCommitRequestPartition) -> OffsetToCommit:
 
 def _refusal(request: Request[TxnOffsetCommitRequest], name: str) -> ErrorClass | None:
     try:
-        find_topic(request, Operation.READ, name)
+        find_topic(request, name)
     except UnknownTopicOrPartitionError:
         return None  # the commit returns this error for each partition
     except KafkaError as error:

@@ -12,7 +12,7 @@ from kafkalake.broker.coordination.decisions import ErrorClass
 from kafkalake.broker.partitions.partition import Partition
 from kafkalake.broker.transactions.decisions import Marker
 from kafkalake.errors import ClusterAuthorizationError, KafkaError
-from kafkalake.server.authorizer import CLUSTER_NAME, Operation, Resource
+from kafkalake.server.authorizer import CLUSTER_NAME, Resource
 from kafkalake.server.group_lookup import code_of
 from kafkalake.server.request import Request
 from kafkalake.wire.messages.offsets import PartitionResult, TopicResult
@@ -24,8 +24,7 @@ from kafkalake.wire.messages.transactions import (
 
 
 def handle(request: Request[WriteTxnMarkersRequest]) -> Generator[None, None, None]:
-    allows = request.context.authorizer.allows
-    if allows(request.connection.principal, Operation.ALTER, Resource.CLUSTER, CLUSTER_NAME):
+    if request.allows(Resource.CLUSTER, CLUSTER_NAME):
         yield from _Markers(request).start(None)
     else:
         yield from _Markers(request).start(ClusterAuthorizationError)

@@ -1,0 +1,71 @@
+"""What each API does with which kind of resource is in its row of the registry; handlers ask for nothing else."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kafkalake.server import handlers
+from kafkalake.server.authorizer import ANONYMOUS, Operation, Resource
+from kafkalake.server.registry import APIS, Api
+from kafkalake.server.request import Request
+
+ROWS = pytest.mark.parametrize("api", APIS.values(), ids=lambda api: api.name)
+WITHOUT_OPERATION = {"ApiVersions", "DescribeCluster", "Fetch"}
+ASKS = {
+    r"\bfind_(?:described_)?topic(?:_by_id)?\(": Resource.TOPIC,
+    r"\bcheck_group\(": Resource.GROUP,
+    r"\bcheck_transactional_id\(": Resource.TRANSACTIONAL_ID,
+    **{rf"request\.allows\(Resource\.{resource.name}\b": resource for resource in Resource},
+}
+SHARED = re.compile(r"from kafkalake\.server\.(config_changes|produce_admission) import")
+
+
+def sources(api: Api) -> str:
+    """The handler's source, with that of the modules which work for several handlers."""
+    path = Path(sys.modules[api.handle.__module__].__file__ or "")
+    text = path.read_text()
+    return text + "".join((path.parent.parent / f"{name}.py").read_text() for name in SHARED.findall(text))
+
+
+@ROWS
+def test_a_handler_asks_for_the_resources_of_its_row(api: Api) -> None:
+    text = sources(api)
+    assert {resource for pattern, resource in ASKS.items() if re.search(pattern, text)} == set(api.operations)
+
+
+@ROWS
+def test_the_authorizer_is_asked_for_the_row_s_operation(api: Api) -> None:
+    asked: list[Any] = []
+
+    def allows(*arguments: Any) -> bool:
+        asked.append(arguments)
+        return False
+
+    context: Any = SimpleNamespace(authorizer=SimpleNamespace(allows=allows))
+    connection: Any = SimpleNamespace(logs_requests=False, principal=ANONYMOUS)
+    request = Request(connection, context, api, api.highest, 1, None, None, 0, body_is_kept=True)
+    for resource, operation in api.operations.items():
+        assert not request.allows(resource, "a")
+        assert asked.pop() == (ANONYMOUS, operation, resource, "a")
+    for resource in set(Resource) - set(api.operations):
+        with pytest.raises(KeyError):
+            request.allows(resource, "a")
+    assert not request.allows(Resource.TOPIC, "a", Operation.CREATE)
+    assert asked == [(ANONYMOUS, Operation.CREATE, Resource.TOPIC, "a")]
+
+
+def test_which_apis_ask_for_nothing() -> None:
+    assert {api.name for api in APIS.values() if not api.operations} == WITHOUT_OPERATION
+
+
+def test_no_handler_passes_the_registry_by() -> None:
+    """But for the list of authorized operations (`operation_bits`)."""
+    directory = Path(next(iter(handlers.__path__)))
+    found = [path.name for path in directory.rglob("*.py") if "authorizer.allows" in path.read_text()]
+    assert found == ["metadata.py"]
