@@ -13,7 +13,6 @@ consumer, are compressed in a thread.
 from __future__ import annotations
 
 import logging
-import struct
 from collections.abc import Callable, Generator
 from functools import partial
 from uuid import UUID
@@ -31,18 +30,13 @@ from kafkalake.broker.partitions.fetched import (
 from kafkalake.errors import CorruptMessageError, LakeError, UnsupportedCompressionTypeError
 from kafkalake.record import layout as at
 from kafkalake.server.request import Request
+from kafkalake.wire.fetch_response import FetchResponseEncoder
 from kafkalake.wire.messages import records
 from kafkalake.wire.messages.message import Buffer
-from kafkalake.wire.messages.writing import append_varint
 from kafkalake.wire.record_batch import encode_fetched
 
 logger = logging.getLogger(__name__)
 
-_INT32 = struct.Struct(">i")
-_INT16 = struct.Struct(">h")
-_ABORTED = struct.Struct(">qq")
-_PARTITION_4 = struct.Struct(">ihqq")
-_PARTITION_5 = struct.Struct(">ihqqq")
 _NO_TOPIC_ID = UUID(int=0)
 _ZSTD_SINCE = 10
 INLINE_BYTES = 128 * 1024
@@ -144,65 +138,18 @@ def _encode(version: int, correlation_id: int, fetched: Fetched, bytes_max: int)
 
     Partitions whose records do not fit, or cannot be encoded, are changed accordingly.
     """
-    flexible = version >= 12
-    out = _Pieces()
-    head = out.current
-    head += bytes(4)
-    head += _INT32.pack(correlation_id)
-    if flexible:
-        head.append(0)
-    head += bytes(4)  # throttle time
-    if version >= 7:
-        head += _INT16.pack(fetched.error.code if fetched.error is not None else 0)
-        head += _INT32.pack(fetched.context.session_id)
     topics: dict[str | UUID, list[FetchedPartition]] = {}
     for partition in fetched.partitions:
         topics.setdefault(partition.asked.topic, []).append(partition)
-    _length(head, len(topics), flexible=flexible)
+    error = 0 if fetched.error is None else fetched.error.code
+    out = FetchResponseEncoder(version, correlation_id, error, fetched.context.session_id, len(topics))
     budget = _Budget(bytes_max)
     for key, partitions in topics.items():
-        if isinstance(key, UUID):
-            out.current += key.bytes
-        else:
-            name = key.encode()
-            if flexible:
-                append_varint(out.current, len(name) + 1)
-            else:
-                out.current += _INT16.pack(len(name))
-            out.current += name
-        _length(out.current, len(partitions), flexible=flexible)
+        out.begin_topic(key, len(partitions))
         for partition in partitions:
             _encode_partition(out, version, partition, budget)
-        if flexible:
-            out.current.append(0)
-    if flexible:
-        out.current.append(0)
+        out.end_topic()
     return out.finish()
-
-
-class _Pieces:
-    """A response under construction. Writes go to `current`. `add` appends a piece without copying it."""
-
-    def __init__(self) -> None:
-        self.current = bytearray()
-        self._pieces: list[Buffer] = [self.current]
-        self._bytes = 0
-
-    def add(self, piece: Buffer) -> None:
-        self._pieces.append(piece)
-        self._bytes += len(piece)
-
-    def go_on(self) -> None:
-        """Start a new `current` piece after the last `add`."""
-        self.current = bytearray()
-        self._pieces.append(self.current)
-
-    def finish(self) -> list[Buffer]:
-        """Return the pieces, including the size prefix."""
-        head = self._pieces[0]
-        size = sum(len(piece) for piece in self._pieces) - 4
-        _INT32.pack_into(head, 0, size)
-        return [piece for piece in self._pieces if len(piece)]
 
 
 class _Budget:
@@ -213,15 +160,7 @@ class _Budget:
         self.empty = True
 
 
-def _length(out: bytearray, count: int, *, flexible: bool) -> None:
-    if flexible:
-        append_varint(out, count + 1)
-    else:
-        out += _INT32.pack(count)
-
-
-def _encode_partition(out: _Pieces, version: int, partition: FetchedPartition, budget: _Budget) -> None:
-    flexible = version >= 12
+def _encode_partition(out: FetchResponseEncoder, version: int, partition: FetchedPartition, budget: _Budget) -> None:
     asked = partition.asked
     pieces: list[Buffer] = []
     if version < _ZSTD_SINCE and partition.codec == "zstd":
@@ -233,40 +172,14 @@ def _encode_partition(out: _Pieces, version: int, partition: FetchedPartition, b
         partition.refuse(CorruptMessageError(str(failure)))
     if not pieces:
         partition.leave_out()
-    head = out.current
-    code = 0 if partition.error is None else partition.error.code
-    watermarks = (partition.high_watermark, partition.last_stable_offset)
-    if version >= 5:
-        head += _PARTITION_5.pack(asked.partition, code, *watermarks, partition.log_start_offset)
-    else:
-        head += _PARTITION_4.pack(asked.partition, code, *watermarks)
-    aborted = partition.aborted
-    if aborted is None:
-        head += b"\x00" if flexible else b"\xff\xff\xff\xff"
-    else:
-        _length(head, len(aborted), flexible=flexible)
-        for transaction in aborted:
-            head += _ABORTED.pack(transaction.producer_id, transaction.first_offset)
-            if flexible:
-                head.append(0)
-    if version >= 11:
-        head += b"\xff\xff\xff\xff"  # no preferred read replica
-    _length(head, sum(len(piece) for piece in pieces), flexible=flexible)
-    if pieces:
-        for piece in pieces:
-            out.add(piece)
-        out.go_on()
-    if flexible:
-        _tagged_fields(out.current, partition)
-
-
-def _tagged_fields(out: bytearray, partition: FetchedPartition) -> None:
-    diverging = partition.diverging
-    if diverging is None:
-        out.append(0)
-        return
-    out += b"\x01\x00\x0d"  # one field: tag 0, 13 bytes
-    out += struct.pack(">iq", diverging.epoch, diverging.end_offset) + b"\x00"
+    out.add_partition(
+        asked.partition,
+        0 if partition.error is None else partition.error.code,
+        (partition.high_watermark, partition.last_stable_offset, partition.log_start_offset),
+        partition.aborted,
+        pieces,
+        partition.diverging,
+    )
 
 
 def _records(partition: FetchedPartition, budget: _Budget) -> list[Buffer]:

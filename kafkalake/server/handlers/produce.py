@@ -15,27 +15,19 @@ Hot path: one pass, no task, hand-written responses instead of the generic encod
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine
 from functools import partial
 from typing import Any
 
 from kafkalake.broker.partitions.append_queue import ProduceRequest
-from kafkalake.broker.partitions.partition import PendingAppend
 from kafkalake.errors import InvalidTopicError, KafkaError, as_value
 from kafkalake.internal_topics import INTERNAL
 from kafkalake.server.produce_admission import admit
 from kafkalake.server.produce_batches import TURN_BATCHES, BatchReader, rules_of
 from kafkalake.server.request import Request
 from kafkalake.server.topic_lookup import find_topic, find_topic_by_id
-from kafkalake.wire.messages.writing import append_varint
 from kafkalake.wire.produce_request import ProduceBody, ProducedTopic
-
-_FIXED_4 = struct.Struct(">ihqq")
-_FIXED_5 = struct.Struct(">ihqqq")
-_INT32 = struct.Struct(">i")
-_INT16 = struct.Struct(">h")
-_MESSAGE_BYTES_MAX = 1000
+from kafkalake.wire.produce_response import encode_produced
 
 
 def handle(request: Request[ProduceBody]) -> Coroutine[Any, Any, None] | None:
@@ -89,11 +81,12 @@ class _Reply:
         self._request.context.request_memory.release(self._held)
         request, body, batches = self._request, self._body, produced.batches
         if body.acks != 0:
+            results = [each.result for each in batches if each.result is not None]
+            what = request.version, request.correlation_id, body.topics, results, request.error_text
             if len(batches) > TURN_BATCHES:
-                encode = partial(_encode, request, body.topics, batches)
-                request.start_task(request.reply_from_thread(lambda: (encode(),)))
+                request.start_task(request.reply_from_thread(lambda: (encode_produced(*what),)))
             else:
-                request.reply_buffers((_encode(request, body.topics, batches),))
+                request.reply_buffers((encode_produced(*what),))
             return
         failed = [each.result for each in batches if isinstance(each.result, KafkaError)]
         request.reply_buffers(())
@@ -113,91 +106,3 @@ def _read_topic(request: Request[ProduceBody], produced: ProducedTopic, reader: 
     rules = rules_of(topic, request.context.broker.config)
     for index, records in produced.partitions:
         reader.read(topic, rules, index, records)
-
-
-def _encode(
-    request: Request[ProduceBody], topics: Sequence[ProducedTopic], batches: Sequence[PendingAppend]
-) -> bytearray:
-    """Encode the response with its size prefix."""
-    version = request.version
-    flexible = version >= 9
-    out = bytearray(4)
-    out += _INT32.pack(request.correlation_id)
-    if flexible:
-        out.append(0)
-        append_varint(out, len(topics) + 1)
-    else:
-        out += _INT32.pack(len(topics))
-    position = 0
-    for name, topic_id, partitions in topics:
-        if name is None:
-            out += topic_id.bytes if topic_id is not None else bytes(16)
-        else:
-            text = name.encode()
-            if flexible:
-                append_varint(out, len(text) + 1)
-            else:
-                out += _INT16.pack(len(text))
-            out += text
-        if flexible:
-            append_varint(out, len(partitions) + 1)
-        else:
-            out += _INT32.pack(len(partitions))
-        for index, _ in partitions:
-            _encode_partition(out, request, index, batches[position])
-            position += 1
-        if flexible:
-            out.append(0)
-    out += bytes(5 if flexible else 4)  # throttle time 0, no tagged fields
-    _INT32.pack_into(out, 0, len(out) - 4)
-    return out
-
-
-def _encode_partition(out: bytearray, request: Request[ProduceBody], index: int, batch: PendingAppend) -> None:
-    version, result = request.version, batch.result
-    message = None
-    if isinstance(result, KafkaError):
-        error, base_offset, append_time, log_start = result.code, -1, -1, -1
-        message = request.error_text(result).encode()[:_MESSAGE_BYTES_MAX]
-    else:
-        assert result is not None
-        error, base_offset = 0, result.base_offset
-        append_time, log_start = result.log_append_time_ms, result.log_start_offset
-    if version >= 5:
-        out += _FIXED_5.pack(index, error, base_offset, append_time, log_start)
-    else:
-        out += _FIXED_4.pack(index, error, base_offset, append_time)
-    if version >= 9:
-        if message is None:
-            out += b"\x01\x00\x00"  # no record errors, no message, no tagged fields
-        else:
-            assert isinstance(result, KafkaError)
-            _append_record_errors(out, result)
-            append_varint(out, len(message) + 1)
-            out += message
-            out.append(0)
-    elif version >= 8:
-        if message is None:
-            out += b"\x00\x00\x00\x00\xff\xff"
-        else:
-            assert isinstance(result, KafkaError)
-            out += _INT32.pack(len(result.record_errors))
-            for record, sentence in result.record_errors:
-                out += _INT32.pack(record)
-                text = (sentence or "").encode()
-                out += b"\xff\xff" if sentence is None else _INT16.pack(len(text)) + text
-            out += _INT16.pack(len(message)) + message
-
-
-def _append_record_errors(out: bytearray, error: KafkaError) -> None:
-    """Append the errors of single records in flexible encoding."""
-    append_varint(out, len(error.record_errors) + 1)
-    for record, sentence in error.record_errors:
-        out += _INT32.pack(record)
-        if sentence is None:
-            out.append(0)
-        else:
-            text = sentence.encode()
-            append_varint(out, len(text) + 1)
-            out += text
-        out.append(0)

@@ -1,0 +1,107 @@
+"""The hand-written encoders of Produce's and Fetch's responses, against the one made from kio's schemas."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from kafkalake.errors import CorruptMessageError, KafkaError
+from kafkalake.server.registry import APIS
+from kafkalake.wire.fetch_response import FetchResponseEncoder
+from kafkalake.wire.messages.codec import encode_response
+from kafkalake.wire.messages.records import (
+    AbortedTransaction,
+    BatchIndexAndErrorMessage,
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchResponse,
+    PartitionData,
+    PartitionProduceResponse,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from kafkalake.wire.produce_request import ProducedTopic
+from kafkalake.wire.produce_response import encode_produced
+
+TOPIC_ID = UUID(int=77)
+NAMES = ["a", "täg" * 70]
+PRODUCE, FETCH = (range(APIS[key].lowest, APIS[key].highest + 1) for key in (0, 1))
+
+
+def _error() -> KafkaError:
+    return CorruptMessageError("the sum is wrong", record_errors=((3, None), (5, "no key" * 30)))
+
+
+@pytest.mark.parametrize("version", PRODUCE)
+def test_produce(version: int) -> None:
+    appended: Any = SimpleNamespace(base_offset=2**40, log_append_time_ms=-1, log_start_offset=7)
+    results = [appended, _error(), appended]
+    topics = [
+        ProducedTopic(
+            None if version >= 13 else name, TOPIC_ID if version >= 13 else None, [(0, None), (9, None)][:many]
+        )
+        for name, many in zip(NAMES, (2, 1), strict=True)
+    ]
+
+    def partition(index: int, result: Any) -> PartitionProduceResponse:
+        if result is appended:
+            return PartitionProduceResponse(index=index, base_offset=2**40, log_append_time=-1, log_start_offset=7)
+        return PartitionProduceResponse(
+            index=index,
+            error_code=result.code,
+            base_offset=-1,
+            log_append_time=-1,
+            error_message=str(result),
+            record_errors=[
+                BatchIndexAndErrorMessage(batch_index=record, batch_index_error_message=text)
+                for record, text in result.record_errors
+            ],
+        )
+
+    left = iter(results)
+    expected = ProduceResponse(
+        responses=[
+            TopicProduceResponse(
+                name=topic.name or "",
+                topic_id=topic.topic_id,
+                partition_responses=[partition(index, next(left)) for index, _ in topic.partitions],
+            )
+            for topic in topics
+        ]
+    )
+    assert encode_produced(version, 5, topics, results, str) == encode_response(0, version, 5, expected)
+
+
+@pytest.mark.parametrize("version", FETCH)
+def test_fetch(version: int) -> None:
+    diverging = EpochEndOffset(epoch=3, end_offset=9) if version >= 12 else None
+    partitions = [
+        PartitionData(partition_index=4, error_code=1, high_watermark=2**40, last_stable_offset=8, log_start_offset=2,
+                      aborted_transactions=None, records=b"a" * 300),
+        PartitionData(high_watermark=1, aborted_transactions=[AbortedTransaction(producer_id=2, first_offset=5)],
+                      records=b"", diverging_epoch=diverging),
+    ]  # fmt: skip
+    out = FetchResponseEncoder(version, 5, 71 if version >= 7 else 0, 12, len(NAMES))
+    for name in NAMES:
+        out.begin_topic(TOPIC_ID if version >= 13 else name, len(partitions))
+        for each in partitions:
+            out.add_partition(
+                each.partition_index,
+                each.error_code,
+                (each.high_watermark, each.last_stable_offset, each.log_start_offset),
+                None
+                if each.aborted_transactions is None
+                else [(one.producer_id, one.first_offset) for one in each.aborted_transactions],
+                [each.records[:100], each.records[100:]] if each.records else [],
+                None if each.diverging_epoch is None else (each.diverging_epoch.epoch, each.diverging_epoch.end_offset),
+            )
+        out.end_topic()
+    expected = FetchResponse(
+        error_code=71,
+        session_id=12,
+        responses=[FetchableTopicResponse(topic=name, topic_id=TOPIC_ID, partitions=partitions) for name in NAMES],
+    )
+    assert b"".join(out.finish()) == encode_response(1, version, 5, expected)
