@@ -19,6 +19,7 @@ from pathlib import Path
 from random import Random
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 from uuid import UUID
 
 from memory_store import MemoryMetadataStore
@@ -28,6 +29,7 @@ from kafkalake.errors import KafkaStorageError
 from kafkalake.metadata.store import PublishedOffsets, PublishedState, Transactions
 from kafkalake.metadata.tables.schemas import TopicRow
 from kafkalake.process.node import Node
+from kafkalake.storage import log_segments, recovery
 from kafkalake.world import World
 
 START_MS = 1_700_000_000_000
@@ -468,6 +470,7 @@ class Machine:
         self.started = asyncio.Event()
         self._settings = settings
         self._processes: list[Process] = []
+        self._boots = 1
         self.tasks: list[asyncio.Task[Any]] = []
         """Held to the end: what a dead process left unfinished must not be cleared away while others live."""
         self._reopened: list[int] = []
@@ -528,6 +531,7 @@ class Machine:
         """End the process, and leave of the disk what was forced to it and a random part of the rest."""
         self.kill()
         self.trace.add("power loss")
+        self._boots += 1
         self.disk.lose_power(self.random)
         self.store.lose_power(self.random)
 
@@ -553,11 +557,18 @@ class Machine:
         """Run a coroutine to its end, on through the deaths of the broker."""
         asyncio.set_event_loop(self.loop)
         task = self.loop.create_task(main, context=self.context)
+        boots = [
+            patch.object(module, "boot_id", lambda: bytes([self._boots]) * 16) for module in (recovery, log_segments)
+        ]
         try:
+            for each in boots:
+                each.start()
             while True:
                 with suppress(Killed):
                     return self.loop.run_until_complete(task)
         finally:
+            for each in boots:
+                each.stop()
             self._close()
 
     def _close(self) -> None:
