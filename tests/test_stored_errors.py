@@ -18,6 +18,7 @@ READS = {"as_value", "str", "repr", "type", "isinstance", "print", "getattr", "e
 """Functions that take an error and keep nothing of it."""
 READ_BY = {
     "broker/partitions/fetch.py": {"corrupt"},
+    "broker/partitions/scheduler.py": {"_failed"},
     "broker/groups/consumer.py": {"_failed"},
     "metadata/tables/delta_table.py": {"_after_failure", "first_line"},
     "metadata/tables/opening.py": {"first_line"},

@@ -21,6 +21,7 @@ from kafkalake.broker.partitions.fetch_sessions import FetchSessionCache
 from kafkalake.broker.partitions.log_directory import LogDirectory
 from kafkalake.broker.partitions.partition import Partition
 from kafkalake.broker.partitions.purgatory import Alarm, Purgatory, Timers
+from kafkalake.broker.partitions.scheduler import Scheduler
 from kafkalake.broker.partitions.topics import Topics
 from kafkalake.broker.partitions.wire_cache import WireCache
 from kafkalake.broker.staged.service import StagedAppends
@@ -58,7 +59,7 @@ class Broker:
         observer: BrokerObserver,
         held_offsets: HeldOffsets,
         ownership: Ownership,
-        alarm: Alarm,
+        new_alarm: Callable[[], Alarm],
         call_soon: CallSoon,
         run_blocking: Callable[[Callable[[], Any]], Awaitable[Any]],
     ) -> None:
@@ -73,7 +74,8 @@ class Broker:
         self._observer = observer
         self.held_offsets = held_offsets
         self.topics = Topics(cluster)
-        self.timers = Timers(clock, alarm)
+        self.timers = Timers(clock, new_alarm())
+        self.scheduler = Scheduler(clock, new_alarm())
         self.purgatory = Purgatory(self.timers)
         self.append_queue = AppendQueue(
             self.purgatory, call_soon, run_blocking, observer.partition_moved, ownership, clock

@@ -28,6 +28,7 @@ class Place(Enum):
     FETCHES_OF_PARTITION = "fetches of a partition"
     WAITING_REQUEST = "request that waits"
     TIMER = "timer"
+    PERIODIC_WORK = "periodic work"
     DECISION = "decision of a group or transaction"
     NEXT_STEP = "request that waits for a step of a transaction"
     TURN_OF_PRODUCER = "turn of a transactional producer"

@@ -1,1 +1,1 @@
-"""The broker process: `run`, `node` (composition root) with `opening` and `upkeep`, `supervision`, `watchdog`, `logs`."""
+"""The broker process: `run`, `node` (composition root) with `opening` and `upkeep`, `watchdog`, `logs`."""

@@ -50,7 +50,6 @@ from kafkalake.process import allocator
 from kafkalake.process.jobs import run_jobs
 from kafkalake.process.loop_alarm import LoopAlarm
 from kafkalake.process.opening import close_logs, open_topics
-from kafkalake.process.supervision import supervise
 from kafkalake.process.upkeep import Upkeep
 from kafkalake.process.watchdog import LoopWatchdog
 from kafkalake.server.acceptor import Acceptor
@@ -112,7 +111,6 @@ class Node:
         self._executor = ThreadPoolExecutor(OPENING_THREADS, thread_name_prefix="blocking")
         self._metadata_executor = ThreadPoolExecutor(METADATA_THREADS, thread_name_prefix="metadata")
         self._root = paths.broker_log_path(lake, broker_id)
-        self._background: list[asyncio.Task[None]] = []
         self._stack = contextlib.AsyncExitStack()
         self.broker: Broker | None = None
         self.acceptor: Acceptor | None = None
@@ -200,7 +198,7 @@ class Node:
             observer=publishing,
             held_offsets=held,
             ownership=self._ownership,
-            alarm=LoopAlarm(loop, self._clock),
+            new_alarm=lambda: LoopAlarm(loop, self._clock),
             call_soon=loop.call_soon,
             run_blocking=self._blocking,
         )
@@ -215,8 +213,7 @@ class Node:
         published = await self._blocking(store.load_partitions)
         leftovers = await open_topics(broker, store, publishing, published, taking_over=taking_over)
         if leftovers:
-            removal = self._blocking(lambda: broker.logs.remove(leftovers))
-            self._background.append(asyncio.get_running_loop().create_task(removal))
+            broker.scheduler.once("removal of logs", lambda: self._blocking(lambda: broker.logs.remove(leftovers)))
         await self._blocking(lambda: publishing.take_published(published))
         await self._blocking(lambda: publishing.reconcile(broker.topics))
         if taking_over and not await publishing.finish():
@@ -237,6 +234,7 @@ class Node:
         broker.transactions.start(states.rows, states.positions, stable_offsets)
         self._at_stop("last publish of groups", groups.finish, stop_s)
         self._at_stop("last publish of transactions", transactions.finish, stop_s)
+        self._stack.push_async_callback(broker.scheduler.stop)
         broker.staged.start()
         return groups, transactions
 
@@ -261,20 +259,11 @@ class Node:
         self, broker: Broker, store: DeltaMetadataStore, publishing: Publishing, journals: Journals
     ) -> None:
         """Start what runs beside the requests."""
-        upkeep = Upkeep(broker, store, self._on_metadata)
-        background: dict[str, Callable[[], Awaitable[None]]] = {
-            "publishing": publishing.run,
-            "publishing of groups": journals[0].run,
-            "publishing of transactions": journals[1].run,
-            "upkeep": upkeep.look_after_logs,
-            "retention": upkeep.enforce_retention,
-            "maintenance of metadata": upkeep.maintain_metadata,
-        }
+        for each in (publishing, *journals):
+            each.begin(broker.scheduler)
+        Upkeep(broker, store, self._on_metadata).begin()
         if self._with_jobs:
-            background["jobs"] = lambda: run_jobs(self.lake)
-        for name, work in background.items():
-            task = asyncio.get_running_loop().create_task(supervise(name, work, self._clock), name=name)
-            self._background.append(task)
+            broker.scheduler.once("jobs", lambda: run_jobs(self.lake))
 
     def _watch(self) -> None:
         """Tune the garbage collector and watch the event loop until the stop."""
@@ -383,9 +372,6 @@ class Node:
     async def _stop_serving(self, broker: Broker, acceptor: Acceptor, timeout_s: float) -> None:
         await acceptor.stop(timeout_s)
         await self._in_time("changes of topics", broker.topic_admin.wait(), timeout_s)
-        for task in self._background:
-            task.cancel()
-        await asyncio.gather(*self._background, return_exceptions=True)
 
     async def _release(self, lease: leases.Lease, keeper: LeaseKeeper) -> None:
         """Release the lease, unless something may still write. The next broker then waits for the process or the lease to end."""

@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 _LOOPBACK = ("127.0.0.1", "::1")
 
 RECEIVE_BUFFER_BYTES = 256 * 1024
-_IDLE_CHECK_S_MAX = 10.0
+_IDLE_CHECK_MS_MAX = 10_000
 
 
 class Acceptor:
@@ -32,7 +32,6 @@ class Acceptor:
         self._per_address: Counter[str] = Counter()
         self._server: asyncio.Server | None = None
         self._shared = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
-        self._idle_check: asyncio.TimerHandle | None = None
         self._check_due_ms = context.clock.monotonic_ms()
 
     @property
@@ -57,13 +56,11 @@ class Acceptor:
         """Accept connections."""
         assert self._server is not None
         await self._server.start_serving()
-        self._check_idle()
+        self._context.broker.scheduler.every("idle connections", self._check_interval_ms, self._check_idle, first_ms=0)
 
     async def stop(self, timeout_s: float) -> None:
         """Stop accepting and reading. Close each connection when its requests are answered, at the latest after `timeout_s`."""
         loop = asyncio.get_running_loop()
-        if self._idle_check is not None:
-            self._idle_check.cancel()
         if self._server is not None:
             self._server.close()
         for connection in self._connections:
@@ -122,17 +119,22 @@ class Acceptor:
             if not self._per_address[connection.address]:
                 del self._per_address[connection.address]
 
+    def _idle_limits_ms(self) -> tuple[int, int]:
+        """Return how long a connection may be idle, and how long a request may stay unfinished."""
+        config = self._context.broker.config
+        idle_ms = config.connections_max_idle_ms if config.connections_max_idle_ms >= 0 else INT_MAX
+        return idle_ms, config.connection_max_unfinished_ms
+
+    def _check_interval_ms(self) -> int:
+        return min(max(min(self._idle_limits_ms()) // 4, 50), _IDLE_CHECK_MS_MAX)
+
     def _check_idle(self) -> None:
         """Close connections that are idle for too long, and those with an unfinished request."""
-        config = self._context.broker.config
-        unfinished_ms = config.connection_max_unfinished_ms
-        idle_ms = config.connections_max_idle_ms if config.connections_max_idle_ms >= 0 else INT_MAX
+        idle_ms, unfinished_ms = self._idle_limits_ms()
         now_ms = self._context.clock.monotonic_ms()
         # After a pause of the process, bytes received meanwhile are still unread.
         was_paused = now_ms - self._check_due_ms > unfinished_ms // 2
         for connection in list(self._connections):
             limits = idle_ms, None if was_paused else unfinished_ms
             call_isolated(Place.CONNECTION, connection.check, now_ms, *limits)
-        delay_s = min(max(min(idle_ms, unfinished_ms) / 4000, 0.05), _IDLE_CHECK_S_MAX)
-        self._check_due_ms = now_ms + int(delay_s * 1000)
-        self._idle_check = asyncio.get_running_loop().call_later(delay_s, self._check_idle)
+        self._check_due_ms = now_ms + self._check_interval_ms()

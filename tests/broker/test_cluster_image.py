@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import cast
 from uuid import UUID, uuid4
 
@@ -16,9 +17,15 @@ from kafkalake.broker.partitions.cluster_image import (
 )
 from kafkalake.broker.partitions.partition import Partition
 from kafkalake.broker.partitions.topics import Topic, Topics
+from kafkalake.broker.partitions.wire_cache import WireCache
+from kafkalake.clock import SystemClock
 from kafkalake.config.layers import Settings
 from kafkalake.errors import NotLeaderOrFollowerError, UnknownTopicOrPartitionError
 from kafkalake.metadata.tables.schemas import PartitionRow, TopicRow
+from kafkalake.storage.config import LogConfig
+from kafkalake.storage.files import REAL_FILES
+from kafkalake.storage.log import Log
+from kafkalake.storage.open_files import OpenFiles
 
 
 def new_topic(name: str) -> Topic:
@@ -81,3 +88,23 @@ def test_an_older_image_is_not_followed() -> None:
     topics.apply(before.with_broker(BrokerEndpoint(0, "a", 9092, None)))
     with pytest.raises(AssertionError):
         topics.apply(before)
+
+
+def test_the_topics_with_a_time_to_flush_are_known(tmp_path: Path) -> None:
+    """Without such a topic the periodic flush has nothing to look at, however many partitions there are."""
+    clock, files = SystemClock(), REAL_FILES
+    topics = Topics(ClusterImage("lake", 0))
+    for name in ("b", "a"):
+        topic = new_topic(name)
+        log = Log.open(tmp_path / name, LogConfig(), clock, files, OpenFiles(files, 16))
+        topic.replicas[0] = Partition(topic, 0, log, WireCache(1 << 20).tail(), 0)
+        topics.add(topic)
+    assert list(topics.flushed_by_time()) == []
+    timed = {"flush.ms": 100}
+    for topic in topics:
+        topics.configure(topic, timed, Settings({}, {}, {}).topic(timed), LogConfig())
+    assert [each.name for each in topics.flushed_by_time()] == ["a-0", "b-0"]
+    topics.configure(topics.topic("a"), {}, Settings({}, {}, {}).topic({}), LogConfig())
+    assert [each.name for each in topics.flushed_by_time()] == ["b-0"]
+    topics.remove(topics.topic("b"))
+    assert list(topics.flushed_by_time()) == []

@@ -90,8 +90,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def running(lake: Path) -> Iterator[NodeInThread]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(upkeep, "SLOW_UPKEEP_INTERVAL_MS", 1)
-        patch.setattr(upkeep, "UPKEEP_INTERVAL_S", 0.05)
+        patch.setattr(upkeep, "UPKEEP_INTERVAL_MS", 50)
         with NodeInThread(lake, SETTINGS) as node:
             with WireClient(node.servers) as client:
                 find_coordinator(client, "a", 0)

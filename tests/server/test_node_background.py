@@ -10,20 +10,21 @@ from typing import Any
 
 import pytest
 from kafka_reference import free_port
-from manual_clock import ManualClock
 
 from kafkalake.broker.admin.topic_plans import NewTopic
-from kafkalake.broker.partitions.topics import Topic
+from kafkalake.broker.groups.offset_requests import OffsetRequests
+from kafkalake.broker.partitions import scheduler
+from kafkalake.broker.partitions.topics import Topic, Topics
 from kafkalake.broker.publishing.journals import JournalPublishing
 from kafkalake.broker.publishing.partitions import Publishing
+from kafkalake.broker.transactions.coordinator import TransactionCoordinator
 from kafkalake.errors import CoordinatorNotAvailableError, KafkaStorageError
 from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.metadata.tables.delta_table import OpenDeltaTable
 from kafkalake.metadata.tables.schemas import TopicRow
-from kafkalake.process import supervision
 from kafkalake.process.node import Node
-from kafkalake.process.supervision import supervise
 from kafkalake.process.upkeep import Upkeep
+from kafkalake.server.acceptor import Acceptor
 from kafkalake.storage.log import Log
 
 pytestmark = pytest.mark.exhaustive
@@ -48,50 +49,17 @@ async def until(condition: Callable[[], Any]) -> None:
             await asyncio.sleep(0.01)
 
 
-# Supervision.
-
-
-def test_a_task_begins_anew_after_pauses_that_grow(monkeypatch: pytest.MonkeyPatch) -> None:
-    pauses: list[float] = []
-    clock = ManualClock()
-    calls = 0
-
-    async def sleep(seconds: float) -> None:
-        pauses.append(seconds)
-
-    async def work() -> None:
-        nonlocal calls
-        calls += 1
-        if calls == 11:
-            clock.advance(60_000)  # it ran well for long: the next failure is a first one
-        if calls < 13:
-            raise ZeroDivisionError
-
-    monkeypatch.setattr(supervision.asyncio, "sleep", sleep)
-    asyncio.run(supervise("test", work, clock))
-    assert calls == 13
-    assert pauses[:8] == [0.25, 0.5, 1, 2, 4, 8, 16, 30]
-    assert pauses[-2:] == [0.25, 0.5]
-
-
-def test_a_task_that_is_cancelled_ends() -> None:
-    async def scenario() -> None:
-        task = asyncio.ensure_future(supervise("test", lambda: asyncio.sleep(1_000), ManualClock()))
-        await asyncio.sleep(0)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    asyncio.run(scenario())
-
-
 STEPS = {
     "publishing": (Publishing, "_look_for_jobs"),
-    "publishing of groups": (JournalPublishing, "publish"),
+    "publishing of group_offsets": (JournalPublishing, "publish"),
     "publishing of transactions": (JournalPublishing, "publish"),
     "upkeep": (Upkeep, "_look_after"),
+    "flush": (Topics, "flushed_by_time"),
+    "idle connections": (Acceptor, "_check_idle"),
+    "expiry of offsets": (OffsetRequests, "expire"),
+    "expiry of transactional ids": (TransactionCoordinator, "expire"),
     "retention": (Log, "enforce_retention"),
-    "maintenance of metadata": (DeltaMetadataStore, "maintain"),
+    "maintenance": (DeltaMetadataStore, "maintain"),
 }
 """Of each task that runs in the background: a step of it that is made to fail."""
 
@@ -112,19 +80,21 @@ def test_every_task_in_the_background_goes_on_after_any_error(tmp_path: Path, mo
 
     for place in calls:
         fail_twice(place)
-    monkeypatch.setattr("kafkalake.process.upkeep.SLOW_UPKEEP_INTERVAL_MS", 10)
-    monkeypatch.setattr(supervision, "PAUSE_S_MIN", 0.01)
+    monkeypatch.setattr("kafkalake.process.upkeep.UPKEEP_INTERVAL_MS", 10)
+    monkeypatch.setattr(scheduler, "PAUSE_MS_MIN", 10)
 
     async def scenario() -> None:
         short = {"metadata_publish_interval_ms": "10"}
         short |= {"log_initial_task_delay_ms": "0", "log_retention_check_interval_ms": "10"}
-        async with running(tmp_path / "lake", **short, metadata_maintenance_interval_ms="100") as node:
-            assert {task.get_name() for task in node._background} >= set(STEPS)
-            assert [task.get_name() for task in node._background if task.get_name() not in STEPS] == []
+        short |= {"metadata_maintenance_interval_ms": "100", "connections_max_idle_ms": "200"}
+        short |= {"offsets_retention_check_interval_ms": "10"}
+        short |= {"transaction_remove_expired_transaction_cleanup_interval_ms": "10"}
+        async with running(tmp_path / "lake", **short) as node:
             assert node.broker is not None
+            assert set(node.broker.scheduler.names) == set(STEPS)
             await node.broker.topic_admin.create(NewTopic("clicks"), timeout_ms=TIMEOUT_MS)
             await until(lambda: all(count > 4 for count in calls.values()))
-            assert not any(task.done() for task in node._background)
+            assert set(node.broker.scheduler.names) == set(STEPS)
 
     asyncio.run(scenario())
 

@@ -390,4 +390,5 @@ class TopicAdmin:
 
     def _configure(self, topic: Topic, overrides: dict[str, Value]) -> None:
         config = self._settings().topic(overrides)
-        topic.configure(overrides, config, log_config(config, self._settings().broker.producer_id_expiration_ms))
+        of_logs = log_config(config, self._settings().broker.producer_id_expiration_ms)
+        self._topics.configure(topic, overrides, config, of_logs)

@@ -85,16 +85,6 @@ class Timers(Protocol):
         ...
 
 
-def repeat(timers: Timers, interval_ms: int, action: Callable[[], None]) -> None:
-    """Call `action` every `interval_ms` from now on."""
-
-    def again() -> None:
-        timers.schedule(interval_ms, again)
-        action()
-
-    timers.schedule(interval_ms, again)
-
-
 def journal_partition(name: str, partitions: int) -> int:
     """Return the journal partition of a group or transactional id, from Java's String.hashCode as in Kafka."""
     value = _hash_code(name) if len(name) > _CACHED_CHARACTERS_MAX else _cached_hash_code(name)

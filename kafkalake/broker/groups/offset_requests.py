@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeAlias
 
 from kafkalake.broker.callbacks import Place, call_isolated
 from kafkalake.broker.coordination.decisions import ErrorClass
-from kafkalake.broker.coordination.journal import Producer, repeat
+from kafkalake.broker.coordination.journal import Producer
 from kafkalake.broker.groups.consumer import ConsumerGroup
 from kafkalake.broker.groups.consumer_topics import TopicOfGroup
 from kafkalake.broker.groups.coordinator import GroupCoordinator
@@ -28,6 +28,7 @@ from kafkalake.broker.groups.records import (
 )
 from kafkalake.broker.groups.requests import NO_GENERATION
 from kafkalake.broker.groups.table import GroupEntry
+from kafkalake.broker.partitions.scheduler import Scheduler
 from kafkalake.config.setting import LONG_MAX
 from kafkalake.errors import (
     CoordinatorNotAvailableError,
@@ -328,9 +329,9 @@ class OffsetRequests:
 
     # Expiry
 
-    def start_expiry(self) -> None:
+    def start_expiry(self, scheduler: Scheduler) -> None:
         """Check for expired offsets every `offsets.retention.check.interval.ms` from now on."""
-        repeat(self._coordinator.timers, self._config.offsets_retention_check_interval_ms, self.expire)
+        scheduler.every("expiry of offsets", lambda: self._config.offsets_retention_check_interval_ms, self.expire)
 
     def expire(self) -> None:
         """Delete expired offsets, and groups without members and offsets."""

@@ -26,6 +26,7 @@ from kafkalake.broker.groups.journal_format import Record
 from kafkalake.broker.groups.offset_requests import RECORDS_PER_BATCH, OffsetRequests
 from kafkalake.broker.groups.published import changed_offset
 from kafkalake.broker.partitions.purgatory import Timers
+from kafkalake.broker.partitions.scheduler import Scheduler
 from kafkalake.errors import CoordinatorNotAvailableError
 from kafkalake.internal_topics import GROUP_JOURNAL
 from kafkalake.metadata.paths import GROUP_SETTINGS_FILE
@@ -41,6 +42,7 @@ class GroupHost(JournalHost, Protocol):
 
     settings: BrokerSettings
     timers: Timers
+    scheduler: Scheduler
     world: World
 
 
@@ -82,7 +84,7 @@ class GroupService:
         """
         self.journal.start(map(changed_offset, published), positions)
         self.offsets.delete_stale()
-        self.offsets.start_expiry()
+        self.offsets.start_expiry(self._host.scheduler)
 
     def stop(self) -> None:
         """Stop serving, see `JournalLifecycle.stop`."""

@@ -13,6 +13,8 @@ from kafkalake.config.topics import TopicConfig
 from kafkalake.errors import NotLeaderOrFollowerError, UnknownTopicIdError, UnknownTopicOrPartitionError
 from kafkalake.storage.config import LogConfig
 
+_NEVER_MS = 2**63 - 1
+
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class Topic:
@@ -39,11 +41,10 @@ class Topic:
             raise NotLeaderOrFollowerError() if 0 <= index < len(self.registrations) else UnknownTopicOrPartitionError()
         return replica
 
-    def configure(self, overrides: dict[str, Value], config: TopicConfig, of_logs: LogConfig) -> None:
-        """Use other settings from now on, `of_logs` for the logs."""
-        self.overrides, self.config = overrides, config
-        for partition in self.replicas.values():
-            partition.log.configure(of_logs)
+    @property
+    def is_flushed_by_time(self) -> bool:
+        """Return whether `flush.ms` is set."""
+        return self.config.flush_ms < _NEVER_MS
 
 
 class Topics:
@@ -53,6 +54,7 @@ class Topics:
         self.image = image
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[UUID, Topic] = {}
+        self._flushed_by_time: set[Topic] = set()
 
     def __iter__(self) -> Iterator[Topic]:
         """Return the topics sorted by name."""
@@ -77,11 +79,24 @@ class Topics:
         assert topic.name not in self._by_name
         self._by_name[topic.name] = topic
         self._by_id[topic.topic_id] = topic
+        if topic.is_flushed_by_time:
+            self._flushed_by_time.add(topic)
 
     def remove(self, topic: Topic) -> None:
         """Remove a topic."""
         del self._by_name[topic.name]
         del self._by_id[topic.topic_id]
+        self._flushed_by_time.discard(topic)
+
+    def configure(self, topic: Topic, overrides: dict[str, Value], config: TopicConfig, of_logs: LogConfig) -> None:
+        """Use other settings of a topic from now on, `of_logs` for its logs."""
+        topic.overrides, topic.config = overrides, config
+        for partition in topic.replicas.values():
+            partition.log.configure(of_logs)
+        if topic.is_flushed_by_time and topic.name in self._by_name:
+            self._flushed_by_time.add(topic)
+        else:
+            self._flushed_by_time.discard(topic)
 
     def apply(self, image: ClusterImage) -> None:
         """Follow a newer version of the cluster's image."""
@@ -124,4 +139,9 @@ class Topics:
     def partitions(self) -> Iterator[Partition]:
         """Yield all partitions with an open log."""
         for topic in list(self._by_name.values()):
+            yield from (partition for partition in topic.replicas.values() if not partition.is_offline)
+
+    def flushed_by_time(self) -> Iterator[Partition]:
+        """Yield the partitions with an open log and `flush.ms`, in order of their topics' names."""
+        for topic in sorted(self._flushed_by_time, key=lambda topic: topic.name):
             yield from (partition for partition in topic.replicas.values() if not partition.is_offline)

@@ -15,6 +15,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from kafkalake.broker.coordination.table import Changed, Changes
 from kafkalake.broker.groups.published import published_row as published_offset
 from kafkalake.broker.groups.table import ChangedOffset
+from kafkalake.broker.partitions.scheduler import Scheduler
 from kafkalake.broker.transactions.published import published_row as published_transaction
 from kafkalake.broker.transactions.table import ChangedTransaction
 from kafkalake.clock import Clock
@@ -60,21 +61,21 @@ class JournalPublishing(Generic[C]):
         self._store = commit
         self._clock = clock
         self._run_blocking = run_blocking
-        self._interval_ms = interval_ms
+        self._interval_ms = self._pause_ms = interval_ms
         self._publishing = asyncio.Lock()
         self._failures = 0
 
-    async def run(self) -> None:
-        """Publish forever. Changes reach Delta within the interval, or within the duration of a commit if that is longer."""
-        pause_ms = self._interval_ms
-        while True:
-            await asyncio.sleep(pause_ms / 1000)
-            began_ms = self._clock.monotonic_ms()
-            # A commit in progress is completed even if the broker stops meanwhile.
-            await asyncio.shield(asyncio.ensure_future(self.publish()))
-            cost_ms = self._clock.monotonic_ms() - began_ms
-            backoff_ms = min(self._interval_ms << min(self._failures, 10), BACKOFF_MS_MAX) if self._failures else 0
-            pause_ms = max(self._interval_ms - cost_ms, backoff_ms, 1)
+    def begin(self, scheduler: Scheduler) -> None:
+        """Publish from now on. Changes reach Delta within the interval, or within the duration of a commit if that is longer."""
+        scheduler.every(f"publishing of {self._name}", lambda: self._pause_ms, self._publish_in_time)
+
+    async def _publish_in_time(self) -> None:
+        began_ms = self._clock.monotonic_ms()
+        # A commit in progress is completed even if the broker stops meanwhile.
+        await asyncio.shield(asyncio.ensure_future(self.publish()))
+        cost_ms = self._clock.monotonic_ms() - began_ms
+        backoff_ms = min(self._interval_ms << min(self._failures, 10), BACKOFF_MS_MAX) if self._failures else 0
+        self._pause_ms = max(self._interval_ms - cost_ms, backoff_ms, 1)
 
     async def publish(self) -> bool:
         """Publish pending changes after any publish in progress, and return whether it succeeded. Failures are logged."""

@@ -15,6 +15,7 @@ from typing import Any
 from uuid import UUID
 
 from kafkalake.broker.partitions.partition import Partition
+from kafkalake.broker.partitions.scheduler import Scheduler
 from kafkalake.broker.partitions.topics import Topics
 from kafkalake.broker.publishing.schedule import Publisher, application_id, reconcile
 from kafkalake.clock import Clock
@@ -30,7 +31,7 @@ from kafkalake.topic_partition import PartitionId, TopicPartition
 
 logger = logging.getLogger(__name__)
 
-_CHECK_INTERVAL_S = 0.05
+_CHECK_INTERVAL_MS = 50
 _JOBS_INTERVAL_MS = 500
 
 
@@ -58,6 +59,7 @@ class Publishing:
         self._under_way: asyncio.Future[bool] | None = None
         self._stable_offset = stable_offset
         self._swapped_read: JobPosition | None = None
+        self._looked_ms = clock.monotonic_ms()
 
     @property
     def publisher(self) -> Publisher:
@@ -102,19 +104,21 @@ class Publishing:
 
     # Publishing to Delta.
 
-    async def run(self) -> None:
-        """Publish forever whenever a publish is due, and apply changes made by jobs."""
-        looked_ms = self._clock.monotonic_ms()
-        while True:
-            await asyncio.sleep(_CHECK_INTERVAL_S)
-            try:
-                if self.publisher.due(self._clock.monotonic_ms()):
-                    await self._publish()
-                if self._clock.monotonic_ms() - looked_ms >= _JOBS_INTERVAL_MS:
-                    looked_ms = self._clock.monotonic_ms()
-                    await self._look_for_jobs()
-            except Exception:  # the next turn retries: an ended loop would never publish again
-                logger.exception("publishing failed")
+    def begin(self, scheduler: Scheduler) -> None:
+        """Publish whenever a publish is due, and apply changes made by jobs, from now on."""
+        scheduler.every("publishing", lambda: _CHECK_INTERVAL_MS, self._check)
+
+    def _check(self) -> Awaitable[None] | None:
+        now_ms = self._clock.monotonic_ms()
+        looks = now_ms - self._looked_ms >= _JOBS_INTERVAL_MS
+        return self._work(looks=looks) if looks or self.publisher.due(now_ms) else None
+
+    async def _work(self, *, looks: bool) -> None:
+        if self.publisher.due(self._clock.monotonic_ms()):
+            await self._publish()
+        if looks:
+            self._looked_ms = self._clock.monotonic_ms()
+            await self._look_for_jobs()
 
     async def finish(self) -> bool:
         """Publish all pending changes after any publish in progress, and return whether nothing is left.

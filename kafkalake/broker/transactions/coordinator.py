@@ -15,9 +15,10 @@ from typing import Any
 from kafkalake.broker.callbacks import Place, call_isolated
 from kafkalake.broker.coordination.automata import EffectRunner
 from kafkalake.broker.coordination.decisions import Append, ErrorClass
-from kafkalake.broker.coordination.journal import Journal, Producer, Timers, repeat
+from kafkalake.broker.coordination.journal import Journal, Producer, Timers
 from kafkalake.broker.coordination.journaled_coordinator import JournaledCoordinator
 from kafkalake.broker.coordination.patterns import matching
+from kafkalake.broker.partitions.scheduler import Scheduler
 from kafkalake.broker.transactions.config import TransactionConfig
 from kafkalake.broker.transactions.decisions import FaultPoint, Marker, Reach, TransactionDecision, WriteMarker
 from kafkalake.broker.transactions.ending import EndRequest
@@ -73,7 +74,6 @@ class TransactionCoordinator:
     ) -> None:
         self.config = config
         self.clock = clock
-        self._timers = timers
         self._markers = markers
         self._reached = reached
         self.table = TransactionTable(
@@ -222,9 +222,10 @@ class TransactionCoordinator:
 
     # Expiry
 
-    def start_expiry(self) -> None:
+    def start_expiry(self, scheduler: Scheduler) -> None:
         """Check for expired ids every `transaction.remove.expired.transaction.cleanup.interval.ms` from now on."""
-        repeat(self._timers, self.config.transaction_remove_expired_transaction_cleanup_interval_ms, self.expire)
+        interval_ms = self.config.transaction_remove_expired_transaction_cleanup_interval_ms
+        scheduler.every("expiry of transactional ids", lambda: interval_ms, self.expire)
 
     def expire(self) -> None:
         """Remove the ids that were not used for `transactional.id.expiration.ms`."""

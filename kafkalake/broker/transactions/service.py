@@ -13,6 +13,7 @@ from kafkalake.broker.admin.producer_ids import ProducerIds
 from kafkalake.broker.coordination.journal_lifecycle import JournalHost, JournalLifecycle
 from kafkalake.broker.coordination.journal_writer import JournalWriter
 from kafkalake.broker.partitions.purgatory import Timers
+from kafkalake.broker.partitions.scheduler import Scheduler
 from kafkalake.broker.transactions.admission import Admission
 from kafkalake.broker.transactions.config import TransactionConfig
 from kafkalake.broker.transactions.coordinator import TransactionCoordinator
@@ -32,6 +33,7 @@ class TransactionHost(JournalHost, Protocol):
 
     producer_ids: ProducerIds
     timers: Timers
+    scheduler: Scheduler
 
     held_offsets: HeldOffsets
 
@@ -82,4 +84,4 @@ class TransactionService:
         if table.is_whole and (table.is_damaged or self._offsets.is_damaged):
             end_orphans(self._host.topics, self._offsets, table, self.markers)
             self.journal.flush()
-        self.coordinator.start_expiry()
+        self.coordinator.start_expiry(self._host.scheduler)

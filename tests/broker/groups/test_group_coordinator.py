@@ -13,6 +13,8 @@ from kafkalake.broker.groups.consumer_topics import TopicOfGroup
 from kafkalake.broker.groups.offset_requests import OffsetToCommit
 from kafkalake.broker.groups.records import CommittedOffset, GroupTombstone, OffsetRecord, decode
 from kafkalake.broker.groups.requests import LeavingMember, SyncRequest
+from kafkalake.broker.partitions.purgatory import NoAlarm
+from kafkalake.broker.partitions.scheduler import Scheduler
 from kafkalake.errors import (
     CoordinatorLoadInProgressError,
     CoordinatorNotAvailableError,
@@ -500,10 +502,13 @@ def test_an_old_clients_retention_is_kept_through_a_restart() -> None:
 
 def test_expiry_runs_by_itself_and_forgets_groups_that_nobody_joined() -> None:
     c = Cluster(offsets_retention_check_interval_ms=60_000)
-    c.offsets.start_expiry()
+    scheduler = Scheduler(c.clock, NoAlarm())
+    c.offsets.start_expiry(scheduler)
     c.join("g")
     assert len(c.coordinator.table) == 1
-    c.advance(120_000)
+    for _ in range(2):
+        c.advance(60_000)
+        scheduler.ring()
     assert len(c.coordinator.table) == 0
     assert all(batches == [] for batches in c.journal.batches.values())
 
