@@ -205,3 +205,32 @@ def test_a_logger_has_one_name() -> None:
     assert other_loggers({"a.py": "_log = logging.getLogger(__name__)", "b.py": "logger = logging.getLogger()"}) == [
         "a.py"
     ]
+
+
+FLUSHED_BY = {"broker/broker.py": {"flush", "end_burst"}}
+"""Who knows the append queue's way to write: all others call the broker."""
+
+
+def flushes_of_the_queue(of: Mapping[str, str]) -> dict[str, set[str]]:
+    """Return the ways to flush the append queue that modules take from it."""
+    found = {
+        module: {
+            node.attr
+            for node in ast.walk(parsed(source))
+            if isinstance(node, ast.Attribute)
+            and node.attr in ("flush", "flush_a_turn", "end_burst")
+            and ast.unparse(node.value).endswith(("append_queue", "_queue"))
+        }
+        for module, source in of.items()
+        if "_queue" in source
+    }
+    return {module: names for module, names in found.items() if names}
+
+
+def test_a_burst_of_reads_is_ended_by_the_broker() -> None:
+    assert flushes_of_the_queue(sources()) == FLUSHED_BY
+
+
+def test_a_flush_from_elsewhere_is_found() -> None:
+    source = "context.broker.append_queue.flush_a_turn()"
+    assert flushes_of_the_queue({"server/dispatch.py": source}) == {"server/dispatch.py": {"flush_a_turn"}}

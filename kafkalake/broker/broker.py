@@ -80,6 +80,8 @@ class Broker:
         self.append_queue = AppendQueue(
             self.purgatory, call_soon, run_blocking, observer.partition_moved, ownership, clock
         )
+        self.end_burst = self.append_queue.end_burst
+        """To be called before a request that reads what was appended by requests before it."""
         self.wire_cache = WireCache(self.config.fetch_wire_cache_bytes)
         self.fetch_sessions = FetchSessionCache(
             self.config.max_incremental_fetch_session_cache_slots,
@@ -130,10 +132,14 @@ class Broker:
         self._observer.partition_moved(partition)
         self.purgatory.check(partition)
 
+    def flush(self) -> bool:
+        """Append all queued batches and answer their producers. Return whether there were any."""
+        return self.append_queue.flush()
+
     def finish_waiting(self) -> None:
         """Complete all pending requests with what is available now. Called when the broker stops."""
         call_isolated(Place.COORDINATED, self.staged.stop)
-        self.append_queue.flush()
+        self.flush()
         call_isolated(Place.COORDINATED, self.transactions.journal.stop)
         call_isolated(Place.COORDINATED, self.groups.stop)
         self.purgatory.finish_all()

@@ -127,7 +127,7 @@ class Connection(asyncio.BufferedProtocol):
             while (frame := state.next_frame()) is not None:
                 dispatch(self, self._context, frame, kept=state.frames_are_kept)
         except Exception as error:
-            self._context.broker.append_queue.flush()  # answers the requests before the failed one
+            self._context.broker.flush()  # answers the requests before the failed one
             self.fail(error)
         if state.is_paused:
             self._pause()

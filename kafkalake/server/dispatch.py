@@ -58,7 +58,7 @@ def dispatch(connection: Connection, context: ServerContext, frame: memoryview, 
         body_is_kept=kept or is_large,
     )
     if api_key not in APPENDS:
-        context.broker.append_queue.flush_a_turn()  # make earlier produces of other connections visible to this request
+        context.broker.end_burst()  # make earlier produces of other connections visible to this request
     connection.begin(request)
     if is_large:
         request.start_task(_decode_and_handle(request, api, frame if kept else memoryview(bytes(frame))))

@@ -65,6 +65,8 @@ class JournalHost(Protocol):
 
     def moved(self, partition: Partition) -> None: ...
 
+    def flush(self) -> bool: ...
+
 
 class JournalLifecycle(Generic[E, R, C]):
     """One coordinator and its journal's topic. Runs on the event loop's thread. Loading blocks it.
@@ -160,7 +162,7 @@ class JournalLifecycle(Generic[E, R, C]):
     def flush(self) -> None:
         """Write pending batches and their consequences: a Prepare state leads to markers, these to the completion."""
         for _ in range(_FLUSHES_MAX):
-            if not self._host.append_queue.flush():
+            if not self._host.flush():
                 return
 
     # For Delta

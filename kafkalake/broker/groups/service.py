@@ -7,7 +7,7 @@ trim would lose are written again first.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Protocol
 
@@ -15,14 +15,12 @@ from kafkalake.broker.admin.broker_settings import BrokerSettings
 from kafkalake.broker.coordination.decisions import ErrorClass
 from kafkalake.broker.coordination.journal_lifecycle import JournalHost, JournalLifecycle
 from kafkalake.broker.coordination.journal_writer import JournalWriter
-from kafkalake.broker.coordination.journaled_coordinator import OnWritten
 from kafkalake.broker.coordination.waiting import wait_for_call
 from kafkalake.broker.groups.config import GroupConfig
 from kafkalake.broker.groups.consumer_coordinator import ConsumerGroups
 from kafkalake.broker.groups.consumer_topics import TopicOfGroup, Topics
 from kafkalake.broker.groups.coordinator import GroupCoordinator
 from kafkalake.broker.groups.group_settings import GroupSettings
-from kafkalake.broker.groups.journal_format import Record
 from kafkalake.broker.groups.offset_requests import RECORDS_PER_BATCH, OffsetRequests
 from kafkalake.broker.groups.published import changed_offset
 from kafkalake.broker.partitions.purgatory import Timers
@@ -117,20 +115,15 @@ class GroupService:
             records = table.records_before(index, position)[:RECORDS_PER_BATCH]
             if not records:
                 return
-            error: ErrorClass | None = await wait_for_call(partial(self._write_now, index, records))
+            error: ErrorClass | None = await wait_for_call(partial(self.coordinator.write, index, records))
             if error is not None:
                 raise error()
-
-    def _write_now(self, index: int, records: Sequence[Record], written: OnWritten) -> None:
-        self.coordinator.write(index, records, written)
-        self._host.append_queue.flush()
 
     async def _nothing_on_its_way(self, index: int) -> None:
         try:
             async with asyncio.timeout(QUIET_WITHIN_S):
                 while True:
-                    while self._host.append_queue.flush():
-                        pass  # responses may cause new batches
+                    self.journal.flush()
                     if not self.coordinator.unsettled[index]:
                         return
                     await wait_for_call(partial(self.coordinator.when_settled, index))

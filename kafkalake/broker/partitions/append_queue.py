@@ -1,8 +1,9 @@
 """Queues the batches of produce requests by partition and answers each request when its last batch is written.
 
-This is the hot path: no task, future or timer per request. The event loop calls `AppendQueue` at the end of a turn of reading
-(`call_soon`), which flushes every partition with queued batches. A flush longer than `TURN_NS`, as with the first batches of a
-thousand partitions, yields to the event loop in between.
+This is the hot path: no task, future or timer per request. A burst of reads ends with `AppendQueue.end_burst`, which flushes every
+partition with queued batches. The event loop calls it at the end of a turn of reading (`call_soon`); so does a request that reads
+what was appended before it. A flush longer than `TURN_NS`, as with the first batches of a thousand partitions, yields to the event
+loop in between.
 """
 
 from __future__ import annotations
@@ -99,11 +100,11 @@ class AppendQueue:
 
     def _to_flush(self, partition: Partition) -> None:
         if not self._dirty:
-            self._call_soon(self.flush_a_turn)
+            self._call_soon(self.end_burst)
         self._dirty.append(partition)
 
-    def flush_a_turn(self) -> bool:
-        """Flush for at most about `TURN_NS` and continue in the next turn of the event loop."""
+    def end_burst(self) -> bool:
+        """End a burst of reads: flush for at most about `TURN_NS`, and continue in the next turn of the event loop."""
         return self.flush(TURN_NS)
 
     def flush(self, within_ns: int = _FOREVER_NS) -> bool:
@@ -136,7 +137,7 @@ class AppendQueue:
                 self._refuse(partition, KafkaStorageError("append failed"))
             if self._now_ns() >= end_ns and number < len(dirty):
                 if not self._dirty:
-                    self._call_soon(self.flush_a_turn)
+                    self._call_soon(self.end_burst)
                 self._dirty = dirty[number:] + self._dirty
                 return
 
