@@ -239,8 +239,9 @@ class BrokerConfig:
         104_857_600, "Segment size of __consumer_offsets when it is created.", minimum=1
     )
     open_files_max: Int = define(
-        1_000,
-        "Segment files held open at one time, over all partitions; at most half of the descriptors. kafkalake's own.",
+        8_192,
+        "Files of logs held open at one time; at most half of the descriptors. A partition that is appended to needs two. "
+        "kafkalake's own.",
         minimum=16,
     )
     producer_id_expiration_ms: Int = define(
