@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import random
 import struct
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import zlib
 from pathlib import Path
 
 import cramjam
+import pyarrow as pa
 import pytest
 from examples import examples
 from hypothesis import given
@@ -100,6 +102,31 @@ def test_lz4_frames_have_independent_blocks() -> None:
     packed = compression.compress(compression.LZ4, data + bytes(100_000))
     assert packed[4] & 0x20
     assert bytes(cramjam.lz4.decompress(packed)) == data + bytes(100_000)
+
+
+@pytest.mark.parametrize("size", [1, 65_535, 65_536, 65_537, 200_000])
+def test_lz4_frames_are_read_as_blocks_and_as_streams(size: int) -> None:
+    """Blocks are read from frames as Kafka's clients write them; any other frame, and several together, are read as a stream."""
+    for data in (
+        bytes(size),
+        random.Random(size).randbytes(size),
+        (b"x" * 100_000 + random.Random(1).randbytes(size))[-size:],
+    ):
+        blocks = compression.compress(compression.LZ4, data)
+        assert plain(compression.LZ4, blocks) == data
+        assert plain(compression.LZ4, bytes(cramjam.lz4.compress(data))) == data
+        assert plain(compression.LZ4, blocks + blocks) == data * 2
+
+
+@pytest.mark.parametrize("block", [65_536, 65_537, 100_000])
+def test_a_block_of_an_lz4_frame_has_at_most_64_kib(block: int) -> None:
+    packed = pa.compress(bytes(block), codec="lz4_raw", asbytes=True)
+    frame = bytes.fromhex("04224d18604082") + struct.pack("<I", len(packed)) + packed + bytes(4)
+    if block > 65_536:
+        with pytest.raises(InvalidRecordError):
+            plain(compression.LZ4, frame)
+    else:
+        assert plain(compression.LZ4, frame) == bytes(block)
 
 
 def test_gzip_members_are_joined() -> None:
