@@ -32,7 +32,7 @@ class RecordBatch:
     @property
     def rows(self) -> int:
         """The number of records in the batch, 0 for a control batch."""
-        return int(self.layout[at.ROWS])
+        return int(self.layout.item(at.ROWS))
 
     @property
     def offsets(self) -> int:

@@ -147,7 +147,7 @@ class BatchReader:
         self, rules: BatchRules, records: bytes | memoryview, batch: RecordBatch
     ) -> bytes | memoryview | None:
         """Check a decoded batch, and return its bytes if consumers may get them unchanged. Raise `KafkaError`."""
-        attributes = int(batch.header[at.ATTRIBUTES])
+        attributes = batch.header.item(at.ATTRIBUTES)
         codec = attributes & at.ATTRIBUTE_COMPRESSION_MASK
         if self._request.version < _ZSTD_SINCE and codec == ZSTD:
             raise UnsupportedCompressionTypeError("zstd needs Produce version 7")

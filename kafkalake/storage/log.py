@@ -212,8 +212,10 @@ class Log(LogReader):
             if offset > state.log_end_offset:
                 raise KafkaStorageError(f"{access.directory}: the log ends at {state.log_end_offset}, not at {offset}")
             stable = state.stable_offset(offset)
-            with access.guarded("state"):
+            try:
                 self._segments.write_state(offset, stable)
+            except OSError as error:
+                raise storage_error(access.directory, "state", error) from error
             state.advance_high_watermark(offset, stable)
 
     def expire_producers(self) -> int:

@@ -114,12 +114,12 @@ def decide(known: ProducerStateEntry | None, attempt: Attempt) -> SequencedBatch
         if first != 0:
             raise OutOfOrderSequenceError(f"producer {producer_id} starts epoch {epoch} with sequence {first}, not 0")
     elif known.batches:
-        last = advance_sequence(first, offsets - 1)
-        for batch in known.batches:
-            if batch.first_sequence == first and batch.last_sequence == last:
-                return batch
         expected = advance_sequence(known.batches[-1].last_sequence, 1)
-        if first != expected:
+        if first != expected:  # five batches never use up all sequences, so that the next one is none of theirs
+            last = advance_sequence(first, offsets - 1)
+            for batch in known.batches:
+                if batch.first_sequence == first and batch.last_sequence == last:
+                    return batch
             raise OutOfOrderSequenceError(
                 f"producer {producer_id} at epoch {epoch} sent sequence {first}, expected {expected}"
             )

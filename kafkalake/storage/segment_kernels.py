@@ -11,7 +11,8 @@ from kafkalake.record import layout as at
 from kafkalake.record.arrays import Bytes, Int64s
 from kafkalake.record.compiled import compiled
 from kafkalake.record.memory import load_i64
-from kafkalake.record.message import OK, TORN, check_frame, read_metadata
+from kafkalake.record.merge import merge_bodies, merged_bound
+from kafkalake.record.message import OK, TORN, check_frame, metadata_bytes, read_metadata
 
 NO_TIMESTAMP = (1 << 63) - 1
 
@@ -85,6 +86,25 @@ def smallest_timestamp(data: Bytes, starts: Int64s, layouts: Int64s) -> int:
         for i in range(layouts[m, at.ROWS]):
             smallest = min(smallest, np.int64(load_i64(data, position + 8 * i)))
     return int(smallest)
+
+
+@compiled("int64(view, int64[::1], int64[:,::1], int64[:,::1], uint8[::1], int64[::1], int64[::1])")
+def join_batches(
+    bodies: Bytes, starts: Int64s, layouts: Int64s, headers: Int64s, out: Bytes, merged: Int64s, found: Int64s
+) -> int:
+    """Join batches as `merge_bodies` does, behind the room for their message's metadata, and return the length of the body.
+
+    If `out` is too small, write nothing and return the negative size needed. Fills found int64[2]: position of the body and
+    smallest timestamp (ms, NO_TIMESTAMP without rows).
+    """
+    body = metadata_bytes(len(headers))
+    needed = body + merged_bound(layouts, at.ALL_COLUMNS)
+    if needed > len(out):
+        return int(-needed)
+    length = merge_bodies(bodies, starts, layouts, headers, out, body, merged)
+    found[0] = body
+    found[1] = smallest_timestamp(out, found[:1], merged.reshape((1, at.LAYOUT_SIZE)))
+    return int(length)
 
 
 @compiled("int64(view, int64, int64, int64)")

@@ -32,7 +32,7 @@ STATE_BYTES = 2 * SLOT_BYTES
 _MAGIC = b"KLST"
 _PREFIX = struct.Struct("<4sI")
 _SLOT = struct.Struct("<qqqqqiqqiqqqq16s")
-_CHECKED_BYTES = SLOT_BYTES - _PREFIX.size
+_PADDED_SLOT = struct.Struct(f"{_SLOT.format}{SLOT_BYTES - _PREFIX.size - _SLOT.size}x")
 _ATTEMPTS = 8
 
 
@@ -65,7 +65,7 @@ class PartitionState(NamedTuple):
 
 def encode_slot(state: PartitionState, sequence: int) -> bytes:
     """Return the 128 bytes of slot `sequence % 2`."""
-    body = _SLOT.pack(sequence, *state).ljust(_CHECKED_BYTES, b"\0")
+    body = _PADDED_SLOT.pack(sequence, *state)
     return _PREFIX.pack(_MAGIC, crc32c(body)) + body
 
 

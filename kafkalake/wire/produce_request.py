@@ -25,6 +25,8 @@ _ACKS_TIMEOUT = struct.Struct(">hi")
 _INT32 = struct.Struct(">i")
 _INT16 = struct.Struct(">h")
 _INDEX_LENGTH = struct.Struct(">ii")
+_ONE_BYTE_MAX = 127
+"""Largest varint of one byte."""
 
 
 class ProducedTopic(NamedTuple):
@@ -75,12 +77,12 @@ def _check(count: int, frame: Any, position: int) -> None:
         raise InvalidRequestError(f"{count} elements or bytes are announced at byte {position} of {len(frame)}")
 
 
-def _tags(frame: Any, position: int) -> int:
-    return position + 1 if frame[position] == 0 else skip_unknown_tagged_fields(frame, position)
-
-
 def _read_flexible(frame: Any, position: int, version: int, left: int) -> tuple[ProduceBody, int]:
-    length, position = read_varint(frame, position)
+    """Decode the flexible versions. A varint of one byte, the common case, is read in place, and so is an empty tag section."""
+    length = frame[position]
+    position += 1
+    if length > _ONE_BYTE_MAX:
+        length, position = read_varint(frame, position - 1)
     transactional_id = None
     if length:
         _check(length - 1, frame, position)
@@ -102,7 +104,10 @@ def _read_flexible(frame: Any, position: int, version: int, left: int) -> tuple[
             topic_id = UUID(bytes=raw) if any(raw) else None
             position += 16
         else:
-            length, position = read_varint(frame, position)
+            length = frame[position]
+            position += 1
+            if length > _ONE_BYTE_MAX:
+                length, position = read_varint(frame, position - 1)
             _check(length - 1, frame, position)
             name = str(frame[position : position + length - 1], "utf-8")
             position += length - 1
@@ -112,22 +117,33 @@ def _read_flexible(frame: Any, position: int, version: int, left: int) -> tuple[
         _check(inner, frame, position)
         if left < 0:
             raise ManyPartitionsError
-        partitions: list[tuple[int, memoryview | None]] = []
-        for _ in range(inner):
-            (index,) = _INT32.unpack_from(frame, position)
-            length, position = read_varint(frame, position + 4)
-            records = None
-            if length:
-                end = position + length - 1
-                if end > len(frame):
-                    raise InvalidRequestError(f"{length - 1} bytes of records at byte {position} of {len(frame)}")
-                records = frame[position:end]
-                position = end
-            partitions.append((index, records))
-            position = _tags(frame, position)
-        position = _tags(frame, position)
+        partitions, position = _read_partitions(frame, position, inner)
+        position = position + 1 if frame[position] == 0 else skip_unknown_tagged_fields(frame, position)
         topics.append(ProducedTopic(name, topic_id, partitions))
-    return ProduceBody(transactional_id, acks, timeout_ms, topics), _tags(frame, position)
+    position = position + 1 if frame[position] == 0 else skip_unknown_tagged_fields(frame, position)
+    return ProduceBody(transactional_id, acks, timeout_ms, topics), position
+
+
+def _read_partitions(frame: Any, position: int, count: int) -> tuple[list[tuple[int, memoryview | None]], int]:
+    partitions: list[tuple[int, memoryview | None]] = []
+    size = len(frame)
+    unpack_index = _INT32.unpack_from
+    for _ in range(count):
+        (index,) = unpack_index(frame, position)
+        length = frame[position + 4]
+        position += 5
+        if length > _ONE_BYTE_MAX:
+            length, position = read_varint(frame, position - 1)
+        records = None
+        if length:
+            end = position + length - 1
+            if end > size:
+                raise InvalidRequestError(f"{length - 1} bytes of records at byte {position} of {size}")
+            records = frame[position:end]
+            position = end
+        partitions.append((index, records))
+        position = position + 1 if frame[position] == 0 else skip_unknown_tagged_fields(frame, position)
+    return partitions, position
 
 
 def _read_plain(frame: Any, position: int, left: int) -> tuple[ProduceBody, int]:

@@ -62,6 +62,9 @@ Buffer = bytes | bytearray | memoryview
 Bytes = npt.NDArray[np.uint8]
 Int64s = npt.NDArray[np.int64]
 
+_UINT8, _INT64 = np.dtype(np.uint8), np.dtype(np.int64)
+"""Types as numpy takes them: from a scalar type it makes one at each call."""
+
 _COUNT = struct.Struct(">i")
 _CRC = struct.Struct(">I")
 _STATED = struct.Struct(">h12xq")
@@ -151,8 +154,8 @@ def decode_produced(
         raise MessageTooLargeError(
             f"the record batch has {length} bytes, more than max.message.bytes {limits.max_message_bytes}"
         )
-    source = np.frombuffer(data, dtype=np.uint8)
-    numbers = np.empty(batch_reader.NUMBERS, dtype=np.int64)
+    source = np.frombuffer(data, _UINT8)
+    numbers = np.empty(batch_reader.NUMBERS, _INT64)
     limit = limits.max_decompressed_bytes
     room_max = _BODY_RATIO_MAX * limit
     if decompressed_bytes_max is not None and decompressed_bytes_max < limit:
@@ -194,7 +197,7 @@ def _decode(
 
     Compressed records may take `limit` bytes when decompressed, and about `room_max` as Arrow columns.
     """
-    attributes = int(source[position + wire.ATTRIBUTES + 1])
+    attributes = source.item(position + wire.ATTRIBUTES + 1)
     if attributes & at.ATTRIBUTE_COMPRESSION_MASK:
         status = batch_reader.check_batch(source, position, end, produced, numbers)
         if status:
@@ -217,7 +220,7 @@ def _decode(
             status = batch_reader.read_batch(source, position, end, produced, numbers, body)
     if status:
         raise _fault(status, numbers)
-    used = numbers[batch_reader.ROOM]
+    used = numbers.item(batch_reader.ROOM)
     return RecordBatch(body[:used], numbers[: at.LAYOUT_SIZE], numbers[at.LAYOUT_SIZE : batch_reader.ROOM])
 
 
@@ -229,11 +232,11 @@ def _check_room(needed: int, room_max: int) -> None:
 def _room(records: Bytes, length: int, claimed: int) -> Bytes:
     """Allocate a body large enough unless there are many headers. The claimed record count is capped by the byte length."""
     count = max(0, min(claimed, length // wire.SMALLEST_RECORD))
-    return np.empty(length + _COLUMN_BYTES_PER_RECORD * count + _BODY_PADDING, dtype=np.uint8)
+    return np.empty(length + _COLUMN_BYTES_PER_RECORD * count + _BODY_PADDING, _UINT8)
 
 
 def _check_limits(batch: RecordBatch, numbers: Int64s, limits: BatchLimits, now_ms: int | None) -> None:
-    smallest, largest = int(numbers[batch_reader.MIN_TIMESTAMP]), int(numbers[at.LAYOUT_SIZE + at.MAX_TIMESTAMP])
+    smallest, largest = numbers.item(batch_reader.MIN_TIMESTAMP), numbers.item(at.LAYOUT_SIZE + at.MAX_TIMESTAMP)
     earliest, latest = wire.EARLIEST_TIMESTAMP_MS, wire.LATEST_TIMESTAMP_MS
     if now_ms is not None:
         before, after = limits.timestamp_before_max_ms, limits.timestamp_after_max_ms
@@ -255,7 +258,7 @@ def is_as_stored(data: Buffer, batch: RecordBatch) -> bool:
     """
     header = batch.header
     attributes, largest = _STATED.unpack_from(data, wire.ATTRIBUTES)
-    return bool(attributes == header[at.ATTRIBUTES] and largest == header[at.MAX_TIMESTAMP])
+    return bool(attributes == header.item(at.ATTRIBUTES) and largest == header.item(at.MAX_TIMESTAMP))
 
 
 class Encoded(NamedTuple):
