@@ -19,6 +19,9 @@ import jars
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+FEW_ROWS = {"spark.sql.shuffle.partitions": "4", "spark.databricks.delta.snapshotPartitions": "2"}
+"""For tables of a few rows: a task has nothing to do there, and Delta alone would start 50 of them for each snapshot."""
+
 
 def settings(directory: Path, *, jar_sets: Iterable[str] = ("delta",), driver_memory: str = "2g") -> dict[str, str]:
     """The settings of a local session whose files all go below `directory`. Raises `jars.JarsMissing`."""

@@ -56,6 +56,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group(group_of(item)))
+    # These restart the shared Apache Kafka: in seconds while it has few topics, in minutes after the tests that fill it.
+    items.sort(key=lambda item: item.path.name != "test_kafka_reference.py")
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -165,11 +167,9 @@ def topic() -> str:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """One Spark session, local[2], with the settings of spark-conf, Delta, and Spark's own Kafka connector."""
-    settings = local_spark.settings(
-        tmp_path_factory.mktemp("spark"), jar_sets=("delta", "spark-kafka"), driver_memory="1g"
-    )
-    settings["spark.sql.shuffle.partitions"] = "4"
-    settings["spark.databricks.delta.snapshotPartitions"] = "2"  # 50 otherwise, for tables of a few rows
+    directory = tmp_path_factory.mktemp("spark")
+    settings = local_spark.settings(directory, jar_sets=("delta", "spark-kafka"), driver_memory="1g")
+    settings |= local_spark.FEW_ROWS
     session = local_spark.session(master="local[2]", name="kafkalake tests", of=settings)
     yield session
     local_spark.end(session)

@@ -8,6 +8,7 @@ of its own that `kill` ends, it dies with its parent where the kernel can do tha
 from __future__ import annotations
 
 import atexit
+import base64
 import contextlib
 import ctypes
 import os
@@ -290,13 +291,9 @@ class ApacheKafka(BrokerProcess):
         )
 
     def _format(self, properties: Path) -> None:
-        identifier = subprocess.run(
-            [*self._java("128m"), "kafka.tools.StorageTool", "random-uuid"],
-            capture_output=True,
-            text=True,
-            timeout=START_TIMEOUT_S,
-            check=True,
-        ).stdout.split()[-1]
+        identifier = (
+            base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "A")
+        )  # a first "-" would begin an option
         with self.stderr_path.open("ab") as stderr:
             status = subprocess.run(
                 [*self._java("128m"), "kafka.tools.StorageTool", "format", "-t", identifier, "-c", str(properties)],

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from chispa import assert_df_equality
 from kafka_reference import PROJECT
-from local_spark import settings
+from local_spark import FEW_ROWS, settings
 from pyspark.sql import SparkSession
 from written_lake import WrittenLake
 
@@ -80,7 +80,7 @@ def test_the_report_is_what_sql_over_the_metadata_says(
 
 def test_spark_submit_runs_jobs_and_gives_their_exit_status(lake: WrittenLake, tmp_path: Path) -> None:
     properties = tmp_path / "spark.properties"
-    properties.write_text("\n".join(f"{name} {value}" for name, value in settings(tmp_path).items()))
+    properties.write_text("\n".join(f"{name} {value}" for name, value in (settings(tmp_path) | FEW_ROWS).items()))
     submit = [str(Path(sys.executable).parent / "spark-submit"), "--properties-file", str(properties)]
     job = ["jobs/lag.py", "--lake", str(lake.path), "--max-lag", "90", "--html", str(tmp_path / "lag.html")]
     done = subprocess.run(

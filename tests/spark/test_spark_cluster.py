@@ -95,7 +95,7 @@ from compacted_lake import compact
 from kafkalake.jobs.compaction import key_offsets
 
 lake, scratch, master = sys.argv[1:]
-of = local_spark.settings(Path(scratch), driver_memory="1g") | {"spark.executor.memory": "600m"}
+of = local_spark.settings(Path(scratch), driver_memory="1g") | local_spark.FEW_ROWS | {"spark.executor.memory": "600m"}
 spark = local_spark.session(master=master, name="cluster", of=of)
 reader = spark.readStream.format("kafkalake").option("lake", lake).option("startingOffsets", "earliest")
 rows = []

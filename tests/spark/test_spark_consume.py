@@ -274,7 +274,8 @@ KILLED = """
     from kafkalake.spark.exactly_once import merge_into
 
     lake, output, checkpoint, scratch, *more = sys.argv[1:]
-    spark = local_spark.session(master="local[2]", name="killed", of=local_spark.settings(Path(scratch), driver_memory="1g"))
+    of = local_spark.settings(Path(scratch), driver_memory="1g") | local_spark.FEW_ROWS
+    spark = local_spark.session(master="local[2]", name="killed", of=of)
 
     def die(*point):
         os.kill(os.getpid(), signal.SIGKILL)
@@ -319,7 +320,7 @@ def killed(directory: Path, lake: str, output: str, checkpoint: str, *, argument
             start_new_session=True,
         )
         try:
-            status = driver.wait(400)  # a minute on a quiet machine
+            status = driver.wait(400)  # half a minute on a quiet machine
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(driver.pid, signal.SIGKILL)

@@ -14,7 +14,7 @@ from uuid import UUID
 import pyspark
 import pytest
 from kafka_reference import PROJECT
-from local_spark import settings
+from local_spark import FEW_ROWS, settings
 from pyspark.sql import SparkSession
 from written_lake import WrittenLake
 
@@ -66,7 +66,7 @@ def python(script: str, *arguments: str, **environment: str) -> str:
 def test_spark_submit_copies_a_topic_into_a_delta_table(lake: WrittenLake, tmp_path: Path, spark: SparkSession) -> None:
     output = tmp_path / "flights"
     # The jars that the job's properties name are resolved already; here they are given, so that no registry is asked.
-    given = settings(tmp_path)
+    given = settings(tmp_path) | FEW_ROWS
     properties = tmp_path / "spark.properties"
     properties.write_text("\n".join(f"{name} {value}" for name, value in given.items()))
     submit = Path(sys.executable).parent / "spark-submit"
@@ -146,7 +146,8 @@ def test_two_executors_read_a_topic(lake: WrittenLake, tmp_path: Path) -> None:
         from pathlib import Path
         import local_spark
 
-        settings = local_spark.settings(Path(sys.argv[2]), driver_memory="1g") | {"spark.executor.memory": "1g"}
+        settings = local_spark.settings(Path(sys.argv[2]), driver_memory="1g") | local_spark.FEW_ROWS
+        settings["spark.executor.memory"] = "1g"
         spark = local_spark.session(master="local-cluster[2,1,1024]", name="two executors", of=settings)
         frame = spark.read.format("kafkalake").option("lake", sys.argv[1]).option("minPartitions", "8").load("flights")
         print(frame.count(), frame.agg({"value": "max"}).first()[0], frame.filter("offset < 7").count())
@@ -204,7 +205,7 @@ def test_spark_without_the_jar_reads_the_same_records(lake: WrittenLake, tmp_pat
 
 def test_spark_sql_reads_a_table_that_it_made_before(lake: WrittenLake, tmp_path: Path) -> None:
     sql = Path(sys.executable).parent / "spark-sql"
-    given = settings(tmp_path)
+    given = settings(tmp_path) | FEW_ROWS
     arguments = [str(sql), "--master", "local[2]"]
     for name, value in given.items():
         if name != "spark.driver.memory":

@@ -205,7 +205,7 @@ SESSION = """
     from pyspark import TaskContext
 
     directory, lake, topic, servers = Path(sys.argv[1]), *sys.argv[2:5]
-    settings = local_spark.settings(directory, driver_memory="1g")
+    settings = local_spark.settings(directory, driver_memory="1g") | local_spark.FEW_ROWS
     settings |= {"spark.speculation": "true", "spark.speculation.multiplier": "1.1", "spark.speculation.quantile": "0.1",
                  "spark.speculation.minTaskRuntime": "1ms", "spark.speculation.interval": "50ms",
                  "spark.sql.execution.arrow.maxRecordsPerBatch": "50"}
