@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
 from kafkalake.broker.callbacks import Place, call_isolated
@@ -52,7 +51,6 @@ class Connection(asyncio.BufferedProtocol):
         self._reading_paused = False
         self._resume_scheduled = False
         self._waits_for_memory = False
-        self._when_written: Callable[[], None] | None = None
         self._transport: asyncio.Transport | None = None
         self.principal = authenticate(acceptor.listener)
         self.address = ""
@@ -105,19 +103,6 @@ class Connection(asyncio.BufferedProtocol):
         self._state.unblock_writing(self._context.clock.monotonic_ms())
         self._context.unread_answers.remove(self)
         self._resume_soon()
-        if self._when_written is not None:
-            self._context.call_soon(self._written)
-
-    def when_written(self, action: Callable[[], None]) -> None:
-        """Call `action` soon, once the client has taken all its answers, unless the connection closes before."""
-        self._when_written = action
-        if not self._state.is_writing_blocked:
-            self._context.call_soon(self._written)
-
-    def _written(self) -> None:
-        action, self._when_written = self._when_written, None
-        if action is not None and not self.is_closing:
-            action()
 
     # Requests.
 

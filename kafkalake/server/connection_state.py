@@ -266,11 +266,6 @@ class ConnectionState:
         """Return whether the connection is idle because the broker has not answered, not because the client does not read."""
         return bool(self._requests) and not self._writing_blocked
 
-    @property
-    def is_writing_blocked(self) -> bool:
-        """True while the client has answers to read."""
-        return self._writing_blocked
-
     def block_writing(self) -> None:
         """Hand out no frame while the client does not read its answers."""
         self._writing_blocked = True

@@ -143,8 +143,16 @@ def encoded(next_offset: int, end_offset: int, size: int = 100 * KIB) -> Encoded
     return EncodedRead(memoryview(bytes(size)), next_offset, end_offset, size)
 
 
+def side_by_side(cache: WireCache) -> PartitionTail:
+    """A tail whose consumers have just asked for the same."""
+    tail = cache.tail()
+    for _ in range(2):
+        assert tail.read_encoded(-1, 9, 1) is None
+    return tail
+
+
 def test_a_read_is_what_the_files_would_give_now() -> None:
-    tail = WireCache(4096 * KIB).tail()
+    tail = side_by_side(WireCache(4096 * KIB))
     cut_by_its_limit, up_to_the_end = encoded(50, 80), encoded(80, 80)
     tail.keep_encoded(0, 1000, cut_by_its_limit)
     tail.keep_encoded(50, 1000, up_to_the_end)
@@ -154,12 +162,11 @@ def test_a_read_is_what_the_files_would_give_now() -> None:
     assert tail.read_encoded(0, 49, 1000) is None  # not all is readable, as for a read_committed consumer
     assert tail.read_encoded(0, 80, 999) is None
     assert tail.read_encoded(1, 80, 1000) is None
-    assert [tail.follows_encoded(offset) for offset in (0, 50, 80)] == [False, True, True]
 
 
 def test_reads_take_a_quarter_of_the_budget_and_those_used_last_stay() -> None:
     cache = WireCache(1200 * KIB)
-    first, second = cache.tail(), cache.tail()
+    first, second = side_by_side(cache), side_by_side(cache)
     for number in range(3):
         first.keep_encoded(number, 1, encoded(number + 1, 9))
     assert first.read_encoded(0, 9, 1) is not None
@@ -173,7 +180,7 @@ def test_reads_take_a_quarter_of_the_budget_and_those_used_last_stay() -> None:
 
 def test_reads_make_way_for_a_changed_log_and_count_in_the_budget() -> None:
     cache = WireCache(4096 * KIB)
-    tail = cache.tail()
+    tail = side_by_side(cache)
     for number in range(80):
         append(tail, (number, number + 1, bytes(60 * KIB)))
     start = tail.start_offset
@@ -184,3 +191,17 @@ def test_reads_make_way_for_a_changed_log_and_count_in_the_budget() -> None:
     tail.forget()
     assert (tail.read_encoded(0, 9, 1), tail.start_offset, cache.bytes) == (None, None, 0)
     assert tail.generation != generation
+
+
+def test_a_read_is_kept_only_while_consumers_are_side_by_side() -> None:
+    tail = WireCache(4096 * KIB).tail()
+
+    def is_kept(offset: int) -> bool:
+        assert tail.read_encoded(offset, 99, 1) is None
+        tail.keep_encoded(offset, 1, encoded(offset + 1, 99))
+        return (offset, 1) in tail._encoded
+
+    assert not is_kept(0)
+    assert is_kept(0)  # a second consumer
+    assert all(is_kept(offset) for offset in range(1, 32))
+    assert not is_kept(32)

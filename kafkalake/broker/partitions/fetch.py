@@ -33,7 +33,6 @@ from kafkalake.broker.partitions.fetched import (
     Fetched,
     FetchedPartition,
     Isolation,
-    NextRead,
     StoredRecords,
     readable_end,
 )
@@ -274,7 +273,7 @@ def read_partition(
     if offset >= end_offset or (max_bytes <= 0 and not first_whole):
         return 0
     limits = max(max_bytes, 0), max(min(max_bytes, stored_max_bytes), 0)
-    size = _read_records(partition, isolation, offset, end_offset, *limits, answer, first_whole=first_whole)
+    size = _read_records(partition, offset, end_offset, *limits, answer, first_whole=first_whole)
     if committed and answer.records is not None:
         answer.aborted = [
             AbortedTransaction(each.producer_id, each.first_offset)
@@ -290,7 +289,6 @@ def _end_of(records: CachedRecords | StoredRecords, end_offset: int) -> int:
 
 def _read_records(
     partition: Partition,
-    isolation: Isolation,
     offset: int,
     end_offset: int,
     max_bytes: int,
@@ -307,15 +305,11 @@ def _read_records(
         return size
     if stored_max_bytes == 0 and not first_whole:
         return 0
-    following = NextRead(partition, isolation, offset, stored_max_bytes)
     generation = partition.reads_generation
     kept = partition.read_encoded(offset, end_offset, stored_max_bytes)
     if kept is not None and (first_whole or len(kept.records) <= stored_max_bytes):
         answer.records = CachedRecords([kept.records], len(kept.records), kept.next_offset)
-        answer.next_read = following._replace(offset=kept.next_offset)
         return len(kept.records)
-    if partition.is_read_on(offset):
-        answer.next_read = following
     messages = partition.log.read(offset, stored_max_bytes, end_offset)
     if not len(messages):
         return 0

@@ -10,11 +10,8 @@ from typing import NamedTuple
 from kafkalake.broker.partitions.fetch_sessions import FetchContext, FetchPartition
 from kafkalake.broker.partitions.partition import Partition
 from kafkalake.broker.partitions.wire_cache import EncodedRead
-from kafkalake.errors import KafkaError, KafkaLakeError
+from kafkalake.errors import KafkaError
 from kafkalake.record.message_set import MessageSet
-
-READ_AHEAD_BYTES_MAX = 4 * 1024 * 1024
-"""Consumers that ask for more at once are not read ahead for: it would take the event loop too long."""
 
 
 class Isolation(Enum):
@@ -61,36 +58,6 @@ class StoredRecords(NamedTuple):
             self.partition.keep_encoded(self.start_offset, self.max_bytes, read)
 
 
-class NextRead(NamedTuple):
-    """The read from files that a consumer will probably ask for next."""
-
-    partition: Partition
-    isolation: Isolation
-    offset: int
-    max_bytes: int
-
-    def read(self) -> StoredRecords | None:
-        """Return the messages, None if they need not or cannot be read."""
-        partition, offset = self.partition, self.offset
-        end_offset = readable_end(partition, self.isolation)
-        if self.max_bytes > READ_AHEAD_BYTES_MAX or partition.removed:
-            return None
-        if not partition.log.log_start_offset <= offset < end_offset:
-            return None
-        if partition.read_encoded(offset, end_offset, self.max_bytes) is not None:
-            return None
-        if partition.read_tail(offset, end_offset, self.max_bytes, first_whole=True) is not None:
-            return None
-        generation = partition.reads_generation
-        try:
-            messages = partition.log.read(offset, self.max_bytes, end_offset)
-        except KafkaLakeError:
-            return None  # the consumer's own request will report it
-        if not len(messages):
-            return None
-        return StoredRecords(partition, generation, messages, offset, end_offset, self.max_bytes, True)
-
-
 class AbortedTransaction(NamedTuple):
     """A transaction whose records a read_committed consumer skips from `first_offset` to its abort marker."""
 
@@ -119,16 +86,12 @@ class FetchedPartition:
     diverging: EpochEnd | None = None
     codec: str = ""
     """The topic's `compression.type`."""
-    next_read: NextRead | None = None
-    """If the consumer reads the files in order."""
     _encoded: tuple[memoryview, int, int] | None = field(default=None, init=False)
 
     def note_encoded(self, records: memoryview, next_offset: int, memory_bytes: int, *, may_keep: bool) -> None:
         """Take over the encoded records up to `next_offset`, as for `StoredRecords.keep`. `may_keep`: they have its limit."""
         if may_keep:
             self._encoded = records, next_offset, memory_bytes
-        if self.next_read is not None:
-            self.next_read = self.next_read._replace(offset=next_offset)
 
     def keep_encoded(self) -> None:
         """Keep the encoded records for others."""
@@ -162,9 +125,3 @@ class Fetched:
                 self.context.told(
                     each.asked, each.high_watermark, each.log_start_offset, had_records=each.records is not None
                 )
-
-    @property
-    def next_read(self) -> NextRead | None:
-        """The read that will follow, if the response has records of one partition only, read in order from its files."""
-        found = [each.next_read for each in self.partitions if each.records is not None]
-        return found[0] if len(found) == 1 else None

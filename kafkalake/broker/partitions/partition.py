@@ -286,10 +286,6 @@ class Partition:
         """A number that changes when segments were rewritten, so that reads from before it are not kept."""
         return self._tail.generation
 
-    def is_read_on(self, offset: int) -> bool:
-        """Return whether a recent read from files ended at `offset`."""
-        return self._tail.follows_encoded(offset)
-
     def forget_tail(self) -> None:
         """Drop the cached batches after segments were rewritten. Consumers then get the log's current content."""
         self._tail.forget()

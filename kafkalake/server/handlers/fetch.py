@@ -24,7 +24,6 @@ from kafkalake.broker.partitions.fetched import (
     Fetched,
     FetchedPartition,
     Isolation,
-    NextRead,
     StoredRecords,
 )
 from kafkalake.errors import CorruptMessageError, LakeError, UnsupportedCompressionTypeError
@@ -95,21 +94,6 @@ def _reply(request: Request[records.FetchRequest], asked_for: FetchRequest, fetc
     else:
         request.reply_buffers(encode())
         fetched.sent()
-        ahead = fetched.next_read
-        if ahead is not None:
-            request.connection.when_written(partial(_read_ahead, ahead))
-
-
-def _read_ahead(ahead: NextRead) -> None:
-    """Read and encode the records that the consumer will ask for when it has read its answer."""
-    stored = ahead.read()
-    if stored is None or _is_compressed(stored):
-        return
-    try:
-        encoded = encode_fetched(stored.messages, stored.start_offset, stored.end_offset, stored.max_bytes)
-    except LakeError:
-        return  # as for the messages
-    stored.keep(*encoded)
 
 
 def _compressed_bytes(fetched: Fetched) -> int:
