@@ -153,7 +153,9 @@ class Node:
     async def _read_settings(self, store: DeltaMetadataStore, files: OwnedFiles) -> BrokerSettings:
         """Make the directory of the logs and read the settings that it has."""
         await self._blocking(lambda: refuse_foreign_partitions(store, self.lake, self.broker_id))
-        await self._blocking(lambda: make_durable_directory(self._world.files, str(self._root.absolute())))
+        root = self._root.absolute()
+        await self._blocking(lambda: make_durable_directory(self._world.files, str(root.parent)))
+        await self._blocking(lambda: make_durable_directory(self._world.files, str(root)))
         return BrokerSettings(self._overrides, str(self._root / SETTINGS_FILE), files)
 
     async def _own(self, store: DeltaMetadataStore, settings: BrokerSettings) -> leases.Lease:

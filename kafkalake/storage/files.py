@@ -152,14 +152,15 @@ REAL_FILES = RealFiles()
 
 
 def make_durable_directory(files: Files, path: str) -> None:
-    """Create a directory and its parents, and fsync the names of the new ones. Raise `OSError` if I/O fails."""
-    made = []
-    missing = path
-    while not os.path.isdir(missing):
-        made.append(missing)
-        missing = os.path.dirname(missing)
+    """Create a directory and its parents, and fsync the names of the new ones. Raise `OSError` if I/O fails.
+
+    Its own name is fsynced in any case: a process that created it may have been killed before it did so.
+    """
+    named = [path]
+    while not os.path.isdir(named[-1]) and not os.path.isdir(parent := os.path.dirname(named[-1])):
+        named.append(parent)
     files.make_directory(path)
-    for each in reversed(made):
+    for each in reversed(named):
         files.sync_directory(os.path.dirname(each) or ".")
 
 

@@ -13,7 +13,6 @@ broker that opens it writes the file.
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 from uuid import UUID
@@ -61,11 +60,9 @@ def claim_directory(files: Files, directory: str, topic_id: UUID) -> None:
 
     Raise `InconsistentTopicIdError` if another topic owns it, `LakeError` if the file is damaged, `OSError` if I/O fails.
     """
-    make_durable_directory(files, directory)
     found = read_topic_id(directory, files)
     if found is None:
-        # A directory without the file may have been created just before a kill, and its name not yet fsynced.
-        files.sync_directory(os.path.dirname(directory))
+        make_durable_directory(files, directory)
         replace_file(files, f"{directory}/{PARTITION_METADATA_FILE}", encode_partition_metadata(topic_id), sync=True)
     elif found != topic_id:
         raise InconsistentTopicIdError(

@@ -16,7 +16,7 @@ from kafkalake.broker.partitions.log_directory import LogDirectory
 from kafkalake.errors import InconsistentTopicIdError, KafkaStorageError, LakeError
 from kafkalake.storage.config import LogConfig
 from kafkalake.storage.dump import DumpedEntry, dump_file
-from kafkalake.storage.files import REAL_FILES, Files
+from kafkalake.storage.files import REAL_FILES, Files, make_durable_directory
 from kafkalake.storage.log import Log
 from kafkalake.storage.open_files import OpenFiles
 from kafkalake.storage.partition_metadata import (
@@ -80,6 +80,22 @@ def test_a_new_directory_has_the_id_before_anything_else(tmp_path: Path) -> None
     ]
     assert order[0] == "sync logs"
     assert read_topic_id(tmp_path / "logs" / "t-0") == topic_id
+
+
+def test_a_directory_that_is_there_is_forced_too(tmp_path: Path) -> None:
+    """It may have been made just before a kill; a loss of power then took all that came to be below it."""
+    forced: list[str] = []
+
+    class Recording(FaultyFiles):
+        def sync_directory(self, path: str) -> None:
+            forced.append(Path(path).name)
+            super().sync_directory(path)
+
+    for expected in (["lake", "logs"], ["logs"]):
+        (tmp_path / "lake").mkdir(exist_ok=True)
+        make_durable_directory(Recording(), str(tmp_path / "lake" / "logs" / "0"))
+        assert forced == expected
+        forced.clear()
 
 
 def test_a_directory_of_an_earlier_topic_is_retired(tmp_path: Path) -> None:
