@@ -14,7 +14,7 @@ from pathlib import Path
 
 from broker_with_clock import run
 
-from kafkalake.broker.coordination.journal import Producer
+from kafkalake.broker.coordination.journal import ProducerIdAndEpoch
 from kafkalake.broker.staged import transaction
 from kafkalake.internal_topics import TRANSACTION_JOURNAL
 from kafkalake.process.node import Node
@@ -32,7 +32,7 @@ def sync(self: RealFiles, descriptor: int) -> None:
     sync_at_once(self, descriptor)
 
 
-async def end(self: transaction.ApplicationTransaction, producer: Producer, *, committed: bool) -> None:
+async def end(self: transaction.ApplicationTransaction, producer: ProducerIdAndEpoch, *, committed: bool) -> None:
     started.append(True)
     await end_at_once(self, producer, committed=committed)
 

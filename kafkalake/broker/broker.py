@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from kafkalake.broker.admin.broker_settings import BrokerSettings
 from kafkalake.broker.admin.producer_ids import ProducerIds
 from kafkalake.broker.admin.topic_admin import TopicAdmin, TopicObserver
-from kafkalake.broker.callbacks import Place, call_isolated
+from kafkalake.broker.callbacks import CallbackLoop, call_isolated
 from kafkalake.broker.groups.service import GroupService
 from kafkalake.broker.partitions.append_queue import AppendQueue, CallSoon
 from kafkalake.broker.partitions.cluster_image import BrokerEndpoint, ClusterImage
@@ -138,12 +138,12 @@ class Broker:
 
     def finish_waiting(self) -> None:
         """Complete all pending requests with what is available now. Called when the broker stops."""
-        call_isolated(Place.COORDINATED, self.staged.stop)
+        call_isolated(CallbackLoop.COORDINATED, self.staged.stop)
         self.flush()
-        call_isolated(Place.COORDINATED, self.transactions.journal.stop)
-        call_isolated(Place.COORDINATED, self.groups.stop)
+        call_isolated(CallbackLoop.COORDINATED, self.transactions.journal.stop)
+        call_isolated(CallbackLoop.COORDINATED, self.groups.stop)
         self.purgatory.finish_all()
 
     def _settings_changed(self) -> None:
         for topic in self.topics:
-            call_isolated(Place.SETTINGS_CHANGE, self.topic_admin.apply_settings, topic)
+            call_isolated(CallbackLoop.SETTINGS_CHANGE, self.topic_admin.apply_settings, topic)

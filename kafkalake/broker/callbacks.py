@@ -1,11 +1,11 @@
 """Isolates callbacks, so that one failure does not end a loop over the others.
 
 A flush answers many producers, a clock tick fires many timers, a partition change completes many fetches. An exception in one
-callback must affect only that callback. Loops over callbacks therefore use `call_isolated`, which logs the exception with its
-place and lets the loop continue.
+callback must affect only that callback. Loops over callbacks therefore use `call_isolated`, which logs the exception with the
+loop and lets the loop continue.
 
-`Place` lists the loops. Each new loop over callbacks gets its own place. `tests/server/test_callback_faults.py` injects a fault
-into each.
+`CallbackLoop` lists the loops. Each new loop over callbacks gets an entry of its own.
+`tests/server/test_callback_faults.py` injects a fault into each.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 logger = logging.getLogger(__name__)
 
 
-class Place(Enum):
+class CallbackLoop(Enum):
     """The loops over callbacks. The value appears in the log."""
 
     FLUSH_OF_PARTITION = "flush of a partition"
@@ -42,7 +42,7 @@ class Place(Enum):
     UPKEEP = "upkeep of a partition"
 
 
-def call_isolated(place: Place, action: Callable[..., object], *arguments: Any) -> bool:
+def call_isolated(place: CallbackLoop, action: Callable[..., object], *arguments: Any) -> bool:
     """Call `action` and return whether it succeeded. An exception is logged and not propagated."""
     try:
         action(*arguments)

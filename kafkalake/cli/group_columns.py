@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from kafkalake.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
-    from kafkalake.client.group_admin import Group, GroupMember, ListedGroup
+    from kafkalake.client.group_admin import Group, ListedGroup, MemberDescription
 
 Columns: TypeAlias = tuple[tuple[str, ...], list[tuple[Any, ...]]]
 """Column names, and rows."""
@@ -93,7 +93,7 @@ def state_as_json(group: Group) -> dict[str, Any]:
     return state
 
 
-def member_as_json(member: GroupMember) -> dict[str, Any]:
+def member_as_json(member: MemberDescription) -> dict[str, Any]:
     """Return a member and its partitions, with epoch and target if its group uses the consumer protocol."""
     found: dict[str, Any] = {
         "consumerId": member.member_id,

@@ -11,7 +11,7 @@ from typing import Protocol
 from uuid import UUID
 
 from kafkalake.client.cluster import BrokerNode, Cluster
-from kafkalake.client.connection import Connection
+from kafkalake.client.connection import BrokerConnection
 from kafkalake.client.requests import (
     CREATE_PARTITIONS,
     CREATE_TOPICS,
@@ -325,14 +325,14 @@ def _ask_controller(cluster: Cluster, api: Api[Q, A], message: Q, results: Calla
     return cluster.retrying(ask)
 
 
-def _broker_for(cluster: Cluster, resource_type: int, names: Sequence[str]) -> Callable[[], Connection]:
+def _broker_for(cluster: Cluster, resource_type: int, names: Sequence[str]) -> Callable[[], BrokerConnection]:
     """Return a function that connects to the broker itself for its own settings, to any broker otherwise."""
     if resource_type == BROKER_RESOURCE and names and names[0]:
         return lambda: cluster.broker(int(names[0]))
     return cluster.any_broker
 
 
-def _request(connection: Connection, api: Api[Q, A], message: Q) -> A:
+def _request(connection: BrokerConnection, api: Api[Q, A], message: Q) -> A:
     return connection.request(api, message, timeout_ms=OPERATION_TIMEOUT_MS + 5_000)
 
 

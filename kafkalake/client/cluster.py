@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import TypeVar
 from uuid import UUID
 
-from kafkalake.client.connection import Address, Connection, ConnectionLostError, parse_addresses
+from kafkalake.client.connection import Address, BrokerConnection, ConnectionLostError, parse_addresses
 from kafkalake.client.requests import METADATA, error_name
 from kafkalake.clock import Clock, SystemClock
 from kafkalake.close_names import did_you_mean
@@ -97,7 +97,7 @@ class Cluster:
         self._retry_timeout_ms = retry_timeout_ms
         self._clock = clock or SystemClock()
         self._pause = pause
-        self._connections: dict[Address, Connection] = {}
+        self._connections: dict[Address, BrokerConnection] = {}
         self._nodes: dict[int, BrokerNode] = {}
         self._topics: dict[str, TopicInfo] = {}
         self._controller_id = -1
@@ -119,7 +119,7 @@ class Cluster:
 
     # Connections
 
-    def any_broker(self) -> Connection:
+    def any_broker(self) -> BrokerConnection:
         """Return an open connection, else one to the first bootstrap address or known broker. Raise `BrokerUnavailableError`."""
         for connection in self._connections.values():
             if connection.is_open:
@@ -135,7 +135,7 @@ class Cluster:
             raise next(iter(failures.values()))
         raise BrokerUnavailableError("; ".join(str(error) for error in failures.values()))
 
-    def broker(self, broker_id: int) -> Connection:
+    def broker(self, broker_id: int) -> BrokerConnection:
         """Return a connection to the broker with this id. Raise `BrokerUnavailableError` if it is unknown or does not answer."""
         node = self._nodes.get(broker_id)
         if node is None:
@@ -145,7 +145,7 @@ class Cluster:
             raise BrokerUnavailableError(f"broker {broker_id} is not part of the cluster now")
         return self._connection(Address(node.host, node.port))
 
-    def controller(self) -> Connection:
+    def controller(self) -> BrokerConnection:
         """Return a connection to the controller, which handles topics and settings."""
         self.refresh(())
         return self.broker(self._controller_id) if self._controller_id >= 0 else self.any_broker()
@@ -254,10 +254,12 @@ class Cluster:
         pause_ms = min(FIRST_PAUSE_MS * 2 ** min(attempt, 10), LONGEST_PAUSE_MS)
         self._pause(pause_ms * random.uniform(0.8, 1.2) / 1000)
 
-    def _connection(self, address: Address) -> Connection:
+    def _connection(self, address: Address) -> BrokerConnection:
         connection = self._connections.get(address)
         if connection is None or not connection.is_open:
-            connection = Connection(address, client_id=self._client_id, request_timeout_ms=self.request_timeout_ms)
+            connection = BrokerConnection(
+                address, client_id=self._client_id, request_timeout_ms=self.request_timeout_ms
+            )
             self._connections[address] = connection
         return connection
 

@@ -47,7 +47,7 @@ class _Pending:
     correlation_id: int
 
 
-class Connection:
+class BrokerConnection:
     """A connection with negotiated API versions. Raise `BrokerUnavailableError` if no broker answers."""
 
     def __init__(self, address: Address, *, client_id: str = "kafkalake", request_timeout_ms: int = 30_000) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kafkalake.client.cluster import BrokerNode, Cluster
-from kafkalake.client.connection import Connection
+from kafkalake.client.connection import BrokerConnection
 from kafkalake.client.requests import FIND_COORDINATOR, A, Api, Q, error_name
 from kafkalake.errors import error_for_code
 from kafkalake.wire.messages.groups import FindCoordinatorRequest
@@ -16,7 +16,7 @@ GROUP, TRANSACTION = 0, 1
 _NAMES = {GROUP: "group", TRANSACTION: "transactional id"}
 
 
-def coordinator(cluster: Cluster, key_type: int, key: str) -> tuple[BrokerNode, Connection]:
+def coordinator(cluster: Cluster, key_type: int, key: str) -> tuple[BrokerNode, BrokerConnection]:
     """Return the coordinator of `key` and a connection to it. Raise the broker's error, mostly `CoordinatorNotAvailableError`."""
     answer = cluster.any_broker().request(FIND_COORDINATOR, FindCoordinatorRequest(key=key, key_type=key_type))
     raise_error(answer.error_code, f"the coordinator of {_NAMES[key_type]} '{key}'")

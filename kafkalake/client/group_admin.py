@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kafkalake.client.cluster import BrokerNode, Cluster
-from kafkalake.client.connection import Connection
+from kafkalake.client.connection import BrokerConnection
 from kafkalake.client.coordinators import GROUP, ask_coordinator, coordinator, raise_error
 from kafkalake.client.requests import (
     CONSUMER_GROUP_DESCRIBE,
@@ -57,7 +57,7 @@ class ListedGroup:
 
 
 @dataclass(frozen=True)
-class GroupMember:
+class MemberDescription:
     """A member of a group. `partitions` is its assignment, if the group's protocol type is "consumer".
 
     In groups of the consumer protocol (KIP-848) also its `epoch` and `target`, its target assignment.
@@ -80,7 +80,7 @@ class Group:
     state: str
     protocol_type: str
     assignor: str
-    members: tuple[GroupMember, ...]
+    members: tuple[MemberDescription, ...]
     coordinator: BrokerNode
     group_type: str = "classic"
     epoch: int | None = None
@@ -88,7 +88,7 @@ class Group:
 
 
 @dataclass(frozen=True)
-class CommittedOffset:
+class GroupOffset:
     """A committed offset."""
 
     offset: int
@@ -132,7 +132,7 @@ def describe_group(cluster: Cluster, group_id: str) -> Group:
         if group.group_state == "Dead":
             raise GroupIdNotFoundError(f"group '{group_id}' does not exist")
         members = tuple(
-            GroupMember(
+            MemberDescription(
                 member.member_id,
                 member.group_instance_id,
                 member.client_id,
@@ -146,7 +146,7 @@ def describe_group(cluster: Cluster, group_id: str) -> Group:
     return cluster.retrying(ask)
 
 
-def _describe_consumer_group(node: BrokerNode, connection: Connection, group_id: str) -> Group | None:
+def _describe_consumer_group(node: BrokerNode, connection: BrokerConnection, group_id: str) -> Group | None:
     """Return a group of the consumer protocol, None if it is classic, does not exist, or the broker is too old."""
     try:
         answer = connection.request(CONSUMER_GROUP_DESCRIBE, ConsumerGroupDescribeRequest(group_ids=(group_id,)))
@@ -155,7 +155,7 @@ def _describe_consumer_group(node: BrokerNode, connection: Connection, group_id:
     except (GroupIdNotFoundError, UnsupportedVersionError):
         return None
     members = tuple(
-        GroupMember(
+        MemberDescription(
             member.member_id,
             member.instance_id,
             member.client_id,
@@ -202,7 +202,7 @@ def delete_group(cluster: Cluster, group_id: str) -> None:
         raise GroupIdNotFoundError(f"group '{group_id}' does not exist") from None
 
 
-def committed_offsets(cluster: Cluster, group_id: str) -> dict[TopicPartition, CommittedOffset]:
+def committed_offsets(cluster: Cluster, group_id: str) -> dict[TopicPartition, GroupOffset]:
     """Return all committed offsets of a group, none if the group does not exist."""
     answer = ask_coordinator(cluster, GROUP, group_id, OFFSET_FETCH, OffsetFetchRequest(group_id=group_id, topics=None))
     found = {}
@@ -211,7 +211,7 @@ def committed_offsets(cluster: Cluster, group_id: str) -> dict[TopicPartition, C
             raise_error(each.error_code, f"partition {topic.name}-{each.partition_index}")
             if each.committed_offset >= 0:
                 epoch = each.committed_leader_epoch
-                found[str(topic.name), each.partition_index] = CommittedOffset(
+                found[str(topic.name), each.partition_index] = GroupOffset(
                     each.committed_offset, epoch, each.metadata or ""
                 )
     return found

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from kafkalake import codecs
 from kafkalake.client.cluster import Cluster
-from kafkalake.client.connection import Connection, ConnectionLostError
+from kafkalake.client.connection import BrokerConnection, ConnectionLostError
 from kafkalake.client.partitioner import partitions_of_keys, sticky_partitions
 from kafkalake.client.record_sizes import cut, record_bytes
 from kafkalake.client.requests import INIT_PRODUCER_ID, PRODUCE
@@ -119,7 +119,7 @@ class Producer:
             cluster.leader(topic, partition)
         self._unkeyed_bytes = 0
         self._waiting: dict[int, deque[_Batch]] = {}
-        self._in_flight: dict[int, tuple[Connection, list[_Batch]]] = {}
+        self._in_flight: dict[int, tuple[BrokerConnection, list[_Batch]]] = {}
         self._producer_id, self._producer_epoch = -1, -1
         self._next_sequence: dict[int, int] = {}
         self._transaction: Transaction | None = None

@@ -48,7 +48,7 @@ class ListedTransaction:
 
 
 @dataclass(frozen=True)
-class Transaction:
+class TransactionDescription:
     """A transactional id as described by its coordinator. `started_at_ms` (since 1970) is None without an open transaction."""
 
     transactional_id: str
@@ -106,10 +106,10 @@ def list_transactions(
     return cluster.retrying(ask)
 
 
-def describe_transaction(cluster: Cluster, transactional_id: str) -> Transaction:
+def describe_transaction(cluster: Cluster, transactional_id: str) -> TransactionDescription:
     """Return the current state of a transactional id. Raise `TransactionalIdNotFoundError` if it does not exist."""
 
-    def ask() -> Transaction:
+    def ask() -> TransactionDescription:
         node, connection = coordinator(cluster, TRANSACTION, transactional_id)
         (found,) = connection.request(
             DESCRIBE_TRANSACTIONS, DescribeTransactionsRequest(transactional_ids=(transactional_id,))
@@ -119,7 +119,7 @@ def describe_transaction(cluster: Cluster, transactional_id: str) -> Transaction
         except TransactionalIdNotFoundError:
             raise TransactionalIdNotFoundError(f"transactional id '{transactional_id}' does not exist") from None
         started = found.transaction_start_time
-        return Transaction(
+        return TransactionDescription(
             transactional_id,
             node.broker_id,
             found.producer_id,

@@ -33,8 +33,8 @@ from kafkalake.broker.admin.producer_ids import ProducerIds
 from kafkalake.broker.broker import Broker
 from kafkalake.broker.partitions.cluster_image import ClusterImage
 from kafkalake.broker.partitions.log_directory import LogDirectory
-from kafkalake.broker.publishing.journals import JournalPublishing, publish_groups, publish_transactions
-from kafkalake.broker.publishing.partitions import Publishing
+from kafkalake.broker.publishing.journals import JournalPublisher, publish_groups, publish_transactions
+from kafkalake.broker.publishing.partitions import PartitionPublisher
 from kafkalake.broker.transactions.held_offsets import HeldOffsets
 from kafkalake.config.listener import Listener, parse_listener
 from kafkalake.errors import KafkaStorageError
@@ -63,7 +63,7 @@ from kafkalake.world import World
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-Journals = tuple[JournalPublishing[Any], JournalPublishing[Any]]  # of groups, of transactions
+Journals = tuple[JournalPublisher[Any], JournalPublisher[Any]]  # of groups, of transactions
 
 OPENING_THREADS = 4
 METADATA_THREADS = 3
@@ -181,11 +181,13 @@ class Node:
 
     async def _assemble(
         self, store: DeltaMetadataStore, settings: BrokerSettings, files: OwnedFiles, open_files: OpenFiles
-    ) -> tuple[Broker, Publishing]:
+    ) -> tuple[Broker, PartitionPublisher]:
         """Assemble the broker and its publishing, without topics."""
         loop = asyncio.get_running_loop()
         held = HeldOffsets()
-        publishing = Publishing(self.lake, self.broker_id, store, self._clock, self._on_metadata, held.stable_offset)
+        publishing = PartitionPublisher(
+            self.lake, self.broker_id, store, self._clock, self._on_metadata, held.stable_offset
+        )
         await publishing.start(settings.current.broker.metadata_publish_interval_ms)
         cluster = ClusterImage(await self._blocking(lambda: cluster_id(self.lake)), controller_id=self.broker_id)
         broker = Broker(
@@ -207,7 +209,13 @@ class Node:
         return broker, publishing
 
     async def _open_logs(
-        self, broker: Broker, store: DeltaMetadataStore, publishing: Publishing, stop_s: float, *, taking_over: bool
+        self,
+        broker: Broker,
+        store: DeltaMetadataStore,
+        publishing: PartitionPublisher,
+        stop_s: float,
+        *,
+        taking_over: bool,
     ) -> None:
         """Open the logs of all topics, and find what Delta lacks of them."""
         self._at_stop("last publish", publishing.finish, stop_s)
@@ -258,7 +266,7 @@ class Node:
         return acceptor
 
     def _start_background(
-        self, broker: Broker, store: DeltaMetadataStore, publishing: Publishing, journals: Journals
+        self, broker: Broker, store: DeltaMetadataStore, publishing: PartitionPublisher, journals: Journals
     ) -> None:
         """Start what runs beside the requests."""
         for each in (publishing, *journals):

@@ -13,7 +13,7 @@ from kafkalake.broker.admin.topic_rows import topic_of
 from kafkalake.broker.broker import Broker
 from kafkalake.broker.partitions.log_directory import log_config
 from kafkalake.broker.partitions.partition import Partition
-from kafkalake.broker.publishing.partitions import Publishing
+from kafkalake.broker.publishing.partitions import PartitionPublisher
 from kafkalake.errors import KafkaError, KafkaLakeError, as_value
 from kafkalake.metadata.store import TopicTable
 from kafkalake.metadata.tables.schemas import PartitionRow
@@ -32,7 +32,12 @@ async def report_recovery(recovered: Callable[[], int], partitions: int, interva
 
 
 async def open_topics(
-    broker: Broker, store: TopicTable, publishing: Publishing, published: Iterable[PartitionRow], *, taking_over: bool
+    broker: Broker,
+    store: TopicTable,
+    publishing: PartitionPublisher,
+    published: Iterable[PartitionRow],
+    *,
+    taking_over: bool,
 ) -> list[Path]:
     """Open the logs of all topics and lead their partitions. Return the directories that are to be removed.
 

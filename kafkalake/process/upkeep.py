@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from kafkalake.broker.broker import Broker
-from kafkalake.broker.callbacks import Place, call_isolated
+from kafkalake.broker.callbacks import CallbackLoop, call_isolated
 from kafkalake.broker.partitions.partition import Partition
 from kafkalake.broker.partitions.retention import enforce_retention
 from kafkalake.errors import KafkaLakeError
@@ -72,8 +72,8 @@ class Upkeep:
         segment needs recovery. Log errors, so that one partition's do not affect others.
         """
         try:
-            call_isolated(Place.UPKEEP, partition.log.remove_deleted_files)
-            call_isolated(Place.UPKEEP, partition.log.expire_producers)
+            call_isolated(CallbackLoop.UPKEEP, partition.log.remove_deleted_files)
+            call_isolated(CallbackLoop.UPKEEP, partition.log.expire_producers)
             if partition.log.has_unsynced_segments():
                 await self._broker.run_blocking(partition.log.flush_sealed)
         except Exception as error:

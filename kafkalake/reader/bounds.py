@@ -129,6 +129,6 @@ def _there(offset: int, what: str, snapshot: PartitionSnapshot, fail: bool) -> i
 def _group(lake: str, group: str, tables: DeltaMetadataStore) -> Mapping[TopicPartition, int]:
     """Return the committed offsets of the group. Raise `LakeError` or `KafkaError` if they cannot be read."""
     # Imported here: reading without a group needs no client.
-    from kafkalake.reader.group_positions import ConsumerGroup
+    from kafkalake.reader.group_positions import GroupPositions
 
-    return ConsumerGroup(lake, group, tables).committed()
+    return GroupPositions(lake, group, tables).committed()

@@ -28,7 +28,7 @@ TIMEOUT_MS = 10_000
 logger = logging.getLogger(__name__)
 
 
-class ConsumerGroup:
+class GroupPositions:
     """The consumer group `group` of the lake at `lake`, which has these `tables`."""
 
     def __init__(self, lake: str | Path, group: str, tables: DeltaMetadataStore) -> None:

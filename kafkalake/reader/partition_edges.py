@@ -16,7 +16,7 @@ from kafkalake.reader.snapshot import wanted_partitions
 from kafkalake.topic_partition import TopicPartition
 
 
-class Edges:
+class PartitionBounds:
     """The edges of the partitions that `options` name. The topics that match a pattern may change between calls."""
 
     def __init__(self, options: ReadOptions) -> None:

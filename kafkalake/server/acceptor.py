@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections import Counter
 
-from kafkalake.broker.callbacks import Place, call_isolated
+from kafkalake.broker.callbacks import CallbackLoop, call_isolated
 from kafkalake.config.listener import Listener
 from kafkalake.config.setting import INT_MAX
 from kafkalake.server.connection import Connection
@@ -64,15 +64,15 @@ class Acceptor:
         if self._server is not None:
             self._server.close()
         for connection in self._connections:
-            call_isolated(Place.CONNECTION, connection.stop_reading)
+            call_isolated(CallbackLoop.CONNECTION, connection.stop_reading)
         self._context.broker.finish_waiting()
         deadline = loop.time() + timeout_s
         while self._connections and loop.time() < deadline:
             for connection in [each for each in self._connections if not each.has_requests]:
-                call_isolated(Place.CONNECTION, connection.close_quietly)
+                call_isolated(CallbackLoop.CONNECTION, connection.close_quietly)
             await asyncio.sleep(0.005)
         for connection in list(self._connections):
-            call_isolated(Place.CONNECTION, connection.abort)
+            call_isolated(CallbackLoop.CONNECTION, connection.abort)
         self._context.turns.stop()
 
     def abort(self) -> None:
@@ -81,7 +81,7 @@ class Acceptor:
         if self._server is not None:
             self._server.close()
         for connection in list(self._connections):
-            call_isolated(Place.CONNECTION, connection.abort)
+            call_isolated(CallbackLoop.CONNECTION, connection.abort)
 
     def admit(self, connection: Connection) -> bool:
         """Return whether a new connection is admitted: `max.connections`, `max.connections.per.ip`, descriptors."""
@@ -136,5 +136,5 @@ class Acceptor:
         was_paused = now_ms - self._check_due_ms > unfinished_ms // 2
         for connection in list(self._connections):
             limits = idle_ms, None if was_paused else unfinished_ms
-            call_isolated(Place.CONNECTION, connection.check, now_ms, *limits)
+            call_isolated(CallbackLoop.CONNECTION, connection.check, now_ms, *limits)
         self._check_due_ms = now_ms + self._check_interval_ms()

@@ -13,7 +13,7 @@ import logging
 import socket
 from typing import TYPE_CHECKING, cast
 
-from kafkalake.broker.callbacks import Place, call_isolated
+from kafkalake.broker.callbacks import CallbackLoop, call_isolated
 from kafkalake.errors import InvalidRequestError
 from kafkalake.server.authorizer import authenticate
 from kafkalake.server.connection_state import ConnectionState
@@ -77,7 +77,7 @@ class Connection(asyncio.BufferedProtocol):
         self._acceptor.forget(self)
         self._context.unread_answers.remove(self)
         for request in self._state.end():
-            call_isolated(Place.ABANDONED_REQUEST, request.abandon)
+            call_isolated(CallbackLoop.ABANDONED_REQUEST, request.abandon)
 
     def get_buffer(self, size_hint: int) -> memoryview:
         return self._state.buffer()

@@ -6,7 +6,7 @@ Nothing of the request is appended before. Refused batches get the error that ma
 from __future__ import annotations
 
 from kafkalake.broker.coordination.decisions import ErrorClass
-from kafkalake.broker.coordination.journal import Producer
+from kafkalake.broker.coordination.journal import ProducerIdAndEpoch
 from kafkalake.broker.partitions.append_queue import ProduceRequest
 from kafkalake.broker.partitions.partition import PendingAppend
 from kafkalake.broker.transactions.requests import PartitionResults
@@ -36,13 +36,13 @@ _UNAVAILABLE = (CoordinatorLoadInProgressError, CoordinatorNotAvailableError, No
 def admit(request: Request[object], transactional_id: str, produce: ProduceRequest) -> None:
     """Start `produce` once each of its transactional batches is admitted or refused."""
     waiting: dict[TopicPartition, list[PendingAppend]] = {}
-    producers: set[Producer] = set()
+    producers: set[ProducerIdAndEpoch] = set()
     for each in produce.batches:
         if each.result is None and each.batch is not None and each.partition is not None:
             header = each.batch.header
             if header[at.ATTRIBUTES] & at.ATTRIBUTE_TRANSACTIONAL:
                 waiting.setdefault((each.partition.topic.name, each.partition.index), []).append(each)
-                producers.add(Producer(int(header[at.PRODUCER_ID]), int(header[at.PRODUCER_EPOCH])))
+                producers.add(ProducerIdAndEpoch(int(header[at.PRODUCER_ID]), int(header[at.PRODUCER_EPOCH])))
     broker = request.context.broker
 
     def admitted(results: PartitionResults) -> None:

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Generator
 from typing import Any
 
-from kafkalake.broker.callbacks import Place, call_isolated
+from kafkalake.broker.callbacks import CallbackLoop, call_isolated
 from kafkalake.clock import Clock
 
 TURN_NS = 5_000_000
@@ -84,7 +84,7 @@ class Turns:
     def _next(self) -> None:
         if not self._waiting:
             return
-        call_isolated(Place.LONG_WORK, self._waiting[0])
+        call_isolated(CallbackLoop.LONG_WORK, self._waiting[0])
         if self._waiting:
             self._waiting.popleft()
         if self._waiting:

@@ -17,7 +17,7 @@ from kafkalake.storage.leader_epochs import LEADER_EPOCHS_FILE, decode_leader_ep
 from kafkalake.storage.partition_metadata import PARTITION_METADATA_FILE, decode_partition_metadata
 from kafkalake.storage.scanner import Resumption, good_message_after
 from kafkalake.storage.segment import DATA_SUFFIX, FIRST_MESSAGE, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX
-from kafkalake.storage.segment_reader import SEGMENTS, Run, SegmentReader, Stop
+from kafkalake.storage.segment_reader import SEGMENTS, MessageRun, SegmentReader, Stop
 from kafkalake.storage.snapshot import SNAPSHOT_SUFFIX, decode_snapshot
 from kafkalake.storage.state import SLOT_BYTES, STATE_FILE, decode_slot
 from kafkalake.storage.txn_index import decode_aborted
@@ -113,7 +113,7 @@ def _dump_segment(path: str, *, records: bool) -> Iterator[DumpedBatch | DumpedE
         position, next_offset = follows
         follows = None
         for found in reader.runs(position):
-            if isinstance(found, Run):
+            if isinstance(found, MessageRun):
                 yield from _batches(*found, records=records)
                 next_offset = found.messages.next_offset
             elif found.stop is not Stop.END_OF_FILE:

@@ -42,7 +42,7 @@ class Stop(Enum):
     SHORTER = "the file became shorter while it was read"
 
 
-class Run(NamedTuple):
+class MessageRun(NamedTuple):
     """Whole messages: message m begins at file position `position + messages.positions[m]`."""
 
     messages: MessageSet
@@ -128,7 +128,7 @@ class SegmentReader:
 
     def runs(
         self, position: int = FIRST_MESSAGE, columns: int = at.ALL_COLUMNS, plain_columns: int = at.ALL_COLUMNS
-    ) -> Iterator[Run | End]:
+    ) -> Iterator[MessageRun | End]:
         """Yield the whole messages from file position `position` on, and then the end of the pass.
 
         Only `columns` (a bit mask) are verified, and of compressed messages only those of them in `plain_columns` are
@@ -144,7 +144,7 @@ class SegmentReader:
             found = scan(chunk, 0, len(chunk), columns, plain_columns=plain_columns)
             chunk_end = position + len(chunk)
             if len(found.messages):
-                yield Run(found.messages, position)
+                yield MessageRun(found.messages, position)
                 position += found.end
                 plain = len(found.messages.data)
                 if plain > len(chunk):

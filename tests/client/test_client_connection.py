@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from kafka_reference import BrokerProcess, free_port
 
-from kafkalake.client.connection import Address, Connection, ConnectionLostError, parse_addresses
+from kafkalake.client.connection import Address, BrokerConnection, ConnectionLostError, parse_addresses
 from kafkalake.client.requests import API_VERSIONS, METADATA
 from kafkalake.errors import BrokerUnavailableError, UnsupportedVersionError
 from kafkalake.wire.messages.cluster import ApiVersionsRequest, ApiVersionsResponse, MetadataRequest, MetadataResponse
@@ -45,24 +45,24 @@ def serve() -> Iterator[Serve]:
 
 def test_nothing_listens() -> None:
     with pytest.raises(BrokerUnavailableError, match=r"no broker answers at 127\.0\.0\.1:.*refused"):
-        Connection(Address("127.0.0.1", free_port()))
+        BrokerConnection(Address("127.0.0.1", free_port()))
 
 
 def test_host_that_is_not_known() -> None:
     with pytest.raises(BrokerUnavailableError, match=r"no broker answers at no-such-host\.invalid:9092"):
-        Connection(Address("no-such-host.invalid", 9092))
+        BrokerConnection(Address("no-such-host.invalid", 9092))
 
 
 def test_a_web_server_is_no_broker(serve: Serve) -> None:
     address = serve(lambda accepted: accepted.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n"))
     with pytest.raises(BrokerUnavailableError, match="does not speak Kafka's protocol"):
-        Connection(address)
+        BrokerConnection(address)
 
 
 def test_a_server_that_hangs_up_is_no_broker(serve: Serve) -> None:
     address = serve(lambda accepted: accepted.close())
     with pytest.raises(BrokerUnavailableError):
-        Connection(address)
+        BrokerConnection(address)
 
 
 def test_a_server_that_says_nothing_is_given_up_in_time(serve: Serve) -> None:
@@ -70,12 +70,12 @@ def test_a_server_that_says_nothing_is_given_up_in_time(serve: Serve) -> None:
     address = serve(held.append)
     started = time.monotonic()
     with pytest.raises(BrokerUnavailableError, match="no answer in time"):
-        Connection(address, request_timeout_ms=200)
+        BrokerConnection(address, request_timeout_ms=200)
     assert time.monotonic() - started < 5
 
 
 def test_requests_can_overlap_and_answers_come_in_order(any_broker: BrokerProcess) -> None:
-    connection = Connection(parse_addresses(any_broker.bootstrap_servers)[0])
+    connection = BrokerConnection(parse_addresses(any_broker.bootstrap_servers)[0])
     connection.send(METADATA, MetadataRequest(topics=[], allow_auto_topic_creation=False))
     connection.send(API_VERSIONS, ApiVersionsRequest(client_software_name="tests", client_software_version="1"))
     direct = connection.request(METADATA, MetadataRequest(topics=[], allow_auto_topic_creation=False))
@@ -88,7 +88,7 @@ def test_requests_can_overlap_and_answers_come_in_order(any_broker: BrokerProces
 
 
 def test_a_broker_that_dies_loses_the_connection(any_broker: BrokerProcess) -> None:
-    connection = Connection(parse_addresses(any_broker.bootstrap_servers)[0])
+    connection = BrokerConnection(parse_addresses(any_broker.bootstrap_servers)[0])
     any_broker.kill()
     with pytest.raises(ConnectionLostError, match="broke"):
         connection.request(METADATA, MetadataRequest(topics=[], allow_auto_topic_creation=False))
@@ -98,7 +98,7 @@ def test_a_broker_that_dies_loses_the_connection(any_broker: BrokerProcess) -> N
 
 
 def test_an_api_that_the_broker_does_not_have(any_broker: BrokerProcess) -> None:
-    connection = Connection(parse_addresses(any_broker.bootstrap_servers)[0])
+    connection = BrokerConnection(parse_addresses(any_broker.bootstrap_servers)[0])
     with pytest.raises(UnsupportedVersionError, match="does not offer it"):
         connection.send(METADATA._replace(key=9_999), MetadataRequest())
     with pytest.raises(UnsupportedVersionError, match="offers versions"):

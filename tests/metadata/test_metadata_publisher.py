@@ -17,7 +17,7 @@ from kafkalake.broker.publishing.schedule import (
     COST_PAUSE_MS_MAX,
     COST_SHARE,
     ROLL_GAP_MS,
-    Publisher,
+    PublishSchedule,
     application_id,
 )
 from kafkalake.errors import KafkaStorageError
@@ -38,7 +38,7 @@ class Broker:
         self.clock = ManualClock(NOW_MS)
         self.store = MemoryMetadataStore(self.clock)
         self.ends: dict[TopicPartition, int] = {}
-        self.publisher = Publisher(0, self.describe, last_version=last_version, interval_ms=INTERVAL_MS)
+        self.publisher = PublishSchedule(0, self.describe, last_version=last_version, interval_ms=INTERVAL_MS)
         self.publishes: list[PublishedState] = []
 
     def describe(self, partition: TopicPartition) -> PartitionRow | None:

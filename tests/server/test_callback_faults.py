@@ -21,21 +21,21 @@ from node_in_thread import NodeInThread
 
 import kafkalake
 from kafkalake.broker import callbacks
-from kafkalake.broker.callbacks import Place
+from kafkalake.broker.callbacks import CallbackLoop
 from kafkalake.process import upkeep
 
 pytestmark = pytest.mark.exhaustive
 
 PARTITIONS = 3
 SOON_S = 5.0
-AT_STOP = {Place.CONNECTION}
+AT_STOP = {CallbackLoop.CONNECTION}
 """What is called when the broker stops."""
 
 
 class Fault:
     """Fails one call at a place, before it or after it, however it is reached."""
 
-    def __init__(self, place: Place, *, after: bool) -> None:
+    def __init__(self, place: CallbackLoop, *, after: bool) -> None:
         self._place = place
         self._after = after
         self._armed = threading.Event()
@@ -47,7 +47,7 @@ class Fault:
     def disarm(self) -> None:
         self._armed.clear()
 
-    def call_isolated(self, place: Place, action: Callable[..., object], *arguments: Any) -> bool:
+    def call_isolated(self, place: CallbackLoop, action: Callable[..., object], *arguments: Any) -> bool:
         def faulty(*arguments: Any) -> None:
             if not self._armed.is_set() or self.struck.is_set() or place is not self._place:
                 action(*arguments)
@@ -221,8 +221,12 @@ def everything_works(servers: str) -> None:
         assert one.end(committed=True) == 0
 
 
-@pytest.mark.parametrize("place", [place for place in Place if place not in AT_STOP], ids=lambda place: place.name)
-def test_a_fault_costs_only_its_own(running: NodeInThread, monkeypatch: pytest.MonkeyPatch, place: Place) -> None:
+@pytest.mark.parametrize(
+    "place", [place for place in CallbackLoop if place not in AT_STOP], ids=lambda place: place.name
+)
+def test_a_fault_costs_only_its_own(
+    running: NodeInThread, monkeypatch: pytest.MonkeyPatch, place: CallbackLoop
+) -> None:
     modules = users_of_call_isolated()
     for after in (False, True):
         fault = Fault(place, after=after)
@@ -238,10 +242,12 @@ def test_a_fault_costs_only_its_own(running: NodeInThread, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(
-    "place", [Place.CONNECTION, Place.COORDINATED, Place.WAITING_REQUEST], ids=lambda place: place.name
+    "place",
+    [CallbackLoop.CONNECTION, CallbackLoop.COORDINATED, CallbackLoop.WAITING_REQUEST],
+    ids=lambda place: place.name,
 )
 def test_a_fault_in_a_stop_does_not_keep_the_rest(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: Place
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: CallbackLoop
 ) -> None:
     fault = Fault(place, after=False)
     for module in users_of_call_isolated():

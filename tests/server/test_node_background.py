@@ -15,8 +15,8 @@ from kafkalake.broker.admin.topic_plans import NewTopic
 from kafkalake.broker.groups.offset_requests import OffsetRequests
 from kafkalake.broker.partitions import scheduler
 from kafkalake.broker.partitions.topics import Topic, Topics
-from kafkalake.broker.publishing.journals import JournalPublishing
-from kafkalake.broker.publishing.partitions import Publishing
+from kafkalake.broker.publishing.journals import JournalPublisher
+from kafkalake.broker.publishing.partitions import PartitionPublisher
 from kafkalake.broker.transactions.coordinator import TransactionCoordinator
 from kafkalake.errors import CoordinatorNotAvailableError, KafkaStorageError
 from kafkalake.metadata.delta import DeltaMetadataStore
@@ -50,9 +50,9 @@ async def until(condition: Callable[[], Any]) -> None:
 
 
 STEPS = {
-    "publishing": (Publishing, "_look_for_jobs"),
-    "publishing of group_offsets": (JournalPublishing, "publish"),
-    "publishing of transactions": (JournalPublishing, "publish"),
+    "publishing": (PartitionPublisher, "_look_for_jobs"),
+    "publishing of group_offsets": (JournalPublisher, "publish"),
+    "publishing of transactions": (JournalPublisher, "publish"),
     "upkeep": (Upkeep, "_look_after"),
     "flush": (Topics, "flushed_by_time"),
     "idle connections": (Acceptor, "_check_idle"),

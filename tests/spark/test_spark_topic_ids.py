@@ -17,8 +17,8 @@ from kafkalake.metadata.store import PublishedOffsets
 from kafkalake.metadata.tables.schemas import GroupOffsetRow
 from kafkalake.reader.bounds import begin_read
 from kafkalake.reader.columns import TOPIC_ID, project
-from kafkalake.reader.group_positions import ConsumerGroup
-from kafkalake.reader.partition_edges import Edges
+from kafkalake.reader.group_positions import GroupPositions
+from kafkalake.reader.partition_edges import PartitionBounds
 from kafkalake.reader.plan import SegmentSlice, plan_slices
 from kafkalake.reader.predicate import Selection
 from kafkalake.reader.read_options import ReadOptions, parse_options
@@ -77,7 +77,7 @@ def test_a_directory_without_an_id_is_one_of_the_first_version(lake: WrittenLake
     topic_id = fill(lake, "old", 1)
     (lake.directory("clicks") / PARTITION_METADATA_FILE).unlink()
     assert read(plan_slices(begin_read(options(lake)), Selection())) == [(0, "old-0", topic_id), (1, "last", topic_id)]
-    assert Edges(options(lake)).look()[CLICKS] == (0, 2, 2, topic_id)
+    assert PartitionBounds(options(lake)).look()[CLICKS] == (0, 2, 2, topic_id)
 
 
 def test_a_directory_of_another_topic_is_not_this_ones(lake: WrittenLake) -> None:
@@ -88,7 +88,7 @@ def test_a_directory_of_another_topic_is_not_this_ones(lake: WrittenLake) -> Non
     lake.store.create_topic(row)
     (snapshot,) = begin_read(options(lake)).partitions
     assert (snapshot.end_offset, snapshot.segments, snapshot.topic_id) == (0, (), encode_uuid(UUID(int=7)))
-    assert Edges(options(lake)).look()[CLICKS][:3] == (0, 0, 0)
+    assert PartitionBounds(options(lake)).look()[CLICKS][:3] == (0, 0, 0)
 
 
 def test_a_batch_of_a_stream_is_of_the_topics_that_its_offsets_name(lake: WrittenLake) -> None:
@@ -127,7 +127,7 @@ def test_an_offset_that_was_committed_for_the_topic_before_is_none_of_this_one(l
     fill(lake, "old", 3)
     row = GroupOffsetRow("etl", "clicks", lake.topics["clicks"].topic_id, 0, 2, 0, "", 1, None, 0, 7)
     lake.store.publish_group_offsets(PublishedOffsets([row, replace(row, group="older", topic_id=None)], {0: 8}))
-    groups = [ConsumerGroup(lake.path, name, lake.store) for name in ("etl", "older")]
+    groups = [GroupPositions(lake.path, name, lake.store) for name in ("etl", "older")]
     assert [group.committed() for group in groups] == [{CLICKS: 2}, {CLICKS: 2}]
     lake.delete_topic("clicks")
     fill(lake, "new", 3)

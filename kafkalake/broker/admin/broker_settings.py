@@ -13,7 +13,7 @@ import logging
 import os
 from collections.abc import Callable, Mapping
 
-from kafkalake.broker.callbacks import Place, call_isolated
+from kafkalake.broker.callbacks import CallbackLoop, call_isolated
 from kafkalake.config.accepted import reason_for_refusal
 from kafkalake.config.broker import BROKER_SETTINGS
 from kafkalake.config.layers import ConfigSource, Settings, changed_values
@@ -127,7 +127,7 @@ class BrokerSettings:
         for name, old, new in changed_values(before.describe_broker(), changed.describe_broker()):
             logger.info("broker setting changed name=%s old=%s new=%s by=%s", name, old, new, changed_by)
         for listener in self._listeners:
-            call_isolated(Place.SETTINGS_CHANGE, listener)
+            call_isolated(CallbackLoop.SETTINGS_CHANGE, listener)
 
     def _usable(self, layer: dict[str, str]) -> dict[str, str]:
         usable, problems = usable_broker_settings(layer)

@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar
 from kafkalake.broker.admin.mutation_rate import MutationRate
 from kafkalake.broker.admin.topic_plans import NewTopic, TopicPlans, check_not_internal, parse_overrides
 from kafkalake.broker.admin.topic_rows import overrides_as_text, topic_of, topic_row
-from kafkalake.broker.callbacks import Place, call_isolated
+from kafkalake.broker.callbacks import CallbackLoop, call_isolated
 from kafkalake.broker.partitions.cluster_image import PartitionRegistration, sole_replica
 from kafkalake.broker.partitions.log_directory import LogDirectory, log_config
 from kafkalake.broker.partitions.partition import Partition
@@ -221,7 +221,7 @@ class TopicAdmin:
         placed = self._serve(topic, logs, {})
         self._topics.add(topic)
         self._register(topic, placed)
-        call_isolated(Place.TOPIC_CHANGE, self._changed, topic.name)
+        call_isolated(CallbackLoop.TOPIC_CHANGE, self._changed, topic.name)
         if predecessors := self._logs.take_predecessors():
             self._later(topic.config.file_delete_delay_ms, lambda: self._remove_later(predecessors))
         logger.info("topic created topic=%s topic_id=%s partitions=%d", topic.name, topic.topic_id, count)
@@ -267,7 +267,7 @@ class TopicAdmin:
             topic.replicas[index] = partition
             placed.append(sole_replica(self._broker_id, epoch, is_offline=is_offline))
             if not is_offline:
-                call_isolated(Place.TOPIC_CHANGE, self._observer.partition_added, partition)
+                call_isolated(CallbackLoop.TOPIC_CHANGE, self._observer.partition_added, partition)
         return tuple(placed)
 
     def _offline(self, topic: Topic, index: int) -> Log:
@@ -333,9 +333,9 @@ class TopicAdmin:
         self._topics.apply(self._topics.image.without_topic(topic.topic_id))
         for partition in topic.replicas.values():
             partition.remove()
-            call_isolated(Place.TOPIC_CHANGE, self._observer.partition_removed, partition)
-            call_isolated(Place.FETCHES_OF_PARTITION, self._wake, partition)
-        call_isolated(Place.TOPIC_CHANGE, self._changed, topic.name)
+            call_isolated(CallbackLoop.TOPIC_CHANGE, self._observer.partition_removed, partition)
+            call_isolated(CallbackLoop.FETCHES_OF_PARTITION, self._wake, partition)
+        call_isolated(CallbackLoop.TOPIC_CHANGE, self._changed, topic.name)
         retired = await self._run_blocking(lambda: self._discard_and_retire(topic))
         self._later(topic.config.file_delete_delay_ms, lambda: self._remove_later(retired))
         logger.info("topic deleted topic=%s topic_id=%s", topic.name, topic.topic_id)
@@ -365,7 +365,7 @@ class TopicAdmin:
             return self._open(topic, range(first, count))
 
         self._register(topic, self._serve(topic, await self._run_blocking(commit_and_open), {}))
-        call_isolated(Place.TOPIC_CHANGE, self._changed, topic.name)
+        call_isolated(CallbackLoop.TOPIC_CHANGE, self._changed, topic.name)
         logger.info("partitions added topic=%s partitions=%d", topic.name, count)
 
     async def _alter_config(

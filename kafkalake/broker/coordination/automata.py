@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
-from kafkalake.broker.callbacks import Place, call_isolated
+from kafkalake.broker.callbacks import CallbackLoop, call_isolated
 from kafkalake.broker.coordination.decisions import CancelTimer, ErrorClass, Reply, SetTimer
 from kafkalake.broker.coordination.journal import Timers
 
@@ -91,7 +91,7 @@ class EffectRunner(Generic[S]):
     def run_these(self, slot: S, decisions: Iterable[Any]) -> None:
         """Carry out these decisions, also of an automaton that has lost its slot."""
         for decision in decisions:
-            call_isolated(Place.DECISION, self._run_one, slot, decision)
+            call_isolated(CallbackLoop.DECISION, self._run_one, slot, decision)
 
     def cancel_all(self, slot: S) -> None:
         """Cancel all timers of the slot, before another automaton takes it."""

@@ -39,7 +39,7 @@ class JournalRecord(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Producer:
+class ProducerIdAndEpoch:
     """The producer of a transactional batch."""
 
     producer_id: int
@@ -63,7 +63,7 @@ class Journal(Protocol):
         partition: int,
         records: Sequence[JournalRecord],
         timestamp_ms: int,
-        producer: Producer | None,
+        producer: ProducerIdAndEpoch | None,
         done: Appended,
     ) -> None:
         """Append one batch (transactional if there is a `producer`). Batches of a partition become durable in order.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kafkalake.broker.coordination.journal import Appended, JournalRecord, Producer
+from kafkalake.broker.coordination.journal import Appended, JournalRecord, ProducerIdAndEpoch
 from kafkalake.broker.partitions.append_queue import AppendQueue
 from kafkalake.broker.partitions.partition import Partition, PendingAppend
 from kafkalake.broker.partitions.topics import Topic
@@ -49,7 +49,7 @@ class JournalWriter:
         partition: int,
         records: Sequence[JournalRecord],
         timestamp_ms: int,
-        producer: Producer | None,
+        producer: ProducerIdAndEpoch | None,
         done: Appended,
     ) -> None:
         if self._topic is None:

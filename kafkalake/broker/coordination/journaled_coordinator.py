@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from kafkalake.broker.callbacks import Place, call_isolated
+from kafkalake.broker.callbacks import CallbackLoop, call_isolated
 from kafkalake.broker.coordination.automata import EffectRunner, MachineSlot
 from kafkalake.broker.coordination.decisions import ErrorClass
-from kafkalake.broker.coordination.journal import Journal, JournalRecord, Producer, coordinator_error
+from kafkalake.broker.coordination.journal import Journal, JournalRecord, ProducerIdAndEpoch, coordinator_error
 from kafkalake.broker.coordination.table import Changed, JournaledTable
 from kafkalake.clock import Clock
 from kafkalake.errors import KafkaError, NotCoordinatorError
@@ -90,7 +90,7 @@ class JournaledCoordinator(Generic[E, R, C]):
         The journal has been read up to the offset `end`, without the offsets of `lost`.
         """
         for entry in self.table.finish(partition, end, lost):
-            call_isolated(Place.COORDINATED, self._restore, entry, lost)
+            call_isolated(CallbackLoop.COORDINATED, self._restore, entry, lost)
 
     def _restore(self, entry: E, lost: Sequence[range]) -> None:
         entry.restored(lost)
@@ -99,7 +99,7 @@ class JournaledCoordinator(Generic[E, R, C]):
     def unload(self, partition: int) -> None:
         """Unload a partition this broker no longer leads, or on shutdown. Pending requests fail with NOT_COORDINATOR."""
         for entry in self.table.end(partition):
-            call_isolated(Place.COORDINATED, self._close, entry)
+            call_isolated(CallbackLoop.COORDINATED, self._close, entry)
 
     def _close(self, entry: E) -> None:
         entry.close(NotCoordinatorError)
@@ -107,7 +107,9 @@ class JournaledCoordinator(Generic[E, R, C]):
 
     # Writing
 
-    def write(self, partition: int, records: Sequence[R], written: OnWritten, producer: Producer | None = None) -> None:
+    def write(
+        self, partition: int, records: Sequence[R], written: OnWritten, producer: ProducerIdAndEpoch | None = None
+    ) -> None:
         """Append `records` as one batch. Once it is durable, apply it, then call `written`."""
         try:
             encoded = [self.format.encode(record) for record in records]

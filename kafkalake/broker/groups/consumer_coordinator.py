@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from kafkalake.broker.callbacks import Place, call_isolated
+from kafkalake.broker.callbacks import CallbackLoop, call_isolated
 from kafkalake.broker.coordination.table import check_names
 from kafkalake.broker.groups.classic import ClassicGroup
 from kafkalake.broker.groups.classic_state import ClassicState
@@ -130,7 +130,7 @@ class ConsumerGroups:
         for entry in self._table:
             group = entry.group
             if isinstance(group, ConsumerGroup) and group.may_read(changed):
-                call_isolated(Place.COORDINATED, group.topics_changed)
+                call_isolated(CallbackLoop.COORDINATED, group.topics_changed)
 
 
 def _check_size(request: HeartbeatRequest, bytes_max: int) -> None:

@@ -13,11 +13,11 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar
 
-from kafkalake.broker.callbacks import Place, call_isolated
+from kafkalake.broker.callbacks import CallbackLoop, call_isolated
 from kafkalake.broker.coordination.automata import EffectRunner
 from kafkalake.broker.coordination.decisions import Append, ErrorClass
 from kafkalake.broker.coordination.fields import JournalFormatError
-from kafkalake.broker.coordination.journal import Journal, Producer, Timers
+from kafkalake.broker.coordination.journal import Journal, ProducerIdAndEpoch, Timers
 from kafkalake.broker.coordination.journaled_coordinator import JournaledCoordinator, OnWritten
 from kafkalake.broker.coordination.table import MetadataMemory, check_names
 from kafkalake.broker.groups.classic import ClassicGroup
@@ -318,7 +318,7 @@ class GroupCoordinator:
         partition: int,
         records: Sequence[Record],
         written: OnWritten,
-        producer: Producer | None = None,
+        producer: ProducerIdAndEpoch | None = None,
         *,
         may_wait: bool = False,
     ) -> None:
@@ -360,4 +360,4 @@ class GroupCoordinator:
         """Pass lingering batches to the journal."""
         lingering, self._lingering = self._lingering, []
         for append in lingering:
-            call_isolated(Place.COORDINATED, append)
+            call_isolated(CallbackLoop.COORDINATED, append)

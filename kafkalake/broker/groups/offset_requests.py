@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, TypeAlias
 
-from kafkalake.broker.callbacks import Place, call_isolated
+from kafkalake.broker.callbacks import CallbackLoop, call_isolated
 from kafkalake.broker.coordination.decisions import ErrorClass
-from kafkalake.broker.coordination.journal import Producer
+from kafkalake.broker.coordination.journal import ProducerIdAndEpoch
 from kafkalake.broker.groups.consumer import ConsumerGroup
 from kafkalake.broker.groups.consumer_topics import TopicOfGroup
 from kafkalake.broker.groups.coordinator import GroupCoordinator
@@ -79,7 +79,7 @@ class CommitRequest:
     group_instance_id: str | None = None
     generation_id: int = NO_GENERATION
     retention_ms: int = -1
-    producer: Producer | None = None
+    producer: ProducerIdAndEpoch | None = None
     knows_member_epochs: bool = True
 
 
@@ -268,7 +268,7 @@ class OffsetRequests:
         names: topics created or deleted (None: check all). Offsets in open transactions are deleted too. A failed write is retried.
         """
         for entry in self._table:
-            call_isolated(Place.COORDINATED, self._delete_stale_of, entry, names)
+            call_isolated(CallbackLoop.COORDINATED, self._delete_stale_of, entry, names)
 
     def _delete_stale_of(self, entry: GroupEntry, names: Collection[str] | None) -> None:
         keys = [key for key in entry.offsets.known_keys() if names is None or key[0] in names]
@@ -337,7 +337,7 @@ class OffsetRequests:
         """Delete expired offsets, and groups without members and offsets."""
         now_ms = self._coordinator.clock.now_ms()
         for entry in self._table:
-            call_isolated(Place.COORDINATED, self._expire, entry, now_ms)
+            call_isolated(CallbackLoop.COORDINATED, self._expire, entry, now_ms)
 
     def _expire(self, entry: GroupEntry, now_ms: int) -> None:
         gone = entry.offsets.expired(entry.group.expiry, now_ms, self._config.offsets_retention_ms)

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
-from kafkalake.broker.callbacks import Place, call_isolated
+from kafkalake.broker.callbacks import CallbackLoop, call_isolated
 from kafkalake.broker.partitions.partition import Partition, PendingAppend, RunBlocking, nobody_waits
 from kafkalake.broker.partitions.purgatory import Purgatory
 from kafkalake.clock import Clock
@@ -123,7 +123,7 @@ class AppendQueue:
             self.is_answering = False
             waiting, self._when_answered = self._when_answered, []
             for action in waiting:
-                call_isolated(Place.SENDING, action)
+                call_isolated(CallbackLoop.SENDING, action)
         return True
 
     def _flush(self, dirty: list[Partition], end_ns: int) -> None:
@@ -133,7 +133,7 @@ class AppendQueue:
                 self._refuse(partition, error)
             return
         for number, partition in enumerate(dirty, 1):
-            if not call_isolated(Place.FLUSH_OF_PARTITION, self._flush_partition, partition):
+            if not call_isolated(CallbackLoop.FLUSH_OF_PARTITION, self._flush_partition, partition):
                 self._refuse(partition, KafkaStorageError("append failed"))
             if self._now_ns() >= end_ns and number < len(dirty):
                 if not self._dirty:
@@ -144,7 +144,7 @@ class AppendQueue:
     @staticmethod
     def _refuse(partition: Partition, error: KafkaError) -> None:
         for refused in partition.refuse_queued(error):
-            call_isolated(Place.PRODUCER_ANSWER, refused.settled)
+            call_isolated(CallbackLoop.PRODUCER_ANSWER, refused.settled)
 
     def _flush_partition(self, partition: Partition) -> None:
         appended = partition.append_queued()
@@ -156,12 +156,12 @@ class AppendQueue:
             self._settle(partition, appended)
 
     def _settle(self, partition: Partition, appended: list[PendingAppend]) -> None:
-        if not call_isolated(Place.COMMIT_OF_PARTITION, partition.commit, appended):
+        if not call_isolated(CallbackLoop.COMMIT_OF_PARTITION, partition.commit, appended):
             partition.fail(appended, KafkaStorageError("it is not certain that the records are there"))
         for pending in appended:
-            call_isolated(Place.PRODUCER_ANSWER, pending.settled)
-        call_isolated(Place.PARTITION_MOVED, self._moved, partition)
-        call_isolated(Place.FETCHES_OF_PARTITION, self._purgatory.check, partition)
+            call_isolated(CallbackLoop.PRODUCER_ANSWER, pending.settled)
+        call_isolated(CallbackLoop.PARTITION_MOVED, self._moved, partition)
+        call_isolated(CallbackLoop.FETCHES_OF_PARTITION, self._purgatory.check, partition)
 
     async def _sync(self, partition: Partition, sync: Coroutine[Any, Any, None], appended: list[PendingAppend]) -> None:
         """Await the fsync of the log, then settle. Batches arriving for the partition meanwhile form the next group."""

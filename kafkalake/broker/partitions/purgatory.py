@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable
 from typing import Protocol
 
-from kafkalake.broker.callbacks import Place, call_isolated
+from kafkalake.broker.callbacks import CallbackLoop, call_isolated
 from kafkalake.broker.partitions.timing_wheel import Timeout, TimingWheel
 from kafkalake.clock import Clock
 
@@ -73,7 +73,7 @@ class Timers:
         """Run the actions that are due."""
         self._alarm_at_ms = None
         for timeout in self._wheel.advance(self._clock.monotonic_ms()):
-            call_isolated(Place.TIMER, timeout.action)
+            call_isolated(CallbackLoop.TIMER, timeout.action)
         self._set_alarm()
 
     def _set_alarm(self) -> None:
@@ -111,7 +111,7 @@ class Purgatory:
         watchers = self._watchers.get(key)
         if watchers:
             for operation in list(watchers):
-                call_isolated(Place.WAITING_REQUEST, self._check_one, operation, key)
+                call_isolated(CallbackLoop.WAITING_REQUEST, self._check_one, operation, key)
 
     def _check_one(self, operation: DelayedOperation, key: Hashable) -> None:
         if operation.waiting and operation.is_complete(key):
@@ -125,7 +125,7 @@ class Purgatory:
     def finish_all(self) -> None:
         """Complete all delayed operations. Called when the broker stops."""
         for operation in list(self._waiting):
-            call_isolated(Place.WAITING_REQUEST, self.finish, operation)
+            call_isolated(CallbackLoop.WAITING_REQUEST, self.finish, operation)
 
     def discard(self, operation: DelayedOperation) -> bool:
         """Drop an operation without an answer (its connection is closed) and return whether it was delayed."""

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from kafkalake.broker.callbacks import Place, call_isolated
+from kafkalake.broker.callbacks import CallbackLoop, call_isolated
 from kafkalake.broker.partitions.purgatory import Alarm
 from kafkalake.clock import Clock
 from kafkalake.errors import KafkaLakeError
@@ -69,7 +69,7 @@ class Scheduler:
         for work in self._works:
             if work.due_ms is not None and work.due_ms <= now_ms:
                 work.due_ms = now_ms + PAUSE_MS_MIN  # in case it cannot even begin
-                call_isolated(Place.PERIODIC_WORK, self._begin, work, now_ms)
+                call_isolated(CallbackLoop.PERIODIC_WORK, self._begin, work, now_ms)
         self._set_alarm()
 
     async def stop(self) -> None:

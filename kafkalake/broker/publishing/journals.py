@@ -41,7 +41,7 @@ class Journaled(Protocol[C]):
     async def trim(self, resume_at: Mapping[int, int]) -> None: ...
 
 
-class JournalPublishing(Generic[C]):
+class JournalPublisher(Generic[C]):
     """The publishing of one journal, see the module. Runs on the event loop's thread.
 
     `commit(rows, positions, now_ms)` commits changed rows and their journal positions. It is called in a thread.
@@ -118,13 +118,13 @@ def publish_groups(
     clock: Clock,
     run_blocking: RunBlocking,
     interval_ms: int,
-) -> JournalPublishing[ChangedOffset]:
+) -> JournalPublisher[ChangedOffset]:
     """Return the publishing of committed offsets to `group_offsets`."""
 
     def commit(rows: Sequence[ChangedOffset], positions: Mapping[int, int], now_ms: int) -> None:
         store.publish_group_offsets(PublishedOffsets([published_offset(row, now_ms) for row in rows], positions))
 
-    return JournalPublishing("group_offsets", journal, commit, clock, run_blocking, interval_ms)
+    return JournalPublisher("group_offsets", journal, commit, clock, run_blocking, interval_ms)
 
 
 def publish_transactions(
@@ -133,10 +133,10 @@ def publish_transactions(
     clock: Clock,
     run_blocking: RunBlocking,
     interval_ms: int,
-) -> JournalPublishing[ChangedTransaction]:
+) -> JournalPublisher[ChangedTransaction]:
     """Return the publishing of transactional ids to `transactions`."""
 
     def commit(rows: Sequence[ChangedTransaction], positions: Mapping[int, int], now_ms: int) -> None:
         store.publish_transactions(Transactions([published_transaction(row, now_ms) for row in rows], positions))
 
-    return JournalPublishing("transactions", journal, commit, clock, run_blocking, interval_ms)
+    return JournalPublisher("transactions", journal, commit, clock, run_blocking, interval_ms)

@@ -17,7 +17,7 @@ from uuid import UUID
 from kafkalake.broker.partitions.partition import Partition
 from kafkalake.broker.partitions.scheduler import Scheduler
 from kafkalake.broker.partitions.topics import Topics
-from kafkalake.broker.publishing.schedule import Publisher, application_id, reconcile
+from kafkalake.broker.publishing.schedule import PublishSchedule, application_id, reconcile
 from kafkalake.clock import Clock
 from kafkalake.errors import KafkaLakeError, as_value
 from kafkalake.log_starts import raised_log_start
@@ -35,7 +35,7 @@ _CHECK_INTERVAL_MS = 50
 _JOBS_INTERVAL_MS = 500
 
 
-class Publishing:
+class PartitionPublisher:
     """The broker's observer. Methods are called on the event loop's thread unless stated otherwise."""
 
     def __init__(
@@ -53,7 +53,7 @@ class Publishing:
         self._store = store
         self._clock = clock
         self._run_blocking = run_blocking
-        self._publisher: Publisher | None = None
+        self._publisher: PublishSchedule | None = None
         self._partitions: dict[TopicPartition, Partition] = {}
         self._loop = asyncio.get_running_loop()
         self._under_way: asyncio.Future[bool] | None = None
@@ -62,7 +62,7 @@ class Publishing:
         self._looked_ms = clock.monotonic_ms()
 
     @property
-    def publisher(self) -> Publisher:
+    def publisher(self) -> PublishSchedule:
         """The publisher. Available once started."""
         assert self._publisher is not None
         return self._publisher
@@ -70,7 +70,7 @@ class Publishing:
     async def start(self, interval_ms: int) -> None:
         """Create the publisher, continuing after this broker's last published version."""
         version = await self._run_blocking(lambda: self._store.last_published_version(application_id(self.broker_id)))
-        self._publisher = Publisher(self.broker_id, self._describe, last_version=version, interval_ms=interval_ms)
+        self._publisher = PublishSchedule(self.broker_id, self._describe, last_version=version, interval_ms=interval_ms)
 
     # Callbacks of the broker and the logs.
 
@@ -141,7 +141,7 @@ class Publishing:
         self._under_way = asyncio.ensure_future(self._commit(publisher, state))
         return await asyncio.shield(self._under_way)
 
-    async def _commit(self, publisher: Publisher, state: PublishedState) -> bool:
+    async def _commit(self, publisher: PublishSchedule, state: PublishedState) -> bool:
         try:
             await self._run_blocking(lambda: self._store.publish(state))
         except Exception as error:
@@ -292,7 +292,7 @@ class Publishing:
 class _Segments:
     """The segments of one partition's log, as rows of `segments`: its `LogEvents`."""
 
-    def __init__(self, publishing: Publishing, topic: str, topic_id: str, index: int) -> None:
+    def __init__(self, publishing: PartitionPublisher, topic: str, topic_id: str, index: int) -> None:
         self._publishing = publishing
         self._topic = topic
         self._topic_id = topic_id

@@ -52,7 +52,7 @@ def application_id(broker_id: int) -> str:
     return f"kafkalake-broker-{broker_id}"
 
 
-class Publisher:
+class PublishSchedule:
     """The unpublished changes of the partitions led by one broker.
 
     `describe` returns a partition's current state, or None if it is no longer led here. `take` calls it once per moved partition,

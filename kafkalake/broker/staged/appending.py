@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from kafkalake.broker.coordination.journal import Producer
+from kafkalake.broker.coordination.journal import ProducerIdAndEpoch
 from kafkalake.broker.partitions.append_queue import AppendQueue, ProduceRequest
 from kafkalake.broker.partitions.partition import Partition, PendingAppend
 from kafkalake.broker.staged.request import StagedFile
@@ -36,7 +36,7 @@ class StagedFileAppender:
         self,
         queue: AppendQueue,
         run_blocking: Blocking,
-        producer: Producer,
+        producer: ProducerIdAndEpoch,
         partitions: dict[tuple[int, int], Partition],
         reached: Callable[[], None],
     ) -> None:

@@ -24,7 +24,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Protocol
 
-from kafkalake.broker.coordination.journal import Producer
+from kafkalake.broker.coordination.journal import ProducerIdAndEpoch
 from kafkalake.broker.coordination.journal_lifecycle import JournalHost
 from kafkalake.broker.partitions.partition import Partition
 from kafkalake.broker.staged.appending import StagedFileAppender
@@ -209,7 +209,7 @@ class StagedAppends:
         if under_way is None:
             return committed
         transaction = await self._transaction(committed.application)
-        outcome = await transaction.settled(Producer(under_way.producer_id, under_way.epoch))
+        outcome = await transaction.settled(ProducerIdAndEpoch(under_way.producer_id, under_way.epoch))
         settled = replace(committed, under_way=None)
         if outcome is Outcome.COMMITTED:
             settled = Committed(committed.application, under_way.version, under_way.records)

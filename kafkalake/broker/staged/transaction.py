@@ -14,7 +14,7 @@ from functools import partial
 from typing import TypeVar
 
 from kafkalake.broker.coordination.decisions import ErrorClass
-from kafkalake.broker.coordination.journal import Producer
+from kafkalake.broker.coordination.journal import ProducerIdAndEpoch
 from kafkalake.broker.coordination.waiting import wait_for_call
 from kafkalake.broker.transactions.coordinator import TransactionCoordinator
 from kafkalake.broker.transactions.ending import EndRequest
@@ -52,7 +52,7 @@ class ApplicationTransaction:
         self._coordinator = coordinator
         self._id = transactional_id
 
-    async def begin(self, timeout_ms: int) -> Producer:
+    async def begin(self, timeout_ms: int) -> ProducerIdAndEpoch:
         """Return a new producer and abort a transaction left open by an earlier one. Raise `KafkaError` if that fails."""
         async with _time_limit("the transaction coordinator did not answer in time"):
             while True:
@@ -60,12 +60,12 @@ class ApplicationTransaction:
                     lambda reply: self._coordinator.init_producer_id(self._id, timeout_ms, None, reply)
                 )
                 if result.error is None:
-                    return Producer(result.producer_id, result.epoch)
+                    return ProducerIdAndEpoch(result.producer_id, result.epoch)
                 if result.error is not ConcurrentTransactionsError:
                     raise result.error()
                 await self._between_steps()
 
-    async def add(self, producer: Producer, partitions: Iterable[TopicPartition]) -> None:
+    async def add(self, producer: ProducerIdAndEpoch, partitions: Iterable[TopicPartition]) -> None:
         """Add partitions to the transaction. Raise `KafkaError` if that fails."""
         error: ErrorClass | None = await _answer(
             lambda reply: self._coordinator.add_partitions(self._id, producer, tuple(partitions), reply)
@@ -73,14 +73,14 @@ class ApplicationTransaction:
         if error is not None:
             raise error()
 
-    async def end(self, producer: Producer, *, committed: bool) -> None:
+    async def end(self, producer: ProducerIdAndEpoch, *, committed: bool) -> None:
         """Commit or abort. Durable on return, though markers may be missing. Raise `KafkaError` if that fails."""
         request = EndRequest(producer, committed, version_2=False)
         result: ProducerResult = await _answer(lambda reply: self._coordinator.end(self._id, request, reply))
         if result.error is not None:
             raise result.error()
 
-    def outcome(self, producer: Producer) -> Outcome:
+    def outcome(self, producer: ProducerIdAndEpoch) -> Outcome:
         """Return the state of the transaction of `producer`. Raise `KafkaError` if the coordinator cannot answer (loading, say)."""
         try:
             if self._coordinator.is_deciding(self._id):
@@ -92,7 +92,7 @@ class ApplicationTransaction:
             return Outcome.NOT_COMMITTED
         return _OUTCOMES.get(found.state, Outcome.NOT_COMMITTED)
 
-    async def settled(self, producer: Producer) -> Outcome:
+    async def settled(self, producer: ProducerIdAndEpoch) -> Outcome:
         """Return `outcome` once no decision or commit marker is pending.
 
         Raise `KafkaError` if it cannot be determined, `RequestTimedOutError` if it is still pending after `ANSWER_TIMEOUT_S`.

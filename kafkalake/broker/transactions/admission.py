@@ -16,9 +16,9 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from kafkalake.broker.callbacks import Place, call_isolated
+from kafkalake.broker.callbacks import CallbackLoop, call_isolated
 from kafkalake.broker.coordination.decisions import ErrorClass
-from kafkalake.broker.coordination.journal import Producer, Timers
+from kafkalake.broker.coordination.journal import ProducerIdAndEpoch, Timers
 from kafkalake.broker.transactions.coordinator import TransactionCoordinator
 from kafkalake.broker.transactions.ending import CLIENT_VERSION_2
 from kafkalake.broker.transactions.requests import PartitionResults
@@ -51,7 +51,7 @@ class Admission:
     def admit(
         self,
         transactional_id: str,
-        producer: Producer,
+        producer: ProducerIdAndEpoch,
         partitions: Collection[TopicPartition],
         reply: Callable[[PartitionResults], None],
         *,
@@ -96,7 +96,7 @@ class Admission:
 
         def admitted(results: PartitionResults) -> None:
             line.is_taken = False
-            call_isolated(Place.TURN_OF_PRODUCER, reply, results)
+            call_isolated(CallbackLoop.TURN_OF_PRODUCER, reply, results)
             self._move(transactional_id, line)
 
         unexpected: PartitionResults = dict.fromkeys(partitions, KafkaError)
@@ -130,7 +130,7 @@ class Admission:
     def add(
         self,
         transactional_id: str,
-        producer: Producer,
+        producer: ProducerIdAndEpoch,
         partitions: Collection[TopicPartition],
         reply: Callable[[ErrorClass | None], None],
     ) -> None:

@@ -12,10 +12,10 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from kafkalake.broker.callbacks import Place, call_isolated
+from kafkalake.broker.callbacks import CallbackLoop, call_isolated
 from kafkalake.broker.coordination.automata import EffectRunner
 from kafkalake.broker.coordination.decisions import Append, ErrorClass
-from kafkalake.broker.coordination.journal import Journal, Producer, Timers
+from kafkalake.broker.coordination.journal import Journal, ProducerIdAndEpoch, Timers
 from kafkalake.broker.coordination.journaled_coordinator import JournaledCoordinator
 from kafkalake.broker.coordination.patterns import matching
 from kafkalake.broker.partitions.scheduler import Scheduler
@@ -89,7 +89,7 @@ class TransactionCoordinator:
         self,
         transactional_id: str,
         timeout_ms: int,
-        expected: Producer | None,
+        expected: ProducerIdAndEpoch | None,
         reply: Callable[[ProducerResult], None],
     ) -> None:
         """Handle InitProducerId with a transactional id."""
@@ -118,7 +118,7 @@ class TransactionCoordinator:
     def add_partitions(
         self,
         transactional_id: str,
-        producer: Producer,
+        producer: ProducerIdAndEpoch,
         partitions: Iterable[TopicPartition],
         reply: Callable[[ErrorClass | None], None],
         *,
@@ -138,7 +138,7 @@ class TransactionCoordinator:
         self.effects.run(entry)
 
     def verify_partitions(
-        self, transactional_id: str, producer: Producer, partitions: Iterable[TopicPartition]
+        self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Iterable[TopicPartition]
     ) -> PartitionResults:
         """Handle a verify-only AddPartitionsToTxn. Raise errors that concern all partitions."""
         return self._entry(transactional_id).transaction.verify_partitions(producer, partitions)
@@ -230,7 +230,7 @@ class TransactionCoordinator:
     def expire(self) -> None:
         """Remove the ids that were not used for `transactional.id.expiration.ms`."""
         for entry in self.table:
-            call_isolated(Place.COORDINATED, self._expire, entry)
+            call_isolated(CallbackLoop.COORDINATED, self._expire, entry)
 
     def _expire(self, entry: TransactionEntry) -> None:
         if entry.transaction.expire():
@@ -243,7 +243,7 @@ class TransactionCoordinator:
         if entry.waiting and transaction.is_between_steps:
             waiting, entry.waiting = entry.waiting, []
             for again in waiting:
-                call_isolated(Place.NEXT_STEP, again)
+                call_isolated(CallbackLoop.NEXT_STEP, again)
         if transaction.is_vacant and self.table.find(transaction.transactional_id) is entry:
             self.table.forget(entry)
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from kafkalake.broker.coordination.journal import Producer
+from kafkalake.broker.coordination.journal import ProducerIdAndEpoch
 from kafkalake.broker.transactions.records import NO_PRODUCER_ID, TransactionRecord
 from kafkalake.broker.transactions.states import State
 from kafkalake.errors import (
@@ -50,7 +50,7 @@ _ENDS = {
 class EndRequest:
     """EndTxn. `version_2`: the client takes a new epoch from the response (EndTxn version 5 on)."""
 
-    producer: Producer
+    producer: ProducerIdAndEpoch
     committed: bool
     version_2: bool
 

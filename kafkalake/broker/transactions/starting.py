@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from kafkalake.broker.coordination.journal import Producer
+from kafkalake.broker.coordination.journal import ProducerIdAndEpoch
 from kafkalake.broker.transactions.ending import EPOCH_LAST, EPOCH_MAX, fence
 from kafkalake.broker.transactions.records import NO_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP, TransactionRecord
 from kafkalake.broker.transactions.states import State
@@ -20,7 +20,7 @@ def first(transactional_id: str, producer_id: int, timeout_ms: int, now_ms: int)
 def restarted(
     current: TransactionRecord,
     timeout_ms: int,
-    expected: Producer | None,
+    expected: ProducerIdAndEpoch | None,
     now_ms: int,
     new_producer_id: Callable[[], int],
 ) -> TransactionRecord:
@@ -81,7 +81,7 @@ def pass_over(
     )
 
 
-def _is_known(current: TransactionRecord, expected: Producer) -> bool:
+def _is_known(current: TransactionRecord, expected: ProducerIdAndEpoch) -> bool:
     """Return whether it is the current producer id, or the previous one if its epochs were used up."""
     return expected.producer_id == current.producer_id or (
         expected.producer_id == current.previous_producer_id and expected.epoch >= EPOCH_LAST

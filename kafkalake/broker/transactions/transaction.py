@@ -25,7 +25,7 @@ from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, replace
 
 from kafkalake.broker.coordination.decisions import Append, CancelTimer, ErrorClass, Reply, SetTimer
-from kafkalake.broker.coordination.journal import Producer
+from kafkalake.broker.coordination.journal import ProducerIdAndEpoch
 from kafkalake.broker.transactions.config import TransactionConfig
 from kafkalake.broker.transactions.decisions import FaultPoint, Marker, Reach, TransactionDecision, WriteMarker
 from kafkalake.broker.transactions.ending import EPOCH_MAX, EndRequest, check_end, complete, fence, prepare
@@ -111,7 +111,7 @@ class Transaction:
         """
         return self._closed or (self._step is None and (self.current is None or not self.current.state.is_prepared))
 
-    def accepts(self, producer: Producer, partitions: Iterable[TopicPartition]) -> bool:
+    def accepts(self, producer: ProducerIdAndEpoch, partitions: Iterable[TopicPartition]) -> bool:
         """Return whether the producer may write to the partitions: they are added, and the transaction is not being ended."""
         current, step = self.current, self._step
         return (
@@ -124,7 +124,7 @@ class Transaction:
 
     # Starting a producer
 
-    def init(self, timeout_ms: int, expected: Producer | None, waiter: object) -> None:
+    def init(self, timeout_ms: int, expected: ProducerIdAndEpoch | None, waiter: object) -> None:
         """Handle InitProducerId. `expected`: the client's producer id and epoch (KIP-360). Reply with a `ProducerResult`."""
         try:
             if self._step is not None:
@@ -146,7 +146,7 @@ class Transaction:
     # Adding partitions
 
     def add_partitions(
-        self, producer: Producer, partitions: Iterable[TopicPartition], client_version: int, waiter: object
+        self, producer: ProducerIdAndEpoch, partitions: Iterable[TopicPartition], client_version: int, waiter: object
     ) -> None:
         """Handle AddPartitionsToTxn or AddOffsetsToTxn. Reply with an error class or None for all partitions."""
         try:
@@ -172,7 +172,7 @@ class Transaction:
         )
         self._write(PendingState(record, waiter))
 
-    def verify_partitions(self, producer: Producer, partitions: Iterable[TopicPartition]) -> PartitionResults:
+    def verify_partitions(self, producer: ProducerIdAndEpoch, partitions: Iterable[TopicPartition]) -> PartitionResults:
         """Return None for each partition in the transaction, else `TransactionAbortableError`.
 
         A broker verifies before it appends a batch of an older client. Raise the errors that `add_partitions` replies with.
@@ -180,7 +180,7 @@ class Transaction:
         known = self._open_for(producer).partitions
         return {one: None if one in known else TransactionAbortableError for one in partitions}
 
-    def _open_for(self, producer: Producer) -> TransactionRecord:
+    def _open_for(self, producer: ProducerIdAndEpoch) -> TransactionRecord:
         """Return the state if this producer may use its transaction."""
         if self._step is not None:
             raise ConcurrentTransactionsError

@@ -24,7 +24,7 @@ from kafkalake.jobs.consume.output import ConsumedOutput, DeltaOutput, ParquetOu
 from kafkalake.jobs.frame import reached
 from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.reader.bounds import bounded
-from kafkalake.reader.group_positions import ConsumerGroup
+from kafkalake.reader.group_positions import GroupPositions
 from kafkalake.reader.positions import (
     Positions,
     TopicIds,
@@ -85,7 +85,7 @@ class Consumption:
         self._starts: Positions | None = None
         self._topic_ids: TopicIds = {}
         self._tables = DeltaMetadataStore(Path(self._options.lake).absolute(), create=False)
-        self._group = ConsumerGroup(self._options.lake, self._options.group, self._tables)
+        self._group = GroupPositions(self._options.lake, self._options.group, self._tables)
         self._output: ConsumedOutput
         if output_format == "delta":
             self._output = DeltaOutput(spark, output, self._options.group)

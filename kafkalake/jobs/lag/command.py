@@ -25,7 +25,7 @@ import pyarrow as pa
 from kafkalake.errors import ConfigurationError, LakeError
 from kafkalake.jobs.frame import Done, Job, Run, Step, reached
 from kafkalake.jobs.frame import main as run_job
-from kafkalake.jobs.lag.next_record import Place, place_of, timestamps_of
+from kafkalake.jobs.lag.next_record import RecordLookup, place_of, timestamps_of
 from kafkalake.jobs.lag.report import (
     Alert,
     AlertRules,
@@ -195,7 +195,7 @@ class LagJob(Job):
         snapshots: Mapping[TopicPartition, PartitionSnapshot],
     ) -> dict[tuple[str, int, int], int | None]:
         """Return timestamps of the next records, by topic, partition and committed offset. Each place is read once."""
-        places: dict[tuple[str, int, int], Place] = {}
+        places: dict[tuple[str, int, int], RecordLookup] = {}
         for key, commit in committed.items():
             where = (key.topic, key.partition)
             edge = edges.get(where)

@@ -38,24 +38,24 @@ class SegmentPart(NamedTuple):
     end_offset: int
 
 
-class Place(NamedTuple):
+class RecordLookup(NamedTuple):
     """An offset, and the segments that may hold the first record at or after it, nearest first."""
 
     offset: int
     segments: tuple[SegmentPart, ...]
 
 
-def place_of(snapshot: PartitionSnapshot, offset: int) -> Place:
+def place_of(snapshot: PartitionSnapshot, offset: int) -> RecordLookup:
     """Return the place of the first record at or after `offset` in a partition."""
     segments = tuple(
         SegmentPart(each.path, each.readable_bytes, each.base_offset, min(each.next_offset, snapshot.end_offset))
         for each in snapshot.segments
         if each.next_offset > offset
     )
-    return Place(offset, segments)
+    return RecordLookup(offset, segments)
 
 
-def timestamps_of(places: Sequence[Place], spark: Callable[[], SparkSession]) -> list[int | None]:
+def timestamps_of(places: Sequence[RecordLookup], spark: Callable[[], SparkSession]) -> list[int | None]:
     """Return the timestamp (ms) of the first record at or after each place's offset, or None if there is none or it was removed.
 
     spark: returns a session, called if there is much to read. Raise `CorruptSegmentError` if a segment is damaged.

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 
 from kafkalake.broker.coordination.decisions import ErrorClass
-from kafkalake.broker.coordination.journal import Producer
+from kafkalake.broker.coordination.journal import ProducerIdAndEpoch
 from kafkalake.errors import KafkaError
 from kafkalake.server.group_lookup import check_group
 from kafkalake.server.request import Request
@@ -48,7 +48,7 @@ def _add(request: Request[AddOffsetsToTxnRequest], reply: Callable[[ErrorClass |
         return
     broker.transactions.admission.add(
         body.transactional_id,
-        Producer(body.producer_id, body.producer_epoch),
+        ProducerIdAndEpoch(body.producer_id, body.producer_epoch),
         [broker.groups.journal.key(body.group_id)],
         reply,
     )

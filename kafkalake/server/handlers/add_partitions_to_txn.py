@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from functools import partial
 
 from kafkalake.broker.coordination.decisions import ErrorClass
-from kafkalake.broker.coordination.journal import Producer
+from kafkalake.broker.coordination.journal import ProducerIdAndEpoch
 from kafkalake.broker.transactions.requests import PartitionResults
 from kafkalake.errors import (
     InvalidTxnStateError,
@@ -45,7 +45,7 @@ def handle(request: Request[AddPartitionsToTxnRequest]) -> Generator[None, None,
         yield from _Batch(request).start()
         return
     body = request.body
-    producer = Producer(body.v3_and_below_producer_id, body.v3_and_below_producer_epoch)
+    producer = ProducerIdAndEpoch(body.v3_and_below_producer_id, body.v3_and_below_producer_epoch)
     topics = body.v3_and_below_topics
 
     def reply(results: PartitionResults) -> None:
@@ -66,7 +66,7 @@ class _Batch:
         if not self._transactions:
             self._request.reply(AddPartitionsToTxnResponse())
         for number, one in enumerate(self._transactions):
-            producer = Producer(one.producer_id, one.producer_epoch)
+            producer = ProducerIdAndEpoch(one.producer_id, one.producer_epoch)
             decide = _verify if one.verify_only else _add
             yield from decide(
                 self._request,
@@ -94,7 +94,7 @@ class _Batch:
 def _add(
     request: Request[AddPartitionsToTxnRequest],
     transactional_id: str,
-    producer: Producer,
+    producer: ProducerIdAndEpoch,
     topics: Iterable[AddPartitionsToTxnTopic],
     reply: Callable[[PartitionResults], None],
 ) -> Generator[None, None, None]:
@@ -122,7 +122,7 @@ def _add(
 def _verify(
     request: Request[AddPartitionsToTxnRequest],
     transactional_id: str,
-    producer: Producer,
+    producer: ProducerIdAndEpoch,
     topics: Iterable[AddPartitionsToTxnTopic],
     reply: Callable[[PartitionResults], None],
 ) -> Generator[None, None, None]:

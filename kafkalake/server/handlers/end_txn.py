@@ -6,7 +6,7 @@ producer's id and epoch for its next transaction.
 
 from __future__ import annotations
 
-from kafkalake.broker.coordination.journal import Producer
+from kafkalake.broker.coordination.journal import ProducerIdAndEpoch
 from kafkalake.broker.transactions.ending import EndRequest
 from kafkalake.broker.transactions.requests import ProducerResult
 from kafkalake.errors import KafkaError
@@ -25,7 +25,7 @@ def handle(request: Request[EndTxnRequest]) -> EndTxnResponse | None:
     except KafkaError as error:
         return _answer(request, ProducerResult(type(error)))
     end = EndRequest(
-        Producer(body.producer_id, body.producer_epoch),
+        ProducerIdAndEpoch(body.producer_id, body.producer_epoch),
         committed=body.committed,
         version_2=request.version >= _VERSION_2_SINCE,
     )

@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from kafkalake.broker.coordination.journal import Producer
+from kafkalake.broker.coordination.journal import ProducerIdAndEpoch
 from kafkalake.broker.transactions.requests import ProducerResult
 from kafkalake.errors import ClusterAuthorizationError, InvalidRequestError, KafkaError
 from kafkalake.server.authorizer import CLUSTER_NAME, Resource
@@ -43,10 +43,10 @@ def _idempotent(request: Request[InitProducerIdRequest]) -> ProducerResult:
     return ProducerResult(None, request.context.broker.producer_ids.next_id(), 0)
 
 
-def _expected(producer_id: int, epoch: int) -> Producer | None:
+def _expected(producer_id: int, epoch: int) -> ProducerIdAndEpoch | None:
     if (producer_id == -1) != (epoch == -1):
         raise InvalidRequestError("either both of producer id and epoch are given, or none")
-    return None if producer_id == -1 else Producer(producer_id, epoch)
+    return None if producer_id == -1 else ProducerIdAndEpoch(producer_id, epoch)
 
 
 def _answer(request: Request[InitProducerIdRequest], result: ProducerResult) -> InitProducerIdResponse:

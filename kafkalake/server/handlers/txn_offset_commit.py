@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Generator
 
 from kafkalake.broker.coordination.decisions import ErrorClass
-from kafkalake.broker.coordination.journal import Producer
+from kafkalake.broker.coordination.journal import ProducerIdAndEpoch
 from kafkalake.broker.groups.offset_requests import CommitRequest, OffsetToCommit, PartitionErrors
 from kafkalake.broker.transactions.requests import PartitionResults
 from kafkalake.errors import (
@@ -42,7 +42,7 @@ _ADDS_SINCE = 5
 
 def handle(request: Request[TxnOffsetCommitRequest]) -> Generator[None, None, None]:
     body, broker = request.body, request.context.broker
-    producer = Producer(body.producer_id, body.producer_epoch)
+    producer = ProducerIdAndEpoch(body.producer_id, body.producer_epoch)
     try:
         check_transactional_id(request, body.transactional_id)
         check_group(request, body.group_id)

@@ -33,8 +33,8 @@ from kafkalake.topic_partition import TopicPartition
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from kafkalake.reader.group_positions import ConsumerGroup
-    from kafkalake.reader.partition_edges import Edges
+    from kafkalake.reader.group_positions import GroupPositions
+    from kafkalake.reader.partition_edges import PartitionBounds
 
 Offsets = dict[str, Any]
 
@@ -53,11 +53,11 @@ class KafkaLakeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         )
         JsonColumns.of(self._projection)
         # This object is sent to executors before its first call, so none of these is sent along.
-        self._edges: Edges | None = None
+        self._edges: PartitionBounds | None = None
         self._target: Positions | None = None
         self._seen: Positions = {}
         self._began: Offsets | None = None
-        self._group: ConsumerGroup | None = None
+        self._group: GroupPositions | None = None
 
     def initialOffset(self) -> Offsets:
         """Return the query's start: from its checkpoint, or else from the options, stored in the checkpoint."""
@@ -129,17 +129,17 @@ class KafkaLakeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         if self._options.group is None or end == self._began:
             return
         if self._group is None:
-            from kafkalake.reader.group_positions import ConsumerGroup
+            from kafkalake.reader.group_positions import GroupPositions
 
-            self._group = ConsumerGroup(self._options.lake, self._options.group, self._open_edges().tables)
+            self._group = GroupPositions(self._options.lake, self._options.group, self._open_edges().tables)
         self._group.commit(from_json(end))
 
     def _look(self) -> dict[TopicPartition, Edge]:
         return self._open_edges().look()
 
-    def _open_edges(self) -> Edges:
+    def _open_edges(self) -> PartitionBounds:
         if self._edges is None:
-            from kafkalake.reader.partition_edges import Edges
+            from kafkalake.reader.partition_edges import PartitionBounds
 
-            self._edges = Edges(self._options)
+            self._edges = PartitionBounds(self._options)
         return self._edges

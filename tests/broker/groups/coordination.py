@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from broker.groups.scenario import DELAY_MS, join_request
 from manual_clock import ManualClock
 
-from kafkalake.broker.coordination.journal import Appended, JournalRecord, Producer
+from kafkalake.broker.coordination.journal import Appended, JournalRecord, ProducerIdAndEpoch
 from kafkalake.broker.coordination.table import Changes
 from kafkalake.broker.groups.config import GroupConfig
 from kafkalake.broker.groups.consumer_coordinator import ConsumerGroups
@@ -39,7 +39,7 @@ class Batch:
 
     position: int
     records: Sequence[JournalRecord]
-    producer: Producer | None = None
+    producer: ProducerIdAndEpoch | None = None
     marker: bool | None = None
 
     def as_read(self) -> ReadBatch:
@@ -67,7 +67,7 @@ class MemoryJournal:
         partition: int,
         records: Sequence[JournalRecord],
         timestamp_ms: int,
-        producer: Producer | None,
+        producer: ProducerIdAndEpoch | None,
         done: Appended,
     ) -> None:
         assert records
@@ -82,7 +82,7 @@ class MemoryJournal:
         for write in held:
             write()
 
-    def marker(self, partition: int, producer: Producer, *, committed: bool) -> int:
+    def marker(self, partition: int, producer: ProducerIdAndEpoch, *, committed: bool) -> int:
         """A transaction ends in a partition; the marker's position."""
         position = self.ends[partition]
         self.ends[partition] += 1
@@ -90,7 +90,7 @@ class MemoryJournal:
         return position
 
     def _write(
-        self, partition: int, records: Sequence[JournalRecord], producer: Producer | None, done: Appended
+        self, partition: int, records: Sequence[JournalRecord], producer: ProducerIdAndEpoch | None, done: Appended
     ) -> None:
         error, self.fail_next = self.fail_next, None
         if error is not None:
@@ -167,14 +167,14 @@ class Cluster:
         member_id: str = "",
         generation_id: int = -1,
         retention_ms: int = -1,
-        producer: Producer | None = None,
+        producer: ProducerIdAndEpoch | None = None,
     ) -> list[PartitionErrors]:
         answers: list[PartitionErrors] = []
         request = CommitRequest(group_id, offsets, member_id, None, generation_id, retention_ms, producer)
         self.offsets.commit(request, answers.append)
         return answers
 
-    def end_transaction(self, group_id: str, producer: Producer, *, committed: bool) -> None:
+    def end_transaction(self, group_id: str, producer: ProducerIdAndEpoch, *, committed: bool) -> None:
         """The marker is written to the group's journal partition, and the coordinator hears of it."""
         partition = self.coordinator.table.check(group_id)
         position = self.journal.marker(partition, producer, committed=committed)

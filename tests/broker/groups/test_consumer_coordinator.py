@@ -6,7 +6,7 @@ import pytest
 from broker.groups.coordination import Cluster
 from broker.groups.test_group_coordinator import KEY, one
 
-from kafkalake.broker.coordination.journal import Producer
+from kafkalake.broker.coordination.journal import ProducerIdAndEpoch
 from kafkalake.broker.groups.consumer_topics import TopicOfGroup
 from kafkalake.broker.groups.requests import LeavingMember
 from kafkalake.errors import (
@@ -128,7 +128,7 @@ def test_who_comes_during_a_move_is_asked_to_come_again() -> None:
 
 def test_an_offset_of_an_open_transaction_survives_a_move() -> None:
     c = Cluster()
-    producer = Producer(7, 0)
+    producer = ProducerIdAndEpoch(7, 0)
     c.commit("g", one(9), producer=producer)
     assert c.beat("g", "a", 0)[0].error is None
     c.end_transaction("g", producer, committed=True)

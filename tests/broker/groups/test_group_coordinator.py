@@ -8,7 +8,7 @@ import pytest
 from broker.groups.coordination import Cluster
 from broker.groups.scenario import DELAY_MS, SESSION_MS
 
-from kafkalake.broker.coordination.journal import Producer, journal_partition
+from kafkalake.broker.coordination.journal import ProducerIdAndEpoch, journal_partition
 from kafkalake.broker.groups.consumer_topics import TopicOfGroup
 from kafkalake.broker.groups.offset_requests import OffsetToCommit
 from kafkalake.broker.groups.records import CommittedOffset, GroupTombstone, OffsetRecord, decode
@@ -253,7 +253,7 @@ def test_a_simple_group_is_listed_and_described() -> None:
 
 def test_offsets_of_a_transaction_count_when_it_commits() -> None:
     c = Cluster()
-    producer = Producer(7, 0)
+    producer = ProducerIdAndEpoch(7, 0)
     c.commit("g", one(1))
     assert c.commit("g", one(2), producer=producer) == [{KEY: None}]
     assert c.fetched("g") == {KEY: 1}
@@ -264,7 +264,7 @@ def test_offsets_of_a_transaction_count_when_it_commits() -> None:
 
 def test_offsets_of_an_aborted_transaction_never_count() -> None:
     c = Cluster()
-    producer = Producer(7, 0)
+    producer = ProducerIdAndEpoch(7, 0)
     c.commit("g", one(2), producer=producer)
     c.end_transaction("g", producer, committed=False)
     assert c.fetched("g", require_stable=True) == {}
@@ -272,13 +272,13 @@ def test_offsets_of_an_aborted_transaction_never_count() -> None:
 
 def test_a_transactional_commit_of_a_member_to_an_unknown_group_has_an_illegal_generation() -> None:
     c = Cluster()
-    answers = c.commit("g", one(2), member_id="m", generation_id=3, producer=Producer(7, 0))
+    answers = c.commit("g", one(2), member_id="m", generation_id=3, producer=ProducerIdAndEpoch(7, 0))
     assert answers == [{KEY: IllegalGenerationError}]
 
 
 def test_an_open_transaction_survives_a_restart() -> None:
     c = Cluster()
-    producer = Producer(7, 0)
+    producer = ProducerIdAndEpoch(7, 0)
     c.commit("g", one(2), producer=producer)
     c.start()
     assert c.fetched("g", KEY, require_stable=True) == {KEY: UnstableOffsetCommitError}
@@ -322,7 +322,7 @@ def test_what_is_published_and_the_journal_after_it_make_the_whole() -> None:
 
 def test_the_journal_is_kept_from_the_first_open_transaction_on() -> None:
     c = Cluster()
-    producer = Producer(7, 0)
+    producer = ProducerIdAndEpoch(7, 0)
     c.commit("g", one(1, 1))
     c.commit("g", one(2), producer=producer)
     c.commit("g", one(3, 1))
@@ -436,7 +436,7 @@ def test_offsets_of_a_deleted_topic_are_gone() -> None:
 def test_a_topic_created_again_inherits_no_offset_of_the_one_before() -> None:
     c = Cluster()
     c.commit("g", one(7), one(7, 0, "views"))
-    producer = Producer(7, 0)
+    producer = ProducerIdAndEpoch(7, 0)
     c.commit("g", one(8, 1), producer=producer)
     for name in ("clicks", "views"):
         c.topics[name] = TopicOfGroup(uuid.uuid4(), c.topics[name].partitions)

@@ -11,7 +11,7 @@ from broker.transactions.kafka_world import NOBODY, TIMEOUT_MS, Partition, Produ
 from manual_clock import ManualClock
 
 from kafkalake.broker.coordination.decisions import ErrorClass
-from kafkalake.broker.coordination.journal import Producer
+from kafkalake.broker.coordination.journal import ProducerIdAndEpoch
 from kafkalake.broker.coordination.table import Changes
 from kafkalake.broker.partitions.purgatory import Timers
 from kafkalake.broker.transactions.config import TransactionConfig
@@ -115,18 +115,18 @@ class Cluster:
             self.timers.ring()
 
     def init(
-        self, expected: Producer | None = None, timeout_ms: int = TIMEOUT_MS, name: str = ID
+        self, expected: ProducerIdAndEpoch | None = None, timeout_ms: int = TIMEOUT_MS, name: str = ID
     ) -> list[ProducerResult]:
         answers: list[ProducerResult] = []
         self.coordinator.init_producer_id(name, timeout_ms, expected, answers.append)
         return answers
 
-    def add(self, producer: Producer, *partitions: Partition, v2: bool = False) -> list[ErrorClass | None]:
+    def add(self, producer: ProducerIdAndEpoch, *partitions: Partition, v2: bool = False) -> list[ErrorClass | None]:
         answers: list[ErrorClass | None] = []
         self.coordinator.add_partitions(ID, producer, partitions, answers.append, client_version=2 if v2 else 0)
         return answers
 
-    def end(self, producer: Producer, *, committed: bool, v2: bool = False) -> list[ProducerResult]:
+    def end(self, producer: ProducerIdAndEpoch, *, committed: bool, v2: bool = False) -> list[ProducerResult]:
         answers: list[ProducerResult] = []
         self.coordinator.end(ID, EndRequest(producer, committed, v2), answers.append)
         return answers
@@ -135,11 +135,11 @@ class Cluster:
     def state(self) -> str:
         return self.coordinator.describe(ID).state
 
-    def producer(self) -> Producer:
+    def producer(self) -> ProducerIdAndEpoch:
         """A producer that has just started."""
         result = self.init()[0]
         assert result.error is None
-        return Producer(result.producer_id, result.epoch)
+        return ProducerIdAndEpoch(result.producer_id, result.epoch)
 
 
 class OurTransactions:
@@ -181,8 +181,8 @@ class OurTransactions:
             return error.label, "", [], NOBODY, -1
         return "NONE", one.state, list(one.partitions), self._names.name(one.producer_id), one.epoch
 
-    def _producer(self, name: str, epoch: int) -> Producer:
-        return Producer(self._names.producer_id(name), epoch)
+    def _producer(self, name: str, epoch: int) -> ProducerIdAndEpoch:
+        return ProducerIdAndEpoch(self._names.producer_id(name), epoch)
 
     def _shown(self, result: ProducerResult) -> tuple[str, str, int]:
         return label(result.error), self._names.name(result.producer_id), result.epoch

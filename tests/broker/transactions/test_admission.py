@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from broker.transactions.our_world import ID, Cluster
 
-from kafkalake.broker.coordination.journal import Producer
+from kafkalake.broker.coordination.journal import ProducerIdAndEpoch
 from kafkalake.broker.transactions.admission import Admission
 from kafkalake.errors import (
     ConcurrentTransactionsError,
@@ -26,11 +26,11 @@ class World:
     def __init__(self) -> None:
         self.cluster = Cluster()
         (made,) = self.cluster.init()
-        self.producer = Producer(made.producer_id, made.epoch)
+        self.producer = ProducerIdAndEpoch(made.producer_id, made.epoch)
         self.admission = Admission(self.cluster.coordinator, self.cluster.timers)
         self.answers: list[Any] = []
 
-    def admit(self, *partitions: tuple[str, int], add: bool = True, producer: Producer | None = None) -> None:
+    def admit(self, *partitions: tuple[str, int], add: bool = True, producer: ProducerIdAndEpoch | None = None) -> None:
         self.admission.admit(
             ID,
             producer or self.producer,
@@ -73,7 +73,7 @@ def test_the_next_transaction_begins_when_the_last_marker_is_written(w: World) -
     w.admit(A)
     w.cluster.logs.hold = True
     (ended,) = w.cluster.end(w.producer, committed=True, v2=True)
-    w.admit(B, producer=Producer(ended.producer_id, ended.epoch))
+    w.admit(B, producer=ProducerIdAndEpoch(ended.producer_id, ended.epoch))
     assert w.answers == [(None,)]
     w.cluster.logs.release()
     assert w.answers == [(None,), (None,)]
@@ -84,7 +84,7 @@ def test_nobody_waits_for_ever(w: World) -> None:
     w.admit(A)
     w.cluster.logs.hold = True
     (ended,) = w.cluster.end(w.producer, committed=True, v2=True)
-    w.admit(B, producer=Producer(ended.producer_id, ended.epoch))
+    w.admit(B, producer=ProducerIdAndEpoch(ended.producer_id, ended.epoch))
     w.cluster.advance(200)
     assert w.answers == [(None,), (ConcurrentTransactionsError,)]
     w.cluster.logs.release()
@@ -161,7 +161,7 @@ def test_an_unexpected_error_after_a_step_is_answered(w: World, monkeypatch: pyt
     w.admit(A)
     w.cluster.logs.hold = True
     (ended,) = w.cluster.end(w.producer, committed=True, v2=True)
-    producer = Producer(ended.producer_id, ended.epoch)
+    producer = ProducerIdAndEpoch(ended.producer_id, ended.epoch)
     w.admit(B, producer=producer)
     added: list[Any] = []
     w.admission.add(ID, producer, [C], added.append)
@@ -179,7 +179,7 @@ def test_who_waits_for_a_step_hears_of_the_end_of_the_coordinator(w: World) -> N
     w.admit(A)
     w.cluster.logs.hold = True
     (ended,) = w.cluster.end(w.producer, committed=True, v2=True)
-    w.admit(B, producer=Producer(ended.producer_id, ended.epoch))
+    w.admit(B, producer=ProducerIdAndEpoch(ended.producer_id, ended.epoch))
     called: list[None] = []
     w.cluster.coordinator.when_between_steps(ID, called.append)
     for partition in w.cluster.coordinator.table.partitions:

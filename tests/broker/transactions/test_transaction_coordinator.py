@@ -8,7 +8,7 @@ import pytest
 from broker.transactions.our_world import ID, Cluster, Crashed
 
 from kafkalake.broker.coordination.decisions import ErrorClass
-from kafkalake.broker.coordination.journal import Producer
+from kafkalake.broker.coordination.journal import ProducerIdAndEpoch
 from kafkalake.broker.transactions.decisions import FaultPoint, Marker
 from kafkalake.broker.transactions.ending import EPOCH_LAST, EPOCH_MAX, EndRequest
 from kafkalake.broker.transactions.records import TransactionRecord, encode
@@ -67,7 +67,7 @@ def test_after_a_crash_at_each_point_every_partition_has_the_marker(
     for partition in (P0, P1):
         assert set(cluster.logs.markers[partition]) == {Marker(producer.producer_id, epoch, committed)}
     cluster.start()
-    assert cluster.add(Producer(producer.producer_id, epoch), P0, v2=v2) == [None]
+    assert cluster.add(ProducerIdAndEpoch(producer.producer_id, epoch), P0, v2=v2) == [None]
 
 
 def test_nothing_is_true_before_the_journal_has_it() -> None:
@@ -79,7 +79,7 @@ def test_nothing_is_true_before_the_journal_has_it() -> None:
     with pytest.raises(TransactionalIdNotFoundError):
         cluster.coordinator.describe(ID)
     cluster.journal.release()
-    producer = Producer(first[0].producer_id, first[0].epoch)
+    producer = ProducerIdAndEpoch(first[0].producer_id, first[0].epoch)
     added = cluster.add(producer, P0)
     assert added == []
     assert cluster.add(producer, P1) == [ConcurrentTransactionsError]
@@ -208,7 +208,7 @@ def test_a_timeout_while_the_journal_is_slow_or_failing_comes_later() -> None:
     assert cluster.state == "CompleteAbort"
 
 
-def with_epoch(epoch: int) -> tuple[Cluster, Producer]:
+def with_epoch(epoch: int) -> tuple[Cluster, ProducerIdAndEpoch]:
     """A producer that has come to `epoch`, as the journal says."""
     cluster = Cluster()
     producer = cluster.producer()
@@ -218,7 +218,7 @@ def with_epoch(epoch: int) -> tuple[Cluster, Producer]:
     record = replace(entry.transaction.current, epoch=epoch)
     cluster.journal.append(partition, [encode(record)], 0, None, lambda position, error: None)
     cluster.start()
-    return cluster, Producer(producer.producer_id, epoch)
+    return cluster, ProducerIdAndEpoch(producer.producer_id, epoch)
 
 
 def test_after_the_last_epoch_comes_another_producer_id() -> None:
@@ -234,7 +234,7 @@ def test_a_producer_with_the_last_epoch_can_be_fenced() -> None:
     cluster.add(producer, P0)
     assert cluster.init()[0].error is ConcurrentTransactionsError
     assert cluster.logs.markers[P0] == [Marker(producer.producer_id, EPOCH_MAX, False)]
-    stolen = Producer(producer.producer_id, EPOCH_MAX)
+    stolen = ProducerIdAndEpoch(producer.producer_id, EPOCH_MAX)
     assert cluster.add(stolen, P0) == [ProducerFencedError]
     assert cluster.end(stolen, committed=False, v2=True)[0].error is ProducerFencedError
     fresh = cluster.init()[0]
@@ -256,7 +256,7 @@ def test_a_version_2_transaction_in_the_last_epoch_ends_with_another_producer_id
     assert fresh.error is None and fresh.producer_id != producer.producer_id and fresh.epoch == 0
     assert cluster.end(producer, committed=True, v2=True) == [fresh]
     assert cluster.logs.markers[P0][0] == Marker(producer.producer_id, EPOCH_MAX, True)
-    assert cluster.add(Producer(fresh.producer_id, 0), P0, v2=True) == [None]
+    assert cluster.add(ProducerIdAndEpoch(fresh.producer_id, 0), P0, v2=True) == [None]
 
 
 def test_an_id_that_nobody_uses_expires() -> None:
@@ -304,7 +304,7 @@ def test_listing() -> None:
 def test_requests_that_are_not_for_us() -> None:
     cluster = Cluster()
     cluster.coordinator.journaled.unload(cluster.coordinator.table.check(ID))
-    producer = Producer(1, 0)
+    producer = ProducerIdAndEpoch(1, 0)
     assert cluster.init() == [ProducerResult(NotCoordinatorError)]
     assert cluster.add(producer, P0) == [NotCoordinatorError]
     with pytest.raises(NotCoordinatorError):

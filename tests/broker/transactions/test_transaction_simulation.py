@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from kafkalake.broker.coordination.decisions import ErrorClass
-from kafkalake.broker.coordination.journal import Producer
+from kafkalake.broker.coordination.journal import ProducerIdAndEpoch
 from kafkalake.broker.transactions.decisions import FaultPoint, Marker
 from kafkalake.broker.transactions.ending import EndRequest
 from kafkalake.broker.transactions.requests import ProducerResult
@@ -34,14 +34,14 @@ class TransactionsSurvive(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.cluster = Cluster()
-        self.given: list[Producer] = []
+        self.given: list[ProducerIdAndEpoch] = []
         self.added: set[tuple[str, int]] = set()
         self.promised: list[tuple[Marker, frozenset[tuple[str, int]]]] = []
         self.v2 = False
         self.ending: bool | None = None
 
     @property
-    def newest(self) -> Producer:
+    def newest(self) -> ProducerIdAndEpoch:
         return self.given[-1]
 
     def _call(self, call: object) -> None:
@@ -69,7 +69,7 @@ class TransactionsSurvive(RuleBasedStateMachine):
 
         def reply(result: ProducerResult) -> None:
             if result.error is None:
-                producer = Producer(result.producer_id, result.epoch)
+                producer = ProducerIdAndEpoch(result.producer_id, result.epoch)
                 if before is not None and before == self.newest:
                     assert producer.producer_id == before.producer_id and producer.epoch > before.epoch
                 self.given.append(producer)
@@ -116,7 +116,7 @@ class TransactionsSurvive(RuleBasedStateMachine):
                 self.added, self.ending = set(), None
                 if v2:
                     assert result.epoch == producer.epoch + 1
-                    self.given.append(Producer(result.producer_id, result.epoch))
+                    self.given.append(ProducerIdAndEpoch(result.producer_id, result.epoch))
 
         self._call(lambda: self.cluster.coordinator.end(ID, EndRequest(producer, committed, v2), reply))
 
@@ -216,7 +216,7 @@ class TransactionsSurvive(RuleBasedStateMachine):
         assert cluster.coordinator.describe(ID) == before
         result = cluster.init()[0]
         assert result.error is None
-        producer = Producer(result.producer_id, result.epoch)
+        producer = ProducerIdAndEpoch(result.producer_id, result.epoch)
         assert cluster.add(producer, PARTITIONS[0]) == [None]
         assert cluster.end(producer, committed=True)[0].error is None
         assert cluster.state == "CompleteCommit"
