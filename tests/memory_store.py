@@ -246,8 +246,12 @@ class MemoryMetadataStore:
     def publish_transactions(self, transactions: Transactions) -> int:
         with self._lock:
             self._fail()
-            rows = changes.with_transactions(self._transaction_rows[-1], transactions.rows, self._transaction_positions)
-            self._transaction_rows.append(rows)
+            rows = {row.transactional_id: row for row in self._transaction_rows[-1]}
+            for row in transactions.rows:
+                if row.journal_offset >= self._transaction_positions.get(row.journal_partition, 0):
+                    rows[row.transactional_id] = row
+            left = (row for row in rows.values() if row.state != changes.GONE)
+            self._transaction_rows.append(sorted(left, key=lambda row: row.transactional_id))
             for partition, position in transactions.positions.items():
                 known = self._transaction_positions.get(partition, 0)
                 self._transaction_positions[partition] = max(position, known)

@@ -24,7 +24,6 @@ from kafkalake.metadata.tables.schemas import (
     PartitionRow,
     SegmentRow,
     TopicRow,
-    TransactionRow,
 )
 from kafkalake.topic_partition import TopicPartition
 
@@ -153,17 +152,6 @@ def segments_of(partitions: Iterable[PartitionRow], segments: Iterable[SegmentRo
 def unpublished(rows: Iterable[GroupOffsetRow], positions: Mapping[int, int]) -> list[GroupOffsetRow]:
     """Return the rows at or after the published positions of their journal partitions."""
     return [row for row in rows if row.journal_offset >= positions.get(row.journal_partition, 0)]
-
-
-def with_transactions(
-    current: Sequence[TransactionRow], changed: Iterable[TransactionRow], positions: Mapping[int, int]
-) -> list[TransactionRow]:
-    """Return the rows after a publish of `changed`, ignoring changes before the published `positions`."""
-    rows = {row.transactional_id: row for row in current}
-    for row in changed:
-        if row.journal_offset >= positions.get(row.journal_partition, 0):
-            rows[row.transactional_id] = row
-    return sorted((row for row in rows.values() if row.state != GONE), key=lambda row: row.transactional_id)
 
 
 def newest_offsets(rows: Iterable[GroupOffsetRow]) -> list[GroupOffsetRow]:

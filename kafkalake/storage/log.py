@@ -254,7 +254,7 @@ class Log(LogReader):
     def remove_deleted_files(self) -> None:
         """Unlink files of segments removed `file.delete.delay.ms` ago. Rolling does this too."""
         with self._access.lock:
-            self._segments.unlink_due()
+            self._segments.deleted.unlink_due()
 
     def roll(self) -> None:
         """Seal the active segment. The next append begins a new one. Raise KafkaStorageError, retriable, if I/O fails."""
@@ -295,13 +295,13 @@ class Log(LogReader):
 
     def has_unsynced_segments(self) -> bool:
         """Return whether a sealed segment is not yet fsynced. Recovery from a power failure would have to scan it."""
-        return self._segments.has_unsynced_sealed()
+        return self._segments.durability.unsynced_files > (self._segments.listed.active is not None)
 
     def flush_sealed(self) -> None:
         """Force sealed segments to disk, but not the active one. May run in any thread. Raise KafkaStorageError if fsync fails."""
         with self._access.lock:
             self._access.check_open()
-            durability, forcing = self._segments.durability, self._segments.forcing_sealed()
+            durability, forcing = self._segments.durability, self._segments.forcing(sealed_only=True)
         with self._access.guarded("flush"):
             durability.force(forcing)
         with self._access.lock:
@@ -356,5 +356,5 @@ class Log(LogReader):
         A new topic of that name may soon reuse the paths, so open descriptors are dropped and scheduled unlinks are canceled.
         """
         with self._access.lock:
-            self._segments.leave_deleted()
+            self._segments.deleted.leave_all()
             self._access.close()

@@ -44,7 +44,7 @@ class LogSegments:
         self._state = state
         self._swapped = swapped
         self._events: LogEvents = NoEvents()
-        self._deleted = DeletedFiles(access.clock, access.open_files)
+        self.deleted = DeletedFiles(access.clock, access.open_files)
         self.load(recovered)
         self._events = events
 
@@ -54,7 +54,7 @@ class LogSegments:
         directory, open_files = access.directory, access.open_files
         self.listed = Segments(directory, open_files, listing.bases, recovered.active, listing.generations)
         for name in listing.superseded:
-            self._deleted.add(f"{directory}/{name}", access.config.file_delete_delay_ms)
+            self.deleted.add(f"{directory}/{name}", access.config.file_delete_delay_ms)
         self.durability = Durability(directory, access.clock, open_files, state.recovery_point)
         for segment in self.listed.ending_above(state.recovery_point, state.log_end_offset):
             self.durability.segment_began(segment.path)
@@ -104,7 +104,7 @@ class LogSegments:
     def roll(self) -> None:
         """Seal the active segment, if there is something in it. Raise `OSError` if I/O fails."""
         active = self.listed.active
-        self._deleted.unlink_due()
+        self.deleted.unlink_due()
         if active is None or active.empty:
             return
         self._state.save_snapshot()
@@ -150,15 +150,7 @@ class LogSegments:
         for base in self.listed.remove_first(bisect_right(following, self._state.log_start_offset)):
             self._delete_files(base, self.generation_of(base))
             self._events.segment_removed(base, self.generation_of(base))
-        self._deleted.unlink_due()
-
-    def unlink_due(self) -> None:
-        """Unlink files of segments removed `file.delete.delay.ms` ago."""
-        self._deleted.unlink_due()
-
-    def leave_deleted(self) -> None:
-        """Cancel the unlinking of removed segments' files."""
-        self._deleted.leave_all()
+        self.deleted.unlink_due()
 
     def whole_ones(self, swapped: Sequence[SwappedSegment]) -> list[SwappedSegment]:
         """Return those that are in use or whole, in order. Reads files, without the log's lock."""
@@ -178,7 +170,7 @@ class LogSegments:
             self._swapped = with_swapped(self._swapped, new)
             for segment in old:
                 self._delete_files(segment.base_offset, segment.generation)
-        self._deleted.unlink_due()
+        self.deleted.unlink_due()
         return foreign
 
     def _is_read(self, new: SwappedSegment) -> bool:
@@ -192,23 +184,14 @@ class LogSegments:
     def _delete_files(self, base_offset: int, generation: int) -> None:
         for suffix in SUFFIXES:
             path = f"{self._access.directory}/{file_name(base_offset, suffix, generation)}"
-            self._deleted.add(path, self._access.config.file_delete_delay_ms)
+            self.deleted.add(path, self._access.config.file_delete_delay_ms)
 
-    def forcing(self) -> Forcing:
-        """Return the plan to fsync all files."""
-        return self.durability.all(self._active_path(), self._state.log_end_offset)
-
-    def forcing_sealed(self) -> Forcing:
-        """Return the plan to fsync the sealed segments."""
-        return self.durability.sealed(self._active_path(), self.sealed_end)
-
-    def has_unsynced_sealed(self) -> bool:
-        """Return whether a sealed segment is not yet fsynced."""
-        return self.durability.unsynced_files > (self.listed.active is not None)
-
-    def _active_path(self) -> str:
-        active = self.listed.active
-        return "" if active is None else active.path
+    def forcing(self, *, sealed_only: bool = False) -> Forcing:
+        """Return the plan to fsync all files, or those of sealed segments."""
+        path = "" if self.listed.active is None else self.listed.active.path
+        if sealed_only:
+            return self.durability.sealed(path, self.sealed_end)
+        return self.durability.all(path, self._state.log_end_offset)
 
     def truncate(self, offset: int) -> Recovered:
         """Remove the bytes of records at and above `offset`, by whole messages, and return what recovery finds then.

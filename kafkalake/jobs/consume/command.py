@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -20,6 +19,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
 from kafkalake.errors import ConfigurationError, KafkaLakeError
+from kafkalake.jobs.consume.exact_frame import exact_frame
 from kafkalake.jobs.error_sentence import one_line_message
 from kafkalake.reader.bounds import begin_read
 from kafkalake.reader.positions import to_json
@@ -58,20 +58,7 @@ def copy_topics(
     parsed = parse_options(options, time_zone=session_zone(spark))
     read = begin_read(parsed)
     starting, ending = to_json(read.starts, read.topic_ids), to_json(read.ends, read.topic_ids)
-    assigned: dict[str, list[int]] = {}
-    for each in read.partitions:
-        assigned.setdefault(each.topic, []).append(each.partition)
-    kept = {name: value for name, value in options.items() if not re.match(r"(subscribe|assign|starting|ending)", name)}
-    exact = {
-        "assign": json.dumps(assigned),
-        "startingOffsets": json.dumps(starting),
-        "endingOffsets": json.dumps(ending),
-    }
-    frame = spark.read.format("kafkalake").options(**kept, **exact).load()
-    unknown = [column for column in columns if column not in frame.columns]
-    if unknown:
-        raise ConfigurationError(f"there is no column {unknown[0]!r} but {', '.join(frame.columns)}")
-    (frame.select(*columns) if columns else frame).write.format("delta").mode(mode).save(output)
+    exact_frame(spark, options, starting, ending, columns).write.format("delta").mode(mode).save(output)
     newest = DeltaTable.forPath(spark, output).history(1).select("version", "operationMetrics").first()
     assert newest is not None
     records = int(newest.operationMetrics.get("numOutputRows", 0))

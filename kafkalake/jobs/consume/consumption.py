@@ -11,15 +11,15 @@ and the lag report. So a run may die anywhere, and the next one starts at the en
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from kafkalake.errors import ConfigurationError
+from kafkalake.jobs.consume.exact_frame import exact_frame
 from kafkalake.jobs.consume.output import ConsumedOutput, DeltaOutput, ParquetOutput
 from kafkalake.jobs.frame import reached
 from kafkalake.metadata.delta import DeltaMetadataStore
@@ -142,27 +142,11 @@ class Consumption:
 
     def _write(self, batch: Batch) -> Batch:
         began = time.monotonic()
-        records, version = self._output.write(self._frame(batch), to_json(batch.holds, batch.topic_ids))
+        starting, ending = (to_json(offsets, batch.topic_ids) for offsets in (batch.starts, batch.ends))
+        frame = exact_frame(self._spark, self._given, starting, ending, self._columns)
+        records, version = self._output.write(frame, to_json(batch.holds, batch.topic_ids))
         self._starts, self._topic_ids = batch.holds, batch.topic_ids
         reached("written")
         self._group.commit(batch.holds)
         reached("told")
         return replace(batch, records=records, version=version, seconds=time.monotonic() - began)
-
-    def _frame(self, batch: Batch) -> DataFrame:
-        """Return the records of the batch, whichever topics the options name."""
-        named = ("subscribe", "assign", "starting", "ending", "group", "path")
-        kept = {name: value for name, value in self._given.items() if not name.lower().startswith(named)}
-        assigned: dict[str, list[int]] = {}
-        for topic, partition in sorted(batch.ends):
-            assigned.setdefault(topic, []).append(partition)
-        exact = {
-            "assign": json.dumps(assigned),
-            "startingOffsets": json.dumps(to_json(batch.starts, batch.topic_ids)),
-            "endingOffsets": json.dumps(to_json(batch.ends, batch.topic_ids)),
-        }
-        frame = self._spark.read.format("kafkalake").options(**kept, **exact).load()
-        unknown = [column for column in self._columns if column not in frame.columns]
-        if unknown:
-            raise ConfigurationError(f"there is no column {unknown[0]!r} but {', '.join(frame.columns)}")
-        return frame.select(*self._columns) if self._columns else frame
