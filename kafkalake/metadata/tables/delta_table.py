@@ -24,13 +24,13 @@ import contextlib
 import json
 import logging
 import os
-import random
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from random import Random
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -244,17 +244,13 @@ class OpenDeltaTable:
         self._forced_files = frozenset(file.path for file in self.files())
 
     def commit_decided(
-        self,
-        decide: Callable[[], TableChange | None],
-        *,
-        durable: bool = False,
-        randomness: random.Random | None = None,
+        self, decide: Callable[[], TableChange | None], *, durable: bool = False, randomness: Random | None = None
     ) -> None:
         """Commit the change returned by `decide` (None: no change), deciding again after each lost race.
 
         Raise `KafkaStorageError` on I/O errors and after `ATTEMPTS_MAX` lost races.
         """
-        uniform = (randomness or random).uniform
+        uniform = (randomness or Random()).uniform
         for attempt in range(ATTEMPTS_MAX):
             change = decide()
             if change is None:
