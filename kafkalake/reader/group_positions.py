@@ -1,8 +1,7 @@
 """Committed offsets of a Spark job as a consumer group, so that its lag appears with that of all other groups.
 
 Offsets are committed through a broker of the lake, as by a consumer with manual assignment (no member, no generation).
-Brokers are found in the lake (`brokers`) and accepted only if they answer with the lake's cluster id, because another process
-may use the port by now. With no broker running, committed offsets are read from `group_offsets`, and commits are kept until one
+With no broker running, committed offsets are read from `group_offsets`, and commits are kept until one
 runs: writing that table behind a broker's journal could be undone when the journal is replayed.
 
 Spark's own Kafka connector commits nothing (SPARK-27549).
@@ -11,19 +10,15 @@ Spark's own Kafka connector commits nothing (SPARK-27549).
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 
-from kafkalake.client.cluster import Cluster
 from kafkalake.client.group_admin import commit_offsets, committed_offsets
 from kafkalake.errors import BrokerUnavailableError, KafkaLakeError
 from kafkalake.metadata.delta import DeltaMetadataStore
-from kafkalake.metadata.identity import known_cluster_id
+from kafkalake.reader.lake_broker import connect
 from kafkalake.reader.positions import Positions
 from kafkalake.topic_partition import TopicPartition
-
-TIMEOUT_MS = 10_000
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +37,7 @@ class GroupPositions:
     def committed(self) -> Positions:
         """Return the committed offsets of a running broker, or else the last published. Raise `LakeError` or `KafkaError`."""
         try:
-            with self._cluster() as cluster:
+            with connect(self._lake) as cluster:
                 found = committed_offsets(cluster, self.group)
             return {partition: each.offset for partition, each in found.items()}
         except BrokerUnavailableError:
@@ -60,7 +55,7 @@ class GroupPositions:
         if not self._pending:
             return True
         try:
-            with self._cluster() as cluster:
+            with connect(self._lake) as cluster:
                 commit_offsets(cluster, self.group, self._pending)
         except KafkaLakeError as error:
             self._warn(str(error))
@@ -69,27 +64,6 @@ class GroupPositions:
         self._pending = {}
         self._warned = ""
         return True
-
-    @contextmanager
-    def _cluster(self) -> Iterator[Cluster]:
-        """Connect to a running broker of this lake. Raise `BrokerUnavailableError` if there is none."""
-        wanted = known_cluster_id(self._lake)
-        brokers = self._tables.load_brokers() if wanted is not None else []
-        for row in brokers:
-            with Cluster(
-                f"{row.host}:{row.port}",
-                client_id="kafkalake-spark",
-                request_timeout_ms=TIMEOUT_MS,
-                retry_timeout_ms=TIMEOUT_MS,
-            ) as cluster:
-                try:
-                    cluster.refresh(())
-                except KafkaLakeError:
-                    continue
-                if cluster.cluster_id == wanted:
-                    yield cluster
-                    return
-        raise BrokerUnavailableError(f"no broker of {self._lake} is running")
 
     def _warn(self, why: str) -> None:
         if why != self._warned:
