@@ -89,7 +89,7 @@ class DeltaMetadataStore(
 
     def load_snapshot(self, version: int | None = None, timestamp_ms: int | None = None) -> MetadataSnapshot:
         """Return partitions and their segments: now, at a version of `partitions`, or at a time."""
-        found, partitions = self._partitions_at(version, timestamp_ms)
+        found, partitions = self.partitions_at(version, timestamp_ms)
         segments: list[SegmentRow] = []
         for segments_version in sorted({row.segments_version for row in partitions}):
             owners = [row for row in partitions if row.segments_version == segments_version]

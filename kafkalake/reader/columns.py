@@ -6,7 +6,7 @@ Columns outside the schema are not read, verified or sent.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -52,6 +52,7 @@ _BITS = {
     "headers": at.HEADERS_COLUMN,
 }
 _VALUE_PREFIX = "value_"
+_SPARK_TYPES = {kind: _TYPES[name][0] for name, kind in DDL.items()}
 
 KAFKA_SCHEMA = pa.schema([pa.field(name, _TYPES[name][0]) for name in DDL])
 
@@ -90,6 +91,14 @@ def project(schema: pa.Schema, *, json_values: bool, time_zone: str = "UTC") -> 
         if field.name in _TYPES:
             _check_type(field)
     return Projection(schema, json_fields, time_zone)
+
+
+def arrow_schema(columns: Mapping[str, str]) -> pa.Schema:
+    """Return the Arrow schema of columns with these Spark types (in SQL). Raise `ConfigurationError` for another type."""
+    for name, kind in columns.items():
+        if kind not in _SPARK_TYPES:
+            raise ConfigurationError(f"column {name} cannot be {kind}: it is {DDL.get(name, 'no column of a topic')}")
+    return pa.schema([pa.field(name, _SPARK_TYPES[kind]) for name, kind in columns.items()])
 
 
 def _check_type(field: pa.Field) -> None:

@@ -73,10 +73,14 @@ class PartitionSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """The partitions that `options` name, by topic and number, with the offsets to read."""
+    """The partitions that `options` name, by topic and number, with the offsets to read.
+
+    version: of the lake's table `partitions`, when the snapshot was taken.
+    """
 
     options: ReadOptions
     partitions: Sequence[PartitionSnapshot]
+    version: int = -1
 
     def of(self, partitions: Sequence[PartitionSnapshot]) -> Read:
         """Return the read of these partitions."""

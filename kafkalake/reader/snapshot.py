@@ -45,7 +45,7 @@ def take_snapshot(options: ReadOptions, tables: DeltaMetadataStore) -> Read:
     lake = Path(options.lake).absolute()
     _check_past(options)
     as_of = options.version is not None or options.as_of_ms is not None
-    rows = tables.load_partitions(options.version, options.as_of_ms)
+    version, rows = tables.partitions_at(options.version, options.as_of_ms)
     topics = tables.load_topics()
     if as_of:
         topics = _topics_then(topics, rows)
@@ -63,7 +63,7 @@ def take_snapshot(options: ReadOptions, tables: DeltaMetadataStore) -> Read:
                 snapshots.append(partition_now(lake, live.of(topic, partition), sealed, options.isolation))
             elif (found := live.of_version(topic, partition)).row is not None:
                 snapshots.append(_partition_then(lake, found, found.row, then.get(key, []), sealed, options.isolation))
-    return Read(options, snapshots)
+    return Read(options, snapshots, version)
 
 
 def _check_past(options: ReadOptions) -> None:

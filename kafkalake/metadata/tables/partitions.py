@@ -59,7 +59,7 @@ class DeltaPartitions(LakeTables):
         return {}
 
     def load_partitions(self, version: int | None = None, timestamp_ms: int | None = None) -> list[PartitionRow]:
-        _, rows = self._partitions_at(version, timestamp_ms)
+        _, rows = self.partitions_at(version, timestamp_ms)
         return rows
 
     def raise_log_starts(self, log_starts: Mapping[PartitionId[str], int]) -> int:
@@ -100,7 +100,7 @@ class DeltaPartitions(LakeTables):
             led.log_starts = _log_starts_of(rows)
             return table.version
 
-    def _partitions_at(self, version: int | None, timestamp_ms: int | None) -> tuple[int, list[PartitionRow]]:
+    def partitions_at(self, version: int | None, timestamp_ms: int | None) -> tuple[int, list[PartitionRow]]:
         """Return a version and its partitions: now, at a version or at a time."""
         if version is not None and timestamp_ms is not None:
             raise ValueError("a version and a time cannot both be asked for")

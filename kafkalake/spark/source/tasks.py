@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -19,33 +18,25 @@ if TYPE_CHECKING:
     from kafkalake.reader.predicate import Selection
 
 
-FORMAT = 2
-"""Version of the JSON form of a task. A jar with another version refuses the task."""
-
-
 class Slices(InputPartition):
-    """The slices of one task. in_jvm: whether the scan's jar can read them alone, if the driver has it.
-
-    Serialized as JSON, which both Python workers and the jar (`jvm/.../SlicesPartition.java`) read.
-    """
+    """The slices of one task. in_jvm: whether the scan's jar can read them alone, if the driver has it. Serialized as JSON."""
 
     def __init__(self, slices: Sequence[SegmentSlice], *, in_jvm: bool) -> None:
         self.slices = slices
-        # A JVM whose locale is not UTF-8 cannot open other file names.
-        self.in_jvm = in_jvm and all(piece.path.isascii() for piece in slices)
+        self.in_jvm = in_jvm
 
     def __reduce__(self) -> tuple[Callable[[str], Slices], tuple[str]]:
-        slices = [asdict(piece) for piece in self.slices]
-        return slices_from_json, (json.dumps({"format": FORMAT, "in_jvm": self.in_jvm, "slices": slices}),)
+        from kafkalake.spark.source.task_json import encode_task
+
+        return slices_from_json, (json.dumps(encode_task(self.slices, in_jvm=self.in_jvm)),)
 
 
 def slices_from_json(text: str) -> Slices:
     """Return the task that was serialized as this text."""
-    from kafkalake.reader.plan import SegmentSlice
+    from kafkalake.spark.source.task_json import decode_slices
 
     task = json.loads(text)
-    slices = [SegmentSlice(**piece | {"aborted": tuple(map(tuple, piece["aborted"]))}) for piece in task["slices"]]
-    return Slices(slices, in_jvm=task["in_jvm"])
+    return Slices(decode_slices(task), in_jvm=task["in_jvm"])
 
 
 def tasks_of(groups: Iterable[Sequence[SegmentSlice]], projection: Projection) -> list[Slices]:

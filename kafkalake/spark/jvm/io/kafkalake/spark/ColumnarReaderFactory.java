@@ -2,9 +2,7 @@ package io.kafkalake.spark;
 
 import java.util.Iterator;
 import java.util.List;
-import org.apache.spark.SparkContext;
 import org.apache.spark.TaskContext;
-import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.connector.metric.CustomTaskMetric;
@@ -34,20 +32,15 @@ import scala.jdk.javaapi.CollectionConverters;
  */
 final class ColumnarReaderFactory implements PartitionReaderFactory {
   private static final long serialVersionUID = 1L;
-  private static final String JAR = "kafkalake-spark.jar";
   private final PythonPartitionReaderFactory ofPython;
 
   private ColumnarReaderFactory(PythonPartitionReaderFactory ofPython) {
     this.ofPython = ofPython;
   }
 
-  /** For what Spark's factory of a Python source reads; executors get this jar where they have it not. */
+  /** For what Spark's factory of a Python source reads. */
   static PartitionReaderFactory of(PartitionReaderFactory ofPython) {
-    SparkContext context = SparkSession.active().sparkContext();
-    String jar = ColumnarReaderFactory.class.getProtectionDomain().getCodeSource().getLocation().getPath();
-    if (!context.isLocal() && !context.listJars().exists(known -> known.endsWith(JAR))) {
-      context.addJar(jar);
-    }
+    SegmentReaderFactory.sendJar();
     return new ColumnarReaderFactory((PythonPartitionReaderFactory) ofPython);
   }
 

@@ -106,14 +106,14 @@ public final class KafkaLakeExtensions implements SparkSessionExtensionsProvider
   }
 
   /** Spark's exception for what cannot be planned, which Java takes for a checked one. */
-  private static RuntimeException refused(String sentence) {
+  static RuntimeException refused(String sentence) {
     return unchecked(
         new AnalysisException(
             sentence, Option.empty(), Option.empty(), Option.empty(), Option.empty(), Map$.MODULE$.empty(), new QueryContext[0]));
   }
 
   @SuppressWarnings("unchecked")
-  private static <E extends Throwable> RuntimeException unchecked(Throwable error) throws E {
+  static <E extends Throwable> RuntimeException unchecked(Throwable error) throws E {
     throw (E) error;
   }
 }

@@ -1,46 +1,43 @@
 package io.kafkalake.spark;
 
-import java.util.HashMap;
-import java.util.Map;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.connector.read.Scan;
-import org.apache.spark.sql.connector.read.SupportsPushDownFilters;
+import org.apache.spark.sql.connector.expressions.filter.Predicate;
 import org.apache.spark.sql.connector.read.SupportsPushDownRequiredColumns;
-import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2;
-import org.apache.spark.sql.execution.datasources.v2.python.PythonScanBuilder;
-import org.apache.spark.sql.internal.SQLConf;
-import org.apache.spark.sql.sources.Filter;
+import org.apache.spark.sql.connector.read.SupportsPushDownV2Filters;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /**
- * One scan: the columns and filters of the query, handed to Python in one call when Spark has said both.
+ * One scan: the columns and filters of the query, handed to the planner when Spark has said both.
  *
- * Every filter stays with Spark as well: what Python leaves out is an optimisation, what the query returns is Spark's word.
+ * Every filter stays with Spark as well: what is not read because of it is an optimisation, what the query returns is Spark's word.
  * Options that begin with two underscores are notes to the Python side.
  */
-final class KafkaLakeScanBuilder implements SupportsPushDownFilters, SupportsPushDownRequiredColumns {
+final class KafkaLakeScanBuilder implements SupportsPushDownV2Filters, SupportsPushDownRequiredColumns {
+  private final String name;
   private final StructType all;
   private final CaseInsensitiveStringMap options;
   private StructType wanted;
-  private Filter[] filters = new Filter[0];
+  private Predicate[] filters = new Predicate[0];
 
-  KafkaLakeScanBuilder(StructType schema, CaseInsensitiveStringMap options) {
+  KafkaLakeScanBuilder(String name, StructType schema, CaseInsensitiveStringMap options) {
+    this.name = name;
     this.all = schema;
     this.wanted = schema;
     this.options = options;
   }
 
   @Override
-  public Filter[] pushFilters(Filter[] offered) {
+  public Predicate[] pushPredicates(Predicate[] offered) {
     filters = offered;
     return offered;
   }
 
   @Override
-  public Filter[] pushedFilters() {
-    return new Filter[0];
+  public Predicate[] pushedPredicates() {
+    return new Predicate[0];
   }
 
   @Override
@@ -55,17 +52,7 @@ final class KafkaLakeScanBuilder implements SupportsPushDownFilters, SupportsPus
 
   @Override
   public Scan build() {
-    Map<String, String> notes = new HashMap<>(options.asCaseSensitiveMap());
-    boolean push = filters.length > 0 && SQLConf.get().pythonFilterPushDown();
-    notes.put("__pushFilters", Boolean.toString(push));
-    notes.put("__query", query());
-    PythonDataSourceV2 source = KafkaLakeProvider.pythonSource();
-    PythonScanBuilder scan =
-        new PythonScanBuilder(source, KafkaLakeProvider.NAME, wanted, new CaseInsensitiveStringMap(notes));
-    if (push) {
-      scan.pushFilters(filters);
-    }
-    return new KafkaLakeScan(wanted, notes, source, scan.pushedFilters());
+    return new KafkaLakeScan(name, wanted, options.asCaseSensitiveMap(), filters, query());
   }
 
   /** A count needs rows and no column: the one that costs least. */

@@ -18,12 +18,18 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /** Topics with the columns that they were asked for; holds nothing that one scan could leave to the next. */
 final class KafkaLakeTable implements Table, SupportsRead, SupportsWrite {
+  private final String name;
   private final StructType schema;
   private final Map<String, String> properties;
   private final Map<String, String> options;
 
   /** The properties of a table in a catalogue hold its options; those of a data frame are its options. */
   KafkaLakeTable(StructType schema, Map<String, String> properties) {
+    this(KafkaLakeProvider.NAME, schema, properties);
+  }
+
+  KafkaLakeTable(String name, StructType schema, Map<String, String> properties) {
+    this.name = name;
     this.schema = schema;
     this.properties = new HashMap<>();
     if (TableOptions.isOfCatalogue(properties)) {
@@ -42,7 +48,7 @@ final class KafkaLakeTable implements Table, SupportsRead, SupportsWrite {
 
   @Override
   public String name() {
-    return KafkaLakeProvider.NAME;
+    return name;
   }
 
   @Override
@@ -57,7 +63,7 @@ final class KafkaLakeTable implements Table, SupportsRead, SupportsWrite {
 
   @Override
   public ScanBuilder newScanBuilder(CaseInsensitiveStringMap options) {
-    return new KafkaLakeScanBuilder(schema, merged(options));
+    return new KafkaLakeScanBuilder(name, schema, merged(options));
   }
 
   private CaseInsensitiveStringMap merged(CaseInsensitiveStringMap given) {

@@ -27,7 +27,14 @@ final class SlicesPartition extends PythonInputPartition {
   /** The task that Python planned, as one for the JVM where it can be. */
   static PythonInputPartition of(int index, byte[] pickled) {
     try {
-      JsonNode task = JSON.readTree((String) new Unpickler().loads(pickled));
+      return of(index, pickled, JSON.readTree((String) new Unpickler().loads(pickled)));
+    } catch (IOException | RuntimeException error) {
+      throw new IllegalStateException("kafkalake's jar and its Python package are not of one version", error);
+    }
+  }
+
+  static PythonInputPartition of(int index, byte[] pickled, JsonNode task) {
+    try {
       if (task.get("format").intValue() != FORMAT) {
         throw new IOException("tasks have format " + task.get("format"));
       }

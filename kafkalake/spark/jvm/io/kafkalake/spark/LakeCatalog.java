@@ -1,0 +1,306 @@
+package io.kafkalake.spark;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import org.apache.spark.sql.catalyst.analysis.NoSuchNamespaceException;
+import org.apache.spark.sql.catalyst.analysis.NoSuchTableException;
+import org.apache.spark.sql.catalyst.analysis.TableAlreadyExistsException;
+import org.apache.spark.sql.connector.catalog.Column;
+import org.apache.spark.sql.connector.catalog.Identifier;
+import org.apache.spark.sql.connector.catalog.NamespaceChange;
+import org.apache.spark.sql.connector.catalog.StagedTable;
+import org.apache.spark.sql.connector.catalog.StagingTableCatalog;
+import org.apache.spark.sql.connector.catalog.SupportsNamespaces;
+import org.apache.spark.sql.connector.catalog.Table;
+import org.apache.spark.sql.connector.catalog.TableCatalog;
+import org.apache.spark.sql.connector.catalog.TableChange;
+import org.apache.spark.sql.connector.catalog.TableInfo;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+
+/**
+ * The topics of a lake as tables: {@code spark.sql.catalog.<name>=io.kafkalake.spark.LakeCatalog}, {@code ....path=/data/lake}.
+ *
+ * It has one namespace, `default`, and finds a topic with it and without. What it lists and loads is read from the lake's files; what
+ * changes a topic is asked of the lake's broker. Settings: `path`, the lake; `drop`, `forbidden` where DROP TABLE is not to delete topics.
+ */
+public final class LakeCatalog implements StagingTableCatalog, SupportsNamespaces {
+  private static final String[] NAMESPACE = {"default"};
+  private String name;
+  private String lake;
+  private boolean mayDrop;
+
+  @Override
+  public void initialize(String name, CaseInsensitiveStringMap settings) {
+    this.name = name;
+    lake = settings.get("path");
+    if (lake == null) {
+      throw new IllegalArgumentException("spark.sql.catalog." + name + ".path is missing: the directory of the lake");
+    }
+    String drop = settings.getOrDefault("drop", "allowed");
+    if (!drop.equals("allowed") && !drop.equals("forbidden")) {
+      throw new IllegalArgumentException("spark.sql.catalog." + name + ".drop is " + drop + ": allowed and forbidden are possible");
+    }
+    mayDrop = drop.equals("allowed");
+  }
+
+  @Override
+  public String name() {
+    return name;
+  }
+
+  @Override
+  public String[] defaultNamespace() {
+    return NAMESPACE;
+  }
+
+  // Tables
+
+  @Override
+  public Identifier[] listTables(String[] namespace) throws NoSuchNamespaceException {
+    requireNamespace(namespace);
+    List<Identifier> found = new ArrayList<>();
+    for (JsonNode topic : ask("list")) {
+      found.add(Identifier.of(NAMESPACE, topic.textValue()));
+    }
+    return found.toArray(new Identifier[0]);
+  }
+
+  @Override
+  public Table loadTable(Identifier table) throws NoSuchTableException {
+    return load(table, question("load"), Map.of());
+  }
+
+  @Override
+  public Table loadTable(Identifier table, String version) throws NoSuchTableException {
+    if (!version.matches("\\d{1,18}")) {
+      throw KafkaLakeExtensions.refused("a version is a whole number, and not '" + version + "'");
+    }
+    ObjectNode question = question("load").put("version", Long.parseLong(version));
+    return load(table, question, Map.of("versionAsOf", version));
+  }
+
+  /** @param timestamp in microseconds; Spark has applied the session's time zone */
+  @Override
+  public Table loadTable(Identifier table, long timestamp) throws NoSuchTableException {
+    long milliseconds = Math.floorDiv(timestamp, 1000);
+    ObjectNode question = question("load").put("as_of_ms", milliseconds);
+    return load(table, question, Map.of("timestampAsOf", Long.toString(milliseconds)));
+  }
+
+  private TopicTable load(Identifier table, ObjectNode question, Map<String, String> options) throws NoSuchTableException {
+    if (!isTopic(table)) {
+      throw new NoSuchTableException(table);
+    }
+    JsonNode loaded;
+    try {
+      loaded = Planner.ask(question.put("topic", table.name()));
+    } catch (PlannerException error) {
+      if (error.is("UnknownTopicOrPartitionError")) {
+        throw new NoSuchTableException(table);
+      }
+      throw error.forUsers();
+    }
+    Map<String, String> properties = new HashMap<>();
+    loaded.get("properties").properties().forEach(entry -> properties.put(entry.getKey(), entry.getValue().textValue()));
+    properties.put(TableCatalog.PROP_PROVIDER, KafkaLakeProvider.NAME);
+    properties.put(TableCatalog.PROP_LOCATION, lake);
+    return new TopicTable(name, lake, table.name(), loaded.get("columns").textValue(), properties, options);
+  }
+
+  /** A topic for CREATE TABLE ... AS SELECT: made at once, filled by one transaction, and deleted again where that fails. */
+  @Override
+  public StagedTable stageCreate(Identifier table, TableInfo info) throws TableAlreadyExistsException, NoSuchNamespaceException {
+    return createTable(table, info).staged(() -> delete(table));
+  }
+
+  @Override
+  public StagedTable stageReplace(Identifier table, TableInfo info) throws NoSuchTableException {
+    if (!tableExists(table)) {
+      throw new NoSuchTableException(table);
+    }
+    throw KafkaLakeExtensions.refused(
+        "a topic is not replaced, as its consumers would lose what they have not read: DROP TABLE deletes it, INSERT INTO adds to it");
+  }
+
+  @Override
+  public StagedTable stageCreateOrReplace(Identifier table, TableInfo info) throws NoSuchNamespaceException {
+    try {
+      return tableExists(table) ? stageReplace(table, info) : stageCreate(table, info);
+    } catch (NoSuchTableException | TableAlreadyExistsException error) {
+      throw KafkaLakeExtensions.refused("topic " + table.name() + " was made or deleted at the same time");
+    }
+  }
+
+  @Override
+  public TopicTable createTable(Identifier table, TableInfo info) throws TableAlreadyExistsException, NoSuchNamespaceException {
+    requireNamespace(table.namespace());
+    if (info.partitions().length > 0) {
+      throw KafkaLakeExtensions.refused(
+          "a topic is not partitioned by columns: TBLPROPERTIES ('partitions' = '4') says how many partitions it has");
+    }
+    if (info.constraints().length > 0) {
+      throw KafkaLakeExtensions.refused("a topic has no constraints");
+    }
+    ObjectNode question = question("create").put("topic", table.name());
+    ObjectNode columns = question.putObject("columns");
+    for (Column column : info.columns()) {
+      columns.put(column.name(), column.dataType().sql());
+    }
+    ObjectNode properties = question.putObject("properties");
+    info.properties().forEach(properties::put);
+    try {
+      Planner.ask(question);
+      // With the columns that were named, which CREATE TABLE ... AS SELECT writes next.
+      return load(table, question("load"), Map.of()).with(info.schema());
+    } catch (PlannerException error) {
+      if (error.is("TopicAlreadyExistsError")) {
+        throw new TableAlreadyExistsException(table);
+      }
+      throw error.forUsers();
+    } catch (NoSuchTableException error) {
+      throw KafkaLakeExtensions.refused("topic " + table.name() + " was deleted as soon as it was made");
+    }
+  }
+
+  @Override
+  public Table alterTable(Identifier table, TableChange... changes) throws NoSuchTableException {
+    if (!isTopic(table)) {
+      throw new NoSuchTableException(table);
+    }
+    ObjectNode question = question("alter").put("topic", table.name());
+    ObjectNode set = question.putObject("set");
+    var unset = question.putArray("unset");
+    for (TableChange change : changes) {
+      if (change instanceof TableChange.SetProperty) {
+        TableChange.SetProperty property = (TableChange.SetProperty) change;
+        set.put(property.property(), property.value());
+      } else if (change instanceof TableChange.RemoveProperty) {
+        unset.add(((TableChange.RemoveProperty) change).property());
+      } else {
+        throw KafkaLakeExtensions.refused("the columns of a topic are those of Kafka's records, and are not altered");
+      }
+    }
+    askFor(table, question);
+    return loadTable(table);
+  }
+
+  @Override
+  public boolean dropTable(Identifier table) {
+    if (!isTopic(table)) {
+      return false;
+    }
+    if (!mayDrop) {
+      throw KafkaLakeExtensions.refused(
+          "DROP TABLE would delete the topic " + table.name() + " with its records, and spark.sql.catalog." + name + ".drop is forbidden");
+    }
+    return delete(table);
+  }
+
+  private boolean delete(Identifier table) {
+    try {
+      return Planner.ask(question("drop").put("topic", table.name())).booleanValue();
+    } catch (PlannerException error) {
+      throw error.forUsers();
+    }
+  }
+
+  @Override
+  public boolean purgeTable(Identifier table) {
+    return dropTable(table);
+  }
+
+  @Override
+  public void renameTable(Identifier from, Identifier to) {
+    throw KafkaLakeExtensions.refused("a topic cannot be renamed");
+  }
+
+  // Namespaces
+
+  @Override
+  public String[][] listNamespaces() {
+    return new String[][] {NAMESPACE};
+  }
+
+  @Override
+  public String[][] listNamespaces(String[] namespace) throws NoSuchNamespaceException {
+    if (namespace.length == 0) {
+      return listNamespaces();
+    }
+    requireNamespace(namespace);
+    return new String[0][];
+  }
+
+  @Override
+  public boolean namespaceExists(String[] namespace) {
+    return namespace.length == 0 || isDefault(namespace);
+  }
+
+  @Override
+  public Map<String, String> loadNamespaceMetadata(String[] namespace) throws NoSuchNamespaceException {
+    requireNamespace(namespace);
+    return Map.of(SupportsNamespaces.PROP_LOCATION, lake);
+  }
+
+  @Override
+  public void createNamespace(String[] namespace, Map<String, String> metadata) {
+    throw fixed();
+  }
+
+  @Override
+  public void alterNamespace(String[] namespace, NamespaceChange... changes) {
+    throw fixed();
+  }
+
+  @Override
+  public boolean dropNamespace(String[] namespace, boolean cascade) {
+    throw fixed();
+  }
+
+  private static RuntimeException fixed() {
+    return KafkaLakeExtensions.refused("a lake has the one namespace default, which cannot be changed");
+  }
+
+  private static boolean isDefault(String[] namespace) {
+    return namespace.length == 1 && namespace[0].equals(NAMESPACE[0]);
+  }
+
+  private static boolean isTopic(Identifier table) {
+    return table.namespace().length == 0 || isDefault(table.namespace());
+  }
+
+  private void requireNamespace(String[] namespace) throws NoSuchNamespaceException {
+    if (!namespaceExists(namespace)) {
+      throw new NoSuchNamespaceException(namespace);
+    }
+  }
+
+  // Questions
+
+  private ObjectNode question(String ask) {
+    return Planner.question(ask).put("lake", lake);
+  }
+
+  private JsonNode ask(String what) {
+    try {
+      return Planner.ask(question(what));
+    } catch (PlannerException error) {
+      throw error.forUsers();
+    }
+  }
+
+  private static void askFor(Identifier table, ObjectNode question) throws NoSuchTableException {
+    try {
+      Planner.ask(question);
+    } catch (PlannerException error) {
+      if (error.is("UnknownTopicOrPartitionError")) {
+        throw new NoSuchTableException(table);
+      }
+      throw error.forUsers();
+    }
+  }
+}

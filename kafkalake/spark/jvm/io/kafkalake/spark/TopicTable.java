@@ -1,0 +1,206 @@
+package io.kafkalake.spark;
+
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.util.EnumSet;
+import java.util.HashMap;
+import java.util.Map;
+import java.util.Set;
+import org.apache.spark.sql.connector.catalog.StagedTable;
+import org.apache.spark.sql.connector.catalog.SupportsDeleteV2;
+import org.apache.spark.sql.connector.catalog.SupportsRead;
+import org.apache.spark.sql.connector.catalog.SupportsWrite;
+import org.apache.spark.sql.connector.catalog.TableCapability;
+import org.apache.spark.sql.connector.expressions.Expression;
+import org.apache.spark.sql.connector.expressions.Literal;
+import org.apache.spark.sql.connector.expressions.NamedReference;
+import org.apache.spark.sql.connector.expressions.filter.Predicate;
+import org.apache.spark.sql.connector.metric.CustomTaskMetric;
+import org.apache.spark.sql.connector.read.ScanBuilder;
+import org.apache.spark.sql.connector.write.LogicalWriteInfo;
+import org.apache.spark.sql.connector.write.SupportsTruncate;
+import org.apache.spark.sql.connector.write.Write;
+import org.apache.spark.sql.connector.write.WriteBuilder;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+
+/** A topic as a table of `LakeCatalog`: read and written as a data frame over it is, and its records deleted from their beginning on. */
+class TopicTable implements SupportsRead, SupportsWrite, SupportsDeleteV2 {
+  private final String name;
+  private final String lake;
+  private final String topic;
+  private final Map<String, String> properties;
+  private final Map<String, String> options;
+  private final KafkaLakeTable records;
+
+  /**
+   * @param columns their DDL
+   * @param options of the scans: none, or the version or time of which the table is
+   */
+  TopicTable(
+      String catalog, String lake, String topic, String columns, Map<String, String> properties, Map<String, String> options) {
+    this(catalog + "." + topic, lake, topic, properties, StructType.fromDDL(columns), options);
+  }
+
+  private TopicTable(
+      String name, String lake, String topic, Map<String, String> properties, StructType columns, Map<String, String> options) {
+    this.name = name;
+    this.lake = lake;
+    this.topic = topic;
+    this.properties = properties;
+    this.options = options;
+    Map<String, String> all = new HashMap<>(options);
+    all.put("lake", lake);
+    all.put("subscribe", topic);
+    this.records = new KafkaLakeTable(name, columns, all);
+  }
+
+  /** This table with some of its columns; with all where none are given. */
+  TopicTable with(StructType columns) {
+    return columns.isEmpty() ? this : new TopicTable(name, lake, topic, properties, columns, options);
+  }
+
+  /** This table, of which `undo` makes nothing again. */
+  StagedTable staged(Runnable undo) {
+    return new Staged(this, undo);
+  }
+
+  private static final class Staged extends TopicTable implements StagedTable {
+    private final Runnable undo;
+
+    Staged(TopicTable table, Runnable undo) {
+      super(table.name, table.lake, table.topic, table.properties, table.schema(), table.options);
+      this.undo = undo;
+    }
+
+    /** Adds to the topic: it is new, and has nothing that would be overwritten. */
+    @Override
+    public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
+      WriteBuilder adding = super.newWriteBuilder(info);
+      return new SupportsTruncate() {
+        @Override
+        public WriteBuilder truncate() {
+          return this;
+        }
+
+        @Override
+        public Write build() {
+          return adding.build();
+        }
+      };
+    }
+
+    @Override
+    public CustomTaskMetric[] reportDriverMetrics() {
+      return new CustomTaskMetric[0];
+    }
+
+    /** What was written is in the topic. */
+    @Override
+    public void commitStagedChanges() {}
+
+    @Override
+    public void abortStagedChanges() {
+      undo.run();
+    }
+  }
+
+  @Override
+  public String name() {
+    return name;
+  }
+
+  @Override
+  public StructType schema() {
+    return records.schema();
+  }
+
+  @Override
+  public Map<String, String> properties() {
+    return properties;
+  }
+
+  @Override
+  public Set<TableCapability> capabilities() {
+    return !options.isEmpty() ? EnumSet.of(TableCapability.BATCH_READ) : records.capabilities();
+  }
+
+  @Override
+  public ScanBuilder newScanBuilder(CaseInsensitiveStringMap options) {
+    return records.newScanBuilder(options);
+  }
+
+  @Override
+  public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
+    return records.newWriteBuilder(info);
+  }
+
+  /** Whether the condition is `offset < n`, in one partition or in all: what Kafka's DeleteRecords does. */
+  @Override
+  public boolean canDeleteWhere(Predicate[] conditions) {
+    return before(conditions) != null;
+  }
+
+  @Override
+  public void deleteWhere(Predicate[] conditions) {
+    delete(before(conditions));
+  }
+
+  @Override
+  public boolean truncateTable() {
+    delete(Planner.JSON.createObjectNode());
+    return true;
+  }
+
+  private void delete(ObjectNode before) {
+    ObjectNode question = Planner.question("delete_records").put("lake", lake).put("topic", topic);
+    question.set("before", before);
+    try {
+      Planner.ask(question);
+    } catch (PlannerException error) {
+      throw error.forUsers();
+    }
+  }
+
+  /** The condition as an offset for each partition; empty where it is true of all records; null where it is another one. */
+  private ObjectNode before(Predicate[] conditions) {
+    Long offset = null;
+    Long partition = null;
+    for (Predicate condition : conditions) {
+      Expression[] sides = condition.children();
+      if (condition.name().equals("ALWAYS_TRUE")) {
+        continue;
+      }
+      if (sides.length != 2 || !(sides[0] instanceof NamedReference) || !(sides[1] instanceof Literal)) {
+        return null;
+      }
+      String column = String.join(".", ((NamedReference) sides[0]).fieldNames());
+      Object value = ((Literal<?>) sides[1]).value();
+      if (!(value instanceof Number)) {
+        return null;
+      }
+      long number = ((Number) value).longValue();
+      if (column.equals("offset") && condition.name().equals("<") && offset == null) {
+        offset = number;
+      } else if (column.equals("offset") && condition.name().equals("<=") && offset == null) {
+        offset = number + 1;
+      } else if (column.equals("partition") && condition.name().equals("=") && partition == null) {
+        partition = number;
+      } else {
+        return null;
+      }
+    }
+    if (partition != null && offset == null) {
+      offset = -1L; // Kafka's sign for all records
+    }
+    ObjectNode before = Planner.JSON.createObjectNode();
+    if (offset != null) {
+      int partitions = Integer.parseInt(properties.get("partitions"));
+      for (int each = 0; each < partitions; each++) {
+        if (partition == null || partition == each) {
+          before.put(Integer.toString(each), offset);
+        }
+      }
+    }
+    return before;
+  }
+}

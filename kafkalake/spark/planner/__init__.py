@@ -1,0 +1,9 @@
+"""One Python process a driver, which answers the jar: what tables there are, what they are made of, and how a scan is planned.
+
+process     the loop: frames of JSON from the JVM, answered by threads
+requests    what can be asked, and by which function it is answered
+lakes       the Delta tables of the lakes that were asked about, kept open
+tables      topics as tables: list, load
+statements  what a statement changes, through the broker
+scans       the tasks of a batch scan
+"""

@@ -1,0 +1,86 @@
+"""`python -m kafkalake.spark.planner.process`: answers the jar's questions for as long as the driver's JVM lives.
+
+A frame is a length (int32, big-endian) and JSON. The JVM numbers its questions and may ask the next before the last is answered:
+`{"id": 7, "ask": "load", ...}` is answered by `{"id": 7, "answer": ...}`, or `{"id": 7, "error": class, "message": sentence}`.
+The process ends when the JVM closes the connection, or ends.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, BinaryIO
+
+from kafkalake.errors import KafkaLakeError
+from kafkalake.extras import WithoutPandas
+from kafkalake.spark.source.installed_pyspark import prefer_installed_pyspark
+
+THREADS = 8
+FRAME_BYTES_MAX = 1 << 30
+
+Answer = Callable[[Mapping[str, Any]], Any]
+
+
+def serve(incoming: BinaryIO, outgoing: BinaryIO, answer: Answer) -> None:
+    """Answer questions until `incoming` ends. Raise `ValueError` for a frame that is no question."""
+    writing = threading.Lock()
+
+    def reply(question: Mapping[str, Any]) -> None:
+        frame = encode(_answered(question, answer))
+        with writing:
+            outgoing.write(frame)
+            outgoing.flush()
+
+    with ThreadPoolExecutor(THREADS, thread_name_prefix="question") as threads:
+        while (question := read_frame(incoming)) is not None:
+            threads.submit(reply, question)
+
+
+def read_frame(incoming: BinaryIO) -> Any:
+    """Return the next frame's JSON, or None at the end. Raise `ValueError` if it is no frame."""
+    head = incoming.read(4)
+    if len(head) < 4:
+        return None
+    (length,) = struct.unpack(">i", head)
+    if not 0 <= length <= FRAME_BYTES_MAX:
+        raise ValueError(f"a frame of {length} bytes")
+    body = incoming.read(length)
+    return json.loads(body) if len(body) == length else None
+
+
+def encode(content: Any) -> bytes:
+    """Return the frame of `content`."""
+    body = json.dumps(content).encode()
+    return struct.pack(">i", len(body)) + body
+
+
+def _answered(question: Mapping[str, Any], answer: Answer) -> dict[str, Any]:
+    try:
+        return {"id": question["id"], "answer": answer(question)}
+    except KafkaLakeError as error:
+        return {"id": question["id"], "error": type(error).__name__, "message": str(error)}
+    except Exception as error:
+        traceback.print_exc()
+        return {"id": question["id"], "error": type(error).__name__, "message": f"{type(error).__name__}: {error}"}
+
+
+def main() -> None:
+    """Connect to the JVM that started this process, and answer it."""
+    prefer_installed_pyspark()
+    sys.meta_path.insert(0, WithoutPandas())
+    from pyspark.worker_util import get_sock_file_to_executor
+
+    with get_sock_file_to_executor(timeout=None) as connection:
+        # Imported here: the JVM waits for the connection for a few seconds only.
+        from kafkalake.spark.planner.requests import answer
+
+        serve(connection, connection, answer)  # type: ignore[arg-type]  # pyspark says IO
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,279 @@
+"""A lake as a catalogue of Spark: each statement does to the topic what it says, or it is refused in one sentence."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+
+import confluent_kafka
+import pytest
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+from kafka_reference import Kafkalake, topic_name
+from pyspark.sql import Row, SparkSession
+from waiting import wait_until
+
+from kafkalake.jobs.error_sentence import one_line_message
+
+Statement = Callable[[str], list[Row]]
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Kafkalake]:
+    with Kafkalake() as broker:
+        yield broker
+
+
+def with_catalog(spark: SparkSession, broker: Kafkalake, name: str = "lake", **settings: str) -> SparkSession:
+    """Return another session, which has the broker's lake as the catalogue `name`."""
+    session = spark.newSession()
+    session.conf.set(f"spark.sql.catalog.{name}", "io.kafkalake.spark.LakeCatalog")
+    for key, value in ({"path": str(broker.lake)} | settings).items():
+        session.conf.set(f"spark.sql.catalog.{name}.{key}", value)
+    return session
+
+
+def statements(session: SparkSession) -> Statement:
+    return lambda statement: session.sql(statement).collect()
+
+
+@pytest.fixture(scope="module")
+def session(broker: Kafkalake, spark: SparkSession) -> SparkSession:
+    return with_catalog(spark, broker)
+
+
+@pytest.fixture(scope="module")
+def sql(session: SparkSession) -> Statement:
+    return statements(session)
+
+
+@pytest.fixture
+def clicks() -> str:
+    """The name of no topic yet."""
+    return topic_name("clicks").replace("-", "_")
+
+
+def refused(sql: Statement, statement: str) -> str:
+    with pytest.raises(Exception) as error:
+        sql(statement)
+    return one_line_message(error.value)
+
+
+def read(broker: Kafkalake, topic: str, partitions: int, count: int) -> list[tuple[bytes | None, bytes | None]]:
+    """What a Kafka client reads, sorted."""
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": topic})
+    consumer.assign([confluent_kafka.TopicPartition(topic, number, 0) for number in range(partitions)])
+    found: list[tuple[bytes | None, bytes | None]] = []
+    deadline = time.monotonic() + 60
+    while len(found) < count and time.monotonic() < deadline:
+        found += [(message.key(), message.value()) for message in consumer.consume(count - len(found), 1.0)]
+    consumer.close()
+    return sorted(found)
+
+
+def setting(broker: Kafkalake, topic: str, name: str) -> str:
+    """What a Kafka client is told."""
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    return str(admin.describe_configs([resource])[resource].result(30)[name].value)
+
+
+def partitions(broker: Kafkalake, topic: str) -> int:
+    found = AdminClient({"bootstrap.servers": broker.bootstrap_servers}).list_topics(timeout=30).topics
+    return len(found[topic].partitions) if topic in found else 0
+
+
+def test_a_table_is_made_as_a_topic_and_altered_and_dropped_as_one(
+    sql: Statement, broker: Kafkalake, clicks: str
+) -> None:
+    sql(f"CREATE TABLE lake.{clicks} TBLPROPERTIES ('partitions' = '3', 'retention.ms' = '3600000')")
+    assert (partitions(broker, clicks), setting(broker, clicks, "retention.ms")) == (3, "3600000")
+    sql(f"ALTER TABLE lake.{clicks} SET TBLPROPERTIES ('partitions' = '4', 'retention.ms' = '7200000')")
+    assert (partitions(broker, clicks), setting(broker, clicks, "retention.ms")) == (4, "7200000")
+    sql(f"ALTER TABLE lake.default.{clicks} UNSET TBLPROPERTIES ('retention.ms')")
+    assert setting(broker, clicks, "retention.ms") == "604800000"
+    shown = {row.key: row.value for row in sql(f"SHOW TBLPROPERTIES lake.{clicks}")}
+    assert shown["partitions"] == "4"
+    described = {row.col_name: row.data_type for row in sql(f"DESCRIBE EXTENDED lake.{clicks}")}
+    assert (described["key"], described["offset"], described["Provider"]) == ("binary", "bigint", "kafkalake")
+    sql(f"DROP TABLE lake.{clicks}")
+    assert partitions(broker, clicks) == 0
+    assert "cannot be found" in refused(sql, f"DROP TABLE lake.{clicks}")
+    sql(f"DROP TABLE IF EXISTS lake.{clicks}")
+
+
+def test_tables_are_listed_in_one_namespace_with_and_without_its_name(
+    sql: Statement, session: SparkSession, clicks: str
+) -> None:
+    sql(f"CREATE TABLE lake.{clicks} (key BINARY, value BINARY)")
+    for where in ("lake", "lake.default"):
+        assert ("default", clicks) in [(row.namespace, row.tableName) for row in sql(f"SHOW TABLES IN {where}")]
+    assert [row.namespace for row in sql("SHOW NAMESPACES IN lake")] == ["default"]
+    assert clicks in [table.name for table in session.catalog.listTables("lake.default")]
+    assert not [row for row in sql("SHOW TABLES IN lake") if row.tableName.startswith("__")]
+    assert sql(f"SELECT count(*) AS n FROM lake.default.{clicks}")[0].n == 0
+    assert "already exists" in refused(sql, f"CREATE TABLE lake.{clicks} (key BINARY, value BINARY)")
+    assert "one namespace" in refused(sql, "CREATE NAMESPACE lake.other")
+    with pytest.raises(Exception, match="TABLE_OR_VIEW_NOT_FOUND"):
+        sql(f"SELECT * FROM lake.other.{clicks}")
+
+
+def test_rows_inserted_are_records_of_one_transaction_and_a_query_sees_them_at_once(
+    sql: Statement, broker: Kafkalake, clicks: str
+) -> None:
+    sql(f"CREATE TABLE lake.{clicks} TBLPROPERTIES ('partitions' = '3')")
+    sql(
+        f"INSERT INTO lake.{clicks} (key, value) SELECT CAST(CAST(id AS STRING) AS BINARY), CAST('v' AS BINARY) FROM range(100)"
+    )
+    assert sql(f"SELECT count(*) AS n, count(DISTINCT partition) AS p FROM lake.{clicks}") == [Row(n=100, p=3)]
+    assert read(broker, clicks, 3, 100) == sorted((str(number).encode(), b"v") for number in range(100))
+
+
+def test_a_table_made_of_a_query_is_there_whole_or_not_at_all(sql: Statement, broker: Kafkalake, clicks: str) -> None:
+    rows = "SELECT CAST(id AS STRING) AS key, {} AS value FROM range(100)"
+    sql(f"CREATE TABLE lake.{clicks} TBLPROPERTIES ('partitions' = '2') AS {rows.format('CAST(2 * id AS STRING)')}")
+    assert read(broker, clicks, 2, 100) == sorted((b"%d" % number, b"%d" % (2 * number)) for number in range(100))
+    failing = rows.format("CAST(raise_error('no') AS STRING)")
+    with pytest.raises(Exception, match="USER_RAISED_EXCEPTION"):
+        sql(f"CREATE TABLE lake.{clicks}_failed AS {failing}")
+    assert partitions(broker, f"{clicks}_failed") == 0
+    sql(f"CREATE TABLE lake.{clicks}_failed AS {rows.format('CAST(id AS STRING)')}")  # the same name again
+    assert sql(f"SELECT count(*) AS n FROM lake.{clicks}_failed")[0].n == 100
+
+
+def test_a_topic_is_never_replaced(sql: Statement, clicks: str) -> None:
+    row = "SELECT CAST('k' AS BINARY) AS key, CAST('v' AS BINARY) AS value"
+    sql(f"CREATE OR REPLACE TABLE lake.{clicks} AS {row}")  # there is none yet
+    for statement in ("CREATE OR REPLACE TABLE", "REPLACE TABLE"):
+        assert refused(sql, f"{statement} lake.{clicks} AS {row}").startswith("a topic is not replaced")
+        assert refused(sql, f"{statement} lake.{clicks} (key BINARY)").startswith("a topic is not replaced")
+    assert "overwritten" in refused(sql, f"INSERT OVERWRITE lake.{clicks} (key, value) {row}")
+    assert sql(f"SELECT count(*) AS n FROM lake.{clicks}")[0].n == 1
+
+
+def test_what_a_topic_cannot_be_is_refused(sql: Statement, broker: Kafkalake, clicks: str) -> None:
+    name = f"lake.{clicks}"
+    assert "partitions" in refused(sql, f"CREATE TABLE {name} TBLPROPERTIES ('partitions' = 'many')")
+    assert "retentoin.ms" in refused(sql, f"CREATE TABLE {name} TBLPROPERTIES ('retentoin.ms' = '1')")
+    assert "no column 'a'" in refused(sql, f"CREATE TABLE {name} (a INT)").replace('"', "'")
+    assert "column key cannot be" in refused(sql, f"CREATE TABLE {name} (key INT)")
+    assert "not partitioned by columns" in refused(sql, f"CREATE TABLE {name} (key BINARY) PARTITIONED BY (key)")
+    assert partitions(broker, clicks) == 0
+    sql(f"CREATE TABLE {name}")
+    assert "not altered" in refused(sql, f"ALTER TABLE {name} ADD COLUMNS (a INT)")
+    assert "topic.id" in refused(sql, f"ALTER TABLE {name} SET TBLPROPERTIES ('topic.id' = 'x')")
+    assert "cannot be renamed" in refused(sql, f"ALTER TABLE {name} RENAME TO default.{clicks}_2")
+
+
+def test_the_versions_of_a_table(sql: Statement, session: SparkSession, broker: Kafkalake, clicks: str) -> None:
+    sql(f"CREATE TABLE lake.{clicks}")
+    insert = f"INSERT INTO lake.{clicks} (key, value) VALUES (CAST('k' AS BINARY), CAST('v' AS BINARY))"
+
+    def version() -> int:
+        return int(sql(f"DESCRIBE HISTORY delta.`{broker.lake}/metadata/partitions` LIMIT 1")[0].version)
+
+    def count(of: str) -> int:
+        return int(sql(f"SELECT count(*) AS n FROM lake.{clicks} {of}")[0].n)
+
+    sql(insert)
+    before = version()
+    wait_until(lambda: count(f"VERSION AS OF {version()}") == 1, version)
+    published = version()
+    time_then = sql("SELECT current_timestamp() AS t")[0].t
+    sql(insert)
+    assert count("") == 2
+    assert count(f"VERSION AS OF {published}") == 1
+    assert count(f"TIMESTAMP AS OF '{time_then}'") == 1
+    assert session.read.option("versionAsOf", published).table(f"lake.{clicks}").count() == 1
+    assert before <= published
+    assert "after the latest version" in refused(sql, f"SELECT * FROM lake.{clicks} TIMESTAMP AS OF '2100-01-01'")
+    assert "cannot be read" in refused(sql, f"SELECT * FROM lake.{clicks} VERSION AS OF 1000000")
+    assert "whole number" in refused(sql, f"SELECT * FROM lake.{clicks} VERSION AS OF 'main'")
+
+
+def test_records_are_deleted_from_the_beginning_of_partitions_on(sql: Statement, clicks: str) -> None:
+    sql(f"CREATE TABLE lake.{clicks} TBLPROPERTIES ('partitions' = '2')")
+    insert = (
+        f"INSERT INTO lake.{clicks} (partition, value) SELECT CAST(id % 2 AS INT), CAST('v' AS BINARY) FROM range(20)"
+    )
+    sql(insert)
+
+    def offsets() -> list[list[int]]:
+        rows = sql(f"SELECT partition, offset FROM lake.{clicks} ORDER BY partition, offset")
+        return [[row.offset for row in rows if row.partition == number] for number in range(2)]
+
+    sql(f"DELETE FROM lake.{clicks} WHERE partition = 1 AND offset < 4")
+    assert offsets() == [[*range(10)], [*range(4, 10)]]
+    sql(f"DELETE FROM lake.{clicks} WHERE offset <= 5")
+    assert offsets() == [[*range(6, 10)]] * 2
+    assert "Cannot delete" in refused(sql, f"DELETE FROM lake.{clicks} WHERE offset > 7")
+    assert "Cannot delete" in refused(sql, f"DELETE FROM lake.{clicks} WHERE offset < 8 OR partition = 0")
+    assert offsets() == [[*range(6, 10)]] * 2
+    sql(f"DELETE FROM lake.{clicks} WHERE partition = 0 AND offset < 1000000")  # past its end
+    assert offsets() == [[], [*range(6, 10)]]
+    sql(f"TRUNCATE TABLE lake.{clicks}")
+    assert offsets() == [[], []]
+    sql(insert)
+    assert offsets() == [[*range(11, 21)]] * 2  # behind the marker of the first transaction
+
+
+def test_a_plan_says_what_is_read_and_joins_know_sizes(sql: Statement, clicks: str) -> None:
+    sql(f"CREATE TABLE lake.{clicks} AS SELECT CAST(id AS STRING) AS key, 'v' AS value FROM range(100)")
+
+    def plan(query: str) -> str:
+        return str(sql(f"EXPLAIN {query}")[0].plan)
+
+    narrowed = plan(f"SELECT offset FROM lake.{clicks} WHERE offset > 5 AND partition = 0")
+    assert f"BatchScan lake.{clicks}[" in narrowed
+    assert "1 of 1 segments, pushed: " in narrowed
+    assert "offset > 5" in narrowed
+    either = f"SELECT count(*) AS n FROM lake.{clicks} WHERE offset = 5 OR offset = 7"
+    assert "pushed" in plan(either)
+    assert sql(either)[0].n == 2
+    assert "pushed" not in plan(f"SELECT offset FROM lake.{clicks} WHERE offset % 2 = 0")
+    assert "BroadcastHashJoin" in plan(f"SELECT * FROM lake.{clicks} a JOIN lake.{clicks} b ON a.key = b.key")
+
+
+def test_dropping_can_be_forbidden_and_a_wrong_setting_is_named(
+    spark: SparkSession, broker: Kafkalake, sql: Statement, clicks: str
+) -> None:
+    sql(f"CREATE TABLE lake.{clicks}")
+    kept = statements(with_catalog(spark, broker, "kept", drop="forbidden"))
+    assert "spark.sql.catalog.kept.drop is forbidden" in refused(kept, f"DROP TABLE kept.{clicks}")
+    assert partitions(broker, clicks) == 1
+    odd = statements(with_catalog(spark, broker, "odd", drop="never"))
+    with pytest.raises(Exception, match="allowed and forbidden are possible"):
+        odd("SHOW TABLES IN odd")
+    session = spark.newSession()
+    session.conf.set("spark.sql.catalog.nowhere", "io.kafkalake.spark.LakeCatalog")
+    with pytest.raises(Exception, match=r"spark\.sql\.catalog\.nowhere\.path is missing"):
+        session.sql("SHOW TABLES IN nowhere")
+
+
+def test_a_lake_is_read_without_its_broker_and_what_needs_one_says_so(spark: SparkSession, clicks: str) -> None:
+    with Kafkalake() as broker:
+        run = statements(with_catalog(spark, broker))
+        run(f"CREATE TABLE lake.{clicks} AS SELECT CAST(id AS STRING) AS key, 'v' AS value FROM range(100)")
+        broker.kill()
+        assert run(f"SELECT count(*) AS n FROM lake.{clicks}")[0].n == 100
+        assert [row.tableName for row in run("SHOW TABLES IN lake")] == [clicks]
+        for statement in (
+            f"CREATE TABLE lake.{clicks}_2",
+            f"DROP TABLE lake.{clicks}",
+            f"TRUNCATE TABLE lake.{clicks}",
+        ):
+            assert "kafkalake broker start --lake" in refused(run, statement)
+
+
+def test_a_planning_process_that_was_killed_is_started_again(sql: Statement, spark: SparkSession, clicks: str) -> None:
+    sql(f"CREATE TABLE lake.{clicks} AS SELECT CAST(id AS STRING) AS key, 'v' AS value FROM range(100)")
+    for _ in range(2):
+        assert spark._jvm is not None
+        handles = spark._jvm.java.lang.ProcessHandle.current().children().toArray()
+        planners = [
+            handle.pid() for handle in handles if "kafkalake.spark.planner" in handle.info().commandLine().orElse("")
+        ]
+        assert len(planners) == 1
+        os.kill(planners[0], signal.SIGKILL)
+        wait_until(lambda: sql(f"SELECT count(*) AS n FROM lake.{clicks}")[0].n == 100)
