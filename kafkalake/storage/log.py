@@ -26,6 +26,7 @@ from kafkalake.storage.config import LogConfig
 from kafkalake.storage.files import REAL_FILES, Files
 from kafkalake.storage.generations import SwappedSegment
 from kafkalake.storage.leader_epochs import LeaderEpochs
+from kafkalake.storage.listing import Listing
 from kafkalake.storage.log_access import LogAccess, storage_error
 from kafkalake.storage.log_events import LogEvents, NoEvents
 from kafkalake.storage.log_reader import LogReader
@@ -36,7 +37,7 @@ from kafkalake.storage.message_writer import MESSAGE_BODY_BYTES, write_message
 from kafkalake.storage.open_files import OpenFiles
 from kafkalake.storage.partition_metadata import claim_directory
 from kafkalake.storage.producer_state import AbortedTransaction, EndMarker, Producers
-from kafkalake.storage.recovery import Listing, Recovered, Recovery
+from kafkalake.storage.recovery import Recovered, Recovery
 from kafkalake.storage.retention import PartitionRetention, RetentionRule
 from kafkalake.storage.state import PartitionState
 

@@ -17,10 +17,10 @@ from kafkalake.log_starts import raised_log_start
 from kafkalake.storage.files import REAL_FILES, read_file
 from kafkalake.storage.generations import SwappedSegment
 from kafkalake.storage.leader_epochs import LEADER_EPOCHS_FILE, decode_leader_epochs
+from kafkalake.storage.listing import Listing, list_directory, with_generations
 from kafkalake.storage.open_files import OpenFiles
 from kafkalake.storage.partition_metadata import PARTITION_METADATA_FILE, decode_partition_metadata
 from kafkalake.storage.producer_state import Producers
-from kafkalake.storage.recovery import Listing, list_directory, with_generations
 from kafkalake.storage.sealed_segment import smallest_of
 from kafkalake.storage.segment import TIME_INDEX_SUFFIX, Segment, parse_name
 from kafkalake.storage.snapshot import decode_snapshot, snapshot_path
