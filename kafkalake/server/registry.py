@@ -110,7 +110,7 @@ TXN_OFFSET_COMMIT_KEY = 28
 _ALL = (
     # Apache Kafka 4 advertises Produce from 0 on too: librdkafka compresses only where it sees that version.
     _api(PRODUCE_KEY, 3, 13, ProduceBody, produce.handle, "Produce", 0, topic=WRITE, transactional_id=WRITE),
-    _api(1, 4, 18, records.FetchRequest, fetch.handle),
+    _api(1, 4, 18, records.FetchRequest, fetch.handle, topic=READ),
     _api(2, 1, 10, records.ListOffsetsRequest, list_offsets.handle, topic=DESCRIBE),
     _api(3, 0, 13, cluster.MetadataRequest, metadata.handle, topic=DESCRIBE),
     _api(OFFSET_COMMIT_KEY, 2, 9, offsets.OffsetCommitRequest, offset_commit.handle, group=READ, topic=READ),

@@ -45,6 +45,7 @@ from kafkalake.errors import (
     CorruptSegmentError,
     KafkaError,
     OffsetOutOfRangeError,
+    TopicAuthorizationError,
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
     as_value,
@@ -70,6 +71,8 @@ class FetchRequest:
     min_bytes: int
     max_bytes: int
     max_wait_ms: int
+    may_read: Callable[[str], bool]
+    """Returns whether the client may read the topic of this name."""
     stored_max_bytes: int = STORED_BYTES_MAX
     """The limit on bytes of records read from files."""
 
@@ -110,9 +113,15 @@ class Fetcher:
         operation = _FetchOperation(self, request, context, reply)
         return operation if (yield from operation.start(self._purgatory)) else None
 
-    def find(self, asked: FetchPartition) -> Partition:
-        """Return the partition. Raise `UnknownTopicOrPartitionError` or `UnknownTopicIdError` if there is none."""
+    def find(self, asked: FetchPartition, may_read: Callable[[str], bool]) -> Partition:
+        """Return the partition.
+
+        Raise `TopicAuthorizationError`, or `UnknownTopicOrPartitionError` or `UnknownTopicIdError` if there is none.
+        """
         topic = self._topics.find(asked.topic) if isinstance(asked.topic, str) else self._topics.find_id(asked.topic)
+        name = asked.topic if topic is None else topic.name
+        if isinstance(name, str) and not may_read(name):
+            raise TopicAuthorizationError()
         if topic is None:
             raise UnknownTopicOrPartitionError() if isinstance(asked.topic, str) else UnknownTopicIdError()
         return topic.leader(asked.partition)
@@ -131,7 +140,7 @@ class Fetcher:
         for asked in context.partitions:
             answer = FetchedPartition(asked)
             try:
-                partition = self.find(asked)
+                partition = self.find(asked, request.may_read)
                 found.watched[partition] = readable_bytes(partition, request.isolation)
                 limit = min(remaining, asked.partition_max_bytes)
                 first_whole = not found.bytes

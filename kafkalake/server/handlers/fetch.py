@@ -28,6 +28,7 @@ from kafkalake.broker.partitions.fetched import (
 )
 from kafkalake.errors import CorruptMessageError, LakeError, UnsupportedCompressionTypeError
 from kafkalake.record import layout as at
+from kafkalake.server.authorizer import Resource
 from kafkalake.server.request import Request
 from kafkalake.wire.fetch_response import FetchResponseEncoder
 from kafkalake.wire.messages import records
@@ -75,6 +76,7 @@ def handle(request: Request[records.FetchRequest]) -> Generator[None, None, None
         body.min_bytes,
         body.max_bytes,
         body.max_wait,
+        lambda name: request.allows(Resource.TOPIC, name),
         request.context.unread_answers.answer_bytes_max(STORED_BYTES_MAX),
     )
     broker = request.context.broker
