@@ -50,6 +50,7 @@ def test_kill_leaves_no_process(any_broker: BrokerProcess) -> None:
         os.kill(pid, 0)
     with pytest.raises(BrokerFailed, match="does not run"):
         _ = any_broker.pid
+    any_broker.start()  # others share it
 
 
 def test_a_broker_that_cannot_start_says_why(tmp_path: Path) -> None:
