@@ -150,7 +150,8 @@ def _lz4_blocks(data: memoryview) -> tuple[list[tuple[int, int, bool]], int]:
                 return (blocks, room) if position == len(data) else ([], 0)
             stored = size >= _LZ4_STORED
             length = size & ~_LZ4_STORED
-            if length > min(_LZ4_BLOCK_BYTES, len(data) - position):
+            # Only the last block is shorter than others: a frame of many small ones would cost more than a stream's.
+            if room % _LZ4_BLOCK_BYTES or not 0 < length <= min(_LZ4_BLOCK_BYTES, len(data) - position):
                 break
             blocks.append((position, length, stored))
             room += length if stored else _LZ4_BLOCK_BYTES

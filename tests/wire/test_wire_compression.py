@@ -8,6 +8,7 @@ import random
 import struct
 import subprocess
 import sys
+import time
 import zlib
 from pathlib import Path
 
@@ -116,6 +117,16 @@ def test_lz4_frames_are_read_as_blocks_and_as_streams(size: int) -> None:
         assert plain(compression.LZ4, blocks) == data
         assert plain(compression.LZ4, bytes(cramjam.lz4.compress(data))) == data
         assert plain(compression.LZ4, blocks + blocks) == data * 2
+
+
+@pytest.mark.parametrize("length", [0, 1])
+def test_a_frame_of_very_many_small_lz4_blocks_costs_no_more_than_a_stream(length: int) -> None:
+    """Each block costs its header alone: a megabyte has two hundred thousand of them, and a request a hundred megabytes."""
+    small = struct.pack("<I", length | 0x8000_0000) + b"x" * length
+    frame = bytes.fromhex("04224d18604082") + 200_000 * small + struct.pack("<I", 1 | 0x8000_0000) + b"y" + bytes(4)
+    began = time.process_time()
+    assert plain(compression.LZ4, frame) == b"x" * (200_000 * length) + b"y"
+    assert time.process_time() - began < 0.15
 
 
 @pytest.mark.parametrize("block", [65_536, 65_537, 100_000])
