@@ -88,9 +88,10 @@ class LogStart:
             self._segments.remove_before_start()
 
     def _enforce(self, rule: RetentionRule, committed: Mapping[str, int]) -> PartitionRetention:
-        access, state, listed = self._access, self._state, self._segments.listed
+        access, state = self._access, self._state
         with access.lock:
             access.check_open()
+            listed = self._segments.listed
             bases, active, end = list(listed.bases), listed.active, state.log_end_offset
             ends = [*bases[1:], self._segments.sealed_end] if bases else []
             sealed = list(zip(map(listed.sealed, bases), ends, strict=True))

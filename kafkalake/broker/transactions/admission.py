@@ -183,8 +183,6 @@ class Admission:
             try:
                 ask(answered)
             except Exception:
-                if is_answered:
-                    raise
                 logger.exception("request of a transaction failed transactional_id=%s", transactional_id)
                 answer(failed)
 
