@@ -53,6 +53,7 @@ _BITS = {
 }
 _VALUE_PREFIX = "value_"
 _SPARK_TYPES = {kind: _TYPES[name][0] for name, kind in DDL.items()}
+"""Arrow types by Spark types, in SQL and nullable."""
 
 KAFKA_SCHEMA = pa.schema([pa.field(name, _TYPES[name][0]) for name in DDL])
 

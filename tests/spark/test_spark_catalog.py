@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import confluent_kafka
 import pytest
@@ -160,7 +162,17 @@ def test_what_a_topic_cannot_be_is_refused(sql: Statement, broker: Kafkalake, cl
     assert "column key cannot be" in refused(sql, f"CREATE TABLE {name} (key INT)")
     assert "not partitioned by columns" in refused(sql, f"CREATE TABLE {name} (key BINARY) PARTITIONED BY (key)")
     assert partitions(broker, clicks) == 0
-    sql(f"CREATE TABLE {name}")
+    assert "cannot be one of parquet" in refused(sql, f"CREATE TABLE {name} (key BINARY) USING parquet")
+    assert "no location" in refused(sql, f"CREATE TABLE {name} (key BINARY) LOCATION '/tmp/elsewhere'")
+    assert "no comment" in refused(sql, f"CREATE TABLE {name} (key BINARY) COMMENT 'clicks'")
+    assert partitions(broker, clicks) == 0
+    sql(f"CREATE TABLE {name} USING kafkalake")
+    assert "no comment" in refused(sql, f"COMMENT ON TABLE {name} IS 'clicks'")
+    refused(sql, f"ALTER TABLE {name} SET TBLPROPERTIES ('retention.ms' = '5', 'partitions' = '1')")
+    assert setting(broker, clicks, "retention.ms") != "5", "all of a statement or none"
+    for internal in ("__consumer_offsets", "__transaction_state"):
+        assert "broker's own" in refused(sql, f"TRUNCATE TABLE lake.{internal}")
+        assert "broker's own" in refused(sql, f"DROP TABLE lake.{internal}")
     assert "not altered" in refused(sql, f"ALTER TABLE {name} ADD COLUMNS (a INT)")
     assert "topic.id" in refused(sql, f"ALTER TABLE {name} SET TBLPROPERTIES ('topic.id' = 'x')")
     assert "cannot be renamed" in refused(sql, f"ALTER TABLE {name} RENAME TO default.{clicks}_2")
@@ -212,10 +224,16 @@ def test_records_are_deleted_from_the_beginning_of_partitions_on(sql: Statement,
     assert offsets() == [[*range(6, 10)]] * 2
     sql(f"DELETE FROM lake.{clicks} WHERE partition = 0 AND offset < 1000000")  # past its end
     assert offsets() == [[], [*range(6, 10)]]
-    sql(f"TRUNCATE TABLE lake.{clicks}")
+    for nothing in ("partition = 5", "partition = 5 AND offset < 10", "offset < -1", "offset <= -2", "offset < 0"):
+        sql(f"DELETE FROM lake.{clicks} WHERE {nothing}")
+        assert offsets() == [[], [*range(6, 10)]], nothing
+    sql(f"DELETE FROM lake.{clicks} WHERE offset <= 9223372036854775807 AND partition = 1")
     assert offsets() == [[], []]
+    sql(f"TRUNCATE TABLE lake.{clicks}")
     sql(insert)
     assert offsets() == [[*range(11, 21)]] * 2  # behind the marker of the first transaction
+    sql(f"TRUNCATE TABLE lake.{clicks}")
+    assert offsets() == [[], []]
 
 
 def test_a_plan_says_what_is_read_and_joins_know_sizes(sql: Statement, clicks: str) -> None:
@@ -277,3 +295,33 @@ def test_a_planning_process_that_was_killed_is_started_again(sql: Statement, spa
         assert len(planners) == 1
         os.kill(planners[0], signal.SIGKILL)
         wait_until(lambda: sql(f"SELECT count(*) AS n FROM lake.{clicks}")[0].n == 100)
+
+
+def test_another_lake_is_never_taken_for_this_one(spark: SparkSession, tmp_path: Path, clicks: str) -> None:
+    """A copy names the broker of the original; a lake that was made anew at the same path has other topics."""
+    lake, copy = tmp_path / "lake", tmp_path / "copy"
+    with Kafkalake(directory=lake) as broker:
+        run = statements(with_catalog(spark, broker))
+        run(f"CREATE TABLE lake.{clicks} AS SELECT CAST(id AS STRING) AS key, 'v' AS value FROM range(100)")
+        shutil.copytree(broker.lake, copy)
+        session = spark.newSession()
+        session.conf.set("spark.sql.catalog.copied", "io.kafkalake.spark.LakeCatalog")
+        session.conf.set("spark.sql.catalog.copied.path", f"file://{copy}")
+        copied = statements(session)
+        assert copied(f"SELECT count(*) AS n FROM copied.{clicks}")[0].n == 100
+        for statement in (f"DROP TABLE copied.{clicks}", f"TRUNCATE TABLE copied.{clicks}"):
+            assert "kafkalake broker start --lake" in refused(copied, statement)
+        assert run(f"SELECT count(*) AS n FROM lake.{clicks}")[0].n == 100
+        path = broker.lake
+    shutil.rmtree(path)
+    with Kafkalake(directory=lake) as broker:
+        assert broker.lake == path
+        assert run("SHOW TABLES IN lake") == []
+        run(f"CREATE TABLE lake.{clicks} AS SELECT CAST(id AS STRING) AS key, 'v' AS value FROM range(7)")
+        assert run(f"SELECT count(*) AS n FROM lake.{clicks}")[0].n == 7
+
+
+def test_a_table_is_its_topic_whatever_options_say(session: SparkSession, sql: Statement, clicks: str) -> None:
+    sql(f"CREATE TABLE lake.{clicks}")
+    with pytest.raises(Exception, match="option subscribe is not for a table"):
+        session.read.option("subscribe", "other").table(f"lake.{clicks}").count()

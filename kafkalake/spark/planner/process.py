@@ -2,7 +2,8 @@
 
 A frame is a length (int32, big-endian) and JSON. The JVM numbers its questions and may ask the next before the last is answered:
 `{"id": 7, "ask": "load", ...}` is answered by `{"id": 7, "answer": ...}`, or `{"id": 7, "error": class, "message": sentence}`.
-The process ends when the JVM closes the connection, or ends.
+`{"withdrawn": 7}` takes a question back that nobody waits for any more: a statement that has not begun is not carried out. The
+process ends when the JVM closes the connection, or ends, with what it has begun.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, BinaryIO
 
 from kafkalake.errors import KafkaLakeError
@@ -22,6 +23,8 @@ from kafkalake.spark.source.installed_pyspark import prefer_installed_pyspark
 
 THREADS = 8
 FRAME_BYTES_MAX = 1 << 30
+STATEMENTS = ("create", "alter", "drop", "delete_records")
+"""Questions that change a topic. The jar asks them once."""
 
 Answer = Callable[[Mapping[str, Any]], Any]
 
@@ -29,16 +32,34 @@ Answer = Callable[[Mapping[str, Any]], Any]
 def serve(incoming: BinaryIO, outgoing: BinaryIO, answer: Answer) -> None:
     """Answer questions until `incoming` ends. Raise `ValueError` for a frame that is no question."""
     writing = threading.Lock()
+    waiting: dict[int, Future[None]] = {}
 
     def reply(question: Mapping[str, Any]) -> None:
-        frame = encode(_answered(question, answer))
+        answered = _answered(question, answer)
+        try:
+            frame = encode(answered)
+        except (ValueError, TypeError, struct.error) as error:
+            frame = encode({"id": question["id"], "error": type(error).__name__, "message": f"no answer: {error}"})
         with writing:
+            waiting.pop(question["id"], None)
             outgoing.write(frame)
             outgoing.flush()
 
-    with ThreadPoolExecutor(THREADS, thread_name_prefix="question") as threads:
+    threads = ThreadPoolExecutor(THREADS, thread_name_prefix="question")
+    # Beside the others: scans that hang hold no statement back, which would then be carried out later.
+    statements = ThreadPoolExecutor(THREADS, thread_name_prefix="statement")
+    try:
         while (question := read_frame(incoming)) is not None:
-            threads.submit(reply, question)
+            with writing:
+                if "withdrawn" in question:
+                    if (withdrawn := waiting.pop(question["withdrawn"], None)) is not None:
+                        withdrawn.cancel()
+                    continue
+                pool = statements if question["ask"] in STATEMENTS else threads
+                waiting[question["id"]] = pool.submit(reply, question)
+    finally:
+        for pool in (threads, statements):
+            pool.shutdown(wait=False, cancel_futures=True)
 
 
 def read_frame(incoming: BinaryIO) -> Any:

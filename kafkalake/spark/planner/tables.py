@@ -47,6 +47,13 @@ def load_table(question: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def id_of(lake: str, name: str) -> str | None:
+    """Return the id of the topic that has this name now, in Kafka's format, or None."""
+    found = (topic.topic_id for topic in open_lake(lake).load_topics() if topic.topic == name)
+    topic_id = next(found, None)
+    return None if topic_id is None else encode_uuid(UUID(topic_id))
+
+
 def _properties(topic: TopicRow) -> dict[str, str]:
     return {
         **topic.config,

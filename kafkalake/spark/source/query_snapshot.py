@@ -13,6 +13,7 @@ import json
 import os
 import stat
 import tempfile
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -39,7 +40,7 @@ def as_first_seen(read: Read, query: str, directory: Path | None = None) -> Read
         if _topic(snapshot) not in seen:
             ends[_topic(snapshot)][str(snapshot.partition)] = snapshot.end_offset
     if ends != seen:
-        partial = file.with_suffix(f".{os.getpid()}")
+        partial = file.with_suffix(f".{os.getpid()}-{threading.get_ident()}")
         partial.write_text(json.dumps(ends))
         partial.replace(file)
     # A partition that the first scan did not see is excluded, like a record that it did not see.

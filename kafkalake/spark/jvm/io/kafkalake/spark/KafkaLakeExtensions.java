@@ -8,6 +8,7 @@ import org.apache.spark.sql.SparkSessionExtensionsProvider;
 import org.apache.spark.sql.catalyst.TableIdentifier;
 import org.apache.spark.sql.catalyst.analysis.NoSuchNamespaceException;
 import org.apache.spark.sql.catalyst.analysis.NoSuchTableException;
+import org.apache.spark.sql.catalyst.analysis.ResolvedIdentifier;
 import org.apache.spark.sql.catalyst.analysis.ResolvedTable;
 import org.apache.spark.sql.catalyst.catalog.SessionCatalog;
 import org.apache.spark.sql.catalyst.plans.logical.AlterTableCommand;
@@ -44,9 +45,9 @@ public final class KafkaLakeExtensions implements SparkSessionExtensionsProvider
   }
 
   private static void check(SparkSession session, LogicalPlan plan) {
-    if (plan instanceof CreateTableAsSelect) {
+    if (plan instanceof CreateTableAsSelect && !isOfLake(((CreateTableAsSelect) plan).name())) {
       checkCreate(((CreateTableAsSelect) plan).tableSpec().provider());
-    } else if (plan instanceof ReplaceTableAsSelect) {
+    } else if (plan instanceof ReplaceTableAsSelect && !isOfLake(((ReplaceTableAsSelect) plan).name())) {
       checkCreate(((ReplaceTableAsSelect) plan).tableSpec().provider());
     } else if (plan instanceof CreateTable && ((CreateTable) plan).query().isDefined()) {
       checkCreate(((CreateTable) plan).tableDesc().provider());
@@ -58,6 +59,11 @@ public final class KafkaLakeExtensions implements SparkSessionExtensionsProvider
           "ALTER TABLE changes the catalogue's entry and not the topic: kafkalake topics alter changes the settings of a topic;"
               + " for other options or columns drop the table, which leaves the topic as it is, and create it again");
     }
+  }
+
+  /** Whether the name is one of a `LakeCatalog`, which makes topics. */
+  private static boolean isOfLake(LogicalPlan name) {
+    return name instanceof ResolvedIdentifier && ((ResolvedIdentifier) name).catalog() instanceof LakeCatalog;
   }
 
   private static void checkCreate(Option<String> provider) {

@@ -69,7 +69,7 @@ final class KafkaLakeScan implements SupportsReportStatistics, Batch {
     JsonNode shown;
     try {
       shown = planned();
-    } catch (RuntimeException error) {
+    } catch (Exception error) { // also Spark's AnalysisException, which is none of those at run time
       return ""; // the query ends with it, its explanation need not
     }
     StringBuilder pushed = new StringBuilder();
@@ -149,7 +149,7 @@ final class KafkaLakeScan implements SupportsReportStatistics, Batch {
       ObjectNode wanted = question.putObject("columns");
       for (StructField field : columns.fields()) {
         if (OF_SEGMENTS.contains(field.name())) {
-          wanted.put(field.name(), field.dataType().sql());
+          wanted.put(field.name(), field.dataType().asNullable().sql());
         }
       }
       ArrayNode comparisons = question.putArray("filters");

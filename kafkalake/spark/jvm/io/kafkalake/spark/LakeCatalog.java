@@ -115,7 +115,9 @@ public final class LakeCatalog implements StagingTableCatalog, SupportsNamespace
   /** A topic for CREATE TABLE ... AS SELECT: made at once, filled by one transaction, and deleted again where that fails. */
   @Override
   public StagedTable stageCreate(Identifier table, TableInfo info) throws TableAlreadyExistsException, NoSuchNamespaceException {
-    return createTable(table, info).staged(() -> delete(table));
+    TopicTable made = createTable(table, info);
+    String topicId = made.properties().get("topic.id");
+    return made.staged(() -> delete(table, topicId));
   }
 
   @Override
@@ -198,12 +200,13 @@ public final class LakeCatalog implements StagingTableCatalog, SupportsNamespace
       throw KafkaLakeExtensions.refused(
           "DROP TABLE would delete the topic " + table.name() + " with its records, and spark.sql.catalog." + name + ".drop is forbidden");
     }
-    return delete(table);
+    return delete(table, null);
   }
 
-  private boolean delete(Identifier table) {
+  /** @param topicId of the only topic of this name that is to be deleted; null: of any */
+  private boolean delete(Identifier table, String topicId) {
     try {
-      return Planner.ask(question("drop").put("topic", table.name())).booleanValue();
+      return Planner.ask(question("drop").put("topic", table.name()).put("topic_id", topicId)).booleanValue();
     } catch (PlannerException error) {
       throw error.forUsers();
     }

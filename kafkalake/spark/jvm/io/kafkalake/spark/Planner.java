@@ -12,9 +12,11 @@ import java.nio.channels.ReadableByteChannel;
 import java.nio.channels.SocketChannel;
 import java.util.Map;
 import java.util.Set;
+import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutionException;
+import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.concurrent.atomic.AtomicLong;
@@ -39,14 +41,14 @@ final class Planner {
   private final DataInputStream in;
   private final AtomicLong numbers = new AtomicLong();
   private final Map<Long, CompletableFuture<JsonNode>> waiting = new ConcurrentHashMap<>();
+  private final BlockingQueue<ByteBuffer> outgoing = new LinkedBlockingQueue<>();
   private volatile boolean isEnded;
 
   private Planner(PythonWorker worker) {
     channel = worker.channel();
     in = new DataInputStream(new BufferedInputStream(Channels.newInputStream(reading(channel))));
-    Thread receiving = new Thread(this::receive, "kafkalake-planner");
-    receiving.setDaemon(true);
-    receiving.start();
+    start("kafkalake-planner-answers", this::receive);
+    start("kafkalake-planner-questions", this::send);
   }
 
   /** A question; `ask` says which function answers it. */
@@ -65,32 +67,32 @@ final class Planner {
     try {
       answered = answered(question, isRepeatable);
     } catch (TimeoutException error) {
-      throw new PlannerException("PlannerError", "kafkalake's planning process has not answered in " + TIMEOUT_S + " s", error);
+      throw new PlannerException("kafkalake's planning process has not answered in " + TIMEOUT_S + " s", error);
     } catch (IOException error) {
-      throw new PlannerException(
-          "PlannerError", "kafkalake's planning process ended before it answered; run the statement again", error);
+      throw new PlannerException("kafkalake's planning process ended before it answered; run the statement again", error);
     } catch (InterruptedException error) {
       Thread.currentThread().interrupt();
-      throw new PlannerException("PlannerError", "the statement was cancelled", error);
+      throw new PlannerException("the statement was cancelled", error);
     }
     if (answered.has("error")) {
-      throw new PlannerException(answered.get("error").textValue(), answered.get("message").textValue(), null);
+      throw new PlannerException(answered.get("error").textValue(), answered.get("message").textValue());
     }
     return answered.get("answer");
   }
 
   private static JsonNode answered(ObjectNode question, boolean isRepeatable)
       throws IOException, InterruptedException, TimeoutException {
+    Planner planner = running();
     try {
-      return running().answer(question).get();
-    } catch (IOException | ExecutionException error) {
-      if (error.getCause() instanceof TimeoutException) {
-        throw (TimeoutException) error.getCause();
-      }
+      return planner.answer(question);
+    } catch (IOException error) {
       if (isRepeatable) {
         return answered(question, false);
       }
-      throw new IOException(error);
+      throw error;
+    } catch (TimeoutException error) {
+      planner.end(error); // the next question has another
+      throw error;
     }
   }
 
@@ -108,22 +110,76 @@ final class Planner {
     return current;
   }
 
-  private CompletableFuture<JsonNode> answer(ObjectNode question) throws IOException {
+  private JsonNode answer(ObjectNode question) throws IOException, InterruptedException, TimeoutException {
     long number = numbers.incrementAndGet();
-    byte[] frame = JSON.writeValueAsBytes(question.put("id", number));
     CompletableFuture<JsonNode> answer = new CompletableFuture<>();
     waiting.put(number, answer);
-    answer.orTimeout(TIMEOUT_S, TimeUnit.SECONDS).whenComplete((found, error) -> waiting.remove(number));
-    ByteBuffer bytes = ByteBuffer.allocate(4 + frame.length).putInt(frame.length).put(frame).flip();
-    synchronized (this) {
-      while (bytes.hasRemaining()) {
-        channel.write(bytes);
+    try {
+      outgoing.add(frame(question.put("id", number)));
+      if (isEnded) {
+        throw new IOException("closed");
       }
+      return answer.get(TIMEOUT_S, TimeUnit.SECONDS);
+    } catch (ExecutionException error) {
+      throw new IOException(error.getCause());
+    } catch (InterruptedException error) {
+      outgoing.add(frame(JSON.createObjectNode().put("withdrawn", number)));
+      throw error;
+    } finally {
+      waiting.remove(number);
     }
-    if (isEnded) {
-      fail(new IOException("closed"));
+  }
+
+  private static ByteBuffer frame(ObjectNode content) throws IOException {
+    byte[] text = JSON.writeValueAsBytes(content);
+    return ByteBuffer.allocate(4 + text.length).putInt(text.length).put(text).flip();
+  }
+
+  private static void start(String name, Runnable work) {
+    Thread thread = new Thread(work, name);
+    thread.setDaemon(true);
+    thread.start();
+  }
+
+  /** Writes from one thread: a thread that is interrupted while it writes closes the channel for all. */
+  private void send() {
+    try {
+      while (!isEnded) {
+        ByteBuffer frame = outgoing.poll(1, TimeUnit.SECONDS);
+        while (frame != null && frame.hasRemaining()) {
+          channel.write(frame);
+        }
+      }
+    } catch (Throwable error) {
+      end(error);
     }
-    return answer;
+  }
+
+  private void receive() {
+    try {
+      while (true) {
+        byte[] frame = new byte[in.readInt()];
+        in.readFully(frame);
+        JsonNode answered = JSON.readTree(frame);
+        CompletableFuture<JsonNode> answer = waiting.get(answered.get("id").longValue());
+        if (answer != null) {
+          answer.complete(answered);
+        }
+      }
+    } catch (Throwable error) {
+      end(error);
+    }
+  }
+
+  /** Fail what waits, and leave the next question to another process; this one ends when its connection does. */
+  private void end(Throwable error) {
+    isEnded = true;
+    waiting.values().forEach(answer -> answer.completeExceptionally(error));
+    try {
+      channel.close();
+    } catch (IOException closing) {
+      error.addSuppressed(closing);
+    }
   }
 
   /** The channel to be read only: streams of a socket's channel itself let nobody write while somebody waits for bytes. */
@@ -144,26 +200,5 @@ final class Planner {
         channel.close();
       }
     };
-  }
-
-  private void receive() {
-    try (channel) {
-      while (true) {
-        byte[] frame = new byte[in.readInt()];
-        in.readFully(frame);
-        JsonNode answered = JSON.readTree(frame);
-        CompletableFuture<JsonNode> answer = waiting.get(answered.get("id").longValue());
-        if (answer != null) {
-          answer.complete(answered);
-        }
-      }
-    } catch (IOException | RuntimeException error) {
-      fail(error);
-    }
-  }
-
-  private void fail(Exception error) {
-    isEnded = true;
-    waiting.values().forEach(answer -> answer.completeExceptionally(error));
   }
 }

@@ -1,13 +1,18 @@
 package io.kafkalake.spark;
 
-/** An error of the planning process: the name of Python's class, and its sentence. */
+/** An error of the planning process: the name of Python's class, and its sentence; or that there is no answer. */
 final class PlannerException extends RuntimeException {
   private static final long serialVersionUID = 1L;
   private final String error;
 
-  PlannerException(String error, String sentence, Throwable cause) {
-    super(sentence, cause);
+  PlannerException(String error, String sentence) {
+    super(sentence);
     this.error = error;
+  }
+
+  PlannerException(String sentence, Throwable cause) {
+    super(sentence, cause);
+    this.error = "";
   }
 
   /** Whether Python raised this class. */

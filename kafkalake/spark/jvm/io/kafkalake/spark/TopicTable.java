@@ -10,9 +10,6 @@ import org.apache.spark.sql.connector.catalog.SupportsDeleteV2;
 import org.apache.spark.sql.connector.catalog.SupportsRead;
 import org.apache.spark.sql.connector.catalog.SupportsWrite;
 import org.apache.spark.sql.connector.catalog.TableCapability;
-import org.apache.spark.sql.connector.expressions.Expression;
-import org.apache.spark.sql.connector.expressions.Literal;
-import org.apache.spark.sql.connector.expressions.NamedReference;
 import org.apache.spark.sql.connector.expressions.filter.Predicate;
 import org.apache.spark.sql.connector.metric.CustomTaskMetric;
 import org.apache.spark.sql.connector.read.ScanBuilder;
@@ -124,36 +121,45 @@ class TopicTable implements SupportsRead, SupportsWrite, SupportsDeleteV2 {
     return !options.isEmpty() ? EnumSet.of(TableCapability.BATCH_READ) : records.capabilities();
   }
 
+  /** The topic and the lake are the table's, and no option's. */
+  private static void check(CaseInsensitiveStringMap options) {
+    for (String option : new String[] {"lake", "path", "topic", "subscribe", "subscribePattern", "assign"}) {
+      if (options.containsKey(option)) {
+        throw KafkaLakeExtensions.refused("the option " + option + " is not for a table of a catalogue, which is one topic");
+      }
+    }
+  }
+
   @Override
   public ScanBuilder newScanBuilder(CaseInsensitiveStringMap options) {
+    check(options);
     return records.newScanBuilder(options);
   }
 
   @Override
   public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
+    check(info.options());
     return records.newWriteBuilder(info);
   }
 
-  /** Whether the condition is `offset < n`, in one partition or in all: what Kafka's DeleteRecords does. */
+  /** Whether the condition is `offset < n`, of one partition or of all, or a partition: what Kafka's DeleteRecords does. */
   @Override
   public boolean canDeleteWhere(Predicate[] conditions) {
-    return before(conditions) != null;
+    return deletion(conditions) != null;
   }
 
   @Override
   public void deleteWhere(Predicate[] conditions) {
-    delete(before(conditions));
+    delete(deletion(conditions));
   }
 
   @Override
   public boolean truncateTable() {
-    delete(Planner.JSON.createObjectNode());
+    delete(deletion(new Predicate[0]));
     return true;
   }
 
-  private void delete(ObjectNode before) {
-    ObjectNode question = Planner.question("delete_records").put("lake", lake).put("topic", topic);
-    question.set("before", before);
+  private void delete(ObjectNode question) {
     try {
       Planner.ask(question);
     } catch (PlannerException error) {
@@ -161,46 +167,35 @@ class TopicTable implements SupportsRead, SupportsWrite, SupportsDeleteV2 {
     }
   }
 
-  /** The condition as an offset for each partition; empty where it is true of all records; null where it is another one. */
-  private ObjectNode before(Predicate[] conditions) {
-    Long offset = null;
+  /** The question that deletes the records of which the conditions are true; null where that cannot be asked. */
+  private ObjectNode deletion(Predicate[] conditions) {
+    Long before = null;
     Long partition = null;
     for (Predicate condition : conditions) {
-      Expression[] sides = condition.children();
+      ObjectNode comparison = ScanFilter.of(condition);
       if (condition.name().equals("ALWAYS_TRUE")) {
         continue;
       }
-      if (sides.length != 2 || !(sides[0] instanceof NamedReference) || !(sides[1] instanceof Literal)) {
+      if (comparison == null || comparison.get("values").size() != 1 || !comparison.get("values").get(0).isIntegralNumber()) {
         return null;
       }
-      String column = String.join(".", ((NamedReference) sides[0]).fieldNames());
-      Object value = ((Literal<?>) sides[1]).value();
-      if (!(value instanceof Number)) {
-        return null;
-      }
-      long number = ((Number) value).longValue();
-      if (column.equals("offset") && condition.name().equals("<") && offset == null) {
-        offset = number;
-      } else if (column.equals("offset") && condition.name().equals("<=") && offset == null) {
-        offset = number + 1;
-      } else if (column.equals("partition") && condition.name().equals("=") && partition == null) {
+      String column = comparison.get("column").textValue();
+      String operator = comparison.get("operator").textValue();
+      long number = comparison.get("values").get(0).longValue();
+      if (column.equals("offset") && before == null && (operator.equals("<") || operator.equals("<="))) {
+        before = operator.equals("<") || number == Long.MAX_VALUE ? number : number + 1;
+      } else if (column.equals("partition") && partition == null && operator.equals("=")) {
         partition = number;
       } else {
         return null;
       }
     }
-    if (partition != null && offset == null) {
-      offset = -1L; // Kafka's sign for all records
+    ObjectNode question = Planner.question("delete_records").put("lake", lake).put("topic", topic).put("before", before);
+    if (partition == null) {
+      question.putNull("partitions");
+    } else {
+      question.putArray("partitions").add(partition);
     }
-    ObjectNode before = Planner.JSON.createObjectNode();
-    if (offset != null) {
-      int partitions = Integer.parseInt(properties.get("partitions"));
-      for (int each = 0; each < partitions; each++) {
-        if (partition == null || partition == each) {
-          before.put(Integer.toString(each), offset);
-        }
-      }
-    }
-    return before;
+    return question;
   }
 }
