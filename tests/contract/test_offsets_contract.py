@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from contract.wire_client import WireClient, batch, code, create_topic, fetch, produce
+from contract.wire_transactions import find_coordinator
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 
@@ -112,3 +113,8 @@ def test_delete_up_to_the_high_watermark_and_not_beyond(client: WireClient, time
     assert list_offset(client, timed, EARLIEST).offset == 4
     assert delete_before(client, timed, 2) == (0, 4)
     assert delete_before(client, timed, -5)[0] == 1
+
+
+def test_records_of_internal_topics_are_not_deleted(client: WireClient, topic: str) -> None:
+    find_coordinator(client, topic, 0)
+    assert delete_before(client, "__consumer_offsets", -1) == (17, -1)

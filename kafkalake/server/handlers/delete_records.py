@@ -7,7 +7,8 @@ start are deleted later. The new start must be durable first, so this is done in
 from __future__ import annotations
 
 from kafkalake.broker.partitions.offsets import delete_records
-from kafkalake.errors import KafkaError
+from kafkalake.errors import InvalidTopicError, KafkaError
+from kafkalake.internal_topics import INTERNAL
 from kafkalake.server.request import Request
 from kafkalake.server.topic_lookup import find_topic
 from kafkalake.wire.messages.records import (
@@ -36,6 +37,8 @@ async def _partition(
     code, low_watermark = 0, -1
     try:
         topic = find_topic(request, name)
+        if name in INTERNAL:
+            raise InvalidTopicError(f"records of the internal topic {name} cannot be deleted")
         partition = topic.leader(asked.partition_index)
         broker = request.context.broker
         low_watermark = await broker.run_blocking(lambda: delete_records(partition, asked.offset))
