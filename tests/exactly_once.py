@@ -115,7 +115,8 @@ class Fire:
     def _hurt(self) -> None:
         choice = self._randomness.random()
         number = self._randomness.randrange(COPIERS)
-        if choice < 0.2:
+        is_overdue = not self.counts["broker killed"] and self.counts["copier killed"] >= 3
+        if choice < 0.2 or is_overdue:
             self.counts["broker killed"] += 1
             self.broker.kill()
             self.broker.start()

@@ -10,8 +10,11 @@ from typing import Any
 
 import pytest
 from command_line import Run
+from confluent_kafka import IsolationLevel, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
 from kafka_reference import BrokerProcess, create_topic
 from transactional_clients import ConfluentTransactions, Fenced
+from waiting import wait_until
 
 TIMEOUT_S = 30
 
@@ -33,6 +36,15 @@ def hanging(any_broker: BrokerProcess, topic: str, transactional_id: str) -> Ite
     producer.send(topic, 0, b"a")
     producer.send(topic, 1, b"b")
     other.commit()
+    admin, first = AdminClient({"bootstrap.servers": any_broker.bootstrap_servers}), TopicPartition(topic, 0)
+
+    def stable_end() -> int:
+        """Of partition 0; Apache Kafka answers a commit before its marker is written."""
+        asked = {first: OffsetSpec.latest()}
+        found = admin.list_offsets(asked, isolation_level=IsolationLevel.READ_COMMITTED)[first]
+        return int(found.result(TIMEOUT_S).offset)
+
+    wait_until(lambda: stable_end() == 1, stable_end)
     yield producer
 
 

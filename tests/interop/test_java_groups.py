@@ -49,7 +49,9 @@ def test_java_members_share_keep_their_places_as_static_members_and_read_all(
     assert len(written) == 600
     assert len(again.values) > 50
     assert again.assigned == before
-    assert not [event for event in first.events[changes:] if event["name"].startswith("partitions_")]
+    # The last step of a cooperative rebalance may be told late, and takes nothing and gives nothing.
+    later = [event for event in first.events[changes:] if event["name"].startswith("partitions_")]
+    assert not [event for event in later if event["partitions"]]
     assert assignor(servers, group) == "cooperative-sticky"
 
 
