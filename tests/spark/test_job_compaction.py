@@ -77,6 +77,8 @@ def test_beside_a_broker_whose_clients_write_and_read_at_full_speed(
         assert load.written > before + 1_000  # they went on meanwhile
         load.wait_until(lambda: [offset for offset, _, _ in read(broker, 2)] == [0, ONCE_EVERY])
         load.read_again()  # what it has left
+        cleaned = store.load_cleaning()[0].cleaned_offset
+        load.wait_until(lambda: any(row.next_offset > cleaned for row in store.load_segments("states")))
         load.drain()
     end = load.written
     compact_again(2)
