@@ -69,7 +69,7 @@ def test_beside_a_broker_whose_clients_write_and_read_at_full_speed(
         assert main(CompactionJob(), ["--lake", str(broker.lake)], spark=spark) == 0
         assert max(row.generation for row in store.load_segments("states")) == generation
 
-    with Load(broker.bootstrap_servers, "states", records_max=2_000_000, compacted=True) as load:
+    with Load(broker.bootstrap_servers, "states", records_max=20_000_000, compacted=True) as load:
         load.wait_until(lambda: len(store.load_segments("states")) >= 3)
         before = load.written
         load.read_again()  # what the job is about to replace
