@@ -20,6 +20,7 @@ from kio.index import load_request_schema
 from wire.test_wire_requests import without_none
 
 from kafkalake.server.registry import APIS
+from kafkalake.wire.messages.shapes import NUMBERS
 from kafkalake.wire.staged_append import API_KEY as APPEND_STAGED_KEY
 
 PARTITIONS = 4
@@ -40,19 +41,6 @@ _REMEMBERED = 4_000
 _AGAIN_SHARE = 0.7
 """Drawing is slower than serving: so many of the last frames come again, in this share of the cases."""
 
-_WIDTHS = {
-    "bool": "?",
-    "int8": "b",
-    "int16": "h",
-    "uint16": "H",
-    "int32": "i",
-    "int64": "q",
-    "float64": "d",
-    "error_code": "h",
-    "timedelta_i32": "i",
-    "timedelta_i64": "q",
-    "datetime_i64": "q",
-}
 _BITS = {"b": 7, "h": 15, "i": 31, "q": 63}
 _NUMBERS: dict[str, tuple[int, ...]] = {
     "partition": (0, 0, 1, 2, 3, 4, -1),
@@ -282,8 +270,8 @@ class Frames:
 
             return write_optional
         kafka_type = field.metadata["kafka_type"]
-        if kafka_type in _WIDTHS:
-            return self._number(field.name, _WIDTHS[kafka_type])
+        if kafka_type in NUMBERS:
+            return self._number(field.name, NUMBERS[kafka_type])
         if kafka_type == "uuid":
             return self._uuid()
         draw = self._text(schema, field.name) if kafka_type == "string" else self._bytes(field.name)

@@ -81,16 +81,16 @@ def test_a_statement_that_was_withdrawn_is_not_carried_out(gate: threading.Event
     for number in range(THREADS - 1):
         asked.ask(id=number, ask="scan", is_slow=True)
     for number in range(200, 200 + THREADS):
-        asked.ask(id=number, ask="create", is_slow=True)
-    asked.ask(id=300, ask="drop")
+        asked.ask(id=number, ask="create", is_statement=True, is_slow=True)
+    asked.ask(id=300, ask="drop", is_statement=True)
     asked.ask(withdrawn=300)
     asked.ask(withdrawn=999)
-    asked.ask(id=400, ask="drop")
+    asked.ask(id=400, ask="drop", is_statement=True)
     asked.ask(id=500, ask="list")
     assert list(asked.answers(1)) == [500], "so all before it has been read"
     gate.set()
     asked.answers(2 * THREADS)
-    asked.ask(id=600, ask="drop")
+    asked.ask(id=600, ask="drop", is_statement=True)
     asked.answers(1)
     asked.close()
     assert sorted(done) == [*range(THREADS - 1), *range(200, 200 + THREADS), 400, 500, 600]
@@ -103,7 +103,7 @@ def test_scans_that_hang_hold_no_statement_back(gate: threading.Event) -> None:
     asked = Asked(answer)
     for number in range(2 * THREADS):
         asked.ask(id=number, ask="scan")
-    asked.ask(id=100, ask="drop")
+    asked.ask(id=100, ask="drop", is_statement=True)
     assert list(asked.answers(1)) == [100]
     gate.set()
     asked.answers(2 * THREADS)
@@ -119,7 +119,7 @@ def test_what_had_not_begun_when_the_connection_ended_is_not_carried_out(gate: t
         assert gate.wait(TIMEOUT_S)
         done.append(question["id"])
 
-    frames = b"".join(encode({"id": number, "ask": "drop"}) for number in range(THREADS + 5))
+    frames = b"".join(encode({"id": number, "ask": "drop", "is_statement": True}) for number in range(THREADS + 5))
     reader, writer = os.pipe()
     out = io.BytesIO()
     with os.fdopen(reader, "rb") as incoming:

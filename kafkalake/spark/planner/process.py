@@ -2,8 +2,9 @@
 
 A frame is a length (int32, big-endian) and JSON. The JVM numbers its questions and may ask the next before the last is answered:
 `{"id": 7, "ask": "load", ...}` is answered by `{"id": 7, "answer": ...}`, or `{"id": 7, "error": class, "message": sentence}`.
-`{"withdrawn": 7}` takes a question back that nobody waits for any more: a statement that has not begun is not carried out. The
-process ends when the JVM closes the connection, or ends, with what it has begun.
+Questions that change a topic say `"is_statement": true`. `{"withdrawn": 7}` takes a question back that nobody waits for any more:
+a statement that has not begun is not carried out. The process ends when the JVM closes the connection, or ends, with what it has
+begun.
 """
 
 from __future__ import annotations
@@ -23,8 +24,6 @@ from kafkalake.spark.source.installed_pyspark import prefer_installed_pyspark
 
 THREADS = 8
 FRAME_BYTES_MAX = 1 << 30
-STATEMENTS = ("create", "alter", "drop", "delete_records")
-"""Questions that change a topic. The jar asks them once."""
 
 Answer = Callable[[Mapping[str, Any]], Any]
 
@@ -55,7 +54,7 @@ def serve(incoming: BinaryIO, outgoing: BinaryIO, answer: Answer) -> None:
                     if (withdrawn := waiting.pop(question["withdrawn"], None)) is not None:
                         withdrawn.cancel()
                     continue
-                pool = statements if question["ask"] in STATEMENTS else threads
+                pool = statements if question.get("is_statement") else threads
                 waiting[question["id"]] = pool.submit(reply, question)
     finally:
         for pool in (threads, statements):

@@ -8,7 +8,6 @@ from typing import Any
 from kafkalake.spark.planner import scans, statements, tables
 
 ANSWERS: dict[str, Callable[[Mapping[str, Any]], Any]] = {
-    "schema": scans.infer_schema,
     "scan": scans.plan_scan,
     "list": tables.list_tables,
     "load": tables.load_table,

@@ -7,20 +7,14 @@ from functools import partial
 from typing import Any
 
 from kafkalake.reader.bounds import begin_read
-from kafkalake.reader.columns import arrow_schema, kafka_ddl, project
+from kafkalake.reader.columns import arrow_schema, project
 from kafkalake.reader.comparison import narrow
 from kafkalake.reader.plan import plan_slices
 from kafkalake.reader.predicate import Selection
-from kafkalake.reader.read_options import TIME_ZONE_NOTE, Use, parse_options
+from kafkalake.reader.read_options import TIME_ZONE_NOTE, parse_options
 from kafkalake.spark.planner.lakes import open_lake
 from kafkalake.spark.source.query_snapshot import as_first_seen
 from kafkalake.spark.source.task_json import encode_task
-
-
-def infer_schema(question: Mapping[str, Any]) -> str:
-    """Return all columns of a read with these `options`, as DDL. Raise `ConfigurationError` if one is invalid."""
-    options = parse_options(question["options"], Use.SCHEMA)
-    return kafka_ddl(headers=options.headers, value_schema=options.value_schema, topic_id=options.topic_id)
 
 
 def plan_scan(question: Mapping[str, Any]) -> dict[str, Any]:

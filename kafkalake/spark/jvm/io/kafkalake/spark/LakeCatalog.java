@@ -148,7 +148,7 @@ public final class LakeCatalog implements StagingTableCatalog, SupportsNamespace
     if (info.constraints().length > 0) {
       throw KafkaLakeExtensions.refused("a topic has no constraints");
     }
-    ObjectNode question = question("create").put("topic", table.name());
+    ObjectNode question = statement("create").put("topic", table.name());
     ObjectNode columns = question.putObject("columns");
     for (Column column : info.columns()) {
       columns.put(column.name(), column.dataType().sql());
@@ -174,7 +174,7 @@ public final class LakeCatalog implements StagingTableCatalog, SupportsNamespace
     if (!isTopic(table)) {
       throw new NoSuchTableException(table);
     }
-    ObjectNode question = question("alter").put("topic", table.name());
+    ObjectNode question = statement("alter").put("topic", table.name());
     ObjectNode set = question.putObject("set");
     var unset = question.putArray("unset");
     for (TableChange change : changes) {
@@ -206,7 +206,7 @@ public final class LakeCatalog implements StagingTableCatalog, SupportsNamespace
   /** @param topicId of the only topic of this name that is to be deleted; null: of any */
   private boolean delete(Identifier table, String topicId) {
     try {
-      return Planner.ask(question("drop").put("topic", table.name()).put("topic_id", topicId)).booleanValue();
+      return Planner.ask(statement("drop").put("topic", table.name()).put("topic_id", topicId)).booleanValue();
     } catch (PlannerException error) {
       throw error.forUsers();
     }
@@ -286,6 +286,10 @@ public final class LakeCatalog implements StagingTableCatalog, SupportsNamespace
 
   private ObjectNode question(String ask) {
     return Planner.question(ask).put("lake", lake);
+  }
+
+  private ObjectNode statement(String ask) {
+    return Planner.statement(ask).put("lake", lake);
   }
 
   private JsonNode ask(String what) {

@@ -11,7 +11,6 @@ import java.nio.channels.Channels;
 import java.nio.channels.ReadableByteChannel;
 import java.nio.channels.SocketChannel;
 import java.util.Map;
-import java.util.Set;
 import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
@@ -32,9 +31,9 @@ import scala.jdk.javaapi.CollectionConverters;
  */
 final class Planner {
   static final ObjectMapper JSON = new ObjectMapper();
+  private static final String STATEMENT = "is_statement";
   private static final String MODULE = "kafkalake.spark.planner.process";
   private static final long TIMEOUT_S = 120;
-  private static final Set<String> STATEMENTS = Set.of("create", "alter", "drop", "delete_records");
   private static Planner current;
 
   private final SocketChannel channel;
@@ -56,13 +55,18 @@ final class Planner {
     return JSON.createObjectNode().put("ask", ask);
   }
 
+  /** A question that changes a topic: it is asked once, and may be withdrawn. */
+  static ObjectNode statement(String ask) {
+    return question(ask).put(STATEMENT, true);
+  }
+
   /**
    * Returns the answer. Throws `PlannerException` with Python's class and sentence of an error, or that there is no answer.
    *
    * A process that ends, or has ended, before it answers is asked once more by its successor, but for what changes a topic.
    */
   static JsonNode ask(ObjectNode question) {
-    boolean isRepeatable = !STATEMENTS.contains(question.get("ask").textValue());
+    boolean isRepeatable = !question.has(STATEMENT);
     JsonNode answered;
     try {
       answered = answered(question, isRepeatable);

@@ -190,7 +190,7 @@ class TopicTable implements SupportsRead, SupportsWrite, SupportsDeleteV2 {
         return null;
       }
     }
-    ObjectNode question = Planner.question("delete_records").put("lake", lake).put("topic", topic).put("before", before);
+    ObjectNode question = Planner.statement("delete_records").put("lake", lake).put("topic", topic).put("before", before);
     if (partition == null) {
       question.putNull("partitions");
     } else {
