@@ -1,4 +1,4 @@
-"""A job in a process of its own that ends itself with SIGKILL at a point that jobs name (`kafkalake.jobs.frame.reached`)."""
+"""A job in a process of its own that ends itself with SIGKILL at a point that jobs name (`kafkalake.jobs.frame.fault_point`)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def die(point):
     if point == sys.argv[2]:
         os.kill(os.getpid(), signal.SIGKILL)
 
-frame.at_point = die
+frame.on_fault_point = die
 sys.exit(importlib.import_module(sys.argv[1]).main(sys.argv[3:]))
 """
 

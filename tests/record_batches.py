@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from kafkalake.record import layout as at
-from kafkalake.record.batch import RecordBatch
+from kafkalake.record.batch import ProducerBatch
 from kafkalake.record.message_set import MessageSet, to_arrow
 from kafkalake.record.schema import SCHEMA
 
@@ -39,7 +39,7 @@ def record_batch(
     sequence: int = -1,
     transactional: bool = False,
     attributes: int = 0,
-) -> RecordBatch:
+) -> ProducerBatch:
     """One producer batch of `rows`, offsets from 0."""
     count = len(rows)
     keys = pa.array([row[1] for row in rows], pa.binary())
@@ -82,10 +82,10 @@ def record_batch(
     header[at.MAX_TIMESTAMP] = max(timestamps, default=-1)
     header[at.RECORDS] = count
     header[at.CONTROL_TYPE] = -1
-    return RecordBatch(np.frombuffer(bytes(body), dtype=np.uint8), layout, header)
+    return ProducerBatch(np.frombuffer(bytes(body), dtype=np.uint8), layout, header)
 
 
-def simple_batch(values: Sequence[bytes], timestamp: int = 1_000, **producer: Any) -> RecordBatch:
+def simple_batch(values: Sequence[bytes], timestamp: int = 1_000, **producer: Any) -> ProducerBatch:
     """One batch of values without keys or headers; timestamps count up from `timestamp`."""
     return record_batch([(timestamp + i, None, value, []) for i, value in enumerate(values)], **producer)
 

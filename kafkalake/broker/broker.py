@@ -16,7 +16,7 @@ from kafkalake.broker.callbacks import CallbackLoop, call_isolated
 from kafkalake.broker.groups.service import GroupService
 from kafkalake.broker.partitions.append_queue import AppendQueue, CallSoon
 from kafkalake.broker.partitions.cluster_image import BrokerEndpoint, ClusterImage
-from kafkalake.broker.partitions.fetch import Fetcher
+from kafkalake.broker.partitions.fetch import FetchService
 from kafkalake.broker.partitions.fetch_sessions import FetchSessionCache
 from kafkalake.broker.partitions.log_directory import LogDirectory
 from kafkalake.broker.partitions.partition import Partition
@@ -89,7 +89,7 @@ class Broker:
             self.config.max_incremental_fetch_session_partitions,
             lambda asked: self.topics.serves(asked.topic, asked.partition),
         )
-        self.fetcher = Fetcher(
+        self.fetcher = FetchService(
             self.topics, self.fetch_sessions, self.purgatory, clock, lambda: self.config.fetch_max_bytes
         )
         self.topic_admin = TopicAdmin(

@@ -18,9 +18,9 @@ from kafkalake.cli.output import UsageProblem
 from kafkalake.close_names import did_you_mean
 
 if TYPE_CHECKING:
-    from kafkalake.client.fetcher import Fetched
+    from kafkalake.client.fetcher import FetchedRecords
 
-Formatter = Callable[["Fetched"], bytes]
+Formatter = Callable[["FetchedRecords"], bytes]
 
 CSV_COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
 
@@ -65,12 +65,12 @@ def text_formatter(properties: TextProperties) -> Formatter:
     )
     end, null = p.line_separator.encode(), p.null_literal.encode()
 
-    def values(fetched: Fetched) -> bytes:
+    def values(fetched: FetchedRecords) -> bytes:
         return b"".join(
             [(null if value is None else value) + end for value in fetched.records.column("value").to_pylist()]
         )
 
-    def parts(fetched: Fetched) -> bytes:
+    def parts(fetched: FetchedRecords) -> bytes:
         columns = _columns(fetched, p)
         separator = p.key_separator.encode()
         return b"".join([separator.join(row) + end for row in zip(*columns, strict=True)]) if columns else b""
@@ -84,7 +84,7 @@ def json_formatter(topic: str) -> Formatter:
     Keys and values are strings, or `{"base64": ...}` if they are not UTF-8.
     """
 
-    def lines(fetched: Fetched) -> bytes:
+    def lines(fetched: FetchedRecords) -> bytes:
         records = fetched.records
         out = []
         for offset, timestamp, key, value, headers in zip(
@@ -115,7 +115,7 @@ def csv_formatter(topic: str) -> Formatter:
     """Return a formatter of CSV rows, with a header line before the first: `CSV_COLUMNS`. Headers are a JSON object."""
     head = [",".join(CSV_COLUMNS) + "\n"]
 
-    def rows(fetched: Fetched) -> bytes:
+    def rows(fetched: FetchedRecords) -> bytes:
         records = fetched.records
         text = io.StringIO()
         text.write(head.pop() if head else "")
@@ -151,14 +151,14 @@ def _in_csv(value: bytes | None) -> str:
     return "" if text is None else text if isinstance(text, str) else f"base64:{text['base64']}"
 
 
-def _timestamps(fetched: Fetched) -> list[int]:
+def _timestamps(fetched: FetchedRecords) -> list[int]:
     """Return milliseconds since 1970."""
     import pyarrow as pa
 
     return fetched.records.column("timestamp").cast(pa.int64()).to_pylist()  # type: ignore[no-any-return]
 
 
-def _columns(fetched: Fetched, p: TextProperties) -> list[Sequence[bytes]]:
+def _columns(fetched: FetchedRecords, p: TextProperties) -> list[Sequence[bytes]]:
     """Return the printed parts of each record, in Kafka's order."""
     records = fetched.records
     null = p.null_literal.encode()

@@ -22,7 +22,7 @@ from kafkalake.client.requests import (
     INCREMENTAL_ALTER_CONFIGS,
     LIST_OFFSETS,
     A,
-    Api,
+    ClientApi,
     Q,
     error_name,
 )
@@ -312,7 +312,7 @@ def describe_cluster(cluster: Cluster) -> ClusterDescription:
     return ClusterDescription(answer.cluster_id, answer.controller_id, tuple(brokers))
 
 
-def _ask_controller(cluster: Cluster, api: Api[Q, A], message: Q, results: Callable[[A], Sequence[_Result]]) -> A:
+def _ask_controller(cluster: Cluster, api: ClientApi[Q, A], message: Q, results: Callable[[A], Sequence[_Result]]) -> A:
     """Send one request to the controller. Retry if all results are NOT_CONTROLLER."""
 
     def ask() -> A:
@@ -332,7 +332,7 @@ def _broker_for(cluster: Cluster, resource_type: int, names: Sequence[str]) -> C
     return cluster.any_broker
 
 
-def _request(connection: BrokerConnection, api: Api[Q, A], message: Q) -> A:
+def _request(connection: BrokerConnection, api: ClientApi[Q, A], message: Q) -> A:
     return connection.request(api, message, timeout_ms=OPERATION_TIMEOUT_MS + 5_000)
 
 

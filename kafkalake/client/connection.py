@@ -15,7 +15,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from kafkalake import __version__
-from kafkalake.client.requests import API_VERSIONS, A, Api, MalformedResponseError, Q, decode_response, encode_request
+from kafkalake.client.requests import (
+    API_VERSIONS,
+    A,
+    ClientApi,
+    MalformedResponseError,
+    Q,
+    decode_response,
+    encode_request,
+)
 from kafkalake.errors import BrokerUnavailableError, UnsupportedVersionError, error_for_code
 from kafkalake.wire.messages.cluster import ApiVersionsRequest, ApiVersionsResponse
 from kafkalake.wire.messages.message import Message
@@ -42,7 +50,7 @@ class ConnectionLostError(BrokerUnavailableError):
 
 @dataclass(frozen=True)
 class _Pending:
-    api: Api[Any, Any]
+    api: ClientApi[Any, Any]
     version: int
     correlation_id: int
 
@@ -63,7 +71,7 @@ class BrokerConnection:
         self.is_open = True
         self._agree_on_versions()
 
-    def request(self, api: Api[Q, A], message: Q, *, timeout_ms: int | None = None) -> A:
+    def request(self, api: ClientApi[Q, A], message: Q, *, timeout_ms: int | None = None) -> A:
         """Send one request and return its response. Earlier pending responses are kept for `receive`."""
         self.send(api, message)
         while len(self._pending) > 1:
@@ -72,7 +80,7 @@ class BrokerConnection:
         assert isinstance(answer, api.response)
         return answer
 
-    def send(self, api: Api[Q, A], message: Q, *, answered: bool = True) -> None:
+    def send(self, api: ClientApi[Q, A], message: Q, *, answered: bool = True) -> None:
         """Send one request. A later `receive` returns its response, if it has one (none with `acks=0`: `answered` False)."""
         version = self.version(api)
         correlation_id = self._next_correlation_id = (self._next_correlation_id + 1) & 0x7FFFFFFF
@@ -123,7 +131,7 @@ class BrokerConnection:
             self.close()
             raise
 
-    def version(self, api: Api[Q, A]) -> int:
+    def version(self, api: ClientApi[Q, A]) -> int:
         """Return the highest version of `api` that both sides support. Raise `UnsupportedVersionError` if there is none."""
         lowest, highest = self._versions.get(api.key, (0, -1))
         version = min(highest, api.highest)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from kafkalake.client.cluster import BrokerNode, Cluster
 from kafkalake.client.connection import BrokerConnection
-from kafkalake.client.requests import FIND_COORDINATOR, A, Api, Q, error_name
+from kafkalake.client.requests import FIND_COORDINATOR, A, ClientApi, Q, error_name
 from kafkalake.errors import error_for_code
 from kafkalake.wire.messages.groups import FindCoordinatorRequest
 
@@ -28,7 +28,7 @@ def ask_coordinator(
     cluster: Cluster,
     key_type: int,
     key: str,
-    api: Api[Q, A],
+    api: ClientApi[Q, A],
     message: Q,
     check: Callable[[A], None] | None = None,
 ) -> A:

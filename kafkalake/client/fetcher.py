@@ -20,7 +20,7 @@ from kafkalake.client.cluster import Cluster
 from kafkalake.client.requests import FETCH, error_name
 from kafkalake.errors import BrokerUnavailableError, KafkaError, OffsetOutOfRangeError, as_value, error_for_code
 from kafkalake.record import layout as at
-from kafkalake.record.batch import RecordBatch
+from kafkalake.record.batch import ProducerBatch
 from kafkalake.wire.messages.message import Message
 from kafkalake.wire.messages.records import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from kafkalake.wire.record_batch import decode_fetched
@@ -34,7 +34,7 @@ OutOfRange = Literal["earliest", "latest", "error"]
 
 
 @dataclass(frozen=True)
-class Fetched:
+class FetchedRecords:
     """Records of one partition, ordered by offset. `records` has the columns of `record.schema.SCHEMA`."""
 
     partition: int
@@ -76,13 +76,13 @@ class Fetcher:
         self._error: KafkaError | None = None
         self._failures = 0
 
-    def poll(self, partitions: Sequence[int] | None = None, *, max_wait_ms: int | None = None) -> list[Fetched]:
+    def poll(self, partitions: Sequence[int] | None = None, *, max_wait_ms: int | None = None) -> list[FetchedRecords]:
         """Return records, or [] after `max_wait_ms`. Raise `KafkaError` or `BrokerUnavailableError`, retriable ones after 30 s."""
         wait_ms = self._max_wait_ms if max_wait_ms is None else min(self._max_wait_ms, max_wait_ms)
         wanted = self.positions if partitions is None else partitions
         if self._error is not None:
             raise self._error
-        fetched: list[Fetched] = []
+        fetched: list[FetchedRecords] = []
         errors: list[KafkaError] = []
         try:
             for answer in self._ask(wanted, wait_ms):
@@ -130,7 +130,7 @@ class Fetcher:
             topics=[FetchTopic(topic=self.topic, partitions=entries)],
         )
 
-    def _read(self, answer: Message, fetched: list[Fetched], errors: list[KafkaError]) -> None:
+    def _read(self, answer: Message, fetched: list[FetchedRecords], errors: list[KafkaError]) -> None:
         assert isinstance(answer, FetchResponse)
         if answer.error_code:
             raise error_for_code(answer.error_code)
@@ -142,7 +142,7 @@ class Fetcher:
                 except KafkaError as error:
                     errors.append(as_value(error))
 
-    def _read_partition(self, part: PartitionData) -> Iterator[Fetched]:
+    def _read_partition(self, part: PartitionData) -> Iterator[FetchedRecords]:
         partition = part.partition_index
         code = part.error_code
         if code == OffsetOutOfRangeError.code:
@@ -162,10 +162,10 @@ class Fetcher:
                 records = _from_offset(records, self.positions[partition])
                 append_time = batch.header[at.ATTRIBUTES] & at.ATTRIBUTE_LOG_APPEND_TIME
                 if records.num_rows:
-                    yield Fetched(partition, records, "LogAppendTime" if append_time else "CreateTime")
+                    yield FetchedRecords(partition, records, "LogAppendTime" if append_time else "CreateTime")
             self.positions[partition] = max(self.positions[partition], last + 1)
 
-    def _decoded(self, partition: int, data: bytes) -> Iterator[RecordBatch]:
+    def _decoded(self, partition: int, data: bytes) -> Iterator[ProducerBatch]:
         """Yield the batches in `data`. Errors name partition and offset."""
         try:
             yield from decode_fetched(data)
@@ -173,7 +173,7 @@ class Fetcher:
             place = f"partition {self.topic}-{partition}, from offset {self.positions[partition]} on"
             raise error_for_code(error.code, f"{place}: {error}") from error
 
-    def _visible(self, batch: RecordBatch, aborting: set[int]) -> pa.RecordBatch | None:
+    def _visible(self, batch: ProducerBatch, aborting: set[int]) -> pa.RecordBatch | None:
         """Return the records of a batch, None for a control batch and, if read_committed, for an aborted one."""
         attributes = int(batch.header[at.ATTRIBUTES])
         producer_id = int(batch.header[at.PRODUCER_ID])

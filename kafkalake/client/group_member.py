@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from kafkalake.client.cluster import Cluster
 from kafkalake.client.coordinators import GROUP, ask_coordinator, raise_error
 from kafkalake.client.group_admin import commit_offsets
-from kafkalake.client.requests import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP, A, Api, Q
+from kafkalake.client.requests import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP, A, ClientApi, Q
 from kafkalake.errors import (
     IllegalGenerationError,
     MemberIdRequiredError,
@@ -144,7 +144,7 @@ class GroupMember:
         )
         return [number for topic, number in decode_assignment(bytes(synced.assignment)) if topic == self.topic]
 
-    def _ask(self, api: Api[Q, A], message: Q) -> A:
+    def _ask(self, api: ClientApi[Q, A], message: Q) -> A:
         return ask_coordinator(self._cluster, GROUP, self.group_id, api, message)
 
     def _partition_counts(self, subscriptions: Iterable[Sequence[str]]) -> dict[str, int]:

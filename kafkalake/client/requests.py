@@ -1,7 +1,7 @@
 """The APIs that the client uses, and their requests and responses.
 
-An `Api` holds the versions this client can use, not all that exist. A request's fields missing from a version are dropped if they
-hold no information (None, 0, -1, empty, the default), and refused otherwise. Source: Kafka protocol guide, "Messages".
+A `ClientApi` holds the versions this client can use, not all that exist. A request's fields missing from a version are dropped
+if they hold no information (None, 0, -1, empty, the default), and refused otherwise. Source: Kafka protocol guide, "Messages".
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Q = TypeVar("Q", bound=Message)
 A = TypeVar("A", bound=Message)
 
 
-class Api(NamedTuple, Generic[Q, A]):
+class ClientApi(NamedTuple, Generic[Q, A]):
     """One Kafka API: key, messages, lowest and highest version that this client supports."""
 
     key: int
@@ -33,57 +33,61 @@ class Api(NamedTuple, Generic[Q, A]):
         return self.request.__name__.removesuffix("Request")
 
 
-PRODUCE = Api(0, records.ProduceRequest, records.ProduceResponse, 7, 12)
+PRODUCE = ClientApi(0, records.ProduceRequest, records.ProduceResponse, 7, 12)
 # Later versions use topic ids.
-FETCH = Api(1, records.FetchRequest, records.FetchResponse, 4, 12)
-LIST_OFFSETS = Api(2, records.ListOffsetsRequest, records.ListOffsetsResponse, 2, 8)
-METADATA = Api(3, cluster.MetadataRequest, cluster.MetadataResponse, 5, 12)
-OFFSET_COMMIT = Api(8, offsets.OffsetCommitRequest, offsets.OffsetCommitResponse, 6, 9)
+FETCH = ClientApi(1, records.FetchRequest, records.FetchResponse, 4, 12)
+LIST_OFFSETS = ClientApi(2, records.ListOffsetsRequest, records.ListOffsetsResponse, 2, 8)
+METADATA = ClientApi(3, cluster.MetadataRequest, cluster.MetadataResponse, 5, 12)
+OFFSET_COMMIT = ClientApi(8, offsets.OffsetCommitRequest, offsets.OffsetCommitResponse, 6, 9)
 # Later versions name several groups.
-OFFSET_FETCH = Api(9, offsets.OffsetFetchRequest, offsets.OffsetFetchResponse, 5, 7)
+OFFSET_FETCH = ClientApi(9, offsets.OffsetFetchRequest, offsets.OffsetFetchResponse, 5, 7)
 # Later versions name several groups.
-FIND_COORDINATOR = Api(10, groups.FindCoordinatorRequest, groups.FindCoordinatorResponse, 1, 3)
-JOIN_GROUP = Api(11, groups.JoinGroupRequest, groups.JoinGroupResponse, 2, 5)
-HEARTBEAT = Api(12, groups.HeartbeatRequest, groups.HeartbeatResponse, 0, 3)
+FIND_COORDINATOR = ClientApi(10, groups.FindCoordinatorRequest, groups.FindCoordinatorResponse, 1, 3)
+JOIN_GROUP = ClientApi(11, groups.JoinGroupRequest, groups.JoinGroupResponse, 2, 5)
+HEARTBEAT = ClientApi(12, groups.HeartbeatRequest, groups.HeartbeatResponse, 0, 3)
 # Later versions name several members.
-LEAVE_GROUP = Api(13, groups.LeaveGroupRequest, groups.LeaveGroupResponse, 0, 2)
-SYNC_GROUP = Api(14, groups.SyncGroupRequest, groups.SyncGroupResponse, 0, 3)
-DESCRIBE_GROUPS = Api(15, groups.DescribeGroupsRequest, groups.DescribeGroupsResponse, 4, 6)
-LIST_GROUPS = Api(16, groups.ListGroupsRequest, groups.ListGroupsResponse, 2, 5)
-API_VERSIONS = Api(18, cluster.ApiVersionsRequest, cluster.ApiVersionsResponse, 0, 3)
-CREATE_TOPICS = Api(19, topics.CreateTopicsRequest, topics.CreateTopicsResponse, 4, 7)
-DELETE_TOPICS = Api(20, topics.DeleteTopicsRequest, topics.DeleteTopicsResponse, 1, 5)
-DELETE_RECORDS = Api(21, records.DeleteRecordsRequest, records.DeleteRecordsResponse, 0, 2)
-INIT_PRODUCER_ID = Api(22, transactions.InitProducerIdRequest, transactions.InitProducerIdResponse, 0, 4)
+LEAVE_GROUP = ClientApi(13, groups.LeaveGroupRequest, groups.LeaveGroupResponse, 0, 2)
+SYNC_GROUP = ClientApi(14, groups.SyncGroupRequest, groups.SyncGroupResponse, 0, 3)
+DESCRIBE_GROUPS = ClientApi(15, groups.DescribeGroupsRequest, groups.DescribeGroupsResponse, 4, 6)
+LIST_GROUPS = ClientApi(16, groups.ListGroupsRequest, groups.ListGroupsResponse, 2, 5)
+API_VERSIONS = ClientApi(18, cluster.ApiVersionsRequest, cluster.ApiVersionsResponse, 0, 3)
+CREATE_TOPICS = ClientApi(19, topics.CreateTopicsRequest, topics.CreateTopicsResponse, 4, 7)
+DELETE_TOPICS = ClientApi(20, topics.DeleteTopicsRequest, topics.DeleteTopicsResponse, 1, 5)
+DELETE_RECORDS = ClientApi(21, records.DeleteRecordsRequest, records.DeleteRecordsResponse, 0, 2)
+INIT_PRODUCER_ID = ClientApi(22, transactions.InitProducerIdRequest, transactions.InitProducerIdResponse, 0, 4)
 # Later versions are for brokers.
-ADD_PARTITIONS_TO_TXN = Api(24, transactions.AddPartitionsToTxnRequest, transactions.AddPartitionsToTxnResponse, 0, 3)
+ADD_PARTITIONS_TO_TXN = ClientApi(
+    24, transactions.AddPartitionsToTxnRequest, transactions.AddPartitionsToTxnResponse, 0, 3
+)
 # Later versions bump the epoch, useless for a producer with one transaction.
-END_TXN = Api(26, transactions.EndTxnRequest, transactions.EndTxnResponse, 0, 3)
-WRITE_TXN_MARKERS = Api(27, transactions.WriteTxnMarkersRequest, transactions.WriteTxnMarkersResponse, 1, 1)
-DESCRIBE_CONFIGS = Api(32, topics.DescribeConfigsRequest, topics.DescribeConfigsResponse, 1, 4)
-CREATE_PARTITIONS = Api(37, topics.CreatePartitionsRequest, topics.CreatePartitionsResponse, 0, 3)
-DELETE_GROUPS = Api(42, groups.DeleteGroupsRequest, groups.DeleteGroupsResponse, 1, 2)
-INCREMENTAL_ALTER_CONFIGS = Api(44, topics.IncrementalAlterConfigsRequest, topics.IncrementalAlterConfigsResponse, 0, 1)
-OFFSET_DELETE = Api(47, offsets.OffsetDeleteRequest, offsets.OffsetDeleteResponse, 0, 0)
-DESCRIBE_CLUSTER = Api(60, cluster.DescribeClusterRequest, cluster.DescribeClusterResponse, 0, 1)
-CONSUMER_GROUP_DESCRIBE = Api(69, groups.ConsumerGroupDescribeRequest, groups.ConsumerGroupDescribeResponse, 0, 1)
-DESCRIBE_PRODUCERS = Api(61, transactions.DescribeProducersRequest, transactions.DescribeProducersResponse, 0, 0)
-DESCRIBE_TRANSACTIONS = Api(
+END_TXN = ClientApi(26, transactions.EndTxnRequest, transactions.EndTxnResponse, 0, 3)
+WRITE_TXN_MARKERS = ClientApi(27, transactions.WriteTxnMarkersRequest, transactions.WriteTxnMarkersResponse, 1, 1)
+DESCRIBE_CONFIGS = ClientApi(32, topics.DescribeConfigsRequest, topics.DescribeConfigsResponse, 1, 4)
+CREATE_PARTITIONS = ClientApi(37, topics.CreatePartitionsRequest, topics.CreatePartitionsResponse, 0, 3)
+DELETE_GROUPS = ClientApi(42, groups.DeleteGroupsRequest, groups.DeleteGroupsResponse, 1, 2)
+INCREMENTAL_ALTER_CONFIGS = ClientApi(
+    44, topics.IncrementalAlterConfigsRequest, topics.IncrementalAlterConfigsResponse, 0, 1
+)
+OFFSET_DELETE = ClientApi(47, offsets.OffsetDeleteRequest, offsets.OffsetDeleteResponse, 0, 0)
+DESCRIBE_CLUSTER = ClientApi(60, cluster.DescribeClusterRequest, cluster.DescribeClusterResponse, 0, 1)
+CONSUMER_GROUP_DESCRIBE = ClientApi(69, groups.ConsumerGroupDescribeRequest, groups.ConsumerGroupDescribeResponse, 0, 1)
+DESCRIBE_PRODUCERS = ClientApi(61, transactions.DescribeProducersRequest, transactions.DescribeProducersResponse, 0, 0)
+DESCRIBE_TRANSACTIONS = ClientApi(
     65, transactions.DescribeTransactionsRequest, transactions.DescribeTransactionsResponse, 0, 0
 )
-LIST_TRANSACTIONS = Api(66, transactions.ListTransactionsRequest, transactions.ListTransactionsResponse, 0, 1)
+LIST_TRANSACTIONS = ClientApi(66, transactions.ListTransactionsRequest, transactions.ListTransactionsResponse, 0, 1)
 
 
 class MalformedResponseError(Exception):
     """Bytes that are not the expected response: the peer does not speak Kafka's protocol."""
 
 
-def encode_request(api: Api[Q, A], version: int, correlation_id: int, client_id: str, message: Q) -> bytes:
+def encode_request(api: ClientApi[Q, A], version: int, correlation_id: int, client_id: str, message: Q) -> bytes:
     """Encode a request with its size prefix. Raise `UnsupportedVersionError` for a field that `version` cannot carry."""
     return codec.encode_request(api.key, version, correlation_id, client_id, message)
 
 
-def decode_response(api: Api[Q, A], version: int, correlation_id: int, data: bytes) -> A:
+def decode_response(api: ClientApi[Q, A], version: int, correlation_id: int, data: bytes) -> A:
     """Decode the response in `data`, a frame without its size. Raise `MalformedResponseError` if malformed."""
     try:
         return codec.decode_response(api.response, api.key, version, correlation_id, data)

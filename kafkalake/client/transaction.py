@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from kafkalake.client.cluster import Cluster
 from kafkalake.client.coordinators import TRANSACTION, ask_coordinator, raise_error
-from kafkalake.client.requests import ADD_PARTITIONS_TO_TXN, END_TXN, INIT_PRODUCER_ID, A, Api, Q
+from kafkalake.client.requests import ADD_PARTITIONS_TO_TXN, END_TXN, INIT_PRODUCER_ID, A, ClientApi, Q
 from kafkalake.topic_partition import TopicPartition
 from kafkalake.wire.messages.transactions import (
     AddPartitionsToTxnRequest,
@@ -80,5 +80,5 @@ class Transaction:
         self.is_committing = False
         self._partitions.clear()
 
-    def _ask(self, api: Api[Q, A], message: Q, check: Callable[[A], None] | None = None) -> A:
+    def _ask(self, api: ClientApi[Q, A], message: Q, check: Callable[[A], None] | None = None) -> A:
         return ask_coordinator(self._cluster, TRANSACTION, self.transactional_id, api, message, check)

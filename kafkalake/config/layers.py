@@ -53,27 +53,17 @@ class ConfigEntry:
 
 def check_group_settings(config: BrokerConfig) -> None:
     """Raise `ConfigurationError` if settings of the consumer protocol contradict each other. The checks are Kafka's."""
-    name = "group.consumer.{}session.timeout.ms".format
-    low, value, high = (
-        config.group_consumer_min_session_timeout_ms,
-        config.group_consumer_session_timeout_ms,
-        config.group_consumer_max_session_timeout_ms,
-    )
-    _check_order(name("min."), low, name(""), value, name("max."), high)
-    name = "group.consumer.{}heartbeat.interval.ms".format
-    low, interval, high = (
-        config.group_consumer_min_heartbeat_interval_ms,
-        config.group_consumer_heartbeat_interval_ms,
-        config.group_consumer_max_heartbeat_interval_ms,
-    )
-    _check_order(name("min."), low, name(""), interval, name("max."), high)
-    if interval >= value:
+    _check_order(config, "group.consumer.{}session.timeout.ms")
+    _check_order(config, "group.consumer.{}heartbeat.interval.ms")
+    if config.group_consumer_heartbeat_interval_ms >= config.group_consumer_session_timeout_ms:
         raise ConfigurationError(
             "group.consumer.heartbeat.interval.ms must be less than group.consumer.session.timeout.ms"
         )
 
 
-def _check_order(low_name: str, low: int, name: str, value: int, high_name: str, high: int) -> None:
+def _check_order(config: BrokerConfig, pattern: str) -> None:
+    low_name, name, high_name = (pattern.format(part) for part in ("min.", "", "max."))
+    low, value, high = (getattr(config, each.replace(".", "_")) for each in (low_name, name, high_name))
     if high < low:
         raise ConfigurationError(f"{high_name} must be greater than or equal to {low_name}")
     if value < low:

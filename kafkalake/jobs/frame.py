@@ -10,7 +10,7 @@ run again. The frame does the rest:
     job_runs    one row per step, and one for the run (`record.py`); for a killed run, the next one writes it
     exit code   0 success, 1 failure (one sentence on stderr), 2 usage error
 
-`reached` names the points at which tests kill a job.
+`fault_point` names the points at which tests kill a job.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ if TYPE_CHECKING:
 
     from kafkalake.config.topics import TopicConfig
 
-at_point: Callable[[str], None] = lambda name: None  # noqa: E731
-"""Hook of `reached`: does nothing, unless a test sends SIGKILL here."""
+on_fault_point: Callable[[str], None] = lambda name: None  # noqa: E731
+"""Hook of `fault_point`: does nothing, unless a test sends SIGKILL here."""
 
 
-def reached(name: str) -> None:
+def fault_point(name: str) -> None:
     """Mark a point at which a job may die. `name`: the work done by then."""
-    at_point(name)
+    on_fault_point(name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +217,7 @@ def _perform(job: Job, run: Run, killed: LockHolder | None) -> int:
         if killed is not None:
             record.killed(killed)
         steps = job.plan(run)
-        reached("planned")
+        fault_point("planned")
         job.begin(run, steps)
         with Progress(job.name, len(steps)) as progress:
             for step in steps:
@@ -236,7 +236,7 @@ def _perform(job: Job, run: Run, killed: LockHolder | None) -> int:
                     run.performed.append((step, done))
                     record.step(step, done, started_ms)
                 progress.advance(f"{step.subject}: {step.action}")
-        reached("performed")
+        fault_point("performed")
         code = job.finish(run)
         for step, done in run.notes:
             record.step(step, done, run.clock.now_ms())

@@ -20,7 +20,7 @@ from pathlib import Path
 from uuid import UUID
 
 from kafkalake.errors import ConfigurationError
-from kafkalake.jobs.frame import Done, Job, Run, Step, reached
+from kafkalake.jobs.frame import Done, Job, Run, Step, fault_point
 from kafkalake.jobs.frame import main as run_job
 from kafkalake.jobs.progress import print_table
 from kafkalake.log_starts import raised_log_start
@@ -34,7 +34,7 @@ from kafkalake.reader.live_partitions import log_start
 from kafkalake.reader.topic_settings import broker_settings
 from kafkalake.storage.config import LogConfig
 from kafkalake.storage.files import REAL_FILES
-from kafkalake.storage.generations import SwappedSegment, covering, stale_files
+from kafkalake.storage.generations import RewrittenSegment, covering, stale_files
 from kafkalake.storage.leader_epochs import LEADER_EPOCHS_FILE
 from kafkalake.storage.log import Log
 from kafkalake.storage.partition_metadata import PARTITION_METADATA_FILE
@@ -61,7 +61,7 @@ class _Removed:
     topic_id: UUID
     leader: int
     log_start_offset: int
-    swapped: tuple[SwappedSegment, ...]
+    swapped: tuple[RewrittenSegment, ...]
     files: int
 
 
@@ -140,7 +140,7 @@ class Maintenance(Job):
             forgotten = table.forget_before(run.clock.now_ms() - int(run.arguments.keep_days * _DAY_MS))
             table.maintain()
             after = table.size()
-        reached(f"cleaned {name}")
+        fault_point(f"cleaned {name}")
         said = {"before": _size(before), "files": after.files, "log entries": after.log_entries, "bytes": after.bytes}
         return Done(said | ({"rows forgotten": forgotten} if forgotten else {}))
 
@@ -158,10 +158,10 @@ def _pairs(values: object) -> str:
     return ", ".join(f"{value} {name}" for name, value in dict(values).items())  # type: ignore[call-overload]
 
 
-def _swapped_segments(rows: Iterable[SegmentRow]) -> dict[PartitionId[str], list[SwappedSegment]]:
+def _swapped_segments(rows: Iterable[SegmentRow]) -> dict[PartitionId[str], list[RewrittenSegment]]:
     """Return the segments that count, by topic id and partition, ascending."""
     return {
-        key: [SwappedSegment(row.base_offset, row.next_offset, row.generation) for row in segments]
+        key: [RewrittenSegment(row.base_offset, row.next_offset, row.generation) for row in segments]
         for key, segments in segments_by_id(rows).items()
     }
 
@@ -169,7 +169,7 @@ def _swapped_segments(rows: Iterable[SegmentRow]) -> dict[PartitionId[str], list
 def _removed(
     run: Run,
     rows: Sequence[PartitionRow],
-    segments: dict[TopicPartition, list[SwappedSegment]],
+    segments: dict[TopicPartition, list[RewrittenSegment]],
     running: frozenset[int],
 ) -> Iterator[Step]:
     """Yield steps for partitions of stopped brokers with files of segments that are no longer part of the log."""
@@ -218,7 +218,7 @@ def _last_commit_ms(lake: Path) -> int:
     return max(times, default=0)
 
 
-def _below(names: Sequence[str], current: Sequence[SwappedSegment], log_start_offset: int) -> set[str]:
+def _below(names: Sequence[str], current: Sequence[RewrittenSegment], log_start_offset: int) -> set[str]:
     """Return the files of segments that end at or below the log start."""
     parsed = {name: found for name in names if (found := parse_name(name)) and found.suffix in SUFFIXES}
     bases = sorted({each.base_offset for each in parsed.values() if each.suffix == DATA_SUFFIX})
@@ -246,15 +246,15 @@ def _unlink(run: Run, partition: _Removed | None) -> Done:
         log.delete_records_before(
             raised_log_start(log.log_start_offset, partition.log_start_offset, log.high_watermark)
         )
-        reached("log start moved")
+        fault_point("log start moved")
         log.remove_deleted_files()
         log.close()
-        reached("unlinked")
+        fault_point("unlinked")
         return Done({"files": before - len(REAL_FILES.list(str(partition.directory)))})
 
 
 def orphans(
-    lake: Path, rows: Sequence[PartitionRow], segments: dict[TopicPartition, list[SwappedSegment]]
+    lake: Path, rows: Sequence[PartitionRow], segments: dict[TopicPartition, list[RewrittenSegment]]
 ) -> Iterator[tuple[Path, str]]:
     """Yield everything below `logs` outside any partition, or in a partition outside any segment, and why."""
     known = {(row.leader, f"{row.topic}-{row.partition}"): row for row in rows}
@@ -277,7 +277,7 @@ def _within(directory: Path) -> list[Path]:
     return [directory / name for name in sorted(REAL_FILES.list(str(directory)))]
 
 
-def _orphans_in(directory: Path, current: Sequence[SwappedSegment], log_start: int) -> Iterator[tuple[Path, str]]:
+def _orphans_in(directory: Path, current: Sequence[RewrittenSegment], log_start: int) -> Iterator[tuple[Path, str]]:
     names = REAL_FILES.list(str(directory))
     uncommitted = set(stale_files(names, current, log_start).uncommitted)
     bases = {each.base_offset for name in names if (each := parse_name(name)) and each.suffix == DATA_SUFFIX}

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from kafkalake.config.topics import TopicConfig
 from kafkalake.jobs.cleaned_partitions import CleanedPartition, cleaned_partitions, cleaned_topics
-from kafkalake.jobs.frame import Done, Job, Run, Step, reached
+from kafkalake.jobs.frame import Done, Job, Run, Step, fault_point
 from kafkalake.jobs.frame import main as run_job
 from kafkalake.jobs.progress import print_table
 from kafkalake.metadata import paths
@@ -92,9 +92,9 @@ class Retention(Job):
             return
         starts = {(each.log.topic.topic_id, each.log.number): each.decision.log_start_offset for each in going}
         self._partitions_version = run.store.raise_log_starts(starts)
-        reached("log starts raised")
+        fault_point("log starts raised")
         run.store.remove_segments([row.key for each in going for row in each.rows_before_start])
-        reached("segments removed")
+        fault_point("segments removed")
         self._deadline = time.monotonic() + _BROKER_TIMEOUT_S
 
     def perform(self, run: Run, step: Step) -> Done:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -17,6 +18,7 @@ logger = logging.getLogger(__name__)
 
 FLUSH_INTERVAL_MS = 200
 UPKEEP_INTERVAL_MS = 10_000
+PARTITIONS_PER_TURN = 100
 
 
 class Upkeep:
@@ -64,8 +66,10 @@ class Upkeep:
 
     async def _look_after_logs(self) -> None:
         """Run each log's periodic work: removal of deleted files, expiry of inactive producers, fsync of sealed segments."""
-        for partition in self._broker.topics.partitions():
+        for number, partition in enumerate(list(self._broker.topics.partitions()), 1):
             await self._look_after(partition)
+            if number % PARTITIONS_PER_TURN == 0:
+                await asyncio.sleep(0)  # other requests
 
     async def _look_after(self, partition: Partition) -> None:
         """Remove deleted files, expire inactive producers, and fsync sealed segments, so that after a power loss only the active

@@ -19,6 +19,7 @@ from kafkalake.reader.json_values import JsonColumns
 from kafkalake.reader.opened_segment import open_segment
 from kafkalake.reader.predicate import INT64_MAX, Selection
 from kafkalake.record import layout as at
+from kafkalake.record.arrays import Int64s
 
 if TYPE_CHECKING:
     from kafkalake.reader.plan import SegmentSlice
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 _TIMESTAMP_MS_MAX = INT64_MAX // 1000
 """Limit of timestamps in ms. Producers may send any int64. Values that overflow in microseconds are clipped."""
 
-Int64s = npt.NDArray[np.int64]
 Rows = slice | npt.NDArray[np.bool_]
 
 

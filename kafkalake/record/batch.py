@@ -17,7 +17,7 @@ from kafkalake.record.schema import HEADERS_TYPE, SCHEMA
 
 
 @dataclass(slots=True, eq=False)
-class RecordBatch:
+class ProducerBatch:
     """One producer batch.
 
     body: uint8[], Arrow buffers of the 5 columns of `SCHEMA`, each on an 8-byte boundary; column `offset` counts from 0.

@@ -13,7 +13,7 @@ from typing import NamedTuple, cast
 import numpy as np
 
 from kafkalake.record import layout as at
-from kafkalake.record.batch import RecordBatch
+from kafkalake.record.batch import ProducerBatch
 from kafkalake.record.message_set import MessageSet, to_arrow
 
 Pair = tuple[bytes | None, bytes | None]
@@ -30,7 +30,7 @@ def build_batch(
     producer_id: int = -1,
     producer_epoch: int = -1,
     transactional: bool = False,
-) -> RecordBatch:
+) -> ProducerBatch:
     """Return one batch of (key, value) records without headers, all with one timestamp (ms since 1970). None is null."""
     rows = len(pairs)
     assert rows, "a batch holds records"
@@ -61,7 +61,7 @@ def build_batch(
     numbers[header + at.BASE_TIMESTAMP] = numbers[header + at.MAX_TIMESTAMP] = timestamp_ms
     numbers[header + at.RECORDS], numbers[header + at.LAST_OFFSET_DELTA] = rows, rows - 1
     array = np.array(numbers, dtype=np.int64)
-    return RecordBatch(np.frombuffer(body, dtype=np.uint8), array[:header], array[header:])
+    return ProducerBatch(np.frombuffer(body, dtype=np.uint8), array[:header], array[header:])
 
 
 def _binary(values: list[bytes | None], rows: int) -> tuple[bytes, bytes, bytes]:

@@ -28,9 +28,8 @@ import numpy as np
 
 from kafkalake.errors import InvalidRequestError
 from kafkalake.server.request_memory import RequestMemory
+from kafkalake.wire.messages.message import Buffer
 from kafkalake.wire.produce_request import API_KEY as PRODUCE_KEY
-
-Buffer = bytes | bytearray | memoryview
 
 PRODUCES_IN_FLIGHT_MAX = 256
 PRODUCE_BYTES_IN_FLIGHT_MAX = 16 * 1024 * 1024

@@ -31,7 +31,7 @@ from kafkalake.errors import (
     as_value,
 )
 from kafkalake.record import layout as at
-from kafkalake.record.batch import RecordBatch
+from kafkalake.record.batch import ProducerBatch
 from kafkalake.server.request import Request
 from kafkalake.wire.compression import ZSTD
 from kafkalake.wire.produce_request import ProduceBody
@@ -144,7 +144,7 @@ class BatchReader:
         return records if self._request.body_is_kept else bytes(records)
 
     def _original(
-        self, rules: BatchRules, records: bytes | memoryview, batch: RecordBatch
+        self, rules: BatchRules, records: bytes | memoryview, batch: ProducerBatch
     ) -> bytes | memoryview | None:
         """Check a decoded batch, and return its bytes if consumers may get them unchanged. Raise `KafkaError`."""
         attributes = batch.header.item(at.ATTRIBUTES)
@@ -183,9 +183,9 @@ class BatchReader:
                 self._settle(each, decoded)
         ProduceRequest(self.batches, reply).start(context.broker.append_queue)
 
-    def _decode_turn(self, put_off: deque[_PutOff]) -> list[tuple[_PutOff, RecordBatch | KafkaError]]:
+    def _decode_turn(self, put_off: deque[_PutOff]) -> list[tuple[_PutOff, ProducerBatch | KafkaError]]:
         """Decode batches from the left up to the limits of a turn. Runs in a thread."""
-        turn: list[tuple[_PutOff, RecordBatch | KafkaError]] = []
+        turn: list[tuple[_PutOff, ProducerBatch | KafkaError]] = []
         left = TURN_BYTES
         while put_off and left > 0 and len(turn) < TURN_BATCHES:
             each = put_off.popleft()
@@ -197,7 +197,7 @@ class BatchReader:
                 turn.append((each, as_value(error)))
         return turn
 
-    def _settle(self, each: _PutOff, decoded: RecordBatch | KafkaError) -> None:
+    def _settle(self, each: _PutOff, decoded: ProducerBatch | KafkaError) -> None:
         if isinstance(decoded, KafkaError):
             each.pending.refuse(decoded)
             return

@@ -12,7 +12,7 @@ import numpy as np
 
 from kafkalake.errors import InvalidRecordError, KafkaError, as_value
 from kafkalake.record import layout as at
-from kafkalake.record.batch import RecordBatch
+from kafkalake.record.batch import ProducerBatch
 from kafkalake.storage.producer_state import EndMarker, PendingProducers, Producers, SequencedBatch
 from kafkalake.storage.replay import attempt_of
 
@@ -39,7 +39,7 @@ class AppendGroup:
         self.base_offset = self.next_offset = base_offset
         self.leader_epoch = leader_epoch
         self.now_ms = now_ms
-        self.batches: list[RecordBatch] = []
+        self.batches: list[ProducerBatch] = []
         self.bytes = 0
         self.records = 0
         self.max_timestamp = -1
@@ -50,13 +50,13 @@ class AppendGroup:
         self._accepted: list[int] = []
         self._duplicates: list[int] = []
 
-    def has_room(self, batch: RecordBatch, limit_bytes: int) -> bool:
+    def has_room(self, batch: ProducerBatch, limit_bytes: int) -> bool:
         """Return whether `batch` fits. The first one always does."""
         if not self.batches:
             return True
         return self.bytes + len(batch.body) <= limit_bytes and len(self.batches) < at.MAXIMUM_BATCHES
 
-    def accept(self, number: int, batch: RecordBatch, producers: Producers) -> Answer:
+    def accept(self, number: int, batch: ProducerBatch, producers: Producers) -> Answer:
         """Add batch `number` and return its place, the original's place if it is a duplicate, or its error."""
         header = batch.header
         numbers: list[int] = header.tolist()
@@ -86,7 +86,7 @@ class AppendGroup:
         last_offset = self.add(batch, numbers[at.LAST_OFFSET_DELTA], records)
         return AppendResult(offset, last_offset, self.now_ms if self._log_append_time else -1, self._log_start_offset)
 
-    def add(self, batch: RecordBatch, last_offset_delta: int, records: int) -> int:
+    def add(self, batch: ProducerBatch, last_offset_delta: int, records: int) -> int:
         """Assign the next offsets to `batch` and return its last one."""
         header = batch.header
         header[at.BASE_OFFSET] = self.next_offset
@@ -112,7 +112,7 @@ class AppendGroup:
         return AppendResult(known.base_offset, known.last_offset, time_ms, self._log_start_offset, True)
 
 
-def control_batch(marker: EndMarker, timestamp: int) -> RecordBatch:
+def control_batch(marker: EndMarker, timestamp: int) -> ProducerBatch:
     """Return the batch of a transaction's marker: one offset, no rows."""
     header = np.zeros(at.HEADER_FIELDS, dtype=np.int64)
     header[at.PRODUCER_ID] = marker.producer_id
@@ -122,4 +122,4 @@ def control_batch(marker: EndMarker, timestamp: int) -> RecordBatch:
     header[at.BASE_TIMESTAMP] = header[at.MAX_TIMESTAMP] = timestamp
     header[at.CONTROL_TYPE] = marker.control_type
     header[at.COORDINATOR_EPOCH] = marker.coordinator_epoch
-    return RecordBatch(np.zeros(0, dtype=np.uint8), np.zeros(at.LAYOUT_SIZE, dtype=np.int64), header)
+    return ProducerBatch(np.zeros(0, dtype=np.uint8), np.zeros(at.LAYOUT_SIZE, dtype=np.int64), header)

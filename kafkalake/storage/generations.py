@@ -14,7 +14,7 @@ from typing import NamedTuple
 from kafkalake.storage.segment import SUFFIXES, parse_name
 
 
-class SwappedSegment(NamedTuple):
+class RewrittenSegment(NamedTuple):
     """A rewritten segment named in Delta. It replaces all older generations in [base_offset, next_offset)."""
 
     base_offset: int
@@ -22,7 +22,7 @@ class SwappedSegment(NamedTuple):
     generation: int
 
 
-def covering(swapped: Sequence[SwappedSegment], offset: int) -> SwappedSegment | None:
+def covering(swapped: Sequence[RewrittenSegment], offset: int) -> RewrittenSegment | None:
     """Return the one of `swapped`, ascending and without overlaps, whose range holds `offset`. None if there is none."""
     number = bisect_right(swapped, offset, key=lambda each: each.base_offset) - 1
     return swapped[number] if number >= 0 and offset < swapped[number].next_offset else None
@@ -31,11 +31,11 @@ def covering(swapped: Sequence[SwappedSegment], offset: int) -> SwappedSegment |
 class StaleFiles(NamedTuple):
     """The unused files of a partition: `superseded` names, each with its replacement, and `uncommitted` leftovers."""
 
-    superseded: list[tuple[str, SwappedSegment]]
+    superseded: list[tuple[str, RewrittenSegment]]
     uncommitted: list[str]
 
 
-def stale_files(names: Iterable[str], current: Sequence[SwappedSegment], log_start_offset: int) -> StaleFiles:
+def stale_files(names: Iterable[str], current: Sequence[RewrittenSegment], log_start_offset: int) -> StaleFiles:
     """Return the files superseded by or not among `current`: all sealed segments in Delta, ascending, of any generation.
 
     Leftovers below the log start are excluded (retention removes them), and so is generation 0 not yet in Delta (the broker's).
@@ -54,7 +54,7 @@ def stale_files(names: Iterable[str], current: Sequence[SwappedSegment], log_sta
     return found
 
 
-def with_swapped(swapped: Iterable[SwappedSegment], new: SwappedSegment) -> tuple[SwappedSegment, ...]:
+def with_swapped(swapped: Iterable[RewrittenSegment], new: RewrittenSegment) -> tuple[RewrittenSegment, ...]:
     """Return `swapped`, ascending, with `new` in place of the segments it replaces."""
     kept = [each for each in swapped if not new.base_offset <= each.base_offset < new.next_offset]
     return tuple(sorted([*kept, new]))

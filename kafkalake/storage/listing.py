@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from kafkalake.storage.generations import SwappedSegment, covering
+from kafkalake.storage.generations import RewrittenSegment, covering
 from kafkalake.storage.segment import DATA_SUFFIX, SUFFIXES, file_name, parse_name
 from kafkalake.storage.snapshot import SNAPSHOT_SUFFIX
 
@@ -47,7 +47,7 @@ def list_directory(names: list[str]) -> Listing:
     return Listing(sorted(bases), sorted(snapshots), leftovers)
 
 
-def with_generations(listing: Listing, names: Iterable[str], swapped: Iterable[SwappedSegment]) -> Listing:
+def with_generations(listing: Listing, names: Iterable[str], swapped: Iterable[RewrittenSegment]) -> Listing:
     """Apply Delta's rewritten segments to the listing of a directory with the file names `names`.
 
     Rewritten segments without a file are ignored: the segments they replaced may still exist.

@@ -19,12 +19,12 @@ from uuid import UUID
 
 from kafkalake.clock import Clock
 from kafkalake.errors import CorruptSegmentError, KafkaStorageError, LakeError, as_value
-from kafkalake.record.batch import RecordBatch
+from kafkalake.record.batch import ProducerBatch
 from kafkalake.record.message_set import CODECS
 from kafkalake.storage.append_group import Answer, AppendGroup, AppendResult, control_batch
 from kafkalake.storage.config import LogConfig
 from kafkalake.storage.files import REAL_FILES, Files
-from kafkalake.storage.generations import SwappedSegment
+from kafkalake.storage.generations import RewrittenSegment
 from kafkalake.storage.leader_epochs import LeaderEpochs
 from kafkalake.storage.listing import Listing
 from kafkalake.storage.log_access import LogAccess, storage_error
@@ -48,7 +48,7 @@ class Log(LogReader):
     """The log of one partition. Create it with `Log.open`. A directory has at most one open log."""
 
     def __init__(
-        self, access: LogAccess, recovered: Recovered, swapped: Sequence[SwappedSegment], events: LogEvents
+        self, access: LogAccess, recovered: Recovered, swapped: Sequence[RewrittenSegment], events: LogEvents
     ) -> None:
         state = LogState(access, recovered)
         segments = LogSegments(access, state, recovered, swapped, events)
@@ -65,7 +65,7 @@ class Log(LogReader):
         clock: Clock,
         files: Files = REAL_FILES,
         open_files: OpenFiles | None = None,
-        swapped: Sequence[SwappedSegment] = (),
+        swapped: Sequence[RewrittenSegment] = (),
         topic_id: UUID | None = None,
         events: LogEvents | None = None,
     ) -> Log:
@@ -109,7 +109,7 @@ class Log(LogReader):
         """Use other settings from now on."""
         self._access.configure(config)
 
-    def append(self, batches: Sequence[RecordBatch], leader_epoch: int) -> list[Answer]:
+    def append(self, batches: Sequence[ProducerBatch], leader_epoch: int) -> list[Answer]:
         """Append batches in order, as one Arrow message (several when they are big), and return one answer for each.
 
         Sets base offset and leader epoch (and, with LogAppendTime, the timestamp) in their headers. A batch rejected by producer
@@ -240,7 +240,7 @@ class Log(LogReader):
         """
         return self._start.enforce_retention(rule, committed)
 
-    def take_swapped(self, swapped: Sequence[SwappedSegment]) -> list[SwappedSegment]:
+    def adopt_rewritten(self, swapped: Sequence[RewrittenSegment]) -> list[RewrittenSegment]:
         """Replace sealed segments by these rewritten ones. The old files are deleted after `file.delete.delay.ms`.
 
         Segments already in use are skipped. So are incomplete segments and those with another range than in Delta: the old

@@ -15,7 +15,7 @@ from kafkalake.storage.active_segment import MAXIMUM_RELATIVE_OFFSET, ActiveSegm
 from kafkalake.storage.append_group import AppendGroup
 from kafkalake.storage.deleted_files import DeletedFiles
 from kafkalake.storage.durability import Durability, Forcing
-from kafkalake.storage.generations import SwappedSegment, with_swapped
+from kafkalake.storage.generations import RewrittenSegment, with_swapped
 from kafkalake.storage.log_access import LogAccess
 from kafkalake.storage.log_events import LogEvents, NoEvents
 from kafkalake.storage.log_state import LogState
@@ -37,7 +37,7 @@ class LogSegments:
         access: LogAccess,
         state: LogState,
         recovered: Recovered,
-        swapped: Sequence[SwappedSegment],
+        swapped: Sequence[RewrittenSegment],
         events: LogEvents,
     ) -> None:
         self._access = access
@@ -152,11 +152,11 @@ class LogSegments:
             self._events.segment_removed(base, self.generation_of(base))
         self.deleted.unlink_due()
 
-    def whole_ones(self, swapped: Sequence[SwappedSegment]) -> list[SwappedSegment]:
+    def whole_ones(self, swapped: Sequence[RewrittenSegment]) -> list[RewrittenSegment]:
         """Return those that are in use or whole, in order. Reads files, without the log's lock."""
         return [new for new in sorted(swapped) if self._is_read(new) or self._is_whole(new)]
 
-    def swap(self, swapped: Sequence[SwappedSegment]) -> list[SwappedSegment]:
+    def swap(self, swapped: Sequence[RewrittenSegment]) -> list[RewrittenSegment]:
         """Replace sealed segments by these whole ones. Return those that do not belong to this log."""
         foreign = []
         for new in swapped:
@@ -173,10 +173,10 @@ class LogSegments:
         self.deleted.unlink_due()
         return foreign
 
-    def _is_read(self, new: SwappedSegment) -> bool:
+    def _is_read(self, new: RewrittenSegment) -> bool:
         return new.base_offset in self.listed.bases and self.generation_of(new.base_offset) >= new.generation
 
-    def _is_whole(self, new: SwappedSegment) -> bool:
+    def _is_whole(self, new: RewrittenSegment) -> bool:
         if new.next_offset <= self._state.log_start_offset:
             return True  # never read, so its file may be missing
         return is_whole(self._access.directory, new, self._access.open_files)

@@ -16,7 +16,7 @@ import os
 import numpy as np
 
 from kafkalake.record import layout as at
-from kafkalake.record.batch import RecordBatch
+from kafkalake.record.batch import ProducerBatch
 from kafkalake.record.message_set import MessageSet
 from kafkalake.storage.active_segment import ActiveSegment
 from kafkalake.storage.message_writer import write_message
@@ -82,11 +82,11 @@ def drop_segment(open_files: OpenFiles, segment: ActiveSegment) -> None:
             open_files.files.unlink(path)
 
 
-def _lost_batch(base_offset: int, count: int, leader_epoch: int) -> RecordBatch:
+def _lost_batch(base_offset: int, count: int, leader_epoch: int) -> ProducerBatch:
     header = np.zeros(at.HEADER_FIELDS, dtype=np.int64)
     header[at.BASE_OFFSET], header[at.LAST_OFFSET_DELTA] = base_offset, count - 1
     header[at.LEADER_EPOCH] = leader_epoch
     header[at.PRODUCER_ID] = header[at.PRODUCER_EPOCH] = header[at.BASE_SEQUENCE] = -1
     header[at.BASE_TIMESTAMP] = header[at.MAX_TIMESTAMP] = -1
     header[at.CONTROL_TYPE] = at.LOST_RECORDS
-    return RecordBatch(np.zeros(0, dtype=np.uint8), np.zeros(at.LAYOUT_SIZE, dtype=np.int64), header)
+    return ProducerBatch(np.zeros(0, dtype=np.uint8), np.zeros(at.LAYOUT_SIZE, dtype=np.int64), header)

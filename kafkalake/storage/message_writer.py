@@ -14,7 +14,7 @@ import numpy as np
 
 from kafkalake.record import layout as at
 from kafkalake.record.arrays import Bytes, Int64s
-from kafkalake.record.batch import RecordBatch
+from kafkalake.record.batch import ProducerBatch
 from kafkalake.record.message import frame
 from kafkalake.record.message_set import compress_body
 from kafkalake.storage.segment_kernels import join_batches
@@ -45,7 +45,7 @@ def _room(needed: int) -> Bytes:
     return _buffers.out
 
 
-def write_message(batches: Sequence[RecordBatch], codec: int) -> tuple[memoryview, int]:
+def write_message(batches: Sequence[ProducerBatch], codec: int) -> tuple[memoryview, int]:
     """Return the bytes of one Arrow message of `batches` with complete headers, and its smallest timestamp.
 
     The timestamp is in ms, NO_TIMESTAMP without records. The bytes are valid until this thread's next call.
@@ -74,7 +74,7 @@ def write_message(batches: Sequence[RecordBatch], codec: int) -> tuple[memoryvie
     return memoryview(out.data)[:end], smallest
 
 
-def _join(batches: Sequence[RecordBatch]) -> tuple[Bytes, Int64s, Int64s, Int64s]:
+def _join(batches: Sequence[ProducerBatch]) -> tuple[Bytes, Int64s, Int64s, Int64s]:
     count = len(batches)
     bodies = [batch.body for batch in batches]
     starts = np.array([0, *accumulate(map(len, bodies[:-1]))], dtype=np.int64)

@@ -36,7 +36,7 @@ from kafkalake.record.schema import PREAMBLE, footer
 from kafkalake.storage.active_segment import ActiveSegment
 from kafkalake.storage.config import LogConfig
 from kafkalake.storage.files import read_file, write_all
-from kafkalake.storage.generations import SwappedSegment, covering
+from kafkalake.storage.generations import RewrittenSegment, covering
 from kafkalake.storage.leader_epochs import LEADER_EPOCHS_FILE, LeaderEpochs, decode_leader_epochs
 from kafkalake.storage.listing import Listing, list_directory, with_generations
 from kafkalake.storage.lost_records import drop_segment, record_loss
@@ -105,7 +105,7 @@ def decide_tail(
     return Tail.CUT
 
 
-def is_whole(directory: str, new: SwappedSegment, open_files: OpenFiles) -> bool:
+def is_whole(directory: str, new: RewrittenSegment, open_files: OpenFiles) -> bool:
     """Return whether a rewritten segment named in Delta is whole and covers its range. Log an error if not."""
     segment = Segment(directory, new.base_offset, open_files, new.generation)
     try:
@@ -127,7 +127,7 @@ class Recovery:
         config: LogConfig,
         clock: Clock,
         open_files: OpenFiles,
-        swapped: Sequence[SwappedSegment] = (),
+        swapped: Sequence[RewrittenSegment] = (),
     ) -> None:
         self._directory = directory
         self._swapped = swapped

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from kafkalake.storage.files import REAL_FILES
-from kafkalake.storage.generations import StaleFiles, SwappedSegment, stale_files
+from kafkalake.storage.generations import RewrittenSegment, StaleFiles, stale_files
 from kafkalake.storage.segment import SUFFIXES, file_name
 
 RUN_PREFIX = ".compaction-"
@@ -61,7 +61,7 @@ def remove_files(directory: Path, names: Sequence[str]) -> None:
             REAL_FILES.unlink(str(directory / name))
 
 
-def remove_runs(directory: Path, current: Sequence[SwappedSegment], log_start_offset: int) -> StaleFiles:
+def remove_runs(directory: Path, current: Sequence[RewrittenSegment], log_start_offset: int) -> StaleFiles:
     """Remove what killed runs left, as of the segments in Delta. Return the stale files that there were, the old ones stay."""
     names = REAL_FILES.list(str(directory))
     for name in names:

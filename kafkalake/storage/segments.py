@@ -19,7 +19,7 @@ from kafkalake.errors import CorruptSegmentError
 from kafkalake.record import layout as at
 from kafkalake.record.message_set import MessageSet
 from kafkalake.storage.active_segment import ActiveSegment
-from kafkalake.storage.generations import SwappedSegment
+from kafkalake.storage.generations import RewrittenSegment
 from kafkalake.storage.open_files import OpenFiles
 from kafkalake.storage.producer_state import AbortedTransaction
 from kafkalake.storage.scanner import good_message_after, scan_segment
@@ -49,7 +49,7 @@ def is_empty(messages: MessageSet) -> bool:
     return not (headers[:, at.RECORDS].any() or (headers[:, at.ATTRIBUTES] & at.ATTRIBUTE_CONTROL).any())
 
 
-def check_rewritten(segment: Segment, named: SwappedSegment) -> None:
+def check_rewritten(segment: Segment, named: RewrittenSegment) -> None:
     """Check that the file of a rewritten segment is whole and covers exactly its offset range in Delta.
 
     Raise `CorruptSegmentError` if not, `OSError` if the file is missing or unreadable.
@@ -119,7 +119,7 @@ class Segments:
             self._known[base_offset] = segment
         return segment
 
-    def swap(self, new: SwappedSegment) -> list[Segment] | None:
+    def swap(self, new: RewrittenSegment) -> list[Segment] | None:
         """Replace the sealed segments in the range of `new` by it and return them. Return None if the range does not fit.
 
         The range must consist of whole sealed segments, except for segments already removed at the start of the log.

@@ -22,7 +22,7 @@ import numpy as np
 from kafkalake.errors import CorruptSegmentError
 from kafkalake.record import layout as at
 from kafkalake.record.arrays import Bytes, Int64s
-from kafkalake.record.batch import RecordBatch
+from kafkalake.record.batch import ProducerBatch
 from kafkalake.record.compiled import compiled
 from kafkalake.record.memory import load_i32, load_i64
 from kafkalake.record.message import OK, REASONS, TORN, check_frame
@@ -46,7 +46,7 @@ class StagedWriter:
         self._descriptor = os.open(path, os.O_CLOEXEC | os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
         write_all(files, self._descriptor, PREAMBLE, 0)
 
-    def append(self, batch: RecordBatch, topic: int, partition: int) -> None:
+    def append(self, batch: ProducerBatch, topic: int, partition: int) -> None:
         """Write one batch. Raise `OSError` if I/O fails."""
         batch.header[at.BASE_OFFSET] = 0
         batch.header[at.LEADER_EPOCH], batch.header[at.BASE_SEQUENCE] = partition, topic
@@ -77,7 +77,7 @@ class StagedBatch:
 
     topic: int
     partition: int
-    batch: RecordBatch
+    batch: ProducerBatch
 
 
 class StagedReader:
@@ -120,7 +120,7 @@ class StagedReader:
                 raise self._corrupt(int(messages.positions[m]), "no batch that a producer could have sent")
             batches.append(
                 StagedBatch(
-                    int(header[at.BASE_SEQUENCE]), int(header[at.LEADER_EPOCH]), RecordBatch(body, layout, header)
+                    int(header[at.BASE_SEQUENCE]), int(header[at.LEADER_EPOCH]), ProducerBatch(body, layout, header)
                 )
             )
         self._position += int(messages.positions[-1])
@@ -178,7 +178,7 @@ def open_regular(path: str) -> int:
     return descriptor
 
 
-def data_bytes(batch: RecordBatch) -> int:
+def data_bytes(batch: ProducerBatch) -> int:
     """Return the bytes of keys, values and headers: a lower bound of the batch's size on the wire."""
     buffers = (at.KEY_DATA, at.VALUE_DATA, at.HEADER_KEY_DATA, at.HEADER_VALUE_DATA)
     return sum(int(batch.layout[at.FIRST_BUFFER + 2 * buffer + 1]) for buffer in buffers)
@@ -224,7 +224,7 @@ def _binary_fault(body: Bytes, layout: Int64s, first: int, count: int, nulls: in
 
 @compiled("int64(view, int64[::1], int64[::1])")
 def batch_fault(body: Bytes, layout: Int64s, header: Int64s) -> int:
-    """Return 0 if a batch (`RecordBatch`'s arrays) has records, offsets from 0 on, and consistent buffers, else 1 to 5."""
+    """Return 0 if a batch (`ProducerBatch`'s arrays) has records, offsets from 0 on, and consistent buffers, else 1 to 5."""
     rows = layout[at.ROWS]
     inner = layout[at.HEADER_ROWS]
     if rows < 1 or header[at.RECORDS] != rows or header[at.LAST_OFFSET_DELTA] != rows - 1:

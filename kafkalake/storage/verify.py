@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from kafkalake.log_starts import raised_log_start
 from kafkalake.storage.files import REAL_FILES, read_file
-from kafkalake.storage.generations import SwappedSegment
+from kafkalake.storage.generations import RewrittenSegment
 from kafkalake.storage.leader_epochs import LEADER_EPOCHS_FILE, decode_leader_epochs
 from kafkalake.storage.listing import Listing, list_directory, with_generations
 from kafkalake.storage.open_files import OpenFiles
@@ -107,13 +107,13 @@ def verify_partition(
     return check.problems
 
 
-def _swapped(segments: Iterable[PublishedSegment]) -> list[SwappedSegment]:
+def _swapped(segments: Iterable[PublishedSegment]) -> list[RewrittenSegment]:
     """Return the segments rewritten by jobs, ascending: those with a generation in their file name."""
     found = []
     for row in segments:
         name = parse_name(os.path.basename(row.path))
         if name is not None and name.generation:
-            found.append(SwappedSegment(row.base_offset, row.next_offset, name.generation))
+            found.append(RewrittenSegment(row.base_offset, row.next_offset, name.generation))
     return sorted(found)
 
 

@@ -1,4 +1,4 @@
-"""Turns any Arrow table of records into one `record.RecordBatch`, for our own producers."""
+"""Turns any Arrow table of records into one `record.ProducerBatch`, for our own producers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 from kafkalake.record import layout as at
 from kafkalake.record.arrow_body import body_from_arrow
-from kafkalake.record.batch import RecordBatch
+from kafkalake.record.batch import ProducerBatch
 from kafkalake.record.schema import SCHEMA
 from kafkalake.wire.batch_header import NO_PRODUCER_ID, NO_TIMESTAMP
 
@@ -23,7 +23,7 @@ def batch_from_arrow(
     producer_epoch: int = -1,
     base_sequence: int = _NO_SEQUENCE,
     transactional: bool = False,
-) -> RecordBatch:
+) -> ProducerBatch:
     """Return one producer batch of the columns `value` and, if present, `key`, `timestamp` and `headers`. Others are ignored.
 
     Text becomes its UTF-8 bytes. A missing or null timestamp becomes `timestamp_ms` (ms since 1970), missing headers none.
@@ -44,7 +44,7 @@ def batch_from_arrow(
     header[at.BASE_TIMESTAMP], header[at.MAX_TIMESTAMP] = timestamps[0], timestamps.max()
     header[at.RECORDS] = len(columns)
     header[at.CONTROL_TYPE] = -1
-    return RecordBatch(body, layout, header)
+    return ProducerBatch(body, layout, header)
 
 
 def _columns(records: pa.RecordBatch | pa.Table, timestamp_ms: int) -> pa.RecordBatch:

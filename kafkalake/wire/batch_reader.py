@@ -1,4 +1,4 @@
-"""Kernels that turn a record batch v2 into the Arrow body of a `record.RecordBatch`.
+"""Kernels that turn a record batch v2 into the Arrow body of a `record.ProducerBatch`.
 
 `check_batch` validates the header and the checksum. `read_records` walks the records twice: first to validate every length
 and add up the column sizes, then to copy. In between it lays out the body. If `out` is too small, it returns the size

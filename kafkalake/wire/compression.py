@@ -20,13 +20,11 @@ from typing import Any
 
 import cramjam
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from kafkalake.codecs import NAMES
 from kafkalake.errors import DecompressedTooLargeError, InvalidRecordError, UnsupportedCompressionTypeError
-
-Bytes = npt.NDArray[np.uint8]
+from kafkalake.record.arrays import Bytes
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(len(NAMES))
 

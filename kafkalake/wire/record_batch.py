@@ -1,4 +1,4 @@
-"""Converts Kafka record batches (v2) to `record.RecordBatch` and back, at the broker's network edge and in the client.
+"""Converts Kafka record batches (v2) to `record.ProducerBatch` and back, at the broker's network edge and in the client.
 
 Produce: `decode_produced` takes exactly one batch, applies all of Kafka's checks for produced batches and returns Arrow
 columns. `is_as_stored` tells whether its bytes may be served to consumers unchanged. Fetch: `encode_fetched` rebuilds the
@@ -23,7 +23,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from kafkalake.codecs import NAMES
 from kafkalake.errors import (
@@ -37,12 +36,14 @@ from kafkalake.errors import (
     UnsupportedForMessageFormatError,
 )
 from kafkalake.record import layout as at
-from kafkalake.record.batch import RecordBatch
+from kafkalake.record.arrays import Bytes, Int64s
+from kafkalake.record.batch import ProducerBatch
 from kafkalake.record.crc32c import checksum
 from kafkalake.record.message_set import MessageSet
 from kafkalake.wire import batch_header as wire
 from kafkalake.wire import batch_reader, batch_writer, compression
 from kafkalake.wire.arrow_batch import batch_from_arrow
+from kafkalake.wire.messages.message import Buffer
 from kafkalake.wire.record_faults import refuse_records
 
 __all__ = [
@@ -58,9 +59,6 @@ __all__ = [
     "is_as_stored",
 ]
 
-Buffer = bytes | bytearray | memoryview
-Bytes = npt.NDArray[np.uint8]
-Int64s = npt.NDArray[np.int64]
 
 _UINT8, _INT64 = np.dtype(np.uint8), np.dtype(np.int64)
 """Types as numpy takes them: from a scalar type it makes one at each call."""
@@ -132,7 +130,7 @@ def decode_produced(
     limits: BatchLimits = DEFAULT_LIMITS,
     now_ms: int | None = None,
     decompressed_bytes_max: int | None = None,
-) -> RecordBatch:
+) -> ProducerBatch:
     """Decode the one record batch of a partition in a Produce request (>= 3). Offsets count from 0.
 
     `header` has the producer's fields. Its `max_timestamp` is computed from the records; the log sets leader epoch and base
@@ -192,7 +190,7 @@ def _fault(status: int, numbers: Int64s) -> KafkaError:
 
 def _decode(
     source: Any, position: int, end: int, produced: bool, numbers: Int64s, limit: int, room_max: int
-) -> RecordBatch:
+) -> ProducerBatch:
     """Decode the batch at `source[position:end]`. `numbers` (uninitialised) is filled and kept by the result.
 
     Compressed records may take `limit` bytes when decompressed, and about `room_max` as Arrow columns.
@@ -221,7 +219,7 @@ def _decode(
     if status:
         raise _fault(status, numbers)
     used = numbers.item(batch_reader.ROOM)
-    return RecordBatch(body[:used], numbers[: at.LAYOUT_SIZE], numbers[at.LAYOUT_SIZE : batch_reader.ROOM])
+    return ProducerBatch(body[:used], numbers[: at.LAYOUT_SIZE], numbers[at.LAYOUT_SIZE : batch_reader.ROOM])
 
 
 def _check_room(needed: int, room_max: int) -> None:
@@ -235,7 +233,7 @@ def _room(records: Bytes, length: int, claimed: int) -> Bytes:
     return np.empty(length + _COLUMN_BYTES_PER_RECORD * count + _BODY_PADDING, _UINT8)
 
 
-def _check_limits(batch: RecordBatch, numbers: Int64s, limits: BatchLimits, now_ms: int | None) -> None:
+def _check_limits(batch: ProducerBatch, numbers: Int64s, limits: BatchLimits, now_ms: int | None) -> None:
     smallest, largest = numbers.item(batch_reader.MIN_TIMESTAMP), numbers.item(at.LAYOUT_SIZE + at.MAX_TIMESTAMP)
     earliest, latest = wire.EARLIEST_TIMESTAMP_MS, wire.LATEST_TIMESTAMP_MS
     if now_ms is not None:
@@ -252,7 +250,7 @@ def _check_limits(batch: RecordBatch, numbers: Int64s, limits: BatchLimits, now_
         raise refuse_records(batch, earliest, latest, key_required=limits.key_required)
 
 
-def is_as_stored(data: Buffer, batch: RecordBatch) -> bool:
+def is_as_stored(data: Buffer, batch: ProducerBatch) -> bool:
     """Return whether the produced bytes match what the log stores, so that consumers may get them unchanged: `decode_produced`
     recomputes the max timestamp and drops unknown attributes.
     """
@@ -350,7 +348,7 @@ def _compressed_batch(plain: Bytes) -> bytes:
     return bytes(batch)
 
 
-def encode_batch(batch: RecordBatch, codec: int = compression.NONE) -> bytes:
+def encode_batch(batch: ProducerBatch, codec: int = compression.NONE) -> bytes:
     """Encode one batch as a producer sends it, compressed with `codec`. The rest of its header is kept.
 
     Raise `UnsupportedCompressionTypeError` for an unknown codec.
@@ -371,7 +369,7 @@ def encode_batch(batch: RecordBatch, codec: int = compression.NONE) -> bytes:
     return bytes(encode_fetched(messages, base_offset, base_offset + 1, 0).records)
 
 
-def decode_fetched(data: Buffer, limit: int = DEFAULT_LIMITS.max_decompressed_bytes) -> Iterator[RecordBatch]:
+def decode_fetched(data: Buffer, limit: int = DEFAULT_LIMITS.max_decompressed_bytes) -> Iterator[ProducerBatch]:
     """Yield the batches of a Fetch response with absolute offsets, each decompressed to at most `limit` bytes of records.
 
     A control batch has no rows and its `control_type` set. A batch truncated by the end of the response is dropped, as the

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from kafkalake.errors import InvalidRecordError, InvalidTimestampError, KafkaError
 from kafkalake.record import layout as at
-from kafkalake.record.batch import RecordBatch
+from kafkalake.record.batch import ProducerBatch
 from kafkalake.wire import batch_header as wire
 
 NAMED_MAX = 10_000
@@ -20,7 +20,7 @@ _EXPLAINED_MAX = 100
 """Most records with a message of their own. The others have only the error code."""
 
 
-def refuse_records(batch: RecordBatch, earliest: int, latest: int, *, key_required: bool) -> KafkaError:
+def refuse_records(batch: ProducerBatch, earliest: int, latest: int, *, key_required: bool) -> KafkaError:
     """Return the error for a batch that holds records without a key, or timestamps outside `[earliest, latest]`.
 
     Timestamps are ms since 1970. As in Apache Kafka, one invalid timestamp makes the batch's error INVALID_TIMESTAMP.
@@ -55,12 +55,12 @@ def _outside(timestamp: int, index: int, earliest: int, latest: int) -> str:
     )
 
 
-def _timestamps(batch: RecordBatch) -> npt.NDArray[np.int64]:
+def _timestamps(batch: ProducerBatch) -> npt.NDArray[np.int64]:
     begin = int(batch.layout[at.FIRST_BUFFER + 2 * at.TIMESTAMP_DATA])
     return batch.body[begin : begin + 8 * batch.rows].view(np.int64)
 
 
-def _keyless(batch: RecordBatch) -> npt.NDArray[np.bool_]:
+def _keyless(batch: ProducerBatch) -> npt.NDArray[np.bool_]:
     begin, length = batch.layout[at.FIRST_BUFFER + 2 * at.KEY_VALIDITY :][:2].tolist()
     if not length:
         return np.zeros(batch.rows, dtype=np.bool_)

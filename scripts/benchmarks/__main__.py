@@ -53,6 +53,7 @@ def selected(names: list[str]) -> dict[str, frozenset[str]]:
 def main() -> int:
     options = _arguments()
     signal.signal(signal.SIGTERM, _end)
+    options.directory.mkdir(parents=True, exist_ok=True)
     plan = Plan(
         options.directory,
         options.quick,

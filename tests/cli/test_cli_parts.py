@@ -19,7 +19,7 @@ from kafkalake.cli import lines, output
 from kafkalake.cli.output import Failure, UsageProblem, fit, size
 from kafkalake.cli.record_output import TextProperties, text_formatter
 from kafkalake.cli.times import parse_duration, parse_time
-from kafkalake.client.fetcher import Fetched
+from kafkalake.client.fetcher import FetchedRecords
 from kafkalake.record.schema import SCHEMA
 
 NOW = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
@@ -129,12 +129,12 @@ def test_a_line_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
             list(lines.read_lines(file.fileno()))
 
 
-def fetched() -> Fetched:
+def fetched() -> FetchedRecords:
     rows = [
         {"offset": 7, "timestamp": 5, "key": b"k", "value": None, "headers": [{"key": "a", "value": None}]},
         {"offset": 9, "timestamp": -1, "key": None, "value": b"\xff", "headers": []},
     ]
-    return Fetched(3, pa.RecordBatch.from_pylist(rows, schema=SCHEMA), "LogAppendTime")
+    return FetchedRecords(3, pa.RecordBatch.from_pylist(rows, schema=SCHEMA), "LogAppendTime")
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from kafka_reference import BrokerProcess
 
 from kafkalake.client import admin
 from kafkalake.client.cluster import Cluster
-from kafkalake.client.fetcher import Fetched, Fetcher
+from kafkalake.client.fetcher import FetchedRecords, Fetcher
 from kafkalake.client.producer import LEADER, NONE, Producer
 from kafkalake.errors import (
     BrokerUnavailableError,
@@ -44,17 +44,17 @@ def records(values: list[bytes | None], keys: list[bytes | None] | None = None) 
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
 
-def fetch(fetcher: Fetcher, count: int, timeout_s: float = 20) -> list[Fetched]:
+def fetch(fetcher: Fetcher, count: int, timeout_s: float = 20) -> list[FetchedRecords]:
     """Poll until there are `count` records."""
     deadline = time.monotonic() + timeout_s
-    found: list[Fetched] = []
+    found: list[FetchedRecords] = []
     while sum(part.records.num_rows for part in found) < count and time.monotonic() < deadline:
         found += fetcher.poll()
     assert sum(part.records.num_rows for part in found) == count
     return found
 
 
-def values_of(found: list[Fetched], column: str = "value") -> list[Any]:
+def values_of(found: list[FetchedRecords], column: str = "value") -> list[Any]:
     return [value for part in found for value in part.records.column(column).to_pylist()]
 
 

@@ -10,7 +10,7 @@ from kio.serial import entity_reader
 from wire.message_codec import as_message
 
 from kafkalake.client import requests
-from kafkalake.client.requests import Api, MalformedResponseError, decode_response, encode_request
+from kafkalake.client.requests import ClientApi, MalformedResponseError, decode_response, encode_request
 from kafkalake.errors import UnsupportedVersionError
 from kafkalake.wire.messages.topics import DescribeConfigsRequest
 
@@ -131,7 +131,7 @@ SAMPLES: dict[str, dict[str, Any]] = {
     "DescribeTransactions": {"transactional_ids": ("copier",)},
     "ListTransactions": {"state_filters": ("Ongoing",), "producer_id_filters": (7,), "duration_filter": -1},
 }
-APIS = [value for value in vars(requests).values() if isinstance(value, Api)]
+APIS = [value for value in vars(requests).values() if isinstance(value, ClientApi)]
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ APIS = [value for value in vars(requests).values() if isinstance(value, Api)]
         for version in range(api.lowest, api.highest + 1)
     ],
 )
-def test_kio_reads_what_was_encoded(api: Api[Any, Any], version: int) -> None:
+def test_kio_reads_what_was_encoded(api: ClientApi[Any, Any], version: int) -> None:
     frame = encode_request(api, version, 77, "tests", as_message(api.request, SAMPLES[api.name]))
     assert int.from_bytes(frame[:4], "big") == len(frame) - 4
     schema: Any = load_request_schema(api.key, version)

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from kafkalake.record import layout as at
-from kafkalake.record.batch import RecordBatch
+from kafkalake.record.batch import ProducerBatch
 from kafkalake.record.merge import merge_bodies, merged_bound
 from kafkalake.record.message import frame, metadata_bytes
 from kafkalake.record.message_set import compress_body
@@ -23,7 +23,7 @@ ROW = st.tuples(
 BATCHES = st.lists(st.lists(ROW, min_size=1, max_size=9), min_size=1, max_size=5)
 
 
-def message_of(batches: Sequence[RecordBatch], base_offset: int = 0, codec: int = at.NO_CODEC) -> bytes:
+def message_of(batches: Sequence[ProducerBatch], base_offset: int = 0, codec: int = at.NO_CODEC) -> bytes:
     """One Arrow message of `batches`, which get offsets from `base_offset` on."""
     offset = base_offset
     for batch in batches:

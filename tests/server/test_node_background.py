@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -23,7 +24,7 @@ from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.metadata.tables.delta_table import OpenDeltaTable
 from kafkalake.metadata.tables.schemas import TopicRow
 from kafkalake.process.node import Node
-from kafkalake.process.upkeep import Upkeep
+from kafkalake.process.upkeep import PARTITIONS_PER_TURN, Upkeep
 from kafkalake.server.acceptor import Acceptor
 from kafkalake.storage.log import Log
 
@@ -95,6 +96,28 @@ def test_every_task_in_the_background_goes_on_after_any_error(tmp_path: Path, mo
             await node.broker.topic_admin.create(NewTopic("clicks"), timeout_ms=TIMEOUT_MS)
             await until(lambda: all(count > 4 for count in calls.values()))
             assert set(node.broker.scheduler.names) == set(STEPS)
+
+    asyncio.run(scenario())
+
+
+def test_the_upkeep_of_many_partitions_lets_requests_in_between(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns: list[int] = []
+    turn = 0
+    monkeypatch.setattr("kafkalake.process.upkeep.UPKEEP_INTERVAL_MS", 10)
+    monkeypatch.setattr(Log, "expire_producers", lambda log: turns.append(turn))
+
+    async def scenario() -> None:
+        nonlocal turn
+        async with running(tmp_path / "lake") as node:
+            assert node.broker is not None
+            await node.broker.topic_admin.create(NewTopic("clicks", partitions=250), timeout_ms=TIMEOUT_MS)
+            turns.clear()
+            while len(turns) < 1_000:
+                turn += 1
+                await asyncio.sleep(0)
+        assert max(Counter(turns).values()) == PARTITIONS_PER_TURN
 
     asyncio.run(scenario())
 

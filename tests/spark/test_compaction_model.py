@@ -31,7 +31,7 @@ from kafkalake.reader.predicate import Selection
 from kafkalake.reader.read_options import parse_options
 from kafkalake.record import layout as at
 from kafkalake.storage.config import LogConfig
-from kafkalake.storage.generations import SwappedSegment, stale_files
+from kafkalake.storage.generations import RewrittenSegment, stale_files
 from kafkalake.storage.log import Log
 
 HERE = Path(__file__).parent
@@ -46,7 +46,7 @@ def die(point):
     if point == sys.argv[1]:
         os.kill(os.getpid(), signal.SIGKILL)
 
-frame.at_point = die
+frame.on_fault_point = die
 local_compaction.install()
 compact(sys.argv[2], "here")
 """
@@ -86,14 +86,14 @@ def follow(topic: CompactedTopic) -> None:
     """Have the log read what the job has written, as its broker does; the sealed segments are known to Delta already."""
     rows = topic.lake.store.load_segments("states")
     topic.lake._published |= {row.key for row in rows}
-    swapped = [SwappedSegment(row.base_offset, row.next_offset, row.generation) for row in rows if row.generation]
-    assert topic.log.take_swapped(swapped) == []
+    swapped = [RewrittenSegment(row.base_offset, row.next_offset, row.generation) for row in rows if row.generation]
+    assert topic.log.adopt_rewritten(swapped) == []
 
 
 def reopened(topic: CompactedTopic) -> None:
     """A log that starts with what Delta says reads every offset, and what it reads is what Delta names."""
     rows = topic.lake.store.load_segments("states")
-    swapped = [SwappedSegment(row.base_offset, row.next_offset, row.generation) for row in rows if row.generation]
+    swapped = [RewrittenSegment(row.base_offset, row.next_offset, row.generation) for row in rows if row.generation]
     log = Log.open(str(topic.lake.directory("states")), LogConfig(), SystemClock(), swapped=swapped)
     expected = [record.offset for record in topic.stored()]
     (snapshot,) = begin_read(
@@ -155,7 +155,7 @@ def test_a_job_that_is_killed_leaves_the_old_or_the_new_and_the_next_finishes(
     assert sorted(row["outcome"] for row in runs if row["action"] == "run") == ["done", "killed"]
     actions = {"committed": ["remember"], "remembered": []}
     assert [row["action"] for row in runs if row["action"] != "run"] == actions.get(point, ["compact"])
-    current = [SwappedSegment(row.base_offset, row.next_offset, row.generation) for row in rows]
+    current = [RewrittenSegment(row.base_offset, row.next_offset, row.generation) for row in rows]
     assert stale_files(os.listdir(directory), current, 0).uncommitted == []
     assert not list(directory.glob(".compaction-*"))
     assert list(problems_of(lake)) == []

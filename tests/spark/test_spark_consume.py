@@ -86,7 +86,7 @@ def test_a_run_that_dies_anywhere_repeats_nothing(
             if name == point:
                 raise Died(point)
 
-        monkeypatch.setattr(frame, "at_point", at)
+        monkeypatch.setattr(frame, "on_fault_point", at)
 
     for point, held in (("planned", None), ("written", whole(10, 5))):
         die_at(point)
@@ -291,7 +291,7 @@ KILLED = """
         writer = frame.writeStream.foreachBatch(merge_and_die).option("checkpointLocation", checkpoint)
         writer.trigger(availableNow=True).start().awaitTermination()
     else:
-        frame.at_point = lambda name: die() if name == "written" else None
+        frame.on_fault_point = lambda name: die() if name == "written" else None
         sys.argv[1:] = more
         runpy.run_path("jobs/consume.py", run_name="__main__")
 """

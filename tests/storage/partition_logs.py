@@ -9,7 +9,7 @@ from manual_clock import ManualClock
 from record_batches import Row, rows_of
 
 from kafkalake.errors import KafkaError
-from kafkalake.record.batch import RecordBatch
+from kafkalake.record.batch import ProducerBatch
 from kafkalake.storage.append_group import AppendResult
 from kafkalake.storage.config import LogConfig
 from kafkalake.storage.files import REAL_FILES, Files
@@ -47,7 +47,7 @@ def open_log(
     return Log.open(directory, settings, clock or ManualClock(), files, OpenFiles(files, 16), (), topic_id, events)
 
 
-def append(log: Log, *batches: RecordBatch, epoch: int = 0) -> list[AppendResult | KafkaError]:
+def append(log: Log, *batches: ProducerBatch, epoch: int = 0) -> list[AppendResult | KafkaError]:
     """Append and acknowledge, as a leader alone does."""
     answers = log.append(batches, epoch)
     log.advance_high_watermark(log.log_end_offset)

@@ -16,7 +16,7 @@ from record_batches import simple_batch
 from kafkalake.broker.partitions.log_directory import LogDirectory
 from kafkalake.errors import KafkaError, KafkaStorageError
 from kafkalake.storage.config import LogConfig
-from kafkalake.storage.generations import SwappedSegment
+from kafkalake.storage.generations import RewrittenSegment
 from kafkalake.storage.log import Log
 from kafkalake.storage.open_files import OpenFiles
 from kafkalake.storage.producer_state import ABORT, EndMarker
@@ -35,7 +35,7 @@ CALLS: dict[str, Callable[[Log], Any]] = {
     "sealed_segments": lambda log: log.sealed_segments(),
     "delete_records_before": lambda log: log.delete_records_before(log.high_watermark),
     "enforce_retention": lambda log: log.enforce_retention(RetentionRule(True, 1, -1), {}),
-    "take_swapped": lambda log: log.take_swapped([SwappedSegment(0, 10, 1)]),
+    "adopt_rewritten": lambda log: log.adopt_rewritten([RewrittenSegment(0, 10, 1)]),
     "remove_deleted_files": lambda log: log.remove_deleted_files(),
     "begin_epoch": lambda log: log.begin_epoch(7),
     "roll": lambda log: log.roll(),

@@ -11,7 +11,7 @@ from partition_logs import append, open_log
 from record_batches import Row, record_batch, rows_of, simple_batch
 
 from kafkalake.errors import CorruptSegmentError, KafkaStorageError, LakeError
-from kafkalake.record.batch import RecordBatch
+from kafkalake.record.batch import ProducerBatch
 from kafkalake.storage.dump import dump_file
 from kafkalake.storage.log import Log
 from kafkalake.storage.producer_state import ABORT, EndMarker
@@ -27,7 +27,7 @@ def partition(memory_path: Path) -> Path:
     directory = memory_path / "log"
     log = open_log(directory, index_interval_bytes=0)
 
-    def batch(number: int, **producer: object) -> RecordBatch:
+    def batch(number: int, **producer: object) -> ProducerBatch:
         rows: list[Row] = [(100 * number + i, b"k", b"value", [("h", b"x")][:i]) for i in range(2)]
         return record_batch(rows, **producer)  # type: ignore[arg-type]
 

@@ -15,7 +15,7 @@ from partition_logs import open_log, read_all
 from record_batches import Row, record_batch, rows_of
 
 from kafkalake.errors import InvalidTxnStateError, OffsetOutOfRangeError
-from kafkalake.record.batch import RecordBatch
+from kafkalake.record.batch import ProducerBatch
 from kafkalake.storage.append_group import AppendResult
 from kafkalake.storage.log import Log
 from kafkalake.storage.producer_state import ABORT, COMMIT, EndMarker
@@ -62,7 +62,7 @@ class LogModel(RuleBasedStateMachine):
         assert verify_partition(self.directory) == []
         shutil.rmtree(self.directory, ignore_errors=True)
 
-    def batch_of(self, producer: int, rows: list[Row], sequence: int) -> RecordBatch:
+    def batch_of(self, producer: int, rows: list[Row], sequence: int) -> ProducerBatch:
         return record_batch(
             rows, producer_id=producer, epoch=0, sequence=sequence, transactional=producer == TRANSACTIONAL
         )

@@ -27,15 +27,15 @@ MOVES: dict[str, Callable[[Log], object]] = {
 
 
 class HangingState(RealFiles):
-    """A disk on which forcing `state` takes until `let_go`."""
+    """A disk on which forcing `state` takes until `break_cycle`."""
 
     def __init__(self) -> None:
-        self.hangs, self.let_go, self.armed = threading.Event(), threading.Event(), False
+        self.hangs, self.break_cycle, self.armed = threading.Event(), threading.Event(), False
 
     def sync(self, descriptor: int) -> None:
         if self.armed and os.readlink(f"/proc/self/fd/{descriptor}").endswith("/state"):
             self.hangs.set()
-            assert self.let_go.wait(60)
+            assert self.break_cycle.wait(60)
         super().sync(descriptor)
 
 
@@ -43,7 +43,7 @@ class HangingState(RealFiles):
 def files() -> Iterator[HangingState]:
     files = HangingState()
     yield files
-    files.let_go.set()
+    files.break_cycle.set()
 
 
 def written(directory: Path, files: RealFiles) -> Log:
@@ -71,7 +71,7 @@ def test_an_append_does_not_wait_for_the_disk(
     assert read_all(log, 10)[0][0] == 10
     assert thread.is_alive()
     assert (tmp_path / f"{0:020d}.arrow").exists()  # nothing goes before the new start is on the disk
-    files.let_go.set()
+    files.break_cycle.set()
     thread.join(60)
     assert not (tmp_path / f"{0:020d}.arrow").exists()
     assert 5 <= start == log.log_start_offset == read_state(tmp_path).log_start_offset
@@ -95,7 +95,7 @@ def test_a_log_that_is_closed_meanwhile_deletes_nothing(tmp_path: Path, files: H
     assert files.hangs.wait(60)
     log.discard()
     before = sorted(os.listdir(tmp_path))
-    files.let_go.set()
+    files.break_cycle.set()
     thread.join(60)
     assert len(failures) == 1
     assert sorted(os.listdir(tmp_path)) == before

@@ -15,7 +15,7 @@ from partition_logs import SegmentsSeen, accepted, append, open_log, read_all
 from record_batches import Row, record_batch, simple_batch
 
 from kafkalake.errors import CorruptSegmentError, KafkaStorageError
-from kafkalake.record.batch import RecordBatch
+from kafkalake.record.batch import ProducerBatch
 from kafkalake.storage.log import Log
 from kafkalake.storage.open_files import OpenFiles
 from kafkalake.storage.producer_state import ABORT, EndMarker
@@ -25,7 +25,7 @@ from kafkalake.storage.verify import verify_partition
 FIRST = f"{0:020d}.arrow"
 
 
-def batch(number: int) -> RecordBatch:
+def batch(number: int) -> ProducerBatch:
     """Batch `number` of an idempotent producer: two records."""
     return record_batch(
         [(100 * number + i, b"k", b"%d-%d" % (number, i), [("h", b"x")]) for i in range(2)],

@@ -12,7 +12,7 @@ from record_batches import Row, arrow_rows, record_batch, simple_batch
 
 from kafkalake.errors import CorruptSegmentError
 from kafkalake.record import layout as at
-from kafkalake.record.batch import RecordBatch
+from kafkalake.record.batch import ProducerBatch
 from kafkalake.storage.staged_file import StagedBatch, StagedReader, StagedWriter, batch_fault
 from kafkalake.storage.staging import commits_path, remove_staged, staging_path, stale_staging
 
@@ -24,7 +24,7 @@ ROWS: list[Row] = [
 MIB = 1 << 20
 
 
-def write(path: Path, batches: list[tuple[RecordBatch, int, int]]) -> int:
+def write(path: Path, batches: list[tuple[ProducerBatch, int, int]]) -> int:
     with StagedWriter(str(path)) as writer:
         for batch, topic, partition in batches:
             writer.append(batch, topic, partition)

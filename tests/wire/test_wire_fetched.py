@@ -19,18 +19,18 @@ from kafkalake.errors import (
     UnsupportedForMessageFormatError,
 )
 from kafkalake.record import layout as at
-from kafkalake.record.batch import RecordBatch
+from kafkalake.record.batch import ProducerBatch
 from kafkalake.record.message_set import MessageSet
 from kafkalake.wire.record_batch import decode_fetched, decode_produced, encode_batch, encode_fetched
 
 ALL = 2**62
 
 
-def fetch(messages: MessageSet, start: int = 0, end: int = ALL, max_bytes: int = ALL) -> list[RecordBatch]:
+def fetch(messages: MessageSet, start: int = 0, end: int = ALL, max_bytes: int = ALL) -> list[ProducerBatch]:
     return list(decode_fetched(encode_fetched(messages, start, end, max_bytes).records))
 
 
-def base_offsets(batches: list[RecordBatch]) -> list[int]:
+def base_offsets(batches: list[ProducerBatch]) -> list[int]:
     return [int(batch.header[at.BASE_OFFSET]) for batch in batches]
 
 

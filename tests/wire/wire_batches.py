@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from record_batches import Row
 
 from kafkalake.record import layout as at
-from kafkalake.record.batch import RecordBatch
+from kafkalake.record.batch import ProducerBatch
 from kafkalake.record.message_set import OK, MessageSet, scan
 from kafkalake.storage.message_writer import write_message
 
@@ -94,7 +94,7 @@ def with_right_checksum(batch: bytes) -> bytes:
     )
 
 
-def stored(*messages: Sequence[RecordBatch], first_offset: int = 0, leader_epoch: int = 0) -> MessageSet:
+def stored(*messages: Sequence[ProducerBatch], first_offset: int = 0, leader_epoch: int = 0) -> MessageSet:
     """Batches as a log holds them: each sequence one Arrow message, offsets assigned from `first_offset`, written and scanned."""
     data = b""
     offset = first_offset

@@ -56,7 +56,7 @@ class ProduceRequest:
                 self._reply(self)
             finally:
                 for each in self.batches:
-                    each.let_go()
+                    each.break_cycle()
 
 
 class AppendQueue:

@@ -27,7 +27,6 @@ from kafkalake.broker.partitions.fetch_sessions import (
     PartitionKey,
 )
 from kafkalake.broker.partitions.fetched import (
-    AbortedTransaction,
     CachedRecords,
     EpochEnd,
     Fetched,
@@ -77,7 +76,7 @@ class FetchRequest:
     """The limit on bytes of records read from files."""
 
 
-class Fetcher:
+class FetchService:
     """The reader of fetch requests from the topics."""
 
     def __init__(
@@ -182,7 +181,7 @@ class _FetchOperation(DelayedOperation):
     """One fetch, possibly delayed."""
 
     def __init__(
-        self, fetcher: Fetcher, request: FetchRequest, context: FetchContext, reply: Callable[[Fetched], None]
+        self, fetcher: FetchService, request: FetchRequest, context: FetchContext, reply: Callable[[Fetched], None]
     ) -> None:
         super().__init__()
         self._fetcher = fetcher
@@ -285,7 +284,7 @@ def read_partition(
     size = _read_records(partition, offset, end_offset, *limits, answer, first_whole=first_whole)
     if committed and answer.records is not None:
         answer.aborted = [
-            AbortedTransaction(each.producer_id, each.first_offset)
+            (each.producer_id, each.first_offset)
             for each in log.aborted_transactions(offset, _end_of(answer.records, end_offset))
         ]
     return size

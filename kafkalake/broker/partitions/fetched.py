@@ -58,13 +58,6 @@ class StoredRecords(NamedTuple):
             self.partition.keep_encoded(self.start_offset, self.max_bytes, read)
 
 
-class AbortedTransaction(NamedTuple):
-    """A transaction whose records a read_committed consumer skips from `first_offset` to its abort marker."""
-
-    producer_id: int
-    first_offset: int
-
-
 class EpochEnd(NamedTuple):
     """A leader epoch and the offset at which it ended."""
 
@@ -81,7 +74,8 @@ class FetchedPartition:
     high_watermark: int = -1
     last_stable_offset: int = -1
     log_start_offset: int = -1
-    aborted: Sequence[AbortedTransaction] | None = None
+    aborted: Sequence[tuple[int, int]] | None = None
+    """(producer id, first offset) of transactions whose records a read_committed consumer skips up to their abort markers."""
     records: CachedRecords | StoredRecords | None = None
     diverging: EpochEnd | None = None
     codec: str = ""

@@ -21,7 +21,7 @@ from kafkalake.config.part import part_of
 from kafkalake.config.topics import TopicConfig
 from kafkalake.errors import KafkaStorageError, LakeError
 from kafkalake.storage.config import LogConfig
-from kafkalake.storage.generations import SwappedSegment
+from kafkalake.storage.generations import RewrittenSegment
 from kafkalake.storage.log import Log
 from kafkalake.storage.log_events import LogEvents
 from kafkalake.storage.open_files import OpenFiles
@@ -63,7 +63,7 @@ class LogDirectory:
         index: int,
         topic_id: UUID,
         config: LogConfig,
-        swapped: Sequence[SwappedSegment] = (),
+        swapped: Sequence[RewrittenSegment] = (),
         *,
         taking_over: bool = False,
     ) -> Log:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafkalake.broker.partitions.wire_cache import EncodedRead, PartitionTail
 from kafkalake.errors import FencedLeaderEpochError, KafkaError, KafkaStorageError, UnknownLeaderEpochError, as_value
-from kafkalake.record.batch import RecordBatch
+from kafkalake.record.batch import ProducerBatch
 from kafkalake.storage.append_group import AppendResult
 from kafkalake.storage.log import Log
 from kafkalake.storage.producer_state import EndMarker
@@ -55,7 +55,7 @@ class PendingAppend:
     def __init__(
         self,
         partition: Partition | None,
-        batch: RecordBatch | None,
+        batch: ProducerBatch | None,
         original: bytes | memoryview | None,
         result: AppendResult | KafkaError | None = None,
         marker: EndMarker | None = None,
@@ -69,7 +69,7 @@ class PendingAppend:
         self.marker = marker
         self.settled: Callable[[], None] = nobody_waits
 
-    def decoded(self, batch: RecordBatch, original: bytes | memoryview | None) -> None:
+    def decoded(self, batch: ProducerBatch, original: bytes | memoryview | None) -> None:
         """Set the batch of one that was decoded later."""
         self.batch, self.original = batch, original
 
@@ -77,7 +77,7 @@ class PendingAppend:
         """Set `error` as the result of a batch that will not be queued."""
         self.result = error
 
-    def let_go(self) -> None:
+    def break_cycle(self) -> None:
         """Release the batches of an answered request. The reference cycle would keep their memory until garbage collection."""
         self.settled = nobody_waits
         self.batch = self.original = None

@@ -24,7 +24,7 @@ from kafkalake.log_starts import raised_log_start
 from kafkalake.metadata import paths
 from kafkalake.metadata.store import JobPosition, PublishedState, PublishedTables
 from kafkalake.metadata.tables.schemas import PartitionRow, SegmentKey, SegmentRow
-from kafkalake.storage.generations import SwappedSegment
+from kafkalake.storage.generations import RewrittenSegment
 from kafkalake.storage.log_events import LogEvents
 from kafkalake.storage.sealed_segment import SealedSegment
 from kafkalake.topic_partition import PartitionId, TopicPartition
@@ -183,15 +183,15 @@ class PartitionPublisher:
         if key in self._partitions:
             self.publisher.moved(key)
 
-    def load_swapped(self) -> dict[PartitionId[str], list[SwappedSegment]]:
+    def load_swapped(self) -> dict[PartitionId[str], list[RewrittenSegment]]:
         """Return this broker's segments rewritten by jobs since the last call (the first call: ever). Blocking."""
         found = self._store.load_swapped(self._swapped_read)
         if found is None:
             return {}
         self._swapped_read = found.position
-        segments: dict[PartitionId[str], list[SwappedSegment]] = {}
+        segments: dict[PartitionId[str], list[RewrittenSegment]] = {}
         for row in self._own(found.rows):
-            swapped = SwappedSegment(row.base_offset, row.next_offset, row.generation)
+            swapped = RewrittenSegment(row.base_offset, row.next_offset, row.generation)
             segments.setdefault((row.topic_id, row.partition), []).append(swapped)
         return segments
 
@@ -203,7 +203,7 @@ class PartitionPublisher:
             segments_of = self._segments_of(partition)
             segments = swapped.get((str(partition.topic.topic_id), partition.index), [])
             before = partition.log.generations
-            for foreign in partition.log.take_swapped(segments):
+            for foreign in partition.log.adopt_rewritten(segments):
                 segments_of.segment_removed(foreign.base_offset, foreign.generation)
             if partition.log.generations != before:
                 logger.info("segments swapped partition=%s rewritten=%d", partition.name, len(segments))

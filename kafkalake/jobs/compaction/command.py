@@ -36,7 +36,7 @@ from kafkalake.jobs.compaction.key_offsets import (
     producer_events,
     rewrite_segments,
 )
-from kafkalake.jobs.frame import Done, Job, Run, Step, reached
+from kafkalake.jobs.frame import Done, Job, Run, Step, fault_point
 from kafkalake.jobs.frame import main as run_job
 from kafkalake.jobs.progress import print_table
 from kafkalake.metadata import cleaning, paths
@@ -47,7 +47,7 @@ from kafkalake.reader.read_options import parse_options
 from kafkalake.reader.snapshot import take_snapshot
 from kafkalake.storage.cleaning import CleanableSegment, Compaction, CompactionRule, decide_compaction
 from kafkalake.storage.files import REAL_FILES
-from kafkalake.storage.generations import SwappedSegment
+from kafkalake.storage.generations import RewrittenSegment
 from kafkalake.storage.lost_records import lost_range
 from kafkalake.storage.rewritten_files import move_segment, remove_files, remove_runs, remove_segment, run_directory
 
@@ -98,7 +98,7 @@ class CompactionJob(Job):
                 delay_ms = run.topic_configs[topic.topic].file_delete_delay_ms
                 kept_ms = None if row.leader in running else run.clock.now_ms() - delay_ms
                 _remove_leftovers(directory, current, row.log_start_offset, kept_ms)
-        reached("leftovers removed")
+        fault_point("leftovers removed")
 
     def perform(self, run: Run, step: Step) -> Done:
         if step.action == REMEMBER:
@@ -112,9 +112,9 @@ class CompactionJob(Job):
         started = time.monotonic()
         with run_directory(partition.directory, run.run_id) as own:
             found = _rewrite(run, spark, partition, own)
-            reached("segments written")
+            fault_point("segments written")
             old, new, unchanged = _move(run, partition, found)
-            reached("segments moved")
+            fault_point("segments moved")
             version = None
             if new:
                 try:
@@ -123,7 +123,7 @@ class CompactionJob(Job):
                     for row in new:
                         remove_segment(partition.directory, row.base_offset, row.generation)
                     raise
-            reached("committed")
+            fault_point("committed")
         last = partition.rows[-1]
         run.store.update_cleaning(
             [
@@ -137,7 +137,7 @@ class CompactionJob(Job):
                 )
             ]
         )
-        reached("remembered")
+        fault_point("remembered")
         seconds = time.monotonic() - started
         records = sum(row.records for row in partition.rows)
         after = {
@@ -296,7 +296,7 @@ def _move(run: Run, partition: _Partition, found: Iterable[Any]) -> tuple[list[S
             continue
         generation = partition.generation
         data = move_segment(row["directory"], partition.directory, row["base_offset"], generation)
-        reached("a segment moved")
+        fault_point("a segment moved")
         old += rows
         new.append(
             replace(
@@ -319,7 +319,7 @@ def _remove_leftovers(
     directory: Path, rows: Sequence[SegmentRow], log_start_offset: int, kept_since_ms: int | None
 ) -> None:
     """Remove uncommitted files. If no broker runs to do it, also remove old generations replaced before a given time."""
-    current = [SwappedSegment(row.base_offset, row.next_offset, row.generation) for row in rows]
+    current = [RewrittenSegment(row.base_offset, row.next_offset, row.generation) for row in rows]
     sealed_ms = {row.base_offset: row.sealed_at_ms for row in rows}
     superseded = remove_runs(directory, current, log_start_offset).superseded
     if kept_since_ms is not None:

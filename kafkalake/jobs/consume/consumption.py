@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 from kafkalake.errors import ConfigurationError
 from kafkalake.jobs.consume.exact_frame import exact_frame
 from kafkalake.jobs.consume.output import ConsumedOutput, DeltaOutput, ParquetOutput
-from kafkalake.jobs.frame import reached
+from kafkalake.jobs.frame import fault_point
 from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.reader.bounds import bounded
 from kafkalake.reader.group_positions import GroupPositions
@@ -106,7 +106,7 @@ class Consumption:
         batch = self.plan()
         target = batch.there
         while batch.starts != batch.ends:
-            reached("planned")
+            fault_point("planned")
             yield self._write(batch)
             batch = self.plan(target)
         # An earlier run may have died after writing and before committing the group's offsets.
@@ -146,7 +146,7 @@ class Consumption:
         frame = exact_frame(self._spark, self._given, starting, ending, self._columns)
         records, version = self._output.write(frame, to_json(batch.holds, batch.topic_ids))
         self._starts, self._topic_ids = batch.holds, batch.topic_ids
-        reached("written")
+        fault_point("written")
         self._group.commit(batch.holds)
-        reached("told")
+        fault_point("told")
         return replace(batch, records=records, version=version, seconds=time.monotonic() - began)

@@ -23,7 +23,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from kafkalake.errors import ConfigurationError, LakeError
-from kafkalake.jobs.frame import Done, Job, Run, Step, reached
+from kafkalake.jobs.frame import Done, Job, Run, Step, fault_point
 from kafkalake.jobs.frame import main as run_job
 from kafkalake.jobs.lag.next_record import RecordLookup, place_of, timestamps_of
 from kafkalake.jobs.lag.report import (
@@ -140,9 +140,9 @@ class LagJob(Job):
             version = table.append(rows) if rows.num_rows else None
             return Done({"rows": rows.num_rows}, paths.LAG, version)
         self._rows = self._measure_now(run, step.detail)
-        reached("measured")
+        fault_point("measured")
         version = table.append(lag_table(run.run_id, self._now_ms, self._rows)) if self._rows else None
-        reached("appended")
+        fault_point("appended")
         return Done({"rows": len(self._rows), "lag": sum(row.lag for row in self._rows)}, paths.LAG, version)
 
     def finish(self, run: Run) -> int:
