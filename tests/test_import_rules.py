@@ -70,7 +70,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "reader": READER,
     "dataset": {"reader", "errors"},
     "spark": {"reader", "errors"},
-    "spark.planner": {"reader", "spark.source", "client", "metadata", "metadata.tables", *LEAVES},
+    "spark.planner": {"reader", "spark.source", "spark.stream", "client", "metadata", "metadata.tables", *LEAVES},
     "spark.source": {"reader", "spark.stream", "spark.sink", "record", "errors"},
     "spark.stream": {"reader", "spark.source", "metadata", "errors", "extras", "topic_partition"},
     "spark.sink": {"reader", "spark.source", "client", "metadata", "record", "storage", "wire", "errors"},

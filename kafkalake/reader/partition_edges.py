@@ -19,21 +19,21 @@ from kafkalake.topic_partition import TopicPartition
 class PartitionBounds:
     """The edges of the partitions that `options` name. The topics that match a pattern may change between calls."""
 
-    def __init__(self, options: ReadOptions) -> None:
-        """Raise `LakeError` if there is no lake."""
+    def __init__(self, options: ReadOptions, tables: DeltaMetadataStore) -> None:
+        """tables: of the lake."""
         self._options = options
         self._lake = Path(options.lake).absolute()
-        self.tables = DeltaMetadataStore(self._lake, create=False)
+        self._tables = tables
 
     def look(self) -> dict[TopicPartition, Edge]:
         """Return the edges by topic and partition. Raise `UnknownTopicOrPartitionError` (for a named topic) or `LakeError`."""
         try:
-            wanted = wanted_partitions(self._options, self.tables.load_topics())
+            wanted = wanted_partitions(self._options, self._tables.load_topics())
         except UnknownTopicOrPartitionError:
             if self._options.pattern is None:
                 raise
             return {}  # a matching topic may be created later
-        live = LivePartitions(self._lake, self.tables.load_partitions())
+        live = LivePartitions(self._lake, self._tables.load_partitions())
         found = {}
         for topic, partitions in wanted:
             for partition in partitions:

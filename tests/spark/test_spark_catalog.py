@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +11,7 @@ import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from kafka_reference import Kafkalake, topic_name
+from planning_process import kill_planner
 from pyspark.sql import Row, SparkSession
 from waiting import wait_until
 
@@ -287,13 +286,7 @@ def test_a_lake_is_read_without_its_broker_and_what_needs_one_says_so(spark: Spa
 def test_a_planning_process_that_was_killed_is_started_again(sql: Statement, spark: SparkSession, clicks: str) -> None:
     sql(f"CREATE TABLE lake.{clicks} AS SELECT CAST(id AS STRING) AS key, 'v' AS value FROM range(100)")
     for _ in range(2):
-        assert spark._jvm is not None
-        handles = spark._jvm.java.lang.ProcessHandle.current().children().toArray()
-        planners = [
-            handle.pid() for handle in handles if "kafkalake.spark.planner" in handle.info().commandLine().orElse("")
-        ]
-        assert len(planners) == 1
-        os.kill(planners[0], signal.SIGKILL)
+        kill_planner(spark)
         wait_until(lambda: sql(f"SELECT count(*) AS n FROM lake.{clicks}")[0].n == 100)
 
 

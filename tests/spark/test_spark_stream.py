@@ -10,6 +10,7 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
+from planning_process import kill_planner
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
@@ -33,7 +34,7 @@ def append(lake: WrittenLake, topic: str, partition: int, count: int, timestamp:
 
 @dataclass
 class Stream:
-    """A query whose batches are kept; `fail_batch` makes the batch of that id fail after it was kept."""
+    """A query whose batches are kept; the batch `fail_batch` fails after it was kept, and `in_batch` is called with each id."""
 
     spark: SparkSession
     lake: WrittenLake
@@ -41,10 +42,12 @@ class Stream:
     options: dict[str, str]
     batches: list[tuple[int, list[tuple[str, int, int]]]] = field(default_factory=list)
     fail_batch: int = -1
+    in_batch: Callable[[int], None] = lambda batch_id: None
 
     def _keep(self, frame: DataFrame, batch_id: int) -> None:
         rows = frame.select("topic", "partition", "offset").collect()
         self.batches.append((batch_id, sorted(tuple(row) for row in rows)))
+        self.in_batch(batch_id)
         if batch_id == self.fail_batch:
             raise RuntimeError(f"batch {batch_id} fails on purpose")
 
@@ -124,6 +127,52 @@ def test_a_batch_that_failed_is_the_same_when_it_is_asked_for_again(
     query.fail_batch = -1
     assert [(batch_id, len(rows)) for batch_id, rows in query.run()] == [(0, 50), (1, 50)]
     assert query.batches[0] == query.batches[1]
+
+
+def test_a_planning_process_that_dies_between_batches_takes_no_record_with_it(
+    stream: Callable[..., Stream], lake: WrittenLake, spark: SparkSession
+) -> None:
+    lake.create("clicks", 2)
+    for partition in range(2):
+        append(lake, "clicks", partition, 50)
+    query = stream(maxOffsetsPerTrigger="40")
+
+    def kill_and_append(batch_id: int) -> None:
+        kill_planner(spark)
+        append(lake, "clicks", 0, 5)  # after the target of Trigger.AvailableNow, which the planner had found
+
+    query.in_batch = kill_and_append
+    assert query.sizes() == [(0, 40), (1, 40), (2, 20)]
+    kill_planner(spark)
+    query.in_batch = lambda batch_id: None
+    assert query.sizes() == [(3, 15)]
+    rows = [row for _, batch in query.batches for row in batch]
+    assert sorted(rows) == [("clicks", p, offset) for p, end in ((0, 65), (1, 50)) for offset in range(end)]
+
+
+def test_the_progress_of_a_stream_says_what_it_reads_and_how_far_it_is_behind(
+    stream: Callable[..., Stream], lake: WrittenLake
+) -> None:
+    lake.create("clicks", 2)
+    append(lake, "clicks", 0, 30)
+    append(lake, "clicks", 1, 10)
+    query = stream(maxOffsetsPerTrigger="20")
+    running = query.start(availableNow=True)
+    assert running.awaitTermination(TIMEOUT_S)
+    sources = [
+        json.loads(progress.json)["sources"][0] for progress in running.recentProgress if progress["numInputRows"]
+    ]
+    assert {source["description"] for source in sources} == {f"KafkaLake[Subscribe[clicks], {lake.path}]"}
+    assert [source["latestOffset"]["clicks"] for source in sources] == [{"0": 30, "1": 10}] * 2
+    behind = [
+        {name: source["metrics"][f"{name}OffsetsBehindLatest"] for name in ("min", "max", "avg")} for source in sources
+    ]
+    assert behind == [{"min": "5", "max": "15", "avg": "10.0"}, {"min": "0", "max": "0", "avg": "0.0"}]
+    waited = [float(source["metrics"]["estimatedSecondsBehind"]) for source in sources]
+    assert waited[0] == pytest.approx(
+        time.time() - 1.015, abs=TIMEOUT_S
+    )  # of the first record that was left, at 1.015 s of 1970
+    assert waited[1] == 0
 
 
 def test_a_stream_that_starts_at_the_end_keeps_where_that_was(stream: Callable[..., Stream], lake: WrittenLake) -> None:

@@ -77,7 +77,7 @@ def test_a_directory_without_an_id_is_one_of_the_first_version(lake: WrittenLake
     topic_id = fill(lake, "old", 1)
     (lake.directory("clicks") / PARTITION_METADATA_FILE).unlink()
     assert read(plan_slices(begin_read(options(lake)), Selection())) == [(0, "old-0", topic_id), (1, "last", topic_id)]
-    assert PartitionBounds(options(lake)).look()[CLICKS] == (0, 2, 2, topic_id)
+    assert PartitionBounds(options(lake), lake.store).look()[CLICKS] == (0, 2, 2, topic_id)
 
 
 def test_a_directory_of_another_topic_is_not_this_ones(lake: WrittenLake) -> None:
@@ -88,7 +88,7 @@ def test_a_directory_of_another_topic_is_not_this_ones(lake: WrittenLake) -> Non
     lake.store.create_topic(row)
     (snapshot,) = begin_read(options(lake)).partitions
     assert (snapshot.end_offset, snapshot.segments, snapshot.topic_id) == (0, (), encode_uuid(UUID(int=7)))
-    assert PartitionBounds(options(lake)).look()[CLICKS][:3] == (0, 0, 0)
+    assert PartitionBounds(options(lake), lake.store).look()[CLICKS][:3] == (0, 0, 0)
 
 
 def test_a_batch_of_a_stream_is_of_the_topics_that_its_offsets_name(lake: WrittenLake) -> None:

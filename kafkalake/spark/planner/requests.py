@@ -5,10 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from kafkalake.spark.planner import scans, statements, tables
+from kafkalake.spark.planner import scans, statements, streams, tables
 
 ANSWERS: dict[str, Callable[[Mapping[str, Any]], Any]] = {
     "scan": scans.plan_scan,
+    "stream_open": streams.open_stream,
+    "stream_begin": streams.begin_stream,
+    "stream_ends": streams.readable_ends,
+    "stream_next": streams.next_batch,
+    "stream_first": streams.first_unread,
+    "stream_plan": streams.plan_batch,
+    "stream_commit": streams.commit_batch,
     "list": tables.list_tables,
     "load": tables.load_table,
     "create": statements.create_table,

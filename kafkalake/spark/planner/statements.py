@@ -27,7 +27,10 @@ def create_table(question: Mapping[str, Any]) -> None:
     project(arrow_schema(question["columns"]), json_values=False)
     provider = question["properties"].get("provider", PROVIDER)
     if provider != PROVIDER:
-        raise ConfigurationError(f"a table of a lake is a topic, and cannot be one of {provider}")
+        raise ConfigurationError(
+            f"a table of a lake is a topic, and cannot be one of {provider}; a stream that creates the table that it writes says "
+            'writeStream.format("kafkalake").toTable(...)'
+        )
     properties = _settings(question["properties"])
     partitions, replication = (_whole(name, properties.pop(name, None)) for name in (PARTITIONS, REPLICATION))
     with connect(lake_path(question["lake"])) as cluster:

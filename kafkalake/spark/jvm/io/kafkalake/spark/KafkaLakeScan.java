@@ -106,12 +106,12 @@ final class KafkaLakeScan implements SupportsReportStatistics, Batch {
 
   @Override
   public InputPartition[] planInputPartitions() {
-    if (isOfSegments()) {
+    if (isOfSegments(columns)) {
       JsonNode tasks = planned().get("tasks");
       InputPartition[] partitions = new InputPartition[tasks.size()];
       boolean inJvm = true;
       for (int i = 0; i < partitions.length; i++) {
-        partitions[i] = SlicesPartition.of(i, null, tasks.get(i));
+        partitions[i] = SlicesPartition.of(i, tasks.get(i));
         inJvm &= partitions[i] instanceof SlicesPartition;
       }
       if (inJvm) {
@@ -130,14 +130,23 @@ final class KafkaLakeScan implements SupportsReportStatistics, Batch {
   @Override
   public MicroBatchStream toMicroBatchStream(String checkpointLocation) {
     isStream = true;
-    Map<String, String> told = new HashMap<>(options);
-    told.put("__pushFilters", "false");
-    told.put("__checkpoint", checkpointLocation);
-    return KafkaLakeStream.of(columns, new CaseInsensitiveStringMap(told));
+    return new KafkaLakeStream(columns, options, checkpointLocation);
   }
 
-  private boolean isOfSegments() {
+  /** Whether `SegmentReader` reads all of these columns. */
+  static boolean isOfSegments(StructType columns) {
     return OF_SEGMENTS.containsAll(java.util.List.of(columns.fieldNames()));
+  }
+
+  /** Those of the columns that `SegmentReader` reads, with their types in SQL. */
+  static ObjectNode columnsOfSegments(StructType columns) {
+    ObjectNode types = Planner.JSON.createObjectNode();
+    for (StructField field : columns.fields()) {
+      if (OF_SEGMENTS.contains(field.name())) {
+        types.put(field.name(), field.dataType().asNullable().sql());
+      }
+    }
+    return types;
   }
 
   /** The planner's answer; for columns that Python reads, of the values that they are read from. */
@@ -146,12 +155,7 @@ final class KafkaLakeScan implements SupportsReportStatistics, Batch {
       ObjectNode question = Planner.question("scan").put("query", query);
       ObjectNode given = question.putObject("options");
       options.forEach(given::put);
-      ObjectNode wanted = question.putObject("columns");
-      for (StructField field : columns.fields()) {
-        if (OF_SEGMENTS.contains(field.name())) {
-          wanted.put(field.name(), field.dataType().asNullable().sql());
-        }
-      }
+      question.set("columns", columnsOfSegments(columns));
       ArrayNode comparisons = question.putArray("filters");
       for (Predicate filter : filters) {
         comparisons.add(ScanFilter.of(filter));

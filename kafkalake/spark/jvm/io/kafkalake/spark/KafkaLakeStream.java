@@ -1,67 +1,198 @@
 package io.kafkalake.spark;
 
-import org.apache.spark.api.python.PythonFunction;
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.io.IOException;
+import java.io.InterruptedIOException;
+import java.io.UncheckedIOException;
+import java.util.Locale;
+import java.util.Map;
+import java.util.Optional;
+import java.util.OptionalDouble;
+import java.util.UUID;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.PartitionReaderFactory;
+import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
 import org.apache.spark.sql.connector.read.streaming.Offset;
+import org.apache.spark.sql.connector.read.streaming.ReadLimit;
+import org.apache.spark.sql.connector.read.streaming.ReadMaxRows;
+import org.apache.spark.sql.connector.read.streaming.ReportsSourceMetrics;
+import org.apache.spark.sql.connector.read.streaming.SupportsTriggerAvailableNow;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2;
-import org.apache.spark.sql.execution.datasources.v2.python.PythonMicroBatchStreamWithTriggerAvailableNow;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonPartitionReaderFactory;
-import org.apache.spark.sql.execution.datasources.v2.python.PythonStreamingInputPartition;
-import org.apache.spark.sql.execution.datasources.v2.python.PythonStreamingPartitionReaderFactory;
-import org.apache.spark.sql.execution.python.streaming.PythonStreamingSourceRunner;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import scala.Option;
 
-/** Spark's stream of a Python source, whose batches are read in columns, as those of a batch query are. */
-final class KafkaLakeStream extends PythonMicroBatchStreamWithTriggerAvailableNow {
-  private KafkaLakeStream(
-      PythonDataSourceV2 source, StructType columns, CaseInsensitiveStringMap options, PythonStreamingSourceRunner runner) {
-    super(source, KafkaLakeProvider.NAME, columns, options, runner);
+/**
+ * A stream of topics in micro-batches: the planner says how far each reads and cuts it into tasks, which are read as those of a batch
+ * query are.
+ *
+ * What a batch is follows from its two offsets. Every question has all that its answer depends on, so a planner that was started again
+ * goes on with the stream.
+ */
+final class KafkaLakeStream implements MicroBatchStream, SupportsTriggerAvailableNow, ReportsSourceMetrics {
+  private final String stream = UUID.randomUUID().toString();
+  private final StructType columns;
+  private final ObjectNode options;
+  private final String checkpoint;
+  private final String description;
+  private final JsonNode offsetsMax;
+  private final boolean hasGroup;
+  private final PartitionReaderFactory ofPython;
+  private StreamOffset began;
+  private String target;
+  private String readableEnds;
+
+  /**
+   * @param columns that are read
+   * @param checkpoint where the source keeps its first offsets
+   */
+  KafkaLakeStream(StructType columns, Map<String, String> options, String checkpoint) {
+    this.columns = columns;
+    this.options = Planner.JSON.createObjectNode();
+    options.forEach(this.options::put);
+    this.checkpoint = checkpoint;
+    ObjectNode question = question("stream_open");
+    question.set("columns", KafkaLakeScan.columnsOfSegments(columns));
+    JsonNode opened = ask(question);
+    description = opened.get("description").textValue();
+    offsetsMax = opened.get("offsets_max");
+    hasGroup = opened.get("has_group").booleanValue();
+    boolean inJvm = KafkaLakeScan.isOfSegments(columns) && opened.get("in_jvm").booleanValue();
+    ofPython = inJvm ? null : pythonReaders(columns, options);
   }
 
-  /** Starts the Python process that answers for the stream. */
-  static KafkaLakeStream of(StructType columns, CaseInsensitiveStringMap options) {
-    PythonDataSourceV2 source = KafkaLakeProvider.pythonSource();
-    byte[] pickled =
-        source.getOrCreateDataSourceInPython(KafkaLakeProvider.NAME, options, Option.apply(columns)).dataSource();
-    PythonStreamingSourceRunner runner = new StreamProcess(source.source().createPythonFunction(pickled), columns);
-    runner.init();
-    return new KafkaLakeStream(source, columns, options, runner);
+  @Override
+  public String toString() {
+    return description;
   }
 
-  /** Spark's process of a Python source, which begins sooner: `kafkalake/spark/stream/process.py`. */
-  private static final class StreamProcess extends PythonStreamingSourceRunner {
-    StreamProcess(PythonFunction source, StructType columns) {
-      super(source, columns);
+  @Override
+  public Offset initialOffset() {
+    if (began == null) {
+      began = new StreamOffset(ask(question("stream_begin").put("checkpoint", checkpoint)).textValue());
     }
+    return began;
+  }
 
-    @Override
-    public String workerModule() {
-      return "kafkalake.spark.stream.process";
-    }
+  @Override
+  public ReadLimit getDefaultReadLimit() {
+    return offsetsMax.isNull() ? ReadLimit.allAvailable() : ReadLimit.maxRows(offsetsMax.longValue());
+  }
+
+  @Override
+  public void prepareForTriggerAvailableNow() {
+    target = ask(question("stream_ends")).textValue();
+  }
+
+  @Override
+  public Offset latestOffset() {
+    throw new UnsupportedOperationException("Spark asks with the limit of a batch");
+  }
+
+  /**
+   * The end of the next batch. That Spark asks for it says that the last batch is done: it calls `commit` only when the next is planned,
+   * and never for the last of all.
+   */
+  @Override
+  public Offset latestOffset(Offset start, ReadLimit limit) {
+    ObjectNode question = question("stream_next").put("start", start.json()).put("target", target);
+    question.put("offsets_max", limit instanceof ReadMaxRows ? (Long) ((ReadMaxRows) limit).maxRows() : null);
+    JsonNode next = ask(question.put("is_done", !start.equals(began)));
+    readableEnds = next.get("readable_ends").textValue();
+    return new StreamOffset(next.get("end").textValue());
+  }
+
+  @Override
+  public Offset reportLatestOffset() {
+    return readableEnds == null || readableEnds.equals("{}") ? null : new StreamOffset(readableEnds);
   }
 
   @Override
   public InputPartition[] planInputPartitions(Offset start, Offset end) {
-    InputPartition[] planned = super.planInputPartitions(start, end);
-    InputPartition[] partitions = new InputPartition[planned.length];
-    for (int i = 0; i < planned.length; i++) {
-      partitions[i] = SlicesPartition.of(i, ((PythonStreamingInputPartition) planned[i]).pickedPartition());
+    JsonNode tasks =
+        ask(question("stream_plan").put("start", start.json()).put("end", end.json()).put("in_jvm", ofPython == null));
+    InputPartition[] partitions = new InputPartition[tasks.size()];
+    for (int i = 0; i < partitions.length; i++) {
+      partitions[i] = SlicesPartition.of(i, tasks.get(i));
     }
     return partitions;
   }
 
   @Override
   public PartitionReaderFactory createReaderFactory() {
-    PythonStreamingPartitionReaderFactory ofPython = (PythonStreamingPartitionReaderFactory) super.createReaderFactory();
+    return ofPython == null ? new SegmentReaderFactory(columns) : ofPython;
+  }
+
+  @Override
+  public Offset deserializeOffset(String json) {
+    return new StreamOffset(json);
+  }
+
+  @Override
+  public void commit(Offset end) {
+    if (hasGroup && !end.equals(began)) {
+      ask(question("stream_commit").put("end", end.json()));
+    }
+  }
+
+  /** The planner keeps little of a stream, and drops it by itself. */
+  @Override
+  public void stop() {}
+
+  /** How far the query is behind what was there when the batch was planned: in offsets, and the age of the first record not read. */
+  @Override
+  public Map<String, String> metrics(Optional<Offset> consumed) {
+    if (readableEnds == null || consumed.isEmpty()) {
+      return Map.of();
+    }
+    String start = consumed.get().json();
+    Map<String, String> metrics = StreamLag.offsetsBehind(StreamOffset.positions(start), StreamOffset.positions(readableEnds));
+    if (!metrics.isEmpty()) {
+      boolean isBehind = !metrics.get("maxOffsetsBehindLatest").equals("0");
+      OptionalDouble seconds = isBehind ? secondsBehind(start) : OptionalDouble.of(0);
+      seconds.ifPresent(known -> metrics.put("estimatedSecondsBehind", String.format(Locale.ROOT, "%.3f", known)));
+    }
+    return metrics;
+  }
+
+  /** None where the records cannot be read now: no reason to end the query, whose next batch says it if it matters. */
+  private OptionalDouble secondsBehind(String start) {
+    try {
+      JsonNode found = ask(question("stream_first").put("start", start).put("readable_ends", readableEnds));
+      return OptionalDouble.of(StreamLag.secondsBehind(SegmentSlice.allOf(found), System.currentTimeMillis()));
+    } catch (UncheckedIOException stopped) {
+      throw stopped;
+    } catch (Exception error) { // also Spark's AnalysisException, which is none of those at run time
+      return OptionalDouble.empty();
+    }
+  }
+
+  private ObjectNode question(String ask) {
+    ObjectNode question = Planner.question(ask).put("stream", stream);
+    question.set("options", options);
+    return question;
+  }
+
+  /** Returns the answer. Throws the planner's error as one for users, or that the query is stopped, as Spark expects it. */
+  private static JsonNode ask(ObjectNode question) {
+    try {
+      return Planner.ask(question);
+    } catch (PlannerException error) {
+      if (Thread.currentThread().isInterrupted()) {
+        throw new UncheckedIOException((IOException) new InterruptedIOException(error.getMessage()).initCause(error));
+      }
+      throw error.forUsers();
+    }
+  }
+
+  /** Spark's Python workers, for what this JVM cannot read. */
+  private static PartitionReaderFactory pythonReaders(StructType columns, Map<String, String> options) {
+    PythonDataSourceV2 source = KafkaLakeProvider.pythonSource();
+    byte[] read =
+        source.getOrCreateReadInfo(KafkaLakeProvider.NAME, new CaseInsensitiveStringMap(options), columns, true).func();
     return ColumnarReaderFactory.of(
-        new PythonPartitionReaderFactory(
-            ofPython.org$apache$spark$sql$execution$datasources$v2$python$PythonStreamingPartitionReaderFactory$$source,
-            ofPython.org$apache$spark$sql$execution$datasources$v2$python$PythonStreamingPartitionReaderFactory$$pickledReadFunc,
-            ofPython.org$apache$spark$sql$execution$datasources$v2$python$PythonStreamingPartitionReaderFactory$$outputSchema,
-            ofPython.org$apache$spark$sql$execution$datasources$v2$python$PythonStreamingPartitionReaderFactory$$jobArtifactUUID,
-            ofPython.org$apache$spark$sql$execution$datasources$v2$python$PythonStreamingPartitionReaderFactory$$sessionUUID));
+        new PythonPartitionReaderFactory(source.source(), read, columns, Option.empty(), Option.empty()));
   }
 }

@@ -109,7 +109,11 @@ final class Planner {
               MODULE,
               scala.collection.immutable.Map.from(CollectionConverters.asScala(python.envVars())),
               false);
-      current = new Planner(factory.createSimpleWorker(true)._1());
+      try {
+        current = new Planner(factory.createSimpleWorker(true)._1());
+      } catch (Exception error) { // also Spark's exceptions, which are none of those at run time
+        throw new PlannerException("kafkalake's planning process cannot be started: " + error.getMessage(), error);
+      }
     }
     return current;
   }

@@ -31,6 +31,14 @@ record SegmentSlice(
         aborted);
   }
 
+  static SegmentSlice[] allOf(JsonNode listed) {
+    SegmentSlice[] slices = new SegmentSlice[listed.size()];
+    for (int i = 0; i < slices.length; i++) {
+      slices[i] = of(listed.get(i));
+    }
+    return slices;
+  }
+
   /** Whether a transactional batch of this producer at this offset was aborted. */
   boolean isAborted(long producerId, long offset) {
     for (long[] transaction : aborted) {

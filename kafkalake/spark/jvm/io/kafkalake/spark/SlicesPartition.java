@@ -33,7 +33,16 @@ final class SlicesPartition extends PythonInputPartition {
     }
   }
 
-  static PythonInputPartition of(int index, byte[] pickled, JsonNode task) {
+  /** The task that the planner planned; one that only Python can do is pickled in it, if the question asked for that. */
+  static PythonInputPartition of(int index, JsonNode task) {
+    try {
+      return of(index, task.path("pickled").binaryValue(), task);
+    } catch (IOException error) {
+      throw new IllegalStateException("kafkalake's jar and its Python package are not of one version", error);
+    }
+  }
+
+  private static PythonInputPartition of(int index, byte[] pickled, JsonNode task) {
     try {
       if (task.get("format").intValue() != FORMAT) {
         throw new IOException("tasks have format " + task.get("format"));
@@ -41,12 +50,7 @@ final class SlicesPartition extends PythonInputPartition {
       if (!task.get("in_jvm").booleanValue()) {
         return new PythonInputPartition(index, pickled);
       }
-      JsonNode listed = task.get("slices");
-      SegmentSlice[] slices = new SegmentSlice[listed.size()];
-      for (int i = 0; i < slices.length; i++) {
-        slices[i] = SegmentSlice.of(listed.get(i));
-      }
-      return new SlicesPartition(index, pickled, slices);
+      return new SlicesPartition(index, pickled, SegmentSlice.allOf(task.get("slices")));
     } catch (IOException | RuntimeException error) {
       throw new IllegalStateException("kafkalake's jar and its Python package are not of one version", error);
     }

@@ -1,0 +1,127 @@
+"""Answers Spark's questions for streams. Each question has everything that its answer depends on; what is kept saves time only.
+
+A planner that is started again, and one that has dropped a stream, continue it from the offsets that Spark passes.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import pickle
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from kafkalake.reader.columns import arrow_schema, project
+from kafkalake.reader.plan import SegmentSlice
+from kafkalake.reader.positions import from_json, to_json
+from kafkalake.reader.read_options import TIME_ZONE_NOTE, ReadOptions, Use, parse_options
+from kafkalake.spark.planner.lakes import lake_path, open_lake
+from kafkalake.spark.source.task_json import encode_task
+from kafkalake.spark.stream.topic_stream import TopicStream
+
+STREAMS_MAX = 256
+
+_streams: OrderedDict[str, TopicStream] = OrderedDict()
+_opening = threading.Lock()
+
+
+def open_stream(question: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what Spark needs to know of a stream of `columns` (of Kafka's, with their types) before its first batch.
+
+    description: as the progress of a query shows it. offsets_max: of a batch, or None. has_group: whether offsets are committed.
+    in_jvm: whether the jar can open the files by their names. Raise the errors of `parse_options`, `project` and `open_lake`.
+    """
+    options = _stream(question).options
+    project(arrow_schema(question["columns"]), json_values=False)
+    return {
+        "description": describe(options),
+        "offsets_max": options.offsets_per_trigger_max,
+        "has_group": options.group is not None,
+        "in_jvm": str(lake_path(options.lake)).isascii(),
+    }
+
+
+def begin_stream(question: Mapping[str, Any]) -> str:
+    """Return the initial offsets, stored in the checkpoint at `checkpoint`. Raise the errors of `TopicStream.begin`."""
+    return json.dumps(_stream(question).begin(question["checkpoint"]))
+
+
+def readable_ends(question: Mapping[str, Any]) -> str:
+    """Return the current ends of the partitions. Raise the errors of `TopicStream.readable_ends`."""
+    return json.dumps(to_json(_stream(question).readable_ends()))
+
+
+def next_batch(question: Mapping[str, Any]) -> dict[str, str]:
+    """Return the end of the batch that begins at `start`, and the readable ends of the partitions.
+
+    offsets_max: of the batch. target: not to be passed. is_done: `start` is the end of a batch, which is committed to the group.
+    Raise the errors of `TopicStream.next_batch`.
+    """
+    stream, start, target = _stream(question), json.loads(question["start"]), question["target"]
+    if question["is_done"]:
+        stream.commit(start)
+    found = stream.next_batch(
+        start,
+        offsets_max=question["offsets_max"],
+        target=None if target is None else from_json(json.loads(target)),
+    )
+    return {"end": json.dumps(found.end), "readable_ends": json.dumps(to_json(found.readable_ends))}
+
+
+def first_unread(question: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return slices with the first records from `start` on, before `readable_ends`. Raise the errors of `plan_batch`."""
+    ends = from_json(json.loads(question["readable_ends"]))
+    return [asdict(piece) for piece in _stream(question).plan_first(json.loads(question["start"]), ends)]
+
+
+def plan_batch(question: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the tasks of the batch from `start` to `end`. in_jvm: whether the jar can read its columns.
+
+    Raise the errors of `TopicStream.plan`.
+    """
+    groups = _stream(question).plan(json.loads(question["start"]), json.loads(question["end"]))
+    return [_task(group, in_jvm=question["in_jvm"]) for group in groups]
+
+
+def commit_batch(question: Mapping[str, Any]) -> None:
+    """Commit the batches up to `end` to the stream's group, if it has one."""
+    _stream(question).commit(json.loads(question["end"]))
+
+
+def describe(options: ReadOptions) -> str:
+    """Return a stream's description, like that of Spark's Kafka source: `KafkaLake[Subscribe[clicks], /data/lake]`."""
+    if options.pattern is not None:
+        topics = f"SubscribePattern[{options.pattern}]"
+    elif options.assigned is not None:
+        partitions = (f"{topic}-{number}" for topic, numbers in options.assigned.items() for number in numbers)
+        topics = f"Assign[{', '.join(partitions)}]"
+    else:
+        topics = f"Subscribe[{', '.join(options.topics or ())}]"
+    return f"KafkaLake[{topics}, {lake_path(options.lake)}]"
+
+
+def _stream(question: Mapping[str, Any]) -> TopicStream:
+    """Return the stream of this name, or a new one. Its lake may have been made anew at the same path since."""
+    name, given = question["stream"], question["options"]
+    with _opening:
+        stream = _streams.pop(name, None)
+        options = parse_options(given, Use.STREAM, given.get(TIME_ZONE_NOTE)) if stream is None else stream.options
+        tables = open_lake(options.lake)
+        if stream is None or stream.tables is not tables:
+            stream = TopicStream(options, tables)
+        _streams[name] = stream
+        if len(_streams) > STREAMS_MAX:
+            _streams.popitem(last=False)
+    return stream
+
+
+def _task(slices: Sequence[SegmentSlice], *, in_jvm: bool) -> dict[str, Any]:
+    task = encode_task(slices, in_jvm=in_jvm)
+    if not task["in_jvm"]:
+        from kafkalake.spark.source.tasks import Slices  # imports pyspark.sql
+
+        task["pickled"] = base64.b64encode(pickle.dumps(Slices(slices, in_jvm=False))).decode()
+    return task

@@ -1,0 +1,119 @@
+"""Topics as tables of a catalogue that streams read and write: `readStream.table("lake.clicks")`, `toTable("lake.out")`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from group_offsets import produce
+from kafka_reference import Kafkalake, create_topic, topic_name
+from pyspark.sql import DataFrame, SparkSession
+
+from kafkalake.jobs.error_sentence import one_line_message
+
+TIMEOUT_S = 90
+Rows = list[tuple[int, bytes]]
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Kafkalake]:
+    with Kafkalake() as broker:
+        yield broker
+
+
+@pytest.fixture(scope="module")
+def session(broker: Kafkalake, spark: SparkSession) -> SparkSession:
+    session = spark.newSession()
+    session.conf.set("spark.sql.catalog.lake", "io.kafkalake.spark.LakeCatalog")
+    session.conf.set("spark.sql.catalog.lake.path", str(broker.lake))
+    return session
+
+
+@pytest.fixture
+def clicks(broker: Kafkalake) -> str:
+    """A topic with the values 0 to 4."""
+    name = topic_name("clicks").replace("-", "_")
+    create_topic(broker, name)
+    produce(broker, name, 0, [b"%d" % number for number in range(5)])
+    return name
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Callable[[DataFrame], Rows]:
+    """The offsets and values of a run with `Trigger.AvailableNow`; all runs of a test share a checkpoint."""
+
+    def run(frame: DataFrame) -> Rows:
+        rows: Rows = []
+
+        def keep(batch: DataFrame, batch_id: int) -> None:
+            rows.extend((row.offset, bytes(row.value)) for row in batch.select("offset", "value").collect())
+
+        writer = frame.writeStream.foreachBatch(keep).option("checkpointLocation", str(tmp_path / "checkpoint"))
+        assert writer.trigger(availableNow=True).start().awaitTermination(TIMEOUT_S)
+        return rows
+
+    return run
+
+
+def test_a_table_and_a_data_frame_of_one_topic_share_a_checkpoint(
+    session: SparkSession, broker: Kafkalake, clicks: str, run: Callable[[DataFrame], Rows]
+) -> None:
+    reader = session.readStream.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", 2)
+    assert run(reader.table(f"lake.{clicks}")) == [(number, b"%d" % number) for number in range(5)]
+    produce(broker, clicks, 0, [b"5"])
+    assert run(session.readStream.format("kafkalake").option("lake", str(broker.lake)).load(clicks)) == [(5, b"5")]
+    produce(broker, clicks, 0, [b"6"])
+    assert run(session.readStream.table(f"lake.{clicks}")) == [(6, b"6")]
+
+
+def test_a_stream_over_a_table_starts_at_its_end(
+    session: SparkSession, clicks: str, run: Callable[[DataFrame], Rows]
+) -> None:
+    assert run(session.readStream.table(f"lake.{clicks}")) == []
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("subscribe", "other", "the option subscribe is not for a table of a catalogue, which is one topic"),
+        ("endingOffsets", "latest", "endingOffsets is no option of a stream"),
+        ("versionAsOf", "3", None),
+        ("startingOffset", "latest", "unknown option 'startingoffset'; did you mean startingOffsets"),
+    ],
+)
+def test_what_is_no_option_of_a_stream_over_a_table_is_refused(
+    session: SparkSession, clicks: str, run: Callable[[DataFrame], Rows], option: str, value: str, message: str | None
+) -> None:
+    with pytest.raises(Exception) as error:
+        run(session.readStream.option(option, value).table(f"lake.{clicks}"))
+    assert message is None or message in one_line_message(error.value)
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_stream_is_written_to_a_table(
+    session: SparkSession, broker: Kafkalake, clicks: str, tmp_path: Path, is_there: bool
+) -> None:
+    out = f"lake.{clicks}_out"
+    if is_there:
+        session.sql(f"CREATE TABLE {out} TBLPROPERTIES ('partitions' = '3')")
+
+    def write() -> None:
+        frame = session.readStream.option("startingOffsets", "earliest").table(f"lake.{clicks}").select("key", "value")
+        writer = frame.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        writer = writer if is_there else writer.format("kafkalake")
+        assert writer.trigger(availableNow=True).toTable(out).awaitTermination(TIMEOUT_S)
+
+    write()
+    produce(broker, clicks, 0, [b"5"])
+    write()
+    assert sorted(bytes(row.value) for row in session.table(out).collect()) == [b"%d" % number for number in range(6)]
+
+
+def test_a_stream_that_would_create_a_table_of_files_is_told_what_to_say(
+    session: SparkSession, clicks: str, tmp_path: Path
+) -> None:
+    """Spark asks for a table of its default format where `toTable` creates one."""
+    frame = session.readStream.table(f"lake.{clicks}")
+    with pytest.raises(Exception, match=r'cannot be one of parquet; .*writeStream\.format\("kafkalake"\)'):
+        frame.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint")).toTable("lake.none_yet")
