@@ -304,6 +304,9 @@ class UnknownTopicIdError(KafkaError, code=100, label="UNKNOWN_TOPIC_ID", retria
 class InconsistentTopicIdError(KafkaError, code=103, label="INCONSISTENT_TOPIC_ID", retriable=True): ...
 
 
+class InconsistentClusterIdError(KafkaError, code=104, label="INCONSISTENT_CLUSTER_ID"): ...
+
+
 class TransactionalIdNotFoundError(KafkaError, code=105, label="TRANSACTIONAL_ID_NOT_FOUND"): ...
 
 

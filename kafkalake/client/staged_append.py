@@ -1,7 +1,7 @@
 """The client's side of AppendStaged: describes topics and appends staged files, retrying until there is an answer.
 
 Standard library only, because a Spark driver starts a fresh interpreter to run this. The broker's address comes from the lake, so
-a broker restarted on another port is found again.
+a broker restarted on another port is found again. A request with the id of the lake's cluster is answered by its brokers only.
 """
 
 from __future__ import annotations
@@ -11,7 +11,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from kafkalake.errors import BrokerUnavailableError, KafkaLakeError, error_for_code, with_retriable
+from kafkalake.errors import (
+    BrokerUnavailableError,
+    InconsistentClusterIdError,
+    KafkaLakeError,
+    error_for_code,
+    with_retriable,
+)
 from kafkalake.wire.staged_append import BODY_BYTES_MAX, decode_response, encode_request
 
 CONNECT_TIMEOUT_S = 5.0
@@ -66,6 +72,8 @@ def _checked(answer: dict[str, Any]) -> dict[str, Any]:
     if code == 0:
         return answer
     message = str(answer.get("message", "the broker gave no reason"))
+    if code == InconsistentClusterIdError.code:
+        raise _NoAnswerError(message)
     if not isinstance(code, int) or code < 0:
         raise KafkaLakeError(message)
     raise with_retriable(error_for_code(code, message), bool(answer.get("retriable")))

@@ -13,7 +13,7 @@ A step never passes the readable end (for `read_committed`: the last stable offs
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from kafkalake.errors import OffsetOutOfRangeError
@@ -116,6 +116,28 @@ def next_end(
     for partition in start.keys() - edges.keys():
         _lost(partition, "it is gone", fail_on_data_loss)
     return ends if offsets_max is None else shared_out(begins, ends, offsets_max)
+
+
+class BatchDelay:
+    """Delays a step of fewer than `offsets_min` offsets, until `delay_ms_max` have passed since the last step that was not delayed.
+
+    As in Spark's Kafka source (`minOffsetsPerTrigger`, `maxTriggerDelay`), the first step is not delayed. `clock`: returns ms.
+    """
+
+    def __init__(self, offsets_min: int, delay_ms_max: int, clock: Callable[[], int]) -> None:
+        self._offsets_min = offsets_min
+        self._delay_ms_max = delay_ms_max
+        self._clock = clock
+        self._last_ms: int | None = None
+
+    def delays(self, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> bool:
+        """Return whether the step from `start` to `end` is to wait for more."""
+        now_ms = self._clock()
+        offsets = sum(max(0, offset - start.get(partition, 0)) for partition, offset in end.items())
+        if offsets < self._offsets_min and self._last_ms is not None and now_ms - self._last_ms < self._delay_ms_max:
+            return True
+        self._last_ms = now_ms
+        return False
 
 
 def shared_out(begins: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], offsets_max: int) -> Positions:

@@ -1,27 +1,24 @@
 """The options of a read, parsed once into a frozen value. Pure.
 
-Names and meanings are those of Spark's Kafka source, so that an existing job changes `format("kafka")` and adds `lake`. Options
-that begin with `kafka.` configure a Kafka client, and none is used here. `kafka.isolation.level` is honoured, options that would
-secure a connection are refused, and the others are ignored with a warning.
+Names and meanings are those of Spark's Kafka source, so that an existing job changes `format("kafka")` and nothing else. Options
+that begin with `kafka.` configure a Kafka client (`client_settings`).
 Source: Spark, "Structured Streaming + Kafka Integration Guide".
 """
 
 from __future__ import annotations
 
 import json
-import logging
 import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from kafkalake.close_names import did_you_mean
 from kafkalake.errors import ConfigurationError
+from kafkalake.reader.client_settings import check_client_settings, warn
+from kafkalake.reader.option_names import LAKE, ONLY_BATCH, ONLY_STREAMING, WITHOUT_EFFECT, known_options
 from kafkalake.reader.positions import ids_from_json
-from kafkalake.reader.session_time import parse_time
-
-logger = logging.getLogger(__name__)
+from kafkalake.reader.session_time import parse_duration_ms, parse_time
 
 LAKE_VARIABLE = "KAFKALAKE_LAKE"
 LATEST = -1
@@ -29,56 +26,12 @@ EARLIEST = -2
 
 OFFSETS_BY_NAME = {"earliest": EARLIEST, "latest": LATEST}
 READ_COMMITTED, READ_UNCOMMITTED = "read_committed", "read_uncommitted"
-
-OPTIONS = (
-    "lake",
-    "path",
-    "subscribe",
-    "subscribePattern",
-    "assign",
-    "startingOffsets",
-    "endingOffsets",
-    "startingTimestamp",
-    "endingTimestamp",
-    "startingOffsetsByTimestamp",
-    "endingOffsetsByTimestamp",
-    "startingOffsetsByTimestampStrategy",
-    "minPartitions",
-    "maxRecordsPerPartition",
-    "isolation",
-    "versionAsOf",
-    "timestampAsOf",
-    "valueSchema",
-    "includeHeaders",
-    "includeTopicId",
-    "failOnDataLoss",
-    "group",
-    "maxOffsetsPerTrigger",
-)
-_ONLY_STREAMING = ("maxOffsetsPerTrigger",)
-_ONLY_BATCH = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "versionAsOf", "timestampAsOf")
-_WRITE_OPTIONS = ("topic", "txnAppId", "txnVersion", "commitTimeout", "checkpointLocation", "queryName")
-"""Options of `write_options` only. A table in a catalogue carries both kinds."""
-_NAMES = {name.lower(): name for name in (*OPTIONS, *_WRITE_OPTIONS)}
-_FROM_CATALOGUE = (
-    "serialization.format",
-    "owner",
-    "provider",
-    "location",
-    "comment",
-    "external",
-    "is_managed_location",
-)
-"""Properties that a catalogue adds to the options of a table."""
-_TABLE_PREFIX = "option."
-"""Prefix under which a catalogue repeats the options of a table among its properties."""
-_FOREIGN_PREFIXES = ("kafka.", _TABLE_PREFIX, "__")
-"""Prefixes of Kafka client options, of table properties, and of notes from the JVM side of the source."""
-_ISOLATION_LEVEL = "kafka.isolation.level"
-_HEEDED = (_ISOLATION_LEVEL, "kafka.bootstrap.servers")
-_SECURING = ("kafka.security.", "kafka.sasl.", "kafka.ssl.")
+TRIGGER_DELAY_MS_MAX = 900_000
+"""The longest delay of a batch for `minOffsetsPerTrigger`, as in Spark's Kafka source."""
 TIME_ZONE_NOTE = "__timezone"
 """The session's time zone, noted by the JVM."""
+LOCATED_NOTE = "__located"
+"""Noted by the JVM: the option `lake` was found, or checked, by asking the brokers."""
 
 TopicOffsets = Mapping[str, Mapping[int, int]]
 """{topic: {partition: offset, or timestamp in ms}}"""
@@ -122,6 +75,8 @@ class ReadOptions:
     fail_on_data_loss: bool = True
     group: str | None = None
     offsets_per_trigger_max: int | None = None
+    offsets_per_trigger_min: int | None = None
+    trigger_delay_ms_max: int = TRIGGER_DELAY_MS_MAX
 
     @property
     def has_lasting_start(self) -> bool:
@@ -151,9 +106,12 @@ def parse_options(given: Mapping[str, str], use: Use = Use.BATCH, time_zone: str
     options = known_options(given)
     if use is not Use.SCHEMA:
         check_client_settings(given)
-    for misplaced in {Use.BATCH: _ONLY_STREAMING, Use.STREAM: _ONLY_BATCH}.get(use, ()):
-        if misplaced in options:
-            raise ConfigurationError(f"{misplaced} is no option of {use.value}")
+    misplaced = [name for name in {Use.BATCH: ONLY_STREAMING, Use.STREAM: ONLY_BATCH}.get(use, ()) if name in options]
+    if misplaced and use is Use.STREAM:
+        raise ConfigurationError(f"{misplaced[0]} is no option of {use.value}")
+    ignored = [*misplaced, *(name for name in WITHOUT_EFFECT if name in options)]
+    if ignored and use is not Use.SCHEMA:
+        warn(f"no effect in {use.value}: {', '.join(ignored)}")
     topics, pattern, assigned = _topics(options)
     strategy = options.get("startingOffsetsByTimestampStrategy", "error").lower()
     if strategy not in ("error", "latest"):
@@ -162,6 +120,7 @@ def parse_options(given: Mapping[str, str], use: Use = Use.BATCH, time_zone: str
     as_of = options.get("timestampAsOf")
     if version is not None and as_of is not None:
         raise ConfigurationError("versionAsOf and timestampAsOf are two answers to one question: give one of them")
+    offsets_max, offsets_min, delay_ms_max = _trigger_limits(options)
     return ReadOptions(
         lake=lake_option(options),
         topics=topics,
@@ -180,59 +139,27 @@ def parse_options(given: Mapping[str, str], use: Use = Use.BATCH, time_zone: str
         topic_id=_boolean(options, "includeTopicId", False),
         fail_on_data_loss=_boolean(options, "failOnDataLoss", True),
         group=_group(options),
-        offsets_per_trigger_max=_integer(options, "maxOffsetsPerTrigger", minimum=1),
+        offsets_per_trigger_max=offsets_max,
+        offsets_per_trigger_min=offsets_min,
+        trigger_delay_ms_max=delay_ms_max,
     )
 
 
-def known_options(given: Mapping[str, str]) -> dict[str, str]:
-    """Return the options of this source under their canonical names. Raise `ConfigurationError` for unknown or conflicting ones.
-
-    Unknown names are ignored if a catalogue passes a table's properties along.
-    """
-    options: dict[str, str] = {}
-    of_table = any(key.lower().startswith(_TABLE_PREFIX) for key in given)
-    for key, value in given.items():
-        name = key.lower()
-        if name in _NAMES:
-            options[_NAMES[name]] = value
-        elif not name.startswith(_FOREIGN_PREFIXES) and name not in _FROM_CATALOGUE and not of_table:
-            hint = did_you_mean(name, _NAMES, most=1, cutoff=0.5, show=_NAMES.__getitem__)
-            raise ConfigurationError(f"unknown option {key!r}; {hint or 'there are ' + ', '.join(OPTIONS)}")
-    level = next((value for key, value in given.items() if key.lower() == _ISOLATION_LEVEL), None)
-    if level is not None and options.setdefault("isolation", level).lower() != level.lower():
-        raise ConfigurationError(
-            f"isolation is {options['isolation']!r} and {_ISOLATION_LEVEL} {level!r}: give one of them"
-        )
-    return options
-
-
-def check_client_settings(given: Mapping[str, str]) -> None:
-    """Warn of Kafka client settings, which have no effect here.
-
-    Raise `ConfigurationError` for a setting that secures a connection: ignoring it would suggest security that does not exist.
-    """
-    ignored = []
-    for key, value in given.items():
-        name = key.lower()
-        if name.startswith(_SECURING) and not (name == "kafka.security.protocol" and value.upper() == "PLAINTEXT"):
-            raise ConfigurationError(
-                f"{key} would secure a Kafka client's connection, and there is none: records are read from the lake's files, under "
-                "the permissions that these have, and written through the broker without TLS and SASL; leave it out"
-            )
-        if name.startswith("kafka.") and name not in (*_HEEDED, "kafka.security.protocol"):
-            ignored.append(key)
-    if ignored:
-        logger.warning("no effect, for no Kafka client reads or writes here: %s", ", ".join(sorted(ignored)))
-
-
 def lake_option(options: Mapping[str, str]) -> str:
-    """Return the lake of the options, or else of the environment. Raise `ConfigurationError` if there is none."""
-    lake = options.get("lake") or os.environ.get(LAKE_VARIABLE)
+    """Return the lake of the options, or else of the environment. Raise `ConfigurationError` if there is none, or it is no path."""
+    lake = options.get(LAKE) or os.environ.get(LAKE_VARIABLE)
     if not lake:
         raise ConfigurationError(
-            f'no lake was named: use option("lake", "/path/to/lake") or the environment variable {LAKE_VARIABLE}'
+            'no lake was named: use option("lake", "/path/to/lake"), or the option kafka.bootstrap.servers, whose broker says '
+            f"where its lake is, or the environment variable {LAKE_VARIABLE}"
         )
-    return lake.removeprefix("file://") if lake.startswith("file:///") else lake
+    if lake.startswith("file:/"):
+        lake = "/" + lake.removeprefix("file:").lstrip("/")
+    if re.match("[A-Za-z][A-Za-z0-9+.-]*://", lake):
+        raise ConfigurationError(
+            f"a lake is a directory of a file system that is mounted on this machine, and {lake} is none"
+        )
+    return lake
 
 
 def _topics(
@@ -377,6 +304,16 @@ def _integer(options: Mapping[str, str], name: str, minimum: int) -> int | None:
     if number < minimum:
         raise ConfigurationError(f"{name} is {text!r}: give a whole number of at least {minimum}")
     return number
+
+
+def _trigger_limits(options: Mapping[str, str]) -> tuple[int | None, int | None, int]:
+    """Return `maxOffsetsPerTrigger`, `minOffsetsPerTrigger` and `maxTriggerDelay` in ms."""
+    most = _integer(options, "maxOffsetsPerTrigger", minimum=1)
+    least = _integer(options, "minOffsetsPerTrigger", minimum=1)
+    if most is not None and least is not None and least > most:
+        raise ConfigurationError(f"minOffsetsPerTrigger is {least}, more than maxOffsetsPerTrigger, {most}")
+    delay = options.get("maxTriggerDelay")
+    return most, least, TRIGGER_DELAY_MS_MAX if delay is None else parse_duration_ms("maxTriggerDelay", delay)
 
 
 def _boolean(options: Mapping[str, str], name: str, default: bool) -> bool:

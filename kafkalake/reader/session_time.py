@@ -1,4 +1,4 @@
-"""Parses times in options as Spark does: a time without a zone is in the session's zone.
+"""Parses times and durations in options as Spark does: a time without a zone is in the session's zone.
 
 Spark's own readers, Delta and Iceberg do the same. A Tokyo time read as UTC would silently select another snapshot.
 A time that occurs twice when clocks change means the first. A skipped time is moved forward by the length of the gap,
@@ -14,6 +14,15 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from kafkalake.errors import ConfigurationError
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_UNITS_US = {
+    "us": 1,
+    "ms": 1_000,
+    "s": 1_000_000,
+    "m": 60_000_000,
+    "min": 60_000_000,
+    "h": 3_600_000_000,
+    "d": 86_400_000_000,
+}
 _OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d{2})(?::?(\d{2}))?)?")
 
 
@@ -38,6 +47,14 @@ def parse_time(option: str, text: str, zone: str | None) -> int:
             )
         parsed = parsed.replace(tzinfo=zone_named(zone))
     return (parsed - _EPOCH) // timedelta(milliseconds=1)
+
+
+def parse_duration_ms(option: str, text: str) -> int:
+    """Return milliseconds of a number with one of Spark's units (ms if it has none). Raise `ConfigurationError` if it is none."""
+    found = re.fullmatch(r"(\d{1,15})\s*(us|ms|s|m|min|h|d)?", text.strip().lower())
+    if found is None:
+        raise ConfigurationError(f"{option} is {text!r}: give a duration such as 500ms, 30s or 15m")
+    return int(found[1]) * _UNITS_US[found[2] or "ms"] // 1000
 
 
 def zone_named(name: str) -> tzinfo:

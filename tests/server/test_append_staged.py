@@ -29,6 +29,7 @@ from kafkalake.errors import (
     MessageTooLargeError,
     UnknownTopicOrPartitionError,
 )
+from kafkalake.metadata.identity import known_cluster_id
 from kafkalake.storage.files import REAL_FILES
 from kafkalake.storage.staging import staging_path
 from kafkalake.wire.staged_append import API_KEY, body_of_request, decode_response, encode_request
@@ -299,6 +300,17 @@ def test_bytes_that_are_no_request_close_their_connection_only(broker: Kafkalake
         assert decode_response(3, answer[4:])["error"] == InvalidRequestError.code
     assert API_KEY == 0x2711
     assert describe(broker, clicks)["error"] == 0
+
+
+def test_a_broker_of_another_cluster_is_no_broker_of_the_lake(broker: Kafkalake, clicks: str) -> None:
+    described = describe(broker, clicks)
+    assert described["lake"] == str(broker.lake)
+    assert described["cluster_id"] == known_cluster_id(broker.lake)
+    question = {"ask": "describe", "topics": None, "cluster_id": described["cluster_id"]}
+    assert ask_once(addresses(broker), question, 10)["error"] == 0
+    for request in ({**question, "cluster_id": "x"}, {**stage(broker.lake, described, clicks, []), "cluster_id": "x"}):
+        with pytest.raises(BrokerUnavailableError, match=f"this is a broker of cluster {described['cluster_id']}"):
+            ask_once(addresses(broker), request, 10)
 
 
 def test_ports_without_a_broker_are_no_broker() -> None:

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from kafkalake.errors import ConfigurationError
+from kafkalake.reader.client_settings import warn
+from kafkalake.reader.option_names import known_options
 from kafkalake.reader.read_options import EARLIEST, LATEST, OffsetRule, ReadOptions, parse_options
 
 BASE = {"lake": "/lake", "subscribe": "clicks"}
@@ -60,10 +62,25 @@ def test_defaults_read_everything_committed() -> None:
         ({"path": "a", "timestampAsOf": "2023-11-14 22:13:20"}, {"topics": ("a",), "as_of_ms": 1_700_000_000_000}),
         ({"path": "a", "includeHeaders": "false"}, {"topics": ("a",), "headers": False}),
         ({"path": "a", "failOnDataLoss": "false"}, {"topics": ("a",), "fail_on_data_loss": False}),
+        ({"path": "a", "lake": "file:/x"}, {"topics": ("a",), "lake": "/x"}),
+        ({"path": "a", "lake": "file:///x"}, {"topics": ("a",), "lake": "/x"}),
+        ({"path": "a", "groupIdPrefix": "g", "KAFKACONSUMER.pollTimeoutMs": "1"}, {"topics": ("a",)}),
+        ({"path": "a", "fetchOffset.numRetries": "1", "fetchoffset.retryIntervalMs": "1"}, {"topics": ("a",)}),
+        ({"path": "a", "maxBytesPerTrigger": "1m", "kafka.group.id": "g"}, {"topics": ("a",)}),
+        ({"path": "a", "kafka.partitioner.ignore.keys": "false"}, {"topics": ("a",)}),
+        (
+            {"path": "a", "maxOffsetsPerTrigger": "9", "minOffsetsPerTrigger": "3", "maxTriggerDelay": "5m"},
+            {
+                "topics": ("a",),
+                "offsets_per_trigger_max": 9,
+                "offsets_per_trigger_min": 3,
+                "trigger_delay_ms_max": 300_000,
+            },
+        ),
     ],
 )
 def test_options_are_parsed(given: dict[str, str], expected: dict[str, Any]) -> None:
-    assert parse_options({"lake": "/lake", **given}) == ReadOptions(lake="/lake", **expected)
+    assert parse_options({"lake": "/lake", **given}) == ReadOptions(**{"lake": "/lake", **expected})
 
 
 @pytest.mark.parametrize(
@@ -91,6 +108,15 @@ def test_options_are_parsed(given: dict[str, str], expected: dict[str, Any]) -> 
         ({"kafka.security.protocol": "SASL_SSL"}, "kafka.security.protocol would secure"),
         ({"kafka.sasl.jaas.config": "secret"}, r"^kafka\.sasl\.jaas\.config would secure"),
         ({"kafka.ssl.truststore.location": "/trust"}, "without TLS and SASL; leave it out"),
+        ({"kafka.auto.offset.reset": "earliest"}, "there is none: startingOffsets says where a query begins"),
+        ({"Kafka.Enable.Auto.Commit": "false"}, "^Kafka.Enable.Auto.Commit is for a Kafka client.* the option group"),
+        ({"kafka.partitioner.class": "org.x.Own"}, "a record goes to the partition of its column partition"),
+        ({"kafka.exclude.internal.topics": "false"}, "is 'false', and only true is possible"),
+        ({"groupId": "g"}, "unknown option 'groupId'; there are lake"),  # advice that would change what is read is none
+        ({"startingOffset": "earliest"}, "unknown option 'startingOffset'; did you mean startingOffsets"),
+        ({"minOffsetsPerTrigger": "3", "maxOffsetsPerTrigger": "2"}, "is 3, more than maxOffsetsPerTrigger, 2"),
+        ({"maxTriggerDelay": "soon"}, "maxTriggerDelay is 'soon': give a duration such as"),
+        ({"lake": "s3a://bucket/lake"}, "mounted on this machine, and s3a://bucket/lake is none"),
     ],
 )
 def test_mistakes_are_named(given: dict[str, str], message: str) -> None:
@@ -98,13 +124,52 @@ def test_mistakes_are_named(given: dict[str, str], message: str) -> None:
         parse_options({**BASE, **given})
 
 
-def test_settings_of_a_kafka_client_that_have_no_effect_are_named(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_has_no_effect_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    warn.cache_clear()
     parse_options({**BASE, "kafka.bootstrap.servers": "host:9092", "kafka.isolation.level": "read_committed"})
     assert caplog.messages == []
     parse_options({**BASE, "kafka.group.id": "g", "kafka.fetch.min.bytes": "1"})
     assert caplog.messages == [
         "no effect, for no Kafka client reads or writes here: kafka.fetch.min.bytes, kafka.group.id"
     ]
+    caplog.clear()
+    for _ in range(2):
+        parse_options({**BASE, "maxOffsetsPerTrigger": "5", "groupIdPrefix": "g", "kafka.fetch.mim.bytes": "1"})
+    assert caplog.messages == [
+        "kafka.fetch.mim.bytes is no setting of a Kafka client, and has no effect; did you mean kafka.fetch.min.bytes?",
+        "no effect in a batch query: maxOffsetsPerTrigger, groupIdPrefix",
+    ]
+
+
+def test_every_option_of_sparks_kafka_source_and_sink_is_known() -> None:
+    # Spark, "Structured Streaming + Kafka Integration Guide", and its KafkaSourceProvider.
+    kafkas = [
+        "assign",
+        "subscribe",
+        "subscribePattern",
+        "kafka.bootstrap.servers",
+        "startingTimestamp",
+        "startingOffsetsByTimestamp",
+        "startingOffsets",
+        "endingTimestamp",
+        "endingOffsetsByTimestamp",
+        "endingOffsets",
+        "failOnDataLoss",
+        "kafkaConsumer.pollTimeoutMs",
+        "fetchOffset.numRetries",
+        "fetchOffset.retryIntervalMs",
+        "maxOffsetsPerTrigger",
+        "minOffsetsPerTrigger",
+        "maxTriggerDelay",
+        "minPartitions",
+        "maxRecordsPerPartition",
+        "groupIdPrefix",
+        "kafka.group.id",
+        "includeHeaders",
+        "startingOffsetsByTimestampStrategy",
+        "topic",
+    ]
+    known_options({name.swapcase(): "1" for name in kafkas})
 
 
 @pytest.mark.parametrize(

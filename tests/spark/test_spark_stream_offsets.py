@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalake.errors import OffsetOutOfRangeError
-from kafkalake.reader.positions import Edge, from_json, ids_from_json, next_end, shared_out, to_json
+from kafkalake.reader.positions import BatchDelay, Edge, from_json, ids_from_json, next_end, shared_out, to_json
 
 A, B, C = ("a", 0), ("a", 1), ("b", 0)
 
@@ -75,3 +75,16 @@ def test_a_topic_that_was_created_again_is_another_however_long_it_is(caplog: py
     ]
     # Offsets of 0.1 and of Spark's Kafka source name no ids.
     assert next_end({A: 100, C: 5}, edges) == {A: 150, C: 9}
+
+
+def test_a_step_waits_for_enough_offsets_but_not_for_ever() -> None:
+    now_ms = 0
+    delay = BatchDelay(10, 1_000, lambda: now_ms)
+    assert not delay.delays({}, {A: 3})  # the first
+    now_ms = 999
+    assert delay.delays({A: 3}, {A: 12})
+    assert not delay.delays({A: 3}, {A: 12, B: 1})  # enough
+    now_ms = 1_998
+    assert delay.delays({A: 12, B: 1}, {A: 12, B: 2})
+    now_ms = 1_999
+    assert not delay.delays({A: 12, B: 1}, {A: 12, B: 2})  # it has waited for long enough

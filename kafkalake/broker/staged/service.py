@@ -81,9 +81,10 @@ class StagedHost(JournalHost, Protocol):
 
 
 class StagedAppends:
-    """The service that appends staged files. Runs on the event loop's thread."""
+    """The service that appends staged files of the directory `lake`. Runs on the event loop's thread."""
 
     def __init__(self, host: StagedHost, lake: Path, files: Files) -> None:
+        self.lake = lake.absolute()
         self._host = host
         self._staging = staging_path(lake)
         self._files = CommitFiles(commits_path(lake), files)

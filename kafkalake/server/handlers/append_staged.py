@@ -1,7 +1,8 @@
 """AppendStaged (10001, kafkalake's own), version 0: describe topics for a job that will write, then append its staged files.
 
-One JSON object each way (`wire/staged_append.py`). `{"ask": "describe", "topics": ["clicks"]}` (null: all topics) returns for
-each topic its id, its partitions and its limits. `{"ask": "append", ...}` is `broker.staged.AppendRequest`, answered when all
+One JSON object each way (`wire/staged_append.py`). `{"ask": "describe", "topics": ["clicks"]}` (null: all topics) returns the
+cluster's id, the directory of its lake, and for each topic its id, its partitions and its limits. A request with a `cluster_id` is
+refused by a broker of another cluster. `{"ask": "append", ...}` is `broker.staged.AppendRequest`, answered when all
 of it is readable, or with an error: then none of it ever will be. A request may always be repeated. `again` in the response: the
 version was committed before. `version` is the newest committed one.
 """
@@ -17,6 +18,7 @@ from kafkalake.broker.staged.service import TRANSACTIONAL_ID_PREFIX
 from kafkalake.close_names import did_you_mean
 from kafkalake.config.topic_rules import TopicRules
 from kafkalake.errors import (
+    InconsistentClusterIdError,
     KafkaError,
     KafkaLakeError,
     TopicAuthorizationError,
@@ -25,7 +27,7 @@ from kafkalake.errors import (
     with_retriable,
 )
 from kafkalake.internal_topics import INTERNAL
-from kafkalake.server.authorizer import Resource
+from kafkalake.server.authorizer import CLUSTER_NAME, Operation, Resource
 from kafkalake.server.request import Request
 from kafkalake.wire.staged_append import encode_response
 
@@ -43,6 +45,9 @@ async def _answer(request: Request[bytes], text: bytes) -> None:
     """Reply in any case: later responses of the connection are sent only after this one."""
     try:
         body, asked = await request.context.broker.run_blocking(lambda: decode(text))
+        own = request.context.broker.cluster.cluster_id
+        if body.get("cluster_id", own) != own:
+            raise InconsistentClusterIdError(f"this is a broker of cluster {own}")
         answer = _describe(request, body["topics"]) if asked is None else await _append(request, asked)
     except KafkaLakeError as error:
         is_kafkas = isinstance(error, KafkaError)
@@ -59,9 +64,13 @@ async def _answer(request: Request[bytes], text: bytes) -> None:
 
 def _describe(request: Request[bytes], names: list[str] | None) -> dict[str, Any]:
     found = _writable(request).values() if names is None else [_topic(request, name) for name in names]
+    broker = request.context.broker
+    shows_lake = request.allows(Resource.CLUSTER, CLUSTER_NAME, Operation.DESCRIBE)
     return {
         "error": 0,
-        "bytes_max": request.context.broker.staged.bytes_max,
+        "cluster_id": broker.cluster.cluster_id,
+        "lake": str(broker.staged.lake) if shows_lake else None,
+        "bytes_max": broker.staged.bytes_max,
         "topics": [_described(topic) for topic in found],
     }
 

@@ -11,8 +11,10 @@ from kafkalake.errors import UnknownTopicOrPartitionError
 from kafkalake.internal_topics import INTERNAL
 from kafkalake.metadata.tables.schemas import TopicRow
 from kafkalake.reader.columns import kafka_ddl
-from kafkalake.reader.read_options import ReadOptions
-from kafkalake.reader.snapshot import take_snapshot
+from kafkalake.reader.lake_broker import located
+from kafkalake.reader.option_names import LAKE
+from kafkalake.reader.read_options import ReadOptions, Use, parse_options
+from kafkalake.reader.snapshot import take_snapshot, wanted_partitions
 from kafkalake.spark.planner.lakes import open_lake
 from kafkalake.uuid_text import encode_uuid
 
@@ -45,6 +47,28 @@ def load_table(question: Mapping[str, Any]) -> dict[str, Any]:
         "columns": kafka_ddl(headers=True, value_schema=None),
         "properties": {} if topic is None else _properties(topic),
     }
+
+
+def lake_of(question: Mapping[str, Any]) -> str:
+    """Return the lake of `options` that name brokers. Raise the errors of `located`."""
+    return next(value for name, value in located(question["options"]).items() if name.lower() == LAKE)
+
+
+def schema_of(question: Mapping[str, Any]) -> str:
+    """Return the columns (DDL) of a data frame with `options`. Raise the errors of `located` and `parse_options`."""
+    options = parse_options(located(question["options"]), Use.SCHEMA)
+    return kafka_ddl(headers=options.headers, value_schema=options.value_schema, topic_id=options.topic_id)
+
+
+def require_topics(question: Mapping[str, Any]) -> None:
+    """Raise `ConfigurationError`, `LakeError` or `UnknownTopicOrPartitionError` if `options` name no topics that are there.
+
+    A pattern may match topics that are created later.
+    """
+    options = parse_options(located(question["options"]), Use.SCHEMA)
+    topics = open_lake(options.lake).load_topics()
+    if options.pattern is None:
+        wanted_partitions(options, topics)
 
 
 def id_of(lake: str, name: str) -> str | None:

@@ -24,7 +24,10 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from kafkalake.errors import BrokerUnavailableError, ConfigurationError, KafkaLakeError
+from kafkalake.metadata.identity import known_cluster_id
+from kafkalake.metadata.paths import require_lake
 from kafkalake.reader.columns import value_fields
+from kafkalake.reader.lake_broker import located, running_addresses
 from kafkalake.reader.read_options import TIME_ZONE_NOTE
 from kafkalake.spark.sink.write_options import WriteOptions, parse_write_options
 from kafkalake.spark.sink.write_target import Target, check_columns
@@ -60,11 +63,12 @@ class Sink:
         """Raise `ConfigurationError`, `BrokerUnavailableError` or `KafkaError`. Nothing is written then."""
         if overwrite:
             raise ConfigurationError('a topic cannot be overwritten, only added to: use mode("append") or INSERT INTO')
-        self.options = parse_write_options(given)
+        self.options = parse_write_options(located(given))
         check_columns(to_arrow_schema(schema, timezone="UTC"), self.options.topic, self.options.json_fields)
         self._time_zone = given.get(TIME_ZONE_NOTE) or "UTC"
         self._fields = value_fields(schema.names) if self.options.json_fields else {}
         wanted = None if self.options.topic is None else [self.options.topic]
+        self._cluster_id = known_cluster_id(require_lake(self.options.lake))
         answer = self._ask_once({"ask": "describe", "topics": wanted})
         self._ids = [(topic["name"], topic["id"]) for topic in answer["topics"]]
         self._targets = {
@@ -137,7 +141,7 @@ class Sink:
         asked = directory / ASKED_FILE
         asked.touch()
         try:
-            ask_until(self._addresses, body, self.options.commit_timeout_s)
+            ask_until(self._addresses, body | {"cluster_id": self._cluster_id}, self.options.commit_timeout_s)
         except OutcomeUnknownError as error:
             raise KafkaLakeError(
                 f"it is not known whether the records were appended, {error}; they are all there or none is. "
@@ -151,7 +155,7 @@ class Sink:
         from kafkalake.client.staged_append import DESCRIBE_TIMEOUT_S, ask_once
 
         try:
-            return ask_once(self._addresses(), body, DESCRIBE_TIMEOUT_S)
+            return ask_once(self._addresses(), body | {"cluster_id": self._cluster_id}, DESCRIBE_TIMEOUT_S)
         except BrokerUnavailableError as error:
             raise BrokerUnavailableError(
                 f"writing needs a running broker, and none answers for the lake {self.options.lake} ({error}). "
@@ -159,12 +163,7 @@ class Sink:
             ) from error
 
     def _addresses(self) -> Sequence[tuple[str, int]]:
-        if self.options.servers:
-            return self.options.servers
-        from kafkalake.metadata.lock_file import holders
-        from kafkalake.metadata.paths import require_lake
-
-        return [(row.host, row.port) for row in holders(require_lake(self.options.lake))]
+        return self.options.servers or running_addresses(self.options.lake)
 
 
 @hide_tracebacks

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kafkalake.errors import ConfigurationError
-from kafkalake.reader.read_options import check_client_settings, known_options, lake_option
+from kafkalake.reader.client_settings import SERVERS, check_client_settings, parse_servers
+from kafkalake.reader.option_names import known_options
+from kafkalake.reader.read_options import lake_option
 
 COMMIT_TIMEOUT_S = 120
 APPLICATION_CHARACTERS = re.compile(r"[\x21-\x7e]{1,200}")
@@ -51,7 +53,7 @@ def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
         application=application,
         version=_number("txnVersion", options.get("txnVersion", "0")),
         commit_timeout_s=_seconds(options.get("commitTimeout")),
-        servers=_servers(next((value for key, value in given.items() if key.lower() == "kafka.bootstrap.servers"), "")),
+        servers=parse_servers(options.get(SERVERS, "")),
         json_fields="valueSchema" in options,
     )
 
@@ -86,13 +88,3 @@ def _seconds(text: str | None) -> float:
     if seconds <= 0:
         raise ConfigurationError(f"commitTimeout is {text!r}: give seconds, such as 120s")
     return seconds
-
-
-def _servers(text: str) -> tuple[tuple[str, int], ...]:
-    found = []
-    for part in filter(None, (part.strip() for part in text.split(","))):
-        host, colon, port = part.rpartition(":")
-        if not colon or not port.isdecimal() or not 0 < int(port) < 65_536:
-            raise ConfigurationError(f"kafka.bootstrap.servers: {part!r} is not HOST:PORT")
-        found.append((host.strip("[]"), int(port)))
-    return tuple(found)

@@ -26,6 +26,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from kafkalake.errors import KafkaLakeError
 from kafkalake.reader.columns import kafka_ddl, project
 from kafkalake.reader.json_values import JsonColumns
+from kafkalake.reader.lake_broker import located
 from kafkalake.reader.predicate import Selection
 from kafkalake.reader.read_options import TIME_ZONE_NOTE, Use, parse_options
 from kafkalake.spark.source.filters import push
@@ -47,13 +48,13 @@ class KafkaLakeSource(DataSource):
 
     def schema(self) -> str:
         """Return Kafka's columns, then the fields of `valueSchema`. Raise `ConfigurationError` if an option is invalid."""
-        options = parse_options(self.options, Use.SCHEMA)
+        options = parse_options(located(self.options), Use.SCHEMA)
         return kafka_ddl(headers=options.headers, value_schema=options.value_schema, topic_id=options.topic_id)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a reader of the columns of `schema`, which the user may have given. Raise `ConfigurationError` if invalid."""
         pushing = self.options.get("__pushFilters") == "true"
-        return (PushdownReader if pushing else KafkaLakeReader)(dict(self.options), schema)
+        return (PushdownReader if pushing else KafkaLakeReader)(located(self.options), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return a writer for rows of `schema`. Raise `ConfigurationError`, `BrokerUnavailableError` or `KafkaError`."""
@@ -75,7 +76,7 @@ class KafkaLakeSource(DataSource):
         from kafkalake.spark.stream.stream import KafkaLakeStreamReader
 
         try:
-            return KafkaLakeStreamReader(dict(self.options), schema)
+            return KafkaLakeStreamReader(located(self.options), schema)
         except KafkaLakeError as error:
             return FailedStreamReader(error)
 

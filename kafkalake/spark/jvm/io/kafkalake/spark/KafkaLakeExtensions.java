@@ -10,12 +10,14 @@ import org.apache.spark.sql.catalyst.analysis.NoSuchNamespaceException;
 import org.apache.spark.sql.catalyst.analysis.NoSuchTableException;
 import org.apache.spark.sql.catalyst.analysis.ResolvedIdentifier;
 import org.apache.spark.sql.catalyst.analysis.ResolvedTable;
+import org.apache.spark.sql.catalyst.catalog.CatalogTable;
 import org.apache.spark.sql.catalyst.catalog.SessionCatalog;
 import org.apache.spark.sql.catalyst.plans.logical.AlterTableCommand;
 import org.apache.spark.sql.catalyst.plans.logical.CommentOnTable;
 import org.apache.spark.sql.catalyst.plans.logical.CreateTableAsSelect;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.ReplaceTableAsSelect;
+import org.apache.spark.sql.catalyst.plans.logical.TableSpec;
 import org.apache.spark.sql.catalyst.plans.logical.TruncateTable;
 import org.apache.spark.sql.execution.command.AlterTableSetLocationCommand;
 import org.apache.spark.sql.execution.command.AlterTableSetPropertiesCommand;
@@ -24,6 +26,7 @@ import org.apache.spark.sql.execution.command.TruncateTableCommand;
 import org.apache.spark.sql.execution.datasources.CreateTable;
 import scala.Option;
 import scala.collection.immutable.Map$;
+import scala.jdk.javaapi.CollectionConverters;
 import scala.runtime.BoxedUnit;
 
 /**
@@ -51,6 +54,11 @@ public final class KafkaLakeExtensions implements SparkSessionExtensionsProvider
       checkCreate(((ReplaceTableAsSelect) plan).tableSpec().provider());
     } else if (plan instanceof CreateTable && ((CreateTable) plan).query().isDefined()) {
       checkCreate(((CreateTable) plan).tableDesc().provider());
+    } else if (plan instanceof CreateTable) {
+      CatalogTable table = ((CreateTable) plan).tableDesc();
+      requireTopics(table.provider(), table.storage().properties());
+    } else if (plan instanceof org.apache.spark.sql.catalyst.plans.logical.CreateTable) {
+      requireTopics((org.apache.spark.sql.catalyst.plans.logical.CreateTable) plan);
     } else if (isTruncation(session, plan)) {
       throw refused(
           "TRUNCATE TABLE does not reach a topic: kafkalake topics delete-records deletes its records up to an offset");
@@ -72,6 +80,20 @@ public final class KafkaLakeExtensions implements SparkSessionExtensionsProvider
           "a topic and a table over it are not made by writing rows: make the topic (kafkalake topics create), then the table"
               + " (CREATE TABLE ... USING kafkalake OPTIONS (lake ..., subscribe ...)), and INSERT INTO it; or write to the topic by"
               + " its name, with save(...)");
+    }
+  }
+
+  private static void requireTopics(org.apache.spark.sql.catalyst.plans.logical.CreateTable plan) {
+    if (!isOfLake(plan.name()) && plan.tableSpec() instanceof TableSpec) {
+      TableSpec table = (TableSpec) plan.tableSpec();
+      requireTopics(table.provider(), table.options());
+    }
+  }
+
+  /** A table over topics that are not there, or of no lake, is refused when it is made, and not when it is first read. */
+  private static void requireTopics(Option<String> provider, scala.collection.immutable.Map<String, String> options) {
+    if (isKafkaLake(provider)) {
+      TableOptions.ask("require_topics", CollectionConverters.asJava(options));
     }
   }
 

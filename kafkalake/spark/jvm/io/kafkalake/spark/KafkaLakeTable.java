@@ -1,8 +1,10 @@
 package io.kafkalake.spark;
 
+import java.util.EnumSet;
 import java.util.HashMap;
 import java.util.Map;
 import java.util.Set;
+import java.util.TreeMap;
 import org.apache.spark.sql.connector.catalog.SupportsRead;
 import org.apache.spark.sql.connector.catalog.SupportsWrite;
 import org.apache.spark.sql.connector.catalog.Table;
@@ -22,10 +24,18 @@ final class KafkaLakeTable implements Table, SupportsRead, SupportsWrite {
   private final StructType schema;
   private final Map<String, String> properties;
   private final Map<String, String> options;
+  private boolean isFrame;
 
   /** The properties of a table in a catalogue hold its options; those of a data frame are its options. */
   KafkaLakeTable(StructType schema, Map<String, String> properties) {
     this(KafkaLakeProvider.NAME, schema, properties);
+  }
+
+  /** A table that a data frame is saved to by way of `KafkaLakeProvider`: Spark asks tables in the modes append and overwrite only. */
+  static KafkaLakeTable ofFrame(StructType schema, Map<String, String> options) {
+    KafkaLakeTable table = new KafkaLakeTable(schema, options);
+    table.isFrame = true;
+    return table;
   }
 
   KafkaLakeTable(String name, StructType schema, Map<String, String> properties) {
@@ -58,7 +68,11 @@ final class KafkaLakeTable implements Table, SupportsRead, SupportsWrite {
 
   @Override
   public Set<TableCapability> capabilities() {
-    return pythonTable().capabilities();
+    Set<TableCapability> all = EnumSet.copyOf(pythonTable().capabilities());
+    if (isFrame) {
+      all.remove(TableCapability.BATCH_WRITE);
+    }
+    return all;
   }
 
   @Override
@@ -66,17 +80,20 @@ final class KafkaLakeTable implements Table, SupportsRead, SupportsWrite {
     return new KafkaLakeScanBuilder(name, schema, merged(options));
   }
 
+  /** The options of the table and those of one use of it, which win, with their lake; in the letters in which they were given. */
   private CaseInsensitiveStringMap merged(CaseInsensitiveStringMap given) {
-    Map<String, String> merged = new HashMap<>(new CaseInsensitiveStringMap(options));
-    merged.putAll(given);
+    Map<String, String> merged = new TreeMap<>(String.CASE_INSENSITIVE_ORDER);
+    merged.putAll(options);
+    merged.putAll(given.asCaseSensitiveMap());
     merged.put("__timezone", SQLConf.get().sessionLocalTimeZone());
+    TableOptions.locate(merged);
     return new CaseInsensitiveStringMap(merged);
   }
 
   @Override
   public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
     CaseInsensitiveStringMap options = merged(info.options());
-    return pythonTable().newWriteBuilder(
+    WriteBuilder rows = pythonTable().newWriteBuilder(
         new LogicalWriteInfo() {
           @Override
           public CaseInsensitiveStringMap options() {
@@ -93,6 +110,7 @@ final class KafkaLakeTable implements Table, SupportsRead, SupportsWrite {
             return info.schema();
           }
         });
+    return new OutputModes(rows);
   }
 
   private PythonTable pythonTable() {
