@@ -4,6 +4,10 @@
     duckdb.sql("SELECT partition, count(*) FROM clicks GROUP BY 1")     # finds the Python variable
     polars.scan_pyarrow_dataset(clicks).filter(pl.col("offset") > 100)
 
+A topic with a `value.schema` has its fields as columns, and Kafka's as `_key`, `_offset` and so on:
+
+    duckdb.sql("SELECT user, avg(ms) FROM clicks WHERE _timestamp > now() - INTERVAL 1 HOUR GROUP BY user")
+
 Both push their columns and filters into the topic: other columns are not read, and segments that cannot match
 are not opened. Every query takes a new snapshot, up to the last acknowledged record. Segments are read a few
 MiB at a time, whatever the size of the topic.
@@ -14,21 +18,30 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import reduce
+from operator import and_
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from pyarrow.fs import LocalFileSystem
 
+from kafkalake.config.value_schema import ValueField, value_schema_sql
 from kafkalake.errors import ConfigurationError
+from kafkalake.metadata.delta import DeltaMetadataStore
+from kafkalake.metadata.paths import is_lake
 from kafkalake.reader.bounds import begin_read
-from kafkalake.reader.columns import KAFKA_SCHEMA, project
+from kafkalake.reader.columns import KAFKA_SCHEMA, Projection, metadata_columns, project, projection_of
 from kafkalake.reader.plan import SegmentSlice, check_losses, plan_slices
 from kafkalake.reader.predicate import Selection
 from kafkalake.reader.read_options import ReadOptions, parse_options
 from kafkalake.reader.scanner import TopicScanner
 from kafkalake.reader.slice_reader import SliceReader
+from kafkalake.reader.topic_settings import value_schema_of
+from kafkalake.reader.value_types import value_arrow_schema
 
 _PRUNED_PIECES = 256
 """With a filter, a topic is cut into about this many pieces, which are pruned one by one."""
@@ -41,8 +54,10 @@ def topic_dataset(
     """Return the topic (or several: `"a,b"`) as a pyarrow dataset that can be queried repeatedly.
 
     Columns are those of Spark's Kafka source: key, value (binary), topic, partition (int32), offset (int64), timestamp (us, UTC),
-    timestampType (int32: 0 CreateTime, 1 LogAppendTime), headers. `value_schema` adds fields of JSON values. A value or
-    field that does not fit is null. `options` are Spark's, also in snake case: `starting_offsets`,
+    timestampType (int32: 0 CreateTime, 1 LogAppendTime), headers. `value_schema` adds fields of JSON values. With None, a
+    topic with a `value.schema` has its fields as columns, followed by Kafka's, whose names then begin with an underscore: `_key`,
+    `_value`, `_topic`, `_partition`, `_offset`, `_timestamp`, `_timestampType`, `_headers`; several topics have Kafka's columns. A
+    value or field that does not fit is null. `options` are Spark's, also in snake case: `starting_offsets`,
     `ending_timestamp`, `isolation`, `version_as_of`, ...
 
     Raise `ConfigurationError`. Queries raise `LakeError`, `UnknownTopicOrPartitionError`, `CorruptSegmentError`,
@@ -51,11 +66,25 @@ def topic_dataset(
     given = {"lake": str(lake), "subscribe": topic, **{_option(name): _text(value) for name, value in options.items()}}
     if given.pop("subscribePattern", None) is not None:
         raise ConfigurationError("name the topics: a pattern is an option of Spark's source")
+    options_of_read = parse_options(given)
+    if value_schema is None and (typed := _typed_fields(options_of_read)):
+        columns = value_arrow_schema(typed)
+        metadata = metadata_columns(columns.names)
+        options_of_read = replace(options_of_read, value_schema=value_schema_sql(typed), is_typed=True)
+        return TopicDataset(
+            options_of_read,
+            pa.schema([*columns, *(KAFKA_SCHEMA.field(source).with_name(name) for name, source in metadata.items())]),
+        )
     fields = pa.schema(value_schema or {})
     taken = [
         field.with_name(f"value_{field.name}" if field.name in KAFKA_SCHEMA.names else field.name) for field in fields
     ]
-    return TopicDataset(parse_options(given), pa.schema([*KAFKA_SCHEMA, *taken]))
+    return TopicDataset(options_of_read, pa.schema([*KAFKA_SCHEMA, *taken]))
+
+
+def _typed_fields(options: ReadOptions) -> tuple[ValueField, ...]:
+    path = Path(options.lake).absolute()
+    return value_schema_of(options, DeltaMetadataStore(path, create=False).load_topics()) if is_lake(path) else ()
 
 
 def topic_reader(
@@ -142,14 +171,19 @@ class TopicDataset(ds.FileSystemDataset):  # type: ignore[misc]
         return pa.schema([schema.field(name) for name in names])
 
     def _stream(self, schema: pa.Schema, pieces: Sequence[SegmentSlice]) -> pa.RecordBatchReader:
-        json_values = len(self._topic_schema) > len(KAFKA_SCHEMA)
-        reader = SliceReader(project(schema, json_values=json_values), Selection())
+        reader = SliceReader(self._project(schema), Selection())
         return pa.RecordBatchReader.from_batches(schema, reader.read(pieces))
+
+    def _project(self, schema: pa.Schema) -> Projection:
+        if self._options.is_typed:
+            return projection_of(schema, self._options, None)
+        return project(schema, json_values=len(self._topic_schema) > len(KAFKA_SCHEMA))
 
     def _possible(self, pieces: Sequence[SegmentSlice], expression: ds.Expression) -> list[SegmentSlice]:
         """Return the pieces that may match, as pyarrow infers from their topics, partitions, offsets and times."""
+        columns = {source: name for name, source in self._project(self._topic_schema).kafka_columns.items()}
         fragments = [
-            _NO_FILE.make_fragment(str(index), _NO_DISK, partition_expression=_guarantee(piece))
+            _NO_FILE.make_fragment(str(index), _NO_DISK, partition_expression=_guarantee(piece, columns))
             for index, piece in enumerate(pieces)
         ]
         whole = ds.FileSystemDataset(fragments, self._topic_schema, _NO_FILE, _NO_DISK)
@@ -159,16 +193,22 @@ class TopicDataset(ds.FileSystemDataset):  # type: ignore[misc]
 _AROUND = "a topic is read through `scanner`, `reader`, `to_table` or `to_batches`"
 
 
-def _guarantee(piece: SegmentSlice) -> ds.Expression:
-    """Return an expression that is true of every record of a piece."""
-    offset, timestamp = ds.field("offset"), ds.field("timestamp")
-    known = (ds.field("topic") == piece.topic) & (ds.field("partition") == pa.scalar(piece.partition, pa.int32()))
-    known = known & (offset >= piece.from_offset) & (offset < piece.to_offset)
+def _guarantee(piece: SegmentSlice, columns: Mapping[str, str]) -> ds.Expression:
+    """Return an expression that is true of every record of a piece. columns: names of Kafka's columns, of those that are there."""
+    known: list[ds.Expression] = []
+    if "topic" in columns:
+        known.append(ds.field(columns["topic"]) == piece.topic)
+    if "partition" in columns:
+        known.append(ds.field(columns["partition"]) == pa.scalar(piece.partition, pa.int32()))
+    if "offset" in columns:
+        offset = ds.field(columns["offset"])
+        known += [offset >= piece.from_offset, offset < piece.to_offset]
     for bound, milliseconds in ((0, piece.min_timestamp_ms), (1, piece.max_timestamp_ms)):
-        if milliseconds is not None and abs(milliseconds) < 2**63 // 1000:
+        if "timestamp" in columns and milliseconds is not None and abs(milliseconds) < 2**63 // 1000:
+            timestamp = ds.field(columns["timestamp"])
             moment = pa.scalar(milliseconds * 1000, pa.timestamp("us", tz="UTC"))
-            known = known & (timestamp <= moment if bound else timestamp >= moment)
-    return known
+            known.append(timestamp <= moment if bound else timestamp >= moment)
+    return reduce(and_, known) if known else pc.scalar(True)
 
 
 def _option(name: str) -> str:

@@ -177,6 +177,31 @@ def test_json_values_become_columns_and_bad_ones_null(tmp_path: Path) -> None:
     ]
 
 
+def test_a_topic_with_a_schema_has_its_fields_as_columns_without_being_told(tmp_path: Path) -> None:
+    lake = WrittenLake(tmp_path / "lake")
+    lake.create("flights", settings={"value.schema": "carrier STRING, offset INT, at TIMESTAMP"})
+    lake.create("other")
+    values = [b'{"carrier":"UA","offset":7,"at":"2026-01-02T03:04:05Z"}', b"no json", b'{"carrier":"AA","offset":"x"}']
+    lake.append_values("flights", 0, values)
+    flights = topic_dataset(lake.path, "flights")
+    metadata = ["_key", "_value", "_topic", "_partition", "_offset", "_timestamp", "_timestampType", "_headers"]
+    assert flights.schema.names == ["carrier", "offset", "at", *metadata]
+    query = 'SELECT carrier, "offset", _offset, _value FROM flights WHERE _offset <> 7 ORDER BY _offset'
+    assert duckdb.sql(query).fetchall() == [
+        ("UA", 7, 0, values[0]),
+        (None, None, 1, values[1]),
+        ("AA", None, 2, values[2]),
+    ]
+    assert flights.to_table(["at"], filter=ds.field("_offset") == 0)["at"][0].as_py().isoformat() == (
+        "2026-01-02T03:04:05+00:00"
+    )
+    assert flights.to_table(["_offset"], filter=ds.field("offset") == 7).num_rows == 1, "a field of Kafka's name"
+    assert pl.DataFrame(flights)["carrier"].to_list() == ["UA", None, "AA"]
+    assert topic_dataset(lake.path, "flights", value_schema={}).schema == KAFKA_SCHEMA
+    assert topic_dataset(lake.path, "flights,other").schema == KAFKA_SCHEMA
+    lake.close()
+
+
 def test_options_have_sparks_names_or_pythons(lake: WrittenLake) -> None:
     starting = {"clicks": {"0": 2990, "1": 2995}}
     assert topic_reader(lake.path, "clicks", ["offset"], starting_offsets=starting).read_all().num_rows == 15

@@ -68,7 +68,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "client": {"wire", "wire.messages", "record", *LEAVES},
     # Reading a lake: without an engine, by Spark, by jobs
     "reader": READER,
-    "dataset": {"reader", "errors"},
+    "dataset": {"reader", "metadata", "config", "errors"},
     "spark": {"reader", "errors"},
     "spark.planner": {"reader", "spark.source", "spark.stream", "client", "metadata", "metadata.tables", *LEAVES},
     "spark.source": {"reader", "spark.stream", "spark.sink", "record", "errors"},
@@ -79,7 +79,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "jobs.consume": JOBS,
     "jobs.lag": JOBS,
     # What is started
-    "config": {"codecs", "errors"},
+    "config": {"close_names", "codecs", "errors"},
     "process": {"broker", "broker.admin", "broker.partitions", "broker.publishing", "broker.transactions", "server"}
     | BROKER,
     "cli": {

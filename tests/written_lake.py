@@ -8,7 +8,7 @@ from __future__ import annotations
 import shutil
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -42,8 +42,9 @@ class WrittenLake:
         self._versions = 0
         self._app = str(uuid.uuid4())
 
-    def create(self, topic: str, partitions: int = 1, **config: Any) -> None:
-        row = TopicRow(topic, str(uuid.uuid4()), partitions, {}, time.time_ns() // 1_000_000)
+    def create(self, topic: str, partitions: int = 1, settings: Mapping[str, str] | None = None, **config: Any) -> None:
+        """settings: of the topic, as text. config: of its logs."""
+        row = TopicRow(topic, str(uuid.uuid4()), partitions, settings or {}, time.time_ns() // 1_000_000)
         self.store.create_topic(row)
         self.topics[topic] = row
         for partition in range(partitions):

@@ -6,7 +6,7 @@ field its definition, its annotation is the type of the setting, and an instance
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import Any
@@ -44,6 +44,7 @@ class Setting:
     `minimum` / `maximum` bound numbers, `choices` strings and the members of lists. `broker_name` (topic settings only) is the
     broker setting with the default, if any. A list with `choices` may be empty only if `allows_empty`. A `hidden` setting is
     described only if set. `option` is the only command line option that sets the value, if the setting cannot be set by name.
+    `check` raises `ConfigurationError` with the reason why a text is no value of the setting.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Setting:
     hidden: bool = False
     allows_empty: bool = False
     option: str | None = None
+    check: Callable[[str], object] | None = None
 
 
 NO_EFFECT = " Accepted for Kafka's tools; changes nothing here yet."

@@ -15,6 +15,7 @@ from kafkalake.config.setting import (
     define,
     settings_of,
 )
+from kafkalake.config.value_schema import parse_value_schema
 
 _CODECS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 
@@ -96,6 +97,11 @@ class TopicConfig:
         "Where it is set, it counts instead of segment.bytes: for tests, which want segments below its minimum.",
         minimum=14,
         broker_name="internal.segment.bytes",
+        hidden=True,
+    )
+    key: str | None = define(
+        None,
+        "The field of value.schema that is the key of records written to the topic as a table. kafkalake's own.",
         hidden=True,
     )
     leader_replication_throttled_replicas: Names = define("", "Replicas throttled on the leader's side." + NO_EFFECT)
@@ -211,6 +217,18 @@ class TopicConfig:
         False,
         "Whether a replica that is not in sync may become leader." + NO_EFFECT,
         broker_name="unclean.leader.election.enable",
+    )
+    value_format: str = define(
+        "json",
+        "How the fields of value.schema stand in a record's value. kafkalake's own.",
+        choices=("json",),
+    )
+    value_schema: str | None = define(
+        None,
+        "The fields of the topic's values as Spark's DDL, such as 'user STRING, ms BIGINT': the columns of the topic as a table "
+        "in Spark, DuckDB and Polars. The broker itself takes any value. kafkalake's own.",
+        hidden=True,
+        check=parse_value_schema,
     )
 
     @property

@@ -34,6 +34,11 @@ def parse(setting: Setting, text: str) -> Value:
         for member in members or ([] if setting.allows_empty else [""]):
             if member not in setting.choices:
                 raise _invalid(setting, member, f"String must be one of: {', '.join(setting.choices)}")
+    if setting.check is not None and isinstance(value, str):
+        try:
+            setting.check(value)
+        except ConfigurationError as error:
+            raise _invalid(setting, text, str(error)) from None
     return value
 
 

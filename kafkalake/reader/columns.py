@@ -2,17 +2,23 @@
 
 The schema given by the user is the projection, because Spark does not pass the columns used by a query to a Python source.
 Columns outside the schema are not read, verified or sent.
+
+Columns are named in one of two ways. With the option `valueSchema`, Kafka's columns have Kafka's names, and a field with such a
+name is called `value_<name>`. The table of a topic with a `value.schema` (a typed one) has the fields under their names, and
+Kafka's columns as metadata columns, `_key`, `_offset` and so on; a field of such a name hides that column.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from kafkalake.close_names import did_you_mean
+from kafkalake.config.value_schema import ValueField, parse_value_schema
 from kafkalake.errors import ConfigurationError
+from kafkalake.reader.read_options import ReadOptions
 from kafkalake.record import layout as at
 
 TIMESTAMP_US = pa.timestamp("us", tz="UTC")
@@ -52,6 +58,7 @@ _BITS = {
     "headers": at.HEADERS_COLUMN,
 }
 _VALUE_PREFIX = "value_"
+_METADATA_PREFIX = "_"
 _SPARK_TYPES = {kind: _TYPES[name][0] for name, kind in DDL.items()}
 """Arrow types by Spark types, in SQL and nullable."""
 
@@ -60,38 +67,69 @@ KAFKA_SCHEMA = pa.schema([pa.field(name, _TYPES[name][0]) for name in DDL])
 
 @dataclass(frozen=True)
 class Projection:
-    """The columns to yield, in order. json_fields: names in the JSON, by column, for the columns that are fields of JSON values.
+    """The columns to yield, in order, each with its source.
 
-    time_zone: for times in these fields that have no zone.
+    json_fields: names in the JSON, by column, for the columns that are fields of JSON values. kafka_columns: Kafka's columns, by
+    column, for the others. time_zone: for times in these fields that have no zone.
     """
 
     schema: pa.Schema
-    json_fields: dict[str, str]
+    json_fields: Mapping[str, str]
+    kafka_columns: Mapping[str, str]
     time_zone: str = "UTC"
 
     @property
     def record_columns(self) -> int:
         """The bit mask of the segment's columns to read."""
         mask = at.VALUE_COLUMN if self.json_fields else 0
-        for name in self.schema.names:
-            if name not in self.json_fields:
-                mask |= _BITS.get(name, 0)
+        for name in self.kafka_columns.values():
+            mask |= _BITS.get(name, 0)
         return mask
+
+
+def projection_of(schema: pa.Schema, options: ReadOptions, time_zone: str | None) -> Projection:
+    """Return the projection for an Arrow schema and the options of its read. Raise as `project` and `project_typed`."""
+    zone = time_zone or "UTC"
+    if options.is_typed:
+        fields = option_fields(options.value_schema or "")
+        return project_typed(schema, [field.name for field in fields], time_zone=zone)
+    return project(schema, json_values=options.value_schema is not None, time_zone=zone)
 
 
 def project(schema: pa.Schema, *, json_values: bool, time_zone: str = "UTC") -> Projection:
     """Return the projection for an Arrow schema.
 
     With `json_values` a column that is none of Kafka's is a field of the JSON. A field with the name of a Kafka column is
-    called `value_<name>`. Raise `ConfigurationError` if a column does not exist or cannot have the given type.
+    called `value_<name>`. Without it there are metadata columns. Raise `ConfigurationError` if a column does not exist or cannot
+    have the given type.
     """
-    json_fields = value_fields(schema.names)
+    metadata = {} if json_values else metadata_columns(DDL)
+    json_fields = value_fields([name for name in schema.names if name not in metadata])
     if json_fields and not json_values:
         raise ConfigurationError(_unknown(next(iter(json_fields))))
-    for field in schema:
-        if field.name in _TYPES:
-            _check_type(field)
-    return Projection(schema, json_fields, time_zone)
+    kafka_columns = {name: metadata.get(name, name) for name in schema.names if name not in json_fields}
+    return _checked(Projection(schema, json_fields, kafka_columns, time_zone))
+
+
+def project_typed(schema: pa.Schema, fields: Collection[str], *, time_zone: str = "UTC") -> Projection:
+    """Return the projection for columns of a typed topic: some of `fields`, and metadata columns.
+
+    Raise `ConfigurationError` if a column does not exist or cannot have the given type.
+    """
+    metadata = metadata_columns(fields)
+    unknown = next((name for name in schema.names if name not in fields and name not in metadata), None)
+    if unknown is not None:
+        raise ConfigurationError(f"the topic has no column {unknown!r} but {', '.join((*fields, *metadata))}")
+    json_fields = {name: name for name in schema.names if name in fields}
+    kafka_columns = {name: metadata[name] for name in schema.names if name not in json_fields}
+    return _checked(Projection(schema, json_fields, kafka_columns, time_zone))
+
+
+def metadata_columns(columns: Iterable[str]) -> dict[str, str]:
+    """Return the metadata columns beside `columns`, with Kafka's columns that they are. A column hides the one of its name."""
+    taken = {name.lower() for name in columns}
+    named = {_METADATA_PREFIX + name: name for name in DDL}
+    return {name: source for name, source in named.items() if name.lower() not in taken}
 
 
 def arrow_schema(columns: Mapping[str, str]) -> pa.Schema:
@@ -102,12 +140,15 @@ def arrow_schema(columns: Mapping[str, str]) -> pa.Schema:
     return pa.schema([pa.field(name, _SPARK_TYPES[kind]) for name, kind in columns.items()])
 
 
-def _check_type(field: pa.Field) -> None:
-    allowed = _TYPES[field.name]
-    if not any(same_type(field.type, candidate) for candidate in allowed):
-        names = " or ".join(str(candidate) for candidate in allowed)
-        spark = DDL.get(field.name, "STRING")
-        raise ConfigurationError(f"column {field.name} cannot be {field.type}: it is {names} (Spark: {spark})")
+def _checked(projection: Projection) -> Projection:
+    """Return the projection. Raise `ConfigurationError` if one of Kafka's columns cannot have its type."""
+    for column, source in projection.kafka_columns.items():
+        kind, allowed = projection.schema.field(column).type, _TYPES[source]
+        if not any(same_type(kind, candidate) for candidate in allowed):
+            names = " or ".join(str(candidate) for candidate in allowed)
+            spark = DDL.get(source, "STRING")
+            raise ConfigurationError(f"column {column} cannot be {kind}: it is {names} (Spark: {spark})")
+    return projection
 
 
 def same_type(first: pa.DataType, second: pa.DataType) -> bool:
@@ -148,47 +189,14 @@ def kafka_ddl(*, headers: bool, value_schema: str | None, topic_id: bool = False
     columns = [f"{name} {kind}" for name, kind in DDL.items() if headers or name != "headers"]
     if topic_id:
         columns.append(f"{TOPIC_ID} STRING")
-    for name, rest in split_ddl(value_schema or ""):
-        column = _VALUE_PREFIX + name if name in _TYPES else name
-        columns.append(f"`{column.replace('`', '``')}`{rest}")
+    for field in option_fields(value_schema or ""):
+        columns.append(replace(field, name=_VALUE_PREFIX + field.name if field.name in _TYPES else field.name).sql)
     return ", ".join(columns)
 
 
-def split_ddl(text: str) -> Sequence[tuple[str, str]]:
-    """Return (name, rest) of each field of a DDL schema: `"a INT, b ARRAY<INT>"`. Types are left for Spark to check."""
-    fields: list[tuple[str, str]] = []
-    for part in _top_level(text):
-        part = part.strip()
-        if not part:
-            raise ConfigurationError(
-                f'valueSchema is {text!r}: give columns and types, such as "carrier string, delay double"'
-            )
-        if part.startswith("`"):
-            name, _, rest = part[1:].partition("`")
-        else:
-            stop = next((i for i, character in enumerate(part) if character in " :\t\n"), len(part))
-            name, rest = part[:stop], part[stop:]
-        if not name or not rest.strip(" :"):
-            raise ConfigurationError(f"valueSchema: {part!r} is no column: give a name and a type")
-        fields.append((name, rest))
-    return fields
-
-
-def _top_level(text: str) -> list[str]:
-    """Split at commas outside brackets and quotes."""
-    if not text.strip():
-        return []
-    parts, depth, quoted, begin = [], 0, "", 0
-    for position, character in enumerate(text):
-        if quoted:
-            quoted = "" if character == quoted else quoted
-        elif character in "`'\"":
-            quoted = character
-        elif character in "<(":
-            depth += 1
-        elif character in ">)":
-            depth -= 1
-        elif character == "," and depth == 0:
-            parts.append(text[begin:position])
-            begin = position + 1
-    return [*parts, text[begin:]]
+def option_fields(text: str) -> tuple[ValueField, ...]:
+    """Return the fields of the option `valueSchema`, none if the text is empty. Raise `ConfigurationError` if it is malformed."""
+    try:
+        return parse_value_schema(text) if text.strip() else ()
+    except ConfigurationError as error:
+        raise ConfigurationError(f"valueSchema: {error}") from None

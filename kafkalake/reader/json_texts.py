@@ -47,6 +47,24 @@ def with_values(rows: pa.RecordBatch, fields: Mapping[str, str], time_zone: str 
     return rows.set_column(position, "value", pc.coalesce(given, made))
 
 
+def typed_records(rows: pa.RecordBatch, key: str | None) -> pa.RecordBatch:
+    """Return the records (binary `key` and `value`) of rows of a typed topic.
+
+    Each value is a JSON object of the row's fields, each key the text of the field `key` (None: no record has one), as Kafka's
+    StringSerializer writes it, and null where the field is.
+    """
+    columns = dict(zip(rows.schema.names, rows.columns, strict=True))
+    values = json_objects(columns, pa.repeat(True, rows.num_rows))
+    keys = _key_texts(columns[key]) if key in columns else pa.nulls(rows.num_rows, pa.string())
+    return pa.RecordBatch.from_arrays([keys.cast(pa.binary()), values], names=["key", "value"])
+
+
+def _key_texts(column: pa.Array) -> pa.Array:
+    if pa.types.is_decimal(column.type):
+        return pa.array(_texts(column), pa.string())
+    return column.cast(pa.string())
+
+
 def json_objects(fields: Mapping[str, pa.Array], wanted: pa.BooleanArray) -> pa.Array:
     """Return one JSON object (binary) for each row that is `wanted`, and null for the others."""
     names = [_quoted(name) for name in fields]

@@ -32,6 +32,8 @@ TIME_ZONE_NOTE = "__timezone"
 """The session's time zone, noted by the JVM."""
 LOCATED_NOTE = "__located"
 """Noted by the JVM: the option `lake` was found, or checked, by asking the brokers."""
+TYPED_NOTE = "__typed"
+"""Noted by the JVM for a typed topic as a table: `valueSchema` is the topic's, and names the columns."""
 
 TopicOffsets = Mapping[str, Mapping[int, int]]
 """{topic: {partition: offset, or timestamp in ms}}"""
@@ -55,7 +57,7 @@ class OffsetRule:
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """The parsed options. Exactly one of `topics`, `pattern` and `assigned` is set."""
+    """The parsed options. Exactly one of `topics`, `pattern` and `assigned` is set. is_typed: `project_typed` names the columns."""
 
     lake: str
     topics: tuple[str, ...] | None = None
@@ -70,6 +72,7 @@ class ReadOptions:
     version: int | None = None
     as_of_ms: int | None = None
     value_schema: str | None = None
+    is_typed: bool = False
     headers: bool = True
     topic_id: bool = False
     fail_on_data_loss: bool = True
@@ -135,6 +138,7 @@ def parse_options(given: Mapping[str, str], use: Use = Use.BATCH, time_zone: str
         version=version,
         as_of_ms=None if as_of is None else parse_time("timestampAsOf", as_of, time_zone),
         value_schema=options.get("valueSchema"),
+        is_typed=given.get(TYPED_NOTE) == "true",
         headers=_boolean(options, "includeHeaders", True),
         topic_id=_boolean(options, "includeTopicId", False),
         fail_on_data_loss=_boolean(options, "failOnDataLoss", True),

@@ -108,9 +108,9 @@ class SliceReader:
         self, field: pa.Field, raw: pa.RecordBatch, messages: MessageSet, piece: SegmentSlice, wanted: Rows
     ) -> Any:
         """Return one column of the result, or None for a field of a JSON value, which is filled in later."""
-        name = field.name
-        if name in self._projection.json_fields:
+        if field.name in self._projection.json_fields:
             return None
+        name = self._projection.kafka_columns[field.name]
         rows = wanted.stop - wanted.start if isinstance(wanted, slice) else int(np.count_nonzero(wanted))
         if name == "topic":
             return _repeated(piece.topic, rows)

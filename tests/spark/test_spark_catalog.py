@@ -6,6 +6,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import confluent_kafka
 import pytest
@@ -61,7 +62,9 @@ def refused(sql: Statement, statement: str) -> str:
     return one_line_message(error.value)
 
 
-def read(broker: Kafkalake, topic: str, partitions: int, count: int) -> list[tuple[bytes | None, bytes | None]]:
+def read(
+    broker: Kafkalake, topic: str, partitions: int, count: int, by: Callable[[object], Any] | None = None
+) -> list[tuple[bytes | None, bytes | None]]:
     """What a Kafka client reads, sorted."""
     consumer = confluent_kafka.Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": topic})
     consumer.assign([confluent_kafka.TopicPartition(topic, number, 0) for number in range(partitions)])
@@ -70,7 +73,7 @@ def read(broker: Kafkalake, topic: str, partitions: int, count: int) -> list[tup
     while len(found) < count and time.monotonic() < deadline:
         found += [(message.key(), message.value()) for message in consumer.consume(count - len(found), 1.0)]
     consumer.close()
-    return sorted(found)
+    return sorted(found, key=by)
 
 
 def setting(broker: Kafkalake, topic: str, name: str) -> str:
@@ -157,7 +160,6 @@ def test_what_a_topic_cannot_be_is_refused(sql: Statement, broker: Kafkalake, cl
     name = f"lake.{clicks}"
     assert "partitions" in refused(sql, f"CREATE TABLE {name} TBLPROPERTIES ('partitions' = 'many')")
     assert "retentoin.ms" in refused(sql, f"CREATE TABLE {name} TBLPROPERTIES ('retentoin.ms' = '1')")
-    assert "no column 'a'" in refused(sql, f"CREATE TABLE {name} (a INT)").replace('"', "'")
     assert "column key cannot be" in refused(sql, f"CREATE TABLE {name} (key INT)")
     assert "not partitioned by columns" in refused(sql, f"CREATE TABLE {name} (key BINARY) PARTITIONED BY (key)")
     assert partitions(broker, clicks) == 0

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from kafkalake.errors import ConfigurationError
-from kafkalake.reader.columns import KAFKA_SCHEMA, kafka_ddl, project, split_ddl
+from kafkalake.reader.columns import KAFKA_SCHEMA, kafka_ddl, project, project_typed
 from kafkalake.record import layout as at
 
 
@@ -46,7 +46,7 @@ def test_ddl_has_kafkas_columns_then_the_values() -> None:
     )
     assert ddl == (
         "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT, "
-        "`carrier` string, `odd,name` ARRAY<STRUCT<a: INT, b: INT>>, `value_timestamp`: long"
+        "`carrier` STRING, `odd,name` ARRAY<STRUCT<`a` INT, `b` INT>>, `value_timestamp` BIGINT"
     )
 
 
@@ -67,4 +67,23 @@ def test_a_field_with_the_name_of_a_kafka_column_keeps_its_name_in_the_json() ->
 @pytest.mark.parametrize("text", ["carrier", "a int,,b int", "a int,", ": int", "` int"])
 def test_a_broken_value_schema_is_named(text: str) -> None:
     with pytest.raises(ConfigurationError, match="valueSchema"):
-        split_ddl(text)
+        kafka_ddl(headers=True, value_schema=text)
+
+
+def test_a_typed_topic_has_its_fields_and_metadata_columns_that_they_may_hide() -> None:
+    schema = pa.schema(
+        [("offset", pa.string()), ("_offset", pa.int64()), ("_key", pa.string()), ("_topic", pa.int32())]
+    )
+    projection = project_typed(schema, ["offset", "_topic", "value_key"])
+    assert projection.json_fields == {"offset": "offset", "_topic": "_topic"}
+    assert projection.kafka_columns == {"_offset": "offset", "_key": "key"}
+    assert projection.record_columns == at.VALUE_COLUMN | at.OFFSET_COLUMN | at.KEY_COLUMN
+    with pytest.raises(ConfigurationError, match="no column 'partition' but offset, _topic, value_key, _key, _value"):
+        project_typed(pa.schema([("partition", pa.int32())]), ["offset", "_topic", "value_key"])
+    with pytest.raises(ConfigurationError, match="column _offset cannot be string"):
+        project_typed(pa.schema([("_offset", pa.string())]), ["offset"])
+
+
+def test_a_raw_topic_has_metadata_columns_too() -> None:
+    schema = pa.schema([("_offset", pa.int64()), ("key", pa.binary())])
+    assert project(schema, json_values=False).kafka_columns == {"_offset": "offset", "key": "key"}

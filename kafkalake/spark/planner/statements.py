@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import threading
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kafkalake.client import admin
+from kafkalake.client.cluster import Cluster
+from kafkalake.config.value_schema import (
+    VALUE_SCHEMA,
+    ValueField,
+    parse_value_schema,
+    topic_fields,
+    value_field,
+    value_schema_sql,
+)
 from kafkalake.errors import ConfigurationError, InvalidTopicError, UnknownTopicOrPartitionError
 from kafkalake.internal_topics import INTERNAL
-from kafkalake.reader.columns import arrow_schema, project
+from kafkalake.reader.columns import DDL, arrow_schema, project
 from kafkalake.reader.lake_broker import connect
 from kafkalake.spark.planner.lakes import lake_path
 from kafkalake.spark.planner.tables import PARTITIONS, TOPIC_ID, id_of
@@ -17,14 +27,16 @@ REPLICATION = "replication"
 PROVIDER = "kafkalake"
 _OF_SPARK = ("provider", "owner", "external", "is_managed_location", "collation", "path")
 """Properties of a table that Spark sets by itself."""
+_altering = threading.Lock()
+"""A column is added to the schema that is there: one statement at a time."""
 
 
 def create_table(question: Mapping[str, Any]) -> None:
-    """Create a topic with the settings in `properties`.
+    """Create a topic with the settings in `properties`, typed if `columns` are others than Kafka's.
 
     Raise `ConfigurationError` for what a topic cannot have, `TopicAlreadyExistsError`, `InvalidConfigError` and others.
     """
-    project(arrow_schema(question["columns"]), json_values=False)
+    fields = _value_fields(question["columns"])
     provider = question["properties"].get("provider", PROVIDER)
     if provider != PROVIDER:
         raise ConfigurationError(
@@ -32,6 +44,11 @@ def create_table(question: Mapping[str, Any]) -> None:
             'writeStream.format("kafkalake").toTable(...)'
         )
     properties = _settings(question["properties"])
+    given = properties.get(VALUE_SCHEMA)
+    if question["columns"] and given is not None and parse_value_schema(given) != fields:
+        raise ConfigurationError(f"the table has columns, and {VALUE_SCHEMA} names others: give one of them")
+    if fields:
+        properties[VALUE_SCHEMA] = value_schema_sql(fields)
     partitions, replication = (_whole(name, properties.pop(name, None)) for name in (PARTITIONS, REPLICATION))
     with connect(lake_path(question["lake"])) as cluster:
         admin.create_topic(
@@ -40,7 +57,7 @@ def create_table(question: Mapping[str, Any]) -> None:
 
 
 def alter_table(question: Mapping[str, Any]) -> None:
-    """Set the settings in `set` and return those in `unset` to their defaults, all or none.
+    """Set the settings in `set`, return those in `unset` to their defaults, and add the columns in `add`, all or none.
 
     Raise `ConfigurationError`, `InvalidConfigError`, `InvalidPartitionsError` and others.
     """
@@ -49,7 +66,9 @@ def alter_table(question: Mapping[str, Any]) -> None:
     fixed = next((name for name in (*properties, *unset) if name in (REPLICATION, TOPIC_ID)), None)
     if fixed is not None or PARTITIONS in unset:
         raise ConfigurationError(f"{fixed or PARTITIONS} is no setting of a topic that can be changed so")
-    with connect(lake_path(question["lake"])) as cluster:
+    with _altering, connect(lake_path(question["lake"])) as cluster:
+        if question["add"]:
+            properties[VALUE_SCHEMA] = _with_columns(cluster, name, question["add"])
         for validate_only in (True, False):
             if properties or unset:
                 admin.alter_configs(
@@ -88,6 +107,33 @@ def delete_records(question: Mapping[str, Any]) -> None:
         limits = {each: ends[each].offset if before is None else min(before, ends[each].offset) for each in partitions}
         # Not Kafka's -1 for all: it would take along what is appended meanwhile.
         admin.delete_records(cluster, name, {each: limit for each, limit in limits.items() if limit > 0})
+
+
+def _value_fields(columns: Sequence[Mapping[str, Any]]) -> tuple[ValueField, ...]:
+    """Return the fields that the columns of a new table are; none if they are Kafka's. Raise `ConfigurationError`."""
+    if not all(column["name"] in DDL for column in columns):
+        return tuple(value_field(column["name"], column["type"], column["comment"]) for column in columns)
+    try:
+        project(arrow_schema({column["name"]: column["type"] for column in columns}), json_values=False)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{error}; fields of such names stand in the property {VALUE_SCHEMA}") from None
+    if any(column["comment"] is not None for column in columns):
+        raise ConfigurationError("the columns of Kafka's records have no comments")
+    return ()
+
+
+def _with_columns(cluster: Cluster, topic: str, columns: Sequence[Mapping[str, Any]]) -> str:
+    """Return the topic's schema with these columns at its end. Raise `ConfigurationError` if it has none, or one of them."""
+    entries = admin.describe_configs(cluster, admin.TOPIC_RESOURCE, [topic])[topic]
+    there = topic_fields({entry.name: entry.value for entry in entries})
+    if not there:
+        raise ConfigurationError(
+            f"the columns of topic {topic} are those of Kafka's records, and are not altered: "
+            f"SET TBLPROPERTIES ('{VALUE_SCHEMA}' = ...) names the fields of its values"
+        )
+    schema = value_schema_sql((*there, *(value_field(each["name"], each["type"], each["comment"]) for each in columns)))
+    parse_value_schema(schema)  # no name twice
+    return schema
 
 
 def _topic(question: Mapping[str, Any]) -> str:

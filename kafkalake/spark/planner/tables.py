@@ -7,10 +7,11 @@ from typing import Any
 from uuid import UUID
 
 from kafkalake.close_names import did_you_mean
+from kafkalake.config.value_schema import VALUE_SCHEMA, topic_fields, value_schema_sql
 from kafkalake.errors import UnknownTopicOrPartitionError
 from kafkalake.internal_topics import INTERNAL
 from kafkalake.metadata.tables.schemas import TopicRow
-from kafkalake.reader.columns import kafka_ddl
+from kafkalake.reader.columns import DDL, kafka_ddl, metadata_columns
 from kafkalake.reader.lake_broker import located
 from kafkalake.reader.option_names import LAKE
 from kafkalake.reader.read_options import ReadOptions, Use, parse_options
@@ -28,7 +29,9 @@ def list_tables(question: Mapping[str, Any]) -> list[str]:
 
 
 def load_table(question: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the columns (DDL) and properties of a topic.
+    """Return the columns (DDL), metadata columns and properties of a topic.
+
+    metadata: Kafka's columns that they are, by name, with their types. is_typed: whether the columns are fields of the values.
 
     With `version` or `as_of_ms` raise `LakeError` if the lake cannot be read as of then. Raise `UnknownTopicOrPartitionError` if
     there is no such topic.
@@ -43,8 +46,12 @@ def load_table(question: Mapping[str, Any]) -> dict[str, Any]:
         hint = did_you_mean(name, topics)
         raise UnknownTopicOrPartitionError(f"no topic {name!r} in {lake}" + (f"; {hint}" if hint else ""))
     topic = topics.get(name)
+    fields = () if topic is None else topic_fields(topic.config)
+    metadata = metadata_columns([field.name for field in fields]) if fields else {}
     return {
-        "columns": kafka_ddl(headers=True, value_schema=None),
+        "columns": value_schema_sql(fields) or kafka_ddl(headers=True, value_schema=None),
+        "is_typed": bool(fields),
+        "metadata": {name: {"source": source, "type": DDL[source]} for name, source in metadata.items()},
         "properties": {} if topic is None else _properties(topic),
     }
 
@@ -79,8 +86,9 @@ def id_of(lake: str, name: str) -> str | None:
 
 
 def _properties(topic: TopicRow) -> dict[str, str]:
+    """Return the properties of a topic as a table, without `value.schema`, which its columns are."""
     return {
-        **topic.config,
+        **{name: text for name, text in topic.config.items() if name != VALUE_SCHEMA},
         PARTITIONS: str(topic.partitions),
         TOPIC_ID: encode_uuid(UUID(topic.topic_id)),
     }

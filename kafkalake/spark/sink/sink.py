@@ -30,7 +30,7 @@ from kafkalake.reader.columns import value_fields
 from kafkalake.reader.lake_broker import located, running_addresses
 from kafkalake.reader.read_options import TIME_ZONE_NOTE
 from kafkalake.spark.sink.write_options import WriteOptions, parse_write_options
-from kafkalake.spark.sink.write_target import Target, check_columns
+from kafkalake.spark.sink.write_target import Target, check_columns, check_fields
 from kafkalake.spark.source.hidden_tracebacks import hide_tracebacks
 from kafkalake.spark.source.tasks import load_compiled_code
 from kafkalake.storage.staging import ASKED_FILE, remove_directory, staging_path
@@ -64,7 +64,11 @@ class Sink:
         if overwrite:
             raise ConfigurationError('a topic cannot be overwritten, only added to: use mode("append") or INSERT INTO')
         self.options = parse_write_options(located(given))
-        check_columns(to_arrow_schema(schema, timezone="UTC"), self.options.topic, self.options.json_fields)
+        columns = to_arrow_schema(schema, timezone="UTC")
+        if self.options.is_typed:
+            check_fields(columns)
+        else:
+            check_columns(columns, self.options.topic, self.options.json_fields)
         self._time_zone = given.get(TIME_ZONE_NOTE) or "UTC"
         self._fields = value_fields(schema.names) if self.options.json_fields else {}
         wanted = None if self.options.topic is None else [self.options.topic]
@@ -83,7 +87,6 @@ class Sink:
 
     def stage(self, rows: Iterator[pa.RecordBatch], directory: str, query: str | None = None) -> Staged:
         """Write this task's rows into its own file. Raise `KafkaLakeError` with one sentence if they are invalid or this fails."""
-        from kafkalake.reader.json_texts import with_values
         from kafkalake.spark.sink.staged_rows import RowStager
         from kafkalake.storage.staged_file import StagedWriter
 
@@ -100,11 +103,18 @@ class Sink:
             with StagedWriter(str(path)) as writer:
                 stager = RowStager(writer, self._targets, self.options.topic, self._bytes_max, number)
                 for batch in chain((first,), rows):
-                    stager.add(with_values(batch, self._fields, self._time_zone) if self._fields else batch)
+                    stager.add(self._records(batch))
                 stager.finish()
         except OSError as error:
             raise KafkaLakeError(f"cannot stage records in {path.parent}: {error.strerror or error}") from error
         return Staged(directory, path.name, writer.bytes, writer.batches, writer.records, frozenset(stager.used), query)
+
+    def _records(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        from kafkalake.reader.json_texts import typed_records, with_values
+
+        if self.options.is_typed:
+            return typed_records(rows, self.options.key)
+        return with_values(rows, self._fields, self._time_zone) if self._fields else rows
 
     # On the driver.
 

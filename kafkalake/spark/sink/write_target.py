@@ -59,6 +59,12 @@ def check_columns(schema: pa.Schema, topic: str | None, json_fields: bool = Fals
         raise ConfigurationError("column headers must be ARRAY<STRUCT<key: STRING, value: BINARY>>")
 
 
+def check_fields(schema: pa.Schema) -> None:
+    """Raise `ConfigurationError` with one sentence if a column of `schema` cannot be a field of JSON values."""
+    for field in schema:
+        check_json_type(field.name, field.type)
+
+
 def _are_headers(kind: pa.DataType) -> bool:
     if not pa.types.is_list(kind) or not pa.types.is_struct(kind.value_type):
         return False

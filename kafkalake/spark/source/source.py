@@ -24,7 +24,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from kafkalake.errors import KafkaLakeError
-from kafkalake.reader.columns import kafka_ddl, project
+from kafkalake.reader.columns import kafka_ddl, projection_of
 from kafkalake.reader.json_values import JsonColumns
 from kafkalake.reader.lake_broker import located
 from kafkalake.reader.predicate import Selection
@@ -93,10 +93,8 @@ class KafkaLakeReader(DataSourceReader):
     def __init__(self, given: dict[str, str], schema: StructType) -> None:
         self._options = parse_options(given, time_zone=given.get(TIME_ZONE_NOTE))
         self._query = given.get("__query", "")
-        self._projection = project(
-            to_arrow_schema(schema, timezone="UTC"),
-            json_values=self._options.value_schema is not None,
-            time_zone=given.get(TIME_ZONE_NOTE) or "UTC",
+        self._projection = projection_of(
+            to_arrow_schema(schema, timezone="UTC"), self._options, given.get(TIME_ZONE_NOTE)
         )
         JsonColumns.of(self._projection)
         self._selection = Selection()

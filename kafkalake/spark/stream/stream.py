@@ -19,7 +19,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
-from kafkalake.reader.columns import project
+from kafkalake.reader.columns import projection_of
 from kafkalake.reader.json_values import JsonColumns
 from kafkalake.reader.positions import Positions, to_json
 from kafkalake.reader.predicate import Selection
@@ -39,10 +39,8 @@ class KafkaLakeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
         self._options: ReadOptions = parse_options(given, Use.STREAM, given.get(TIME_ZONE_NOTE))
-        self._projection = project(
-            to_arrow_schema(schema, timezone="UTC"),
-            json_values=self._options.value_schema is not None,
-            time_zone=given.get(TIME_ZONE_NOTE) or "UTC",
+        self._projection = projection_of(
+            to_arrow_schema(schema, timezone="UTC"), self._options, given.get(TIME_ZONE_NOTE)
         )
         JsonColumns.of(self._projection)
         # This object is sent to executors before its first call, so none of these is sent along.

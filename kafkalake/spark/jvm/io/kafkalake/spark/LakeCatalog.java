@@ -1,6 +1,7 @@
 package io.kafkalake.spark;
 
 import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.ArrayList;
 import java.util.HashMap;
@@ -20,6 +21,8 @@ import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.connector.catalog.TableCatalog;
 import org.apache.spark.sql.connector.catalog.TableChange;
 import org.apache.spark.sql.connector.catalog.TableInfo;
+import org.apache.spark.sql.connector.catalog.TableWritePrivilege;
+import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /**
@@ -109,7 +112,14 @@ public final class LakeCatalog implements StagingTableCatalog, SupportsNamespace
     loaded.get("properties").properties().forEach(entry -> properties.put(entry.getKey(), entry.getValue().textValue()));
     properties.put(TableCatalog.PROP_PROVIDER, KafkaLakeProvider.NAME);
     properties.put(TableCatalog.PROP_LOCATION, lake);
-    return new TopicTable(name, lake, table.name(), loaded.get("columns").textValue(), properties, options);
+    return new TopicTable(name, lake, table.name(), TopicColumns.of(loaded), properties, options);
+  }
+
+  /** For an INSERT, a table that takes text for Kafka's binary columns. */
+  @Override
+  public Table loadTable(Identifier table, Set<TableWritePrivilege> privileges) throws NoSuchTableException {
+    Table loaded = loadTable(table);
+    return privileges.contains(TableWritePrivilege.INSERT) && loaded instanceof TopicTable ? ((TopicTable) loaded).forInsert() : loaded;
   }
 
   /** A topic for CREATE TABLE ... AS SELECT: made at once, filled by one transaction, and deleted again where that fails. */
@@ -149,9 +159,12 @@ public final class LakeCatalog implements StagingTableCatalog, SupportsNamespace
       throw KafkaLakeExtensions.refused("a topic has no constraints");
     }
     ObjectNode question = statement("create").put("topic", table.name());
-    ObjectNode columns = question.putObject("columns");
+    ArrayNode columns = question.putArray("columns");
     for (Column column : info.columns()) {
-      columns.put(column.name(), column.dataType().sql());
+      if (column.defaultValue() != null || column.generationExpression() != null || column.identityColumnSpec() != null) {
+        throw KafkaLakeExtensions.refused("column " + column.name() + " cannot have a default value: a record is as it was written");
+      }
+      put(columns.addObject(), column.name(), column.dataType(), column.nullable(), column.comment());
     }
     ObjectNode properties = question.putObject("properties");
     info.properties().forEach(properties::put);
@@ -176,19 +189,44 @@ public final class LakeCatalog implements StagingTableCatalog, SupportsNamespace
     }
     ObjectNode question = statement("alter").put("topic", table.name());
     ObjectNode set = question.putObject("set");
-    var unset = question.putArray("unset");
+    ArrayNode unset = question.putArray("unset");
+    ArrayNode added = question.putArray("add");
     for (TableChange change : changes) {
       if (change instanceof TableChange.SetProperty) {
         TableChange.SetProperty property = (TableChange.SetProperty) change;
         set.put(property.property(), property.value());
       } else if (change instanceof TableChange.RemoveProperty) {
         unset.add(((TableChange.RemoveProperty) change).property());
+      } else if (change instanceof TableChange.AddColumn) {
+        add(added, (TableChange.AddColumn) change);
       } else {
-        throw KafkaLakeExtensions.refused("the columns of a topic are those of Kafka's records, and are not altered");
+        throw KafkaLakeExtensions.refused(
+            "columns are added to a topic, and not altered otherwise: its records are as they were written");
       }
     }
     askFor(table, question);
     return loadTable(table);
+  }
+
+  private static void add(ArrayNode columns, TableChange.AddColumn change) {
+    String name = String.join(".", change.fieldNames());
+    if (change.fieldNames().length > 1) {
+      throw KafkaLakeExtensions.refused("column " + name + " is part of another one, and a column is added to a topic as a whole");
+    }
+    if (change.position() != null) {
+      throw KafkaLakeExtensions.refused("column " + name + " is added at the end: the fields of a JSON value have no order");
+    }
+    if (change.defaultValue() != null) {
+      throw KafkaLakeExtensions.refused("column " + name + " cannot have a default value: a record is as it was written");
+    }
+    put(columns.addObject(), name, change.dataType(), change.isNullable(), change.comment());
+  }
+
+  private static void put(ObjectNode column, String name, DataType type, boolean isNullable, String comment) {
+    if (!isNullable) {
+      throw KafkaLakeExtensions.refused("column " + name + " cannot be NOT NULL: a record's value may be anything");
+    }
+    column.put("name", name).put("type", type.sql()).put("comment", comment);
   }
 
   @Override

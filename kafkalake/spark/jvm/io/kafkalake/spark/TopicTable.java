@@ -5,8 +5,10 @@ import java.util.EnumSet;
 import java.util.HashMap;
 import java.util.Map;
 import java.util.Set;
+import org.apache.spark.sql.connector.catalog.MetadataColumn;
 import org.apache.spark.sql.connector.catalog.StagedTable;
 import org.apache.spark.sql.connector.catalog.SupportsDeleteV2;
+import org.apache.spark.sql.connector.catalog.SupportsMetadataColumns;
 import org.apache.spark.sql.connector.catalog.SupportsRead;
 import org.apache.spark.sql.connector.catalog.SupportsWrite;
 import org.apache.spark.sql.connector.catalog.TableCapability;
@@ -17,43 +19,70 @@ import org.apache.spark.sql.connector.write.LogicalWriteInfo;
 import org.apache.spark.sql.connector.write.SupportsTruncate;
 import org.apache.spark.sql.connector.write.Write;
 import org.apache.spark.sql.connector.write.WriteBuilder;
+import org.apache.spark.sql.types.BinaryType;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /** A topic as a table of `LakeCatalog`: read and written as a data frame over it is, and its records deleted from their beginning on. */
-class TopicTable implements SupportsRead, SupportsWrite, SupportsDeleteV2 {
+class TopicTable implements SupportsRead, SupportsWrite, SupportsDeleteV2, SupportsMetadataColumns {
+  private static final String KEY = "key";
   private final String name;
   private final String lake;
   private final String topic;
+  private final TopicColumns columns;
   private final Map<String, String> properties;
   private final Map<String, String> options;
   private final KafkaLakeTable records;
 
-  /**
-   * @param columns their DDL
-   * @param options of the scans: none, or the version or time of which the table is
-   */
+  /** @param options of the scans: none, or the version or time of which the table is */
   TopicTable(
-      String catalog, String lake, String topic, String columns, Map<String, String> properties, Map<String, String> options) {
-    this(catalog + "." + topic, lake, topic, properties, StructType.fromDDL(columns), options);
+      String catalog, String lake, String topic, TopicColumns columns, Map<String, String> properties, Map<String, String> options) {
+    this(catalog + "." + topic, lake, topic, properties, columns, options);
   }
 
   private TopicTable(
-      String name, String lake, String topic, Map<String, String> properties, StructType columns, Map<String, String> options) {
+      String name, String lake, String topic, Map<String, String> properties, TopicColumns columns, Map<String, String> options) {
     this.name = name;
     this.lake = lake;
     this.topic = topic;
+    this.columns = columns;
     this.properties = properties;
     this.options = options;
     Map<String, String> all = new HashMap<>(options);
     all.put("lake", lake);
     all.put("subscribe", topic);
-    this.records = new KafkaLakeTable(name, columns, all);
+    if (columns.isTyped()) {
+      all.put("valueSchema", columns.ddl());
+      all.put("__typed", "true");
+      if (properties.containsKey(KEY)) {
+        all.put("__key", properties.get(KEY));
+      }
+    }
+    this.records = new KafkaLakeTable(name, columns.all(), all);
   }
 
   /** This table with some of its columns; with all where none are given. */
-  TopicTable with(StructType columns) {
-    return columns.isEmpty() ? this : new TopicTable(name, lake, topic, properties, columns, options);
+  TopicTable with(StructType some) {
+    return some.isEmpty() ? this : new TopicTable(name, lake, topic, properties, columns.with(some), options);
+  }
+
+  /** This table as rows are inserted into it, and not read: what is binary takes text, too, which Spark would not cast to bytes. */
+  TopicTable forInsert() {
+    StructType taken = new StructType();
+    for (StructField column : columns.columns().fields()) {
+      taken = taken.add(column.name(), column.dataType() instanceof BinaryType ? DataTypes.StringType : column.dataType());
+    }
+    return new TopicTable(name, lake, topic, properties, columns.with(taken), options) {
+      @Override
+      public Set<TableCapability> capabilities() {
+        Set<TableCapability> writing = EnumSet.copyOf(super.capabilities());
+        writing.removeAll(EnumSet.of(TableCapability.BATCH_READ, TableCapability.MICRO_BATCH_READ, TableCapability.CONTINUOUS_READ));
+        return writing;
+      }
+    };
   }
 
   /** This table, of which `undo` makes nothing again. */
@@ -65,7 +94,7 @@ class TopicTable implements SupportsRead, SupportsWrite, SupportsDeleteV2 {
     private final Runnable undo;
 
     Staged(TopicTable table, Runnable undo) {
-      super(table.name, table.lake, table.topic, table.properties, table.schema(), table.options);
+      super(table.name, table.lake, table.topic, table.properties, table.columns, table.options);
       this.undo = undo;
     }
 
@@ -108,7 +137,12 @@ class TopicTable implements SupportsRead, SupportsWrite, SupportsDeleteV2 {
 
   @Override
   public StructType schema() {
-    return records.schema();
+    return columns.columns();
+  }
+
+  @Override
+  public MetadataColumn[] metadataColumns() {
+    return columns.metadata();
   }
 
   @Override
@@ -123,7 +157,7 @@ class TopicTable implements SupportsRead, SupportsWrite, SupportsDeleteV2 {
 
   /** The topic and the lake are the table's, and no option's. */
   private static void check(CaseInsensitiveStringMap options) {
-    for (String option : new String[] {"lake", "path", "topic", "subscribe", "subscribePattern", "assign"}) {
+    for (String option : new String[] {"lake", "path", "topic", "subscribe", "subscribePattern", "assign", "valueSchema"}) {
       if (options.containsKey(option)) {
         throw KafkaLakeExtensions.refused("the option " + option + " is not for a table of a catalogue, which is one topic");
       }
@@ -139,7 +173,27 @@ class TopicTable implements SupportsRead, SupportsWrite, SupportsDeleteV2 {
   @Override
   public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
     check(info.options());
+    if (columns.isTyped()) {
+      checkFields(info.schema());
+    }
     return records.newWriteBuilder(info);
+  }
+
+  /** What Spark resolves has the table's columns; what a stream writes is as it is. */
+  private void checkFields(StructType given) {
+    for (StructField column : given.fields()) {
+      scala.Option<StructField> found = columns.columns().find(each -> each.name().equals(column.name()));
+      if (found.isEmpty()) {
+        throw KafkaLakeExtensions.refused(
+            "topic " + topic + " has no column " + column.name() + " but " + String.join(", ", schema().fieldNames()));
+      }
+      DataType type = found.get().dataType();
+      if (!DataType.equalsIgnoreNullability(type, column.dataType())) {
+        throw KafkaLakeExtensions.refused(
+            "column " + column.name() + " is " + column.dataType().sql() + " in what is written, and in topic " + topic + " it is "
+                + type.sql() + ": CAST it");
+      }
+    }
   }
 
   /** Whether the condition is `offset < n`, of one partition or of all, or a partition: what Kafka's DeleteRecords does. */
@@ -179,12 +233,12 @@ class TopicTable implements SupportsRead, SupportsWrite, SupportsDeleteV2 {
       if (comparison == null || comparison.get("values").size() != 1 || !comparison.get("values").get(0).isIntegralNumber()) {
         return null;
       }
-      String column = comparison.get("column").textValue();
+      String column = columns.ofRecord(comparison.get("column").textValue());
       String operator = comparison.get("operator").textValue();
       long number = comparison.get("values").get(0).longValue();
-      if (column.equals("offset") && before == null && (operator.equals("<") || operator.equals("<="))) {
+      if ("offset".equals(column) && before == null && (operator.equals("<") || operator.equals("<="))) {
         before = operator.equals("<") || number == Long.MAX_VALUE ? number : number + 1;
-      } else if (column.equals("partition") && partition == null && operator.equals("=")) {
+      } else if ("partition".equals(column) && partition == null && operator.equals("=")) {
         partition = number;
       } else {
         return null;
