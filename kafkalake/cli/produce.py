@@ -8,6 +8,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from kafkalake.cli.bad_lines import BadLines
+    from kafkalake.cli.record_input import Fields
+    from kafkalake.client.cluster import Cluster
     from kafkalake.client.producer import Producer, Sent
 
 EXAMPLES = """Examples
@@ -72,7 +75,8 @@ def produce(options: ProduceOptions) -> None:
                     note("A record a line; Ctrl-D ends.")
                 show = not options.quiet and sys.stderr.isatty() and not (path is None and sys.stdin.isatty())
                 with _progress(show, path, kind, producer) as progress:
-                    batches = _batches(options, kind, path, descriptor, bad, progress)
+                    fields = _fields(cluster, options, kind)
+                    batches = _batches(options, kind, path, descriptor, fields, bad, progress)
                     _send_all(producer, batches, headers, descriptor if path is None else None)
         except BaseException as error:
             if producer is not None:
@@ -90,17 +94,35 @@ def produce(options: ProduceOptions) -> None:
         _summarise(options.topic, producer.sent, bad.count, seconds, options.quiet, options.json)
 
 
+def _fields(cluster: Cluster, options: ProduceOptions, kind: InputFormat) -> Fields:
+    """Return the fields that are named, and those of the topic's own schema, if its broker tells of one."""
+    from kafkalake.client import admin
+    from kafkalake.config.value_schema import KEY, topic_fields
+    from kafkalake.errors import KafkaError
+
+    named: Fields = _import_input().Fields(options.key_field, options.value_field, options.timestamp_field)
+    if kind in (InputFormat.LINES, InputFormat.RECORDS) or options.value_field is not None:
+        return named
+    try:
+        entries = admin.describe_configs(cluster, admin.TOPIC_RESOURCE, [options.topic])[options.topic]
+    except KafkaError:  # of a broker that does not let everyone know
+        return named
+    settings = {entry.name: entry.value for entry in entries}
+    types = {field.name: field.type.sql for field in topic_fields(settings)}
+    return replace(named, typed_key=settings.get(KEY), types=types)
+
+
 def _batches(
     options: ProduceOptions,
     kind: InputFormat,
     path: Path | None,
     descriptor: int,
+    fields: Fields,
     bad: BadLines,
     progress: Callable[[int], None],
 ) -> Iterator[pa.RecordBatch]:
     """Return the records of the input."""
     source = _import_input()
-    fields = source.Fields(options.key_field, options.value_field, options.timestamp_field)
     rest = (bad, options.from_line, progress)
     found: Iterator[pa.RecordBatch]
     if kind is InputFormat.LINES:

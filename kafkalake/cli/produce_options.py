@@ -57,7 +57,7 @@ class ProduceOptions:
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Field or column that holds the key (json, csv, parquet).",
+            help="Field or column that holds the key (json, csv, parquet; default: the one that the topic's setting key names).",
             show_default=False,
             rich_help_panel=INPUT,
         ),

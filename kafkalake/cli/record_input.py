@@ -3,7 +3,8 @@
 - lines      a record per line; with a key separator, key and value
 - json       a JSON value per line, sent unchanged; key and timestamp from its fields
 - records    a JSON object per line in the format of `kafkalake consume --format json`: key, value, headers, timestamp
-- csv        a record per row, as a JSON object; text that is a JSON number becomes that number, with the same digits
+- csv        a record per row, as a JSON object; text that is a JSON number becomes that number, with the same digits, unless the
+             topic's value.schema has another type for it
 - parquet    a record per row, as a JSON object
 """
 
@@ -13,8 +14,8 @@ import base64
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,11 +39,16 @@ _JSON_NUMBER = r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?"
 
 @dataclass(frozen=True)
 class Fields:
-    """Names of the fields or columns for key, value and timestamp. None: no key, the whole row, the current time."""
+    """Names of the fields or columns for key, value and timestamp. None: no key, the whole row, the current time.
+
+    typed_key: the key by the topic's settings, null where it is absent. types: those of the topic's value.schema, by field.
+    """
 
     key: str | None = None
     value: str | None = None
     timestamp: str | None = None
+    typed_key: str | None = None
+    types: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +123,7 @@ def from_json_lines(
     def record(line: bytes, number: int) -> _Record:
         parsed = _parse(line, number)
         return _Record(
-            key=_as_bytes(_field(parsed, fields.key, number)) if fields.key else None,
+            key=_as_bytes(_field(parsed, fields.key, number)) if fields.key else _typed_key(parsed, fields.typed_key),
             value=_as_bytes(_field(parsed, fields.value, number)) if fields.value else line,
             timestamp=_milliseconds(_field(parsed, fields.timestamp, number), number) if fields.timestamp else None,
         )
@@ -287,6 +293,10 @@ def _field(parsed: Any, name: str, number: int) -> Any:
     raise Failure(f"line {number} has no field '{name}'" + (f"; {close}" if close else ""))
 
 
+def _typed_key(parsed: Any, name: str | None) -> bytes | None:
+    return _as_bytes(parsed.get(name)) if isinstance(parsed, dict) and name is not None else None
+
+
 def _as_bytes(value: Any) -> bytes | None:
     """Return a field's text: a string unchanged, else its JSON, and None for null."""
     if value is None:
@@ -334,14 +344,10 @@ def _selection(columns: dict[str, str], kind: str, fields: Fields) -> str:
         if name is not None and name not in columns:
             close = did_you_mean(name, columns)
             raise Failure(f"there is no column '{name}'" + (f"; {close}" if close else f": {', '.join(columns)}"))
-    parts = []
-    if fields.key is not None:
-        parts.append(f"{_bytes_of(fields.key, columns)} AS key")
-    else:
-        parts.append("NULL::BLOB AS key")
-    parts.append(
-        f"{_bytes_of(fields.value, columns) if fields.value is not None else _row_as_json(columns, kind)} AS value"
-    )
+    key = fields.key if fields.key is not None else fields.typed_key
+    parts = [f"{_bytes_of(key, columns) if key in columns else 'NULL::BLOB'} AS key"]
+    whole = _row_as_json(columns, kind, fields.types)
+    parts.append(f"{_bytes_of(fields.value, columns) if fields.value is not None else whole} AS value")
     if fields.timestamp is not None:
         column = _quoted(fields.timestamp)
         text = f"CAST({column} AS VARCHAR)"
@@ -360,16 +366,27 @@ def _bytes_of(column: str, columns: dict[str, str]) -> str:
     return f"encode(CASE WHEN {quoted} IS NULL THEN NULL ELSE trim(CAST(to_json({quoted}) AS VARCHAR), '\"') END)"
 
 
-def _row_as_json(columns: dict[str, str], kind: str) -> str:
+def _row_as_json(columns: dict[str, str], kind: str, types: Mapping[str, str]) -> str:
     parts = []
     for name in columns:
         column = _quoted(name)
         text = f"CAST(to_json({column}) AS VARCHAR)"
         if kind == "csv":
-            text = f"CASE WHEN regexp_full_match({column}, '{_JSON_NUMBER}') THEN {column} ELSE {text} END"
+            text = _csv_as_json(column, text, types.get(name))
         label = _quoted(json.dumps(name, ensure_ascii=False) + ":", "'")
         parts.append(f"{label} || coalesce({text}, 'null')")
     return "encode('{' || " + " || ',' || ".join(parts) + " || '}')"
+
+
+def _csv_as_json(column: str, text: str, typed: str | None) -> str:
+    """Return the JSON of a field of CSV: `text` is that of a string. typed: its type in SQL, None if nothing is known of it."""
+    if typed is None:
+        return f"CASE WHEN regexp_full_match({column}, '{_JSON_NUMBER}') THEN {column} ELSE {text} END"
+    if typed == "STRING":
+        return text
+    if typed == "BOOLEAN":
+        return f"CASE WHEN lower({column}) IN ('true', 'false') THEN lower({column}) ELSE {text} END"
+    return f"CASE WHEN json_valid({column}) THEN {column} ELSE {text} END"
 
 
 def _quoted(text: str, quote: str = '"') -> str:

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from duckdb import DuckDBPyConnection
 
-EXAMPLES = """Columns of a topic: key, value, topic, partition, "offset", timestamp, timestampType, headers.
+EXAMPLES = """Columns of a topic: key, value, topic, partition, "offset", timestamp, timestampType, headers. Of a topic with a
+value.schema: its fields, then _key, _value, _topic, _partition, _offset, _timestamp, _timestampType, _headers.
 text(value) is a value as text, json(value) as JSON. Metadata: lake.topics, lake.partitions, lake.segments, lake.group_offsets, ...
 
 Examples

@@ -18,7 +18,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from command_line import Ended, Run
-from kafka_reference import Kafkalake, free_port
+from kafka_reference import Kafkalake, free_port, topic_name
 from written_lake import WrittenLake
 
 from kafkalake.client import admin
@@ -323,6 +323,38 @@ def test_damage_is_named_with_file_and_position(
     queried = kafkalake("sql", f'SELECT max(value) FROM "{topic}"', "--lake", str(broker.lake))
     assert (queried.code, queried.stdout) == (1, "")
     assert queried.stderr.startswith(f"error: {segment}: at byte ")
+
+
+def test_a_topic_with_a_schema_is_filled_from_csv_and_json_and_queried_by_its_fields(
+    kafkalake: Run, kafkalake_broker: Callable[..., Kafkalake], tmp_path: Path
+) -> None:
+    broker = kafkalake_broker()
+    address = ("--bootstrap-server", broker.bootstrap_servers)
+    topic = topic_name("typed").replace("-", "_")
+    schema = "value.schema=zip STRING, n BIGINT, ok BOOLEAN, tags ARRAY<INT>"
+    assert kafkalake("topics", "create", topic, "--config", schema, "--config", "key=zip", *address).code == 0
+    file = tmp_path / "rows.csv"
+    file.write_text('zip,n,ok,tags\n10001,7,TRUE,"[1, 2]"\n00501,,no,\n')
+    assert kafkalake("produce", topic, str(file), *address).code == 0
+    lines = '{"zip": "20", "n": 1}\n{"n": 2}\n'
+    assert kafkalake("produce", topic, "--format", "json", *address, stdin=lines).code == 0
+    ended = kafkalake(
+        "sql",
+        f"SELECT * EXCLUDE (_topic, _timestamp) FROM {topic} ORDER BY _offset",
+        "--json",
+        "--lake",
+        str(broker.lake),
+    )
+    rows = [json.loads(line) for line in ended.stdout.splitlines()]
+    assert [(row["_key"], row["zip"], row["n"], row["ok"], row["tags"]) for row in rows] == [
+        ("10001", "10001", 7, True, [1, 2]),
+        ("00501", "00501", None, None, None),
+        ("20", "20", 1, None, None),
+        (None, None, 2, None, None),
+    ]
+    assert rows[0]["_value"] == '{"zip":"10001","n":7,"ok":true,"tags":[1, 2]}', "types of the schema, not guessed ones"
+    wrong = kafkalake("topics", "create", f"{topic}2", "--config", "value.schema=zip STRNG", *address)
+    assert (wrong.code, "did you mean STRING" in wrong.stderr) == (1, True)
 
 
 def test_a_segment_in_the_words_of_kafka_dump_log(kafkalake: Run, lake: str) -> None:
