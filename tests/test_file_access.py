@@ -48,7 +48,8 @@ ALLOWED: dict[str, str] = {
     "jobs.lag.page": "the page",
     "jobs.lock": "the lock of a job",
     "jobs.webhook": "the user's secret",
-    "spark.sink.sink": "marks of a write in the checkpoint",
+    "spark.sink.sink": "the directory of a job that writes",
+    "spark.sink.driver": "the mark of a job whose broker has been asked",
     "spark.source.installed_pyspark": "the sources of PySpark",
     "spark.source.query_snapshot": "the ends of a query, in the temporary directory",
     # What the user, the machine and the installation have

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 RECORD_OVERHEAD_BYTES = 24
 """Upper bound on a record's lengths, offset and timestamp on the wire."""
-_HEADER_OVERHEAD_BYTES = 4
+HEADER_OVERHEAD_BYTES = 4
 
 
 def record_bytes(records: pa.RecordBatch) -> npt.NDArray[np.int64]:
@@ -26,7 +26,7 @@ def record_bytes(records: pa.RecordBatch) -> npt.NDArray[np.int64]:
     headers = records.column("headers")
     inner = headers.flatten()
     if len(inner):
-        of_each = _lengths(inner.field("key")) + _lengths(inner.field("value")) + _HEADER_OVERHEAD_BYTES
+        of_each = _lengths(inner.field("key")) + _lengths(inner.field("value")) + HEADER_OVERHEAD_BYTES
         ends = np.concatenate(([0], np.cumsum(of_each)))
         lengths = pc.fill_null(pc.list_value_length(headers), 0).to_numpy(zero_copy_only=False)
         counts = np.concatenate(([0], np.cumsum(lengths)))

@@ -10,7 +10,7 @@ from kafkalake.extras import missing_extra
 def one_line_message(error: BaseException) -> str:
     """Return the message of an error without the stack traces of Python and the JVM."""
     text = missing_extra(error) or str(error).strip()
-    ours = re.findall(r"\bkafkalake\.errors\.\w+: (.+)$", text, flags=re.MULTILINE)
+    ours = re.findall(r"\bkafkalake\.(?:errors|spark)\.\w+: (.+)$", text, flags=re.MULTILINE)
     if ours:
         return str(ours[-1])
     if "DELTA_PATH_EXISTS" in text:

@@ -1,4 +1,4 @@
-"""The layout of a segment in Java's reader: each number there is the one that `record.layout` and `record.schema` have."""
+"""The layout of a segment in Java's reader and writer: each number is the one that `record.layout` and `record.schema` have."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 import kafkalake.spark
+from kafkalake.client import record_sizes
 from kafkalake.record import layout as at
 from kafkalake.record.schema import PREAMBLE
+from kafkalake.spark.sink.write_target import BATCH_OVERHEAD_BYTES
 from kafkalake.storage.index import ENTRY_BYTES
 
 JAVA = Path(kafkalake.spark.__file__).parent / "jvm" / "io" / "kafkalake" / "spark"
@@ -23,6 +25,7 @@ CONSTANTS: dict[str, dict[str, object]] = {
         "FIRST_HEADER": at.FIRST_HEADER,
         "COLUMNS": at.COLUMNS,
         "BUFFERS": at.BUFFERS,
+        "NODE_COUNT": at.NODES,
         "FIRST_BUFFER": at.COLUMN_FIRST_BUFFER.tolist(),
         "METADATA_LENGTH": at.METADATA_LENGTH,
         "BODY_LENGTH": at.BODY_LENGTH,
@@ -43,8 +46,15 @@ CONSTANTS: dict[str, dict[str, object]] = {
         "TRANSACTIONAL": at.ATTRIBUTE_TRANSACTIONAL,
     },
     "SegmentFile": {"PREAMBLE_BYTES": len(PREAMBLE), "INDEX_ENTRY_BYTES": ENTRY_BYTES},
+    "StagedBatch": {"OVERHEAD_BYTES": BATCH_OVERHEAD_BYTES, "HEADER_FIELDS": 2},
+    "RowRecord": {
+        "RECORD_OVERHEAD_BYTES": record_sizes.RECORD_OVERHEAD_BYTES,
+        "HEADER_OVERHEAD_BYTES": record_sizes.HEADER_OVERHEAD_BYTES,
+        "HEADER_FIELDS": 2,
+        "MICROSECONDS": 1000,
+    },
 }
-OF_NO_FILE = {"CHUNK_BYTES", "FIRST_CHUNK_BYTES"}
+OF_NO_FILE = {"CHUNK_BYTES", "FIRST_CHUNK_BYTES", "FIRST_ROWS"}
 
 USES: dict[str, dict[str, list[object]]] = {
     "SegmentMessage": {

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, cast
 import pytest
 
 from kafkalake.errors import LakeError
-from kafkalake.spark.planner.process import THREADS, encode, read_frame, serve
+from kafkalake.spark.planner.process import STATEMENT_THREADS, THREADS, encode, read_frame, serve
 
 TIMEOUT_S = 20
 
@@ -80,7 +80,7 @@ def test_a_statement_that_was_withdrawn_is_not_carried_out(gate: threading.Event
     asked = Asked(answer)
     for number in range(THREADS - 1):
         asked.ask(id=number, ask="scan", is_slow=True)
-    for number in range(200, 200 + THREADS):
+    for number in range(200, 200 + STATEMENT_THREADS):
         asked.ask(id=number, ask="create", is_statement=True, is_slow=True)
     asked.ask(id=300, ask="drop", is_statement=True)
     asked.ask(withdrawn=300)
@@ -89,11 +89,11 @@ def test_a_statement_that_was_withdrawn_is_not_carried_out(gate: threading.Event
     asked.ask(id=500, ask="list")
     assert list(asked.answers(1)) == [500], "so all before it has been read"
     gate.set()
-    asked.answers(2 * THREADS)
+    asked.answers(THREADS + STATEMENT_THREADS)
     asked.ask(id=600, ask="drop", is_statement=True)
     asked.answers(1)
     asked.close()
-    assert sorted(done) == [*range(THREADS - 1), *range(200, 200 + THREADS), 400, 500, 600]
+    assert sorted(done) == [*range(THREADS - 1), *range(200, 200 + STATEMENT_THREADS), 400, 500, 600]
 
 
 def test_scans_that_hang_hold_no_statement_back(gate: threading.Event) -> None:
@@ -119,24 +119,26 @@ def test_what_had_not_begun_when_the_connection_ended_is_not_carried_out(gate: t
         assert gate.wait(TIMEOUT_S)
         done.append(question["id"])
 
-    frames = b"".join(encode({"id": number, "ask": "drop", "is_statement": True}) for number in range(THREADS + 5))
+    frames = b"".join(
+        encode({"id": number, "ask": "drop", "is_statement": True}) for number in range(STATEMENT_THREADS + 5)
+    )
     reader, writer = os.pipe()
     out = io.BytesIO()
     with os.fdopen(reader, "rb") as incoming:
         thread = threading.Thread(target=serve, args=(incoming, out, answer))
         thread.start()
         os.write(writer, frames)
-        for _ in range(THREADS):
+        for _ in range(STATEMENT_THREADS):
             assert begun.acquire(timeout=TIMEOUT_S)
         os.close(writer)
         thread.join(TIMEOUT_S)
     gate.set()
     assert not thread.is_alive()
     for _ in range(1000):
-        if len(done) == THREADS:
+        if len(done) == STATEMENT_THREADS:
             break
         threading.Event().wait(0.01)
-    assert sorted(done) == list(range(THREADS))
+    assert sorted(done) == list(range(STATEMENT_THREADS))
 
 
 @pytest.mark.parametrize("length", [-1, 2**31 - 1])

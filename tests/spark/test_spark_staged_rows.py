@@ -14,8 +14,8 @@ from kafka.partitioner.default import murmur2
 from record_batches import arrow_rows
 
 from kafkalake.errors import ConfigurationError, KafkaLakeError
-from kafkalake.spark.sink.staged_rows import BATCH_BYTES, BATCH_OVERHEAD_BYTES, RowStager
-from kafkalake.spark.sink.write_target import Target, check_columns
+from kafkalake.spark.sink.staged_rows import RowStager
+from kafkalake.spark.sink.write_target import BATCH_BYTES, BATCH_OVERHEAD_BYTES, Target, check_columns
 from kafkalake.storage.staged_file import StagedReader, StagedWriter
 
 

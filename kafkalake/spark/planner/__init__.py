@@ -6,4 +6,5 @@ lakes       the Delta tables of the lakes that were asked about, kept open
 tables      topics as tables: list, load
 statements  what a statement changes, through the broker
 scans       the tasks of a batch scan
+writes      what a write's tasks must know, and the request that appends what they staged
 """

@@ -23,6 +23,8 @@ from kafkalake.extras import WithoutPandas
 from kafkalake.spark.source.installed_pyspark import prefer_installed_pyspark
 
 THREADS = 8
+STATEMENT_THREADS = 64
+"""More, as the commit of a write may take as long as its `commitTimeout`."""
 FRAME_BYTES_MAX = 1 << 30
 
 Answer = Callable[[Mapping[str, Any]], Any]
@@ -46,7 +48,7 @@ def serve(incoming: BinaryIO, outgoing: BinaryIO, answer: Answer) -> None:
 
     threads = ThreadPoolExecutor(THREADS, thread_name_prefix="question")
     # Beside the others: scans that hang hold no statement back, which would then be carried out later.
-    statements = ThreadPoolExecutor(THREADS, thread_name_prefix="statement")
+    statements = ThreadPoolExecutor(STATEMENT_THREADS, thread_name_prefix="statement")
     try:
         while (question := read_frame(incoming)) is not None:
             with writing:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from kafkalake.spark.planner import scans, statements, streams, tables
+from kafkalake.spark.planner import scans, statements, streams, tables, writes
 
 ANSWERS: dict[str, Callable[[Mapping[str, Any]], Any]] = {
     "scan": scans.plan_scan,
@@ -25,6 +25,9 @@ ANSWERS: dict[str, Callable[[Mapping[str, Any]], Any]] = {
     "alter": statements.alter_table,
     "drop": statements.drop_table,
     "delete_records": statements.delete_records,
+    "write_begin": writes.write_begin,
+    "write_commit": writes.write_commit,
+    "write_abort": writes.write_abort,
 }
 
 

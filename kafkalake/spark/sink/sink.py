@@ -15,7 +15,6 @@ import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -23,17 +22,13 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from kafkalake.errors import BrokerUnavailableError, ConfigurationError, KafkaLakeError
-from kafkalake.metadata.identity import known_cluster_id
-from kafkalake.metadata.paths import require_lake
+from kafkalake.errors import KafkaLakeError
 from kafkalake.reader.columns import value_fields
-from kafkalake.reader.lake_broker import located, running_addresses
 from kafkalake.reader.read_options import TIME_ZONE_NOTE
-from kafkalake.spark.sink.write_options import WriteOptions, parse_write_options
-from kafkalake.spark.sink.write_target import Target, check_columns, check_fields
+from kafkalake.spark.sink.driver import StagedWrite, abort_write, begin_write, commit_write
 from kafkalake.spark.source.hidden_tracebacks import hide_tracebacks
 from kafkalake.spark.source.tasks import load_compiled_code
-from kafkalake.storage.staging import ASKED_FILE, remove_directory, staging_path
+from kafkalake.storage.staging import staging_path
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -59,29 +54,12 @@ class Staged(WriterCommitMessage):
 class Sink:
     """The writer of one job: created on the driver, sent to its tasks, and used again on the driver to commit."""
 
-    def __init__(self, given: dict[str, str], schema: StructType, overwrite: bool) -> None:
+    def __init__(self, given: dict[str, str], schema: StructType, overwrite: bool, *, is_stream: bool) -> None:
         """Raise `ConfigurationError`, `BrokerUnavailableError` or `KafkaError`. Nothing is written then."""
-        if overwrite:
-            raise ConfigurationError('a topic cannot be overwritten, only added to: use mode("append") or INSERT INTO')
-        self.options = parse_write_options(located(given))
         columns = to_arrow_schema(schema, timezone="UTC")
-        if self.options.is_typed:
-            check_fields(columns)
-        else:
-            check_columns(columns, self.options.topic, self.options.json_fields)
+        self.write = begin_write(given, columns, is_stream=is_stream, is_overwriting=overwrite)
         self._time_zone = given.get(TIME_ZONE_NOTE) or "UTC"
-        self._fields = value_fields(schema.names) if self.options.json_fields else {}
-        wanted = None if self.options.topic is None else [self.options.topic]
-        self._cluster_id = known_cluster_id(require_lake(self.options.lake))
-        answer = self._ask_once({"ask": "describe", "topics": wanted})
-        self._ids = [(topic["name"], topic["id"]) for topic in answer["topics"]]
-        self._targets = {
-            topic["name"]: Target(
-                topic["name"], number, topic["partitions"], topic["message_bytes_max"], topic["key_required"]
-            )
-            for number, topic in enumerate(answer["topics"])
-        }
-        self._bytes_max: int = answer["bytes_max"]
+        self._fields = value_fields(schema.names) if self.write.options.json_fields else {}
 
     # On executors.
 
@@ -97,11 +75,12 @@ class Sink:
         first = next((batch for batch in rows if batch.num_rows), None)
         if first is None:
             return Staged(directory, None, 0, 0, 0, frozenset(), query)
-        path = staging_path(self.options.lake) / directory / f"task-{number:06}-{uuid.uuid4().hex}{FILE_SUFFIX}"
+        options = self.write.options
+        path = staging_path(options.lake) / directory / f"task-{number:06}-{uuid.uuid4().hex}{FILE_SUFFIX}"
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with StagedWriter(str(path)) as writer:
-                stager = RowStager(writer, self._targets, self.options.topic, self._bytes_max, number)
+                stager = RowStager(writer, self.write.targets, options.topic, self.write.staged_bytes_max, number)
                 for batch in chain((first,), rows):
                     stager.add(self._records(batch))
                 stager.finish()
@@ -112,8 +91,9 @@ class Sink:
     def _records(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         from kafkalake.reader.json_texts import typed_records, with_values
 
-        if self.options.is_typed:
-            return typed_records(rows, self.options.key)
+        options = self.write.options
+        if options.is_typed:
+            return typed_records(rows, options.key)
         return with_values(rows, self._fields, self._time_zone) if self._fields else rows
 
     # On the driver.
@@ -123,57 +103,23 @@ class Sink:
         staged = [each for each in messages if isinstance(each, Staged) and each.file is not None]
         if not staged:
             return
-        directory = staging_path(self.options.lake) / staged[0].directory
-        used = sorted({target for each in staged for target in each.used})
-        body = {
-            "ask": "append",
-            "application": application,
-            "version": version,
-            "directory": staged[0].directory,
-            "topics": self._ids,
-            "partitions": used,
-            "files": [(each.file, each.bytes, each.batches, each.records) for each in staged],
-        }
-        self._ask_append(body, directory)
-        remove_directory(directory)
+        commit_write(
+            self.write.options,
+            StagedWrite(
+                cluster_id=self.write.cluster_id,
+                application=application,
+                version=version,
+                directory=staged[0].directory,
+                topic_ids=self.write.topic_ids,
+                partitions=list({target for each in staged for target in each.used}),
+                files=[(each.file, each.bytes, each.batches, each.records) for each in staged if each.file],
+            ),
+        )
 
     def abort(self, directory: str | None) -> None:
         """Remove what a failed job staged, unless the broker may still be reading it."""
-        if directory is None:
-            return
-        path = staging_path(self.options.lake) / directory
-        if not (path / ASKED_FILE).exists():
-            remove_directory(path)
-
-    def _ask_append(self, body: dict[str, Any], directory: Path) -> None:
-        from kafkalake.client.staged_append import OutcomeUnknownError, ask_until
-
-        asked = directory / ASKED_FILE
-        asked.touch()
-        try:
-            ask_until(self._addresses, body | {"cluster_id": self._cluster_id}, self.options.commit_timeout_s)
-        except OutcomeUnknownError as error:
-            raise KafkaLakeError(
-                f"it is not known whether the records were appended, {error}; they are all there or none is. "
-                "A write with txnAppId and txnVersion may simply be repeated"
-            ) from error
-        except KafkaLakeError:
-            asked.unlink(missing_ok=True)
-            raise
-
-    def _ask_once(self, body: dict[str, Any]) -> dict[str, Any]:
-        from kafkalake.client.staged_append import DESCRIBE_TIMEOUT_S, ask_once
-
-        try:
-            return ask_once(self._addresses(), body | {"cluster_id": self._cluster_id}, DESCRIBE_TIMEOUT_S)
-        except BrokerUnavailableError as error:
-            raise BrokerUnavailableError(
-                f"writing needs a running broker, and none answers for the lake {self.options.lake} ({error}). "
-                f"Start one: kafkalake broker start --lake {self.options.lake}"
-            ) from error
-
-    def _addresses(self) -> Sequence[tuple[str, int]]:
-        return self.options.servers or running_addresses(self.options.lake)
+        if directory is not None:
+            abort_write(self.write.options.lake, directory)
 
 
 @hide_tracebacks
@@ -181,14 +127,14 @@ class KafkaLakeWriter(DataSourceArrowWriter):
     """A batch write. Its application is the user's or a unique id, with which task failures cause no duplicates."""
 
     def __init__(self, given: dict[str, str], schema: StructType, overwrite: bool) -> None:
-        self._sink = Sink(given, schema, overwrite)
+        self._sink = Sink(given, schema, overwrite, is_stream=False)
         self._directory = f"job-{uuid.uuid4().hex}"
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
         return self._sink.stage(iterator, self._directory)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        options: WriteOptions = self._sink.options
+        options = self._sink.write.options
         self._sink.commit(options.application or self._directory, options.version, messages)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -200,9 +146,7 @@ class KafkaLakeStreamWriter(DataSourceStreamArrowWriter):
     """The batches of a stream, each written once by query id and batch id, however often Spark repeats it."""
 
     def __init__(self, given: dict[str, str], schema: StructType, overwrite: bool) -> None:
-        self._sink = Sink(given, schema, overwrite)
-        if self._sink.options.application is not None:
-            raise ConfigurationError("txnAppId is for batch writes; a stream is known by its checkpoint")
+        self._sink = Sink(given, schema, overwrite, is_stream=True)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
         context = TaskContext.get()

@@ -25,15 +25,9 @@ from kafkalake.errors import (
     UnknownTopicOrPartitionError,
 )
 from kafkalake.record.schema import HEADERS_TYPE, SCHEMA
-from kafkalake.spark.sink.write_target import Target
+from kafkalake.spark.sink.write_target import BATCH_BYTES, BATCH_OVERHEAD_BYTES, HELD_BYTES, Target
 from kafkalake.storage.staged_file import StagedWriter
 from kafkalake.wire.arrow_batch import batch_from_arrow
-
-BATCH_BYTES = 1 << 20
-BATCH_OVERHEAD_BYTES = 61
-"""Size of a record batch v2 header."""
-HELD_BYTES = 64 << 20
-"""Limit of buffered rows in bytes, at which all partial batches are written."""
 
 Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]

@@ -15,6 +15,12 @@ from kafkalake.reader.json_values import check_json_type
 
 _BINARY_LIKE = (pa.binary(), pa.string(), pa.large_binary(), pa.large_string())
 
+BATCH_BYTES = 1 << 20
+BATCH_OVERHEAD_BYTES = 61
+"""Size of a record batch v2 header."""
+HELD_BYTES = 64 << 20
+"""Limit of buffered rows in bytes, at which all partial batches are written."""
+
 
 @dataclass(frozen=True, slots=True)
 class Target:

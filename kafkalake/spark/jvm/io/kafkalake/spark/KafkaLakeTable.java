@@ -93,7 +93,13 @@ final class KafkaLakeTable implements Table, SupportsRead, SupportsWrite {
   @Override
   public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
     CaseInsensitiveStringMap options = merged(info.options());
-    WriteBuilder rows = pythonTable().newWriteBuilder(
+    boolean hasFields = options.containsKey("valueSchema") || options.containsKey("__typed");
+    WriteBuilder rows = hasFields ? writtenByPython(info, options) : KafkaLakeWrite.builder(name, options, info);
+    return new OutputModes(rows);
+  }
+
+  private WriteBuilder writtenByPython(LogicalWriteInfo info, CaseInsensitiveStringMap options) {
+    return pythonTable().newWriteBuilder(
         new LogicalWriteInfo() {
           @Override
           public CaseInsensitiveStringMap options() {
@@ -110,7 +116,6 @@ final class KafkaLakeTable implements Table, SupportsRead, SupportsWrite {
             return info.schema();
           }
         });
-    return new OutputModes(rows);
   }
 
   private PythonTable pythonTable() {

@@ -66,12 +66,20 @@ final class Planner {
    * A process that ends, or has ended, before it answers is asked once more by its successor, but for what changes a topic.
    */
   static JsonNode ask(ObjectNode question) {
-    boolean isRepeatable = !question.has(STATEMENT);
+    return ask(question, !question.has(STATEMENT), TIMEOUT_S);
+  }
+
+  /** As `ask`, for a statement that is done once however often it is asked, and may take so long. */
+  static JsonNode askRepeatedly(ObjectNode statement, long timeoutS) {
+    return ask(statement, true, timeoutS);
+  }
+
+  private static JsonNode ask(ObjectNode question, boolean isRepeatable, long timeoutS) {
     JsonNode answered;
     try {
-      answered = answered(question, isRepeatable);
+      answered = answered(question, isRepeatable, timeoutS);
     } catch (TimeoutException error) {
-      throw new PlannerException("kafkalake's planning process has not answered in " + TIMEOUT_S + " s", error);
+      throw new PlannerException("kafkalake's planning process has not answered in " + timeoutS + " s", error);
     } catch (IOException error) {
       throw new PlannerException("kafkalake's planning process ended before it answered; run the statement again", error);
     } catch (InterruptedException error) {
@@ -84,14 +92,14 @@ final class Planner {
     return answered.get("answer");
   }
 
-  private static JsonNode answered(ObjectNode question, boolean isRepeatable)
+  private static JsonNode answered(ObjectNode question, boolean isRepeatable, long timeoutS)
       throws IOException, InterruptedException, TimeoutException {
     Planner planner = running();
     try {
-      return planner.answer(question);
+      return planner.answer(question, timeoutS);
     } catch (IOException error) {
       if (isRepeatable) {
-        return answered(question, false);
+        return answered(question, false, timeoutS);
       }
       throw error;
     } catch (TimeoutException error) {
@@ -118,7 +126,7 @@ final class Planner {
     return current;
   }
 
-  private JsonNode answer(ObjectNode question) throws IOException, InterruptedException, TimeoutException {
+  private JsonNode answer(ObjectNode question, long timeoutS) throws IOException, InterruptedException, TimeoutException {
     long number = numbers.incrementAndGet();
     CompletableFuture<JsonNode> answer = new CompletableFuture<>();
     waiting.put(number, answer);
@@ -127,7 +135,7 @@ final class Planner {
       if (isEnded) {
         throw new IOException("closed");
       }
-      return answer.get(TIMEOUT_S, TimeUnit.SECONDS);
+      return answer.get(timeoutS, TimeUnit.SECONDS);
     } catch (ExecutionException error) {
       throw new IOException(error.getCause());
     } catch (InterruptedException error) {

@@ -27,22 +27,23 @@ final class SegmentMessage {
   /** The smallest prefix that says how long a message is. */
   static final int FIRST_HEADER = 648;
 
-  private static final int COLUMNS = 5;
-  private static final int BUFFERS = 19;
-  private static final int[] FIRST_BUFFER = {0, 2, 4, 7, 10, BUFFERS};
-  private static final int METADATA_LENGTH = 4;
-  private static final int BODY_LENGTH = 32;
-  private static final int ROWS = 72;
-  private static final int NODES = 112;
-  private static final int BUFFER_TABLE = 248;
-  private static final int VALUE_LENGTH = 596;
-  private static final int CHECKSUM = 600;
-  private static final int TABLE = 608;
-  private static final int TABLE_BYTES = 30;
-  private static final int HEADER_BYTES = 60;
-  private static final int HEADER_CHARACTERS = 80;
+  static final int COLUMNS = 5;
+  static final int BUFFERS = 19;
+  static final int NODE_COUNT = 8;
+  static final int[] FIRST_BUFFER = {0, 2, 4, 7, 10, BUFFERS};
+  static final int METADATA_LENGTH = 4;
+  static final int BODY_LENGTH = 32;
+  static final int ROWS = 72;
+  static final int NODES = 112;
+  static final int BUFFER_TABLE = 248;
+  static final int VALUE_LENGTH = 596;
+  static final int CHECKSUM = 600;
+  static final int TABLE = 608;
+  static final int TABLE_BYTES = 30;
+  static final int HEADER_BYTES = 60;
+  static final int HEADER_CHARACTERS = 80;
   private static final int BATCHES_MAX = 65_536;
-  private static final int NO_CODEC = -1;
+  static final int NO_CODEC = -1;
   private static final int ZSTD = 1;
   private static final int RAW = -1;
   private static final int LOG_APPEND_TIME = 0x08;
@@ -244,7 +245,7 @@ final class SegmentMessage {
     return sum;
   }
 
-  private static byte[] hex(int value) {
+  static byte[] hex(int value) {
     byte[] digits = new byte[8];
     for (int i = 0; i < 8; i++) {
       digits[i] = (byte) Character.forDigit((value >>> (28 - 4 * i)) & 15, 16);

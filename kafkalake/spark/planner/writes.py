@@ -1,0 +1,78 @@
+"""Writes whose tasks run in the JVM: what they must know, and the request that appends what they staged.
+
+A commit is asked as a statement, and may be asked again of the next process: the broker knows what it has appended.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from kafkalake.record.layout import TEMPLATE
+from kafkalake.record.schema import PREAMBLE
+from kafkalake.spark.sink.driver import StagedWrite, abort_write, begin_write, commit_write
+from kafkalake.spark.sink.write_options import parse_write_options
+from kafkalake.spark.sink.write_target import BATCH_BYTES, HELD_BYTES
+from kafkalake.storage.staging import staging_path
+
+
+def write_begin(question: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the tasks of a write of `columns` (Spark's JSON of a schema) must know. Raise the errors of `begin_write`."""
+    # Imported here: most questions do not need it.
+    from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.sql.types import StructType
+
+    columns = to_arrow_schema(StructType.fromJson(json.loads(question["columns"])), timezone="UTC")
+    write = begin_write(
+        question["options"],
+        columns,
+        is_stream=question["is_stream"],
+        is_overwriting=question["is_overwriting"],
+    )
+    options = write.options
+    return {
+        "staging": str(staging_path(options.lake)),
+        "cluster_id": write.cluster_id,
+        "application": options.application,
+        "version": options.version,
+        "commit_timeout_s": options.commit_timeout_s,
+        "topic": options.topic,
+        "topics": [
+            {
+                "name": target.name,
+                "id": topic_id,
+                "partitions": target.partitions,
+                "message_bytes_max": target.message_bytes_max,
+                "key_required": target.key_required,
+            }
+            for target, (_, topic_id) in zip(write.targets.values(), write.topic_ids, strict=True)
+        ],
+        "staged_bytes_max": write.staged_bytes_max,
+        "batch_bytes": BATCH_BYTES,
+        "held_bytes": HELD_BYTES,
+        "preamble": base64.b64encode(PREAMBLE).decode(),
+        "template": base64.b64encode(TEMPLATE.tobytes()).decode(),
+    }
+
+
+def write_commit(question: Mapping[str, Any]) -> None:
+    """Append what the tasks staged, once. Raise the errors of `commit_write`."""
+    commit_write(
+        parse_write_options(question["options"]),
+        StagedWrite(
+            cluster_id=question["cluster_id"],
+            application=question["application"],
+            version=question["version"],
+            directory=question["directory"],
+            topic_ids=question["topics"],
+            partitions=question["partitions"],
+            files=question["files"],
+        ),
+    )
+
+
+def write_abort(question: Mapping[str, Any]) -> None:
+    """Remove what the tasks staged, unless the broker may be reading it. Raise `OSError` if I/O fails."""
+    abort_write(parse_write_options(question["options"]).lake, question["directory"])
