@@ -103,6 +103,7 @@ READ_BY = {
     "broker/partitions/fetch.py": {"compression_type"},  # what consumers get, not what producers may send
     "broker/coordination/journal_writer.py": {"max_message_bytes"},  # the broker's own records, not a producer's
     "jobs/compaction/command.py": {"compacts"},  # what is cleaned, not what is accepted
+    "reader/changelog.py": {"compacts"},  # what a record means
 }
 
 

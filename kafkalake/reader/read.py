@@ -21,7 +21,8 @@ from kafkalake.storage.txn_index import decode_aborted
 class SegmentFile:
     """A segment as the planner uses it: offsets [base_offset, next_offset), whole messages in the first `size` bytes.
 
-    Timestamps (ms) are None if the segment is not yet in Delta. `sealed`: whether it is in Delta.
+    Timestamps (ms) are None if the segment is not yet in Delta. `sealed`: whether it is in Delta. `generation`: above 0 if a job
+    has rewritten it.
     """
 
     base_offset: int
@@ -31,6 +32,7 @@ class SegmentFile:
     min_timestamp_ms: int | None = None
     max_timestamp_ms: int | None = None
     sealed: bool = False
+    generation: int = 0
 
     @property
     def readable_bytes(self) -> int:

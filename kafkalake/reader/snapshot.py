@@ -43,7 +43,7 @@ def take_snapshot(options: ReadOptions, tables: DeltaMetadataStore) -> Read:
     Raise `LakeError` (parts of the lake are missing), `UnknownTopicOrPartitionError` or `CorruptSegmentError`.
     """
     lake = Path(options.lake).absolute()
-    _check_past(options)
+    check_past(options)
     as_of = options.version is not None or options.as_of_ms is not None
     version, rows = tables.partitions_at(options.version, options.as_of_ms)
     topics = tables.load_topics()
@@ -66,7 +66,7 @@ def take_snapshot(options: ReadOptions, tables: DeltaMetadataStore) -> Read:
     return Read(options, snapshots, version)
 
 
-def _check_past(options: ReadOptions) -> None:
+def check_past(options: ReadOptions) -> None:
     """Raise `LakeError` if the requested time is in the future, as Delta does: the newest state would be a guess."""
     now_ms = time.time_ns() // 1_000_000
     if options.as_of_ms is not None and options.as_of_ms > now_ms:
@@ -183,6 +183,7 @@ def _from_row(lake: Path, row: SegmentRow) -> SegmentFile:
         row.min_timestamp_ms,
         row.max_timestamp_ms,
         sealed=True,
+        generation=row.generation,
     )
 
 

@@ -12,13 +12,10 @@ import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from kafka_reference import Kafkalake, topic_name
+from lake_catalog import Statement, refused, statements, with_catalog
 from planning_process import kill_planner
 from pyspark.sql import Row, SparkSession
 from waiting import wait_until
-
-from kafkalake.jobs.error_sentence import one_line_message
-
-Statement = Callable[[str], list[Row]]
 
 
 @pytest.fixture(scope="module")
@@ -27,22 +24,9 @@ def broker() -> Iterator[Kafkalake]:
         yield broker
 
 
-def with_catalog(spark: SparkSession, broker: Kafkalake, name: str = "lake", **settings: str) -> SparkSession:
-    """Return another session, which has the broker's lake as the catalogue `name`."""
-    session = spark.newSession()
-    session.conf.set(f"spark.sql.catalog.{name}", "io.kafkalake.spark.LakeCatalog")
-    for key, value in ({"path": str(broker.lake)} | settings).items():
-        session.conf.set(f"spark.sql.catalog.{name}.{key}", value)
-    return session
-
-
-def statements(session: SparkSession) -> Statement:
-    return lambda statement: session.sql(statement).collect()
-
-
 @pytest.fixture(scope="module")
 def session(broker: Kafkalake, spark: SparkSession) -> SparkSession:
-    return with_catalog(spark, broker)
+    return with_catalog(spark, broker.lake)
 
 
 @pytest.fixture(scope="module")
@@ -54,12 +38,6 @@ def sql(session: SparkSession) -> Statement:
 def clicks() -> str:
     """The name of no topic yet."""
     return topic_name("clicks").replace("-", "_")
-
-
-def refused(sql: Statement, statement: str) -> str:
-    with pytest.raises(Exception) as error:
-        sql(statement)
-    return one_line_message(error.value)
 
 
 def read(
@@ -237,6 +215,36 @@ def test_records_are_deleted_from_the_beginning_of_partitions_on(sql: Statement,
     assert offsets() == [[], []]
 
 
+def test_keys_of_a_compacted_topic_are_deleted_by_tombstones(sql: Statement, broker: Kafkalake, clicks: str) -> None:
+    sql(f"CREATE TABLE lake.{clicks} TBLPROPERTIES ('partitions' = '3', 'cleanup.policy' = 'compact')")
+    rows = "SELECT CAST(CONCAT('k', id) AS BINARY) AS key, CAST('v' AS BINARY) AS value FROM range(20)"
+    sql(f"INSERT INTO lake.{clicks} (key, value) {rows}")
+    # Where Kafka's partitioner does not put it.
+    sql(
+        f"INSERT INTO lake.{clicks} (key, value, partition) "
+        f"SELECT key, value, pmod(partition + 1, 3) FROM lake.{clicks} WHERE key = X'6b37'"
+    )
+    for condition in (
+        "key = X'6b31'",
+        "key IN (X'6b32', X'6b33', X'616273656e74')",
+        "key = 'k4' OR key = X'6b35'",
+        "key = X'6b37'",
+    ):
+        sql(f"DELETE FROM lake.{clicks} WHERE {condition}")
+    written = [(key, value) for key, value in read(broker, clicks, 3, 28, str) if value is None]
+    assert written == [(b"k%d" % number, None) for number in (1, 2, 3, 4, 5, 7, 7)]
+    placed = sql(
+        f"SELECT key, partition, count(*) AS n, count(value) AS v FROM lake.{clicks} WHERE key = X'6b37' GROUP BY ALL"
+    )
+    assert [(row.n, row.v) for row in placed] == [(2, 1), (2, 1)]
+    for condition in ("value = X'76'", "key > X'6b31'", "key = X'6b31' AND partition = 0", "NOT key = X'6b31'"):
+        assert "Cannot delete" in refused(sql, f"DELETE FROM lake.{clicks} WHERE {condition}"), condition
+    assert sql(f"SELECT count(*) AS n FROM lake.{clicks}")[0].n == 28
+    sql(f"ALTER TABLE lake.{clicks} SET TBLPROPERTIES ('cleanup.policy' = 'delete')")
+    assert "is not compacted" in refused(sql, f"DELETE FROM lake.{clicks} WHERE key = X'6b31'")
+    assert "UPDATE TABLE" in refused(sql, f"UPDATE lake.{clicks} SET value = X'00' WHERE key = X'6b31'")
+
+
 def test_a_plan_says_what_is_read_and_joins_know_sizes(sql: Statement, clicks: str) -> None:
     sql(f"CREATE TABLE lake.{clicks} AS SELECT CAST(id AS STRING) AS key, 'v' AS value FROM range(100)")
 
@@ -258,10 +266,10 @@ def test_dropping_can_be_forbidden_and_a_wrong_setting_is_named(
     spark: SparkSession, broker: Kafkalake, sql: Statement, clicks: str
 ) -> None:
     sql(f"CREATE TABLE lake.{clicks}")
-    kept = statements(with_catalog(spark, broker, "kept", drop="forbidden"))
+    kept = statements(with_catalog(spark, broker.lake, "kept", drop="forbidden"))
     assert "spark.sql.catalog.kept.drop is forbidden" in refused(kept, f"DROP TABLE kept.{clicks}")
     assert partitions(broker, clicks) == 1
-    odd = statements(with_catalog(spark, broker, "odd", drop="never"))
+    odd = statements(with_catalog(spark, broker.lake, "odd", drop="never"))
     with pytest.raises(Exception, match="allowed and forbidden are possible"):
         odd("SHOW TABLES IN odd")
     session = spark.newSession()
@@ -272,7 +280,7 @@ def test_dropping_can_be_forbidden_and_a_wrong_setting_is_named(
 
 def test_a_lake_is_read_without_its_broker_and_what_needs_one_says_so(spark: SparkSession, clicks: str) -> None:
     with Kafkalake() as broker:
-        run = statements(with_catalog(spark, broker))
+        run = statements(with_catalog(spark, broker.lake))
         run(f"CREATE TABLE lake.{clicks} AS SELECT CAST(id AS STRING) AS key, 'v' AS value FROM range(100)")
         broker.kill()
         assert run(f"SELECT count(*) AS n FROM lake.{clicks}")[0].n == 100
@@ -296,7 +304,7 @@ def test_another_lake_is_never_taken_for_this_one(spark: SparkSession, tmp_path:
     """A copy names the broker of the original; a lake that was made anew at the same path has other topics."""
     lake, copy = tmp_path / "lake", tmp_path / "copy"
     with Kafkalake(directory=lake) as broker:
-        run = statements(with_catalog(spark, broker))
+        run = statements(with_catalog(spark, broker.lake))
         run(f"CREATE TABLE lake.{clicks} AS SELECT CAST(id AS STRING) AS key, 'v' AS value FROM range(100)")
         shutil.copytree(broker.lake, copy)
         session = spark.newSession()

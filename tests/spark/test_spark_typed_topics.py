@@ -10,8 +10,9 @@ import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 from kafka_reference import Kafkalake, topic_name
+from lake_catalog import Statement, refused, statements, with_catalog
 from pyspark.sql import Row, SparkSession
-from test_spark_catalog import Statement, partitions, read, refused, setting, statements, with_catalog
+from test_spark_catalog import partitions, read, setting
 
 from kafkalake.dataset import topic_dataset
 
@@ -26,7 +27,7 @@ def broker() -> Iterator[Kafkalake]:
 
 @pytest.fixture(scope="module")
 def session(broker: Kafkalake, spark: SparkSession) -> SparkSession:
-    return with_catalog(spark, broker)
+    return with_catalog(spark, broker.lake)
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from kafkalake.errors import LakeError
+from kafkalake.metadata.delta_checkpoint import entry_path
 
 _ADDED_COLUMNS = frozenset({"boot_id", "lease_duration", "broker_id"})
 """Columns added after version 0.1."""
@@ -72,6 +73,14 @@ def data_files(table: DeltaTable) -> list[DataFile]:
         )
         for action in actions
     ]
+
+
+def committed_ms(table: Path, version: int) -> int:
+    """Return the time of a version: the mtime of its log entry. Raise `LakeError` if the entry is gone."""
+    try:
+        return entry_path(table, version).stat().st_mtime_ns // 1_000_000
+    except OSError as error:
+        raise LakeError(f"no version {version} of {table}: {error.strerror or error}") from error
 
 
 def read_file(root: Path, definition: TableDefinition, file: DataFile) -> pa.Table:

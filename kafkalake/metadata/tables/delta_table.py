@@ -49,7 +49,14 @@ from kafkalake.metadata.delta_checkpoint import (
     write_checkpoint,
 )
 from kafkalake.metadata.disk import DISK, Disk, FileForcing
-from kafkalake.metadata.tables.data_files import DataFile, TableDefinition, data_files, first_line, read_file
+from kafkalake.metadata.tables.data_files import (
+    DataFile,
+    TableDefinition,
+    committed_ms,
+    data_files,
+    first_line,
+    read_file,
+)
 from kafkalake.metadata.tables.opening import named_directories, open_or_create, open_table
 
 CLEANUP_INTERVAL = 1_000
@@ -162,9 +169,9 @@ class OpenDeltaTable:
     def version_at(self, timestamp_ms: int) -> int:
         """Return the newest version committed at or before the time. Raise `LakeError` if the log does not reach that far back."""
         version = self.version_at_or_oldest(timestamp_ms)
-        committed_ms = self._committed_ms(version)
-        if committed_ms > timestamp_ms:
-            moment, oldest = _utc(timestamp_ms).isoformat(), _utc(committed_ms).isoformat()
+        oldest_ms = committed_ms(self.path, version)
+        if oldest_ms > timestamp_ms:
+            moment, oldest = _utc(timestamp_ms).isoformat(), _utc(oldest_ms).isoformat()
             raise LakeError(f"no version of {self.path} at {moment}: the oldest is {version} of {oldest}")
         return version
 
@@ -181,13 +188,6 @@ class OpenDeltaTable:
             raise LakeError(
                 f"no version of {self.path} at {_utc(timestamp_ms).isoformat()}: {first_line(error)}"
             ) from error
-
-    def _committed_ms(self, version: int) -> int:
-        """Return the time of a version: the mtime of its log entry. Raise `LakeError` if the entry is gone."""
-        try:
-            return entry_path(self.path, version).stat().st_mtime_ns // 1_000_000
-        except OSError as error:
-            raise LakeError(f"no version {version} of {self.path}: {error.strerror or error}") from error
 
     def commit(self, change: TableChange, *, durable: bool = False) -> None:
         """Commit `change` on top of the version seen and move to the new version.

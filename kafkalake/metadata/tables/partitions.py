@@ -6,7 +6,7 @@ restores the state of the logs after a power loss.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -15,9 +15,11 @@ import pyarrow as pa
 from kafkalake.errors import KafkaStorageError
 from kafkalake.metadata import changes, paths
 from kafkalake.metadata.store import PublishedState
+from kafkalake.metadata.tables.data_files import committed_ms
 from kafkalake.metadata.tables.delta_table import OpenDeltaTable, TableChange
-from kafkalake.metadata.tables.lake_tables import LakeTables
+from kafkalake.metadata.tables.lake_tables import TABLE_DEFINITIONS, LakeTables
 from kafkalake.metadata.tables.schemas import PARTITIONS_SCHEMA, TIMESTAMP, PartitionRow, from_table, to_table
+from kafkalake.metadata.tables.topic_commits import TopicCommit, topic_commits
 from kafkalake.topic_partition import PartitionId
 
 
@@ -112,6 +114,35 @@ class DeltaPartitions(LakeTables):
             found = partitions.version if version is None else version
             table = partitions.read_version(found)
         return found, changes.current_partitions(from_table(PartitionRow, table))
+
+    def topic_commits(
+        self, topic: str, after: int, last: int, end_of: Callable[[PartitionRow], int]
+    ) -> list[TopicCommit]:
+        """Return the versions in (after, last] that showed new records of a topic name. Raise `LakeError` if one is gone."""
+        path = paths.table_path(self.lake, paths.PARTITIONS)
+        return topic_commits(path, TABLE_DEFINITIONS[paths.PARTITIONS], topic, after, last, end_of)
+
+    def first_version_since(self, timestamp_ms: int) -> int:
+        """Return the first version committed at or after the time, which may be the one after the newest.
+
+        Raise `LakeError` if the log does not reach that far back.
+        """
+        with self._locks[paths.PARTITIONS]:
+            table = self._tables[paths.PARTITIONS]
+            version = table.version_at_or_oldest(timestamp_ms)
+            if version > 0:
+                version = table.version_at(timestamp_ms)
+        committed = committed_ms(table.path, version)
+        return version if committed >= timestamp_ms else version + 1
+
+    def committed_ms(self, version: int) -> int:
+        """Return the time of a version. Raise `LakeError` if its entry is gone."""
+        return committed_ms(paths.table_path(self.lake, paths.PARTITIONS), version)
+
+    def oldest_version(self) -> int:
+        """Return the oldest version that can be read."""
+        with self._locks[paths.PARTITIONS]:
+            return self._tables[paths.PARTITIONS].version_at_or_oldest(0)
 
     def _led(self, leader: int) -> _LeaderRows:
         return self._leader_rows.setdefault(leader, _LeaderRows(leader))

@@ -5,6 +5,8 @@ requests    what can be asked, and by which function it is answered
 lakes       the Delta tables of the lakes that were asked about, kept open
 tables      topics as tables: list, load
 statements  what a statement changes, through the broker
+tombstones  the statement that deletes keys of a compacted topic
 scans       the tasks of a batch scan
 writes      what a write's tasks must know, and the request that appends what they staged
+changes     ranges of a topic's changes, and the tasks that read them
 """

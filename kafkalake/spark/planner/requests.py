@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from kafkalake.spark.planner import scans, statements, streams, tables, writes
+from kafkalake.spark.planner import changes, scans, statements, streams, tables, tombstones, writes
 
 ANSWERS: dict[str, Callable[[Mapping[str, Any]], Any]] = {
     "scan": scans.plan_scan,
@@ -21,10 +21,15 @@ ANSWERS: dict[str, Callable[[Mapping[str, Any]], Any]] = {
     "lake_of": tables.lake_of,
     "schema_of": tables.schema_of,
     "require_topics": tables.require_topics,
+    "changes_of": changes.kind,
+    "begin_changes": changes.begin,
+    "next_changes": changes.go_on,
+    "plan_changes": changes.plan,
     "create": statements.create_table,
     "alter": statements.alter_table,
     "drop": statements.drop_table,
     "delete_records": statements.delete_records,
+    "delete_keys": tombstones.delete_keys,
     "write_begin": writes.write_begin,
     "write_commit": writes.write_commit,
     "write_abort": writes.write_abort,

@@ -52,7 +52,7 @@ def create_table(question: Mapping[str, Any]) -> None:
     partitions, replication = (_whole(name, properties.pop(name, None)) for name in (PARTITIONS, REPLICATION))
     with connect(lake_path(question["lake"])) as cluster:
         admin.create_topic(
-            cluster, _topic(question), partitions=partitions, replication_factor=replication, config=properties
+            cluster, named_topic(question), partitions=partitions, replication_factor=replication, config=properties
         )
 
 
@@ -61,7 +61,7 @@ def alter_table(question: Mapping[str, Any]) -> None:
 
     Raise `ConfigurationError`, `InvalidConfigError`, `InvalidPartitionsError` and others.
     """
-    name, properties, unset = _topic(question), _settings(question["set"]), tuple(question["unset"])
+    name, properties, unset = named_topic(question), _settings(question["set"]), tuple(question["unset"])
     partitions = _whole(PARTITIONS, properties.pop(PARTITIONS, None))
     fixed = next((name for name in (*properties, *unset) if name in (REPLICATION, TOPIC_ID)), None)
     if fixed is not None or PARTITIONS in unset:
@@ -88,7 +88,7 @@ def drop_table(question: Mapping[str, Any]) -> bool:
 
     Raise `KafkaError` if the broker refuses.
     """
-    name, topic_id = _topic(question), question.get("topic_id")
+    name, topic_id = named_topic(question), question.get("topic_id")
     with connect(lake_path(question["lake"])) as cluster:
         if topic_id is not None and id_of(question["lake"], name) != topic_id:
             return False
@@ -100,7 +100,7 @@ def drop_table(question: Mapping[str, Any]) -> bool:
 
 def delete_records(question: Mapping[str, Any]) -> None:
     """Delete the records that are there now, in `partitions` (None: all), and below the offset `before` (None: any)."""
-    name, chosen, before = _topic(question), question["partitions"], question["before"]
+    name, chosen, before = named_topic(question), question["partitions"], question["before"]
     with connect(lake_path(question["lake"])) as cluster:
         partitions = [each for each in range(len(cluster.topic(name).partitions)) if chosen is None or each in chosen]
         ends = admin.list_offsets(cluster, name, dict.fromkeys(partitions, admin.LATEST))
@@ -136,7 +136,7 @@ def _with_columns(cluster: Cluster, topic: str, columns: Sequence[Mapping[str, A
     return schema
 
 
-def _topic(question: Mapping[str, Any]) -> str:
+def named_topic(question: Mapping[str, Any]) -> str:
     """Return the topic of a statement. Raise `InvalidTopicError` for one of the broker's own."""
     name: str = question["topic"]
     if name in INTERNAL:

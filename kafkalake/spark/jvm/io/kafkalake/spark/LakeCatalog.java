@@ -11,6 +11,8 @@ import java.util.Set;
 import org.apache.spark.sql.catalyst.analysis.NoSuchNamespaceException;
 import org.apache.spark.sql.catalyst.analysis.NoSuchTableException;
 import org.apache.spark.sql.catalyst.analysis.TableAlreadyExistsException;
+import org.apache.spark.sql.connector.catalog.Changelog;
+import org.apache.spark.sql.connector.catalog.ChangelogContext;
 import org.apache.spark.sql.connector.catalog.Column;
 import org.apache.spark.sql.connector.catalog.Identifier;
 import org.apache.spark.sql.connector.catalog.NamespaceChange;
@@ -80,11 +82,16 @@ public final class LakeCatalog implements StagingTableCatalog, SupportsNamespace
 
   @Override
   public Table loadTable(Identifier table, String version) throws NoSuchTableException {
+    ObjectNode question = question("load").put("version", version(version));
+    return load(table, question, Map.of("versionAsOf", version));
+  }
+
+  /** The number of a version of the lake's table `partitions`. */
+  static long version(String version) {
     if (!version.matches("\\d{1,18}")) {
       throw KafkaLakeExtensions.refused("a version is a whole number, and not '" + version + "'");
     }
-    ObjectNode question = question("load").put("version", Long.parseLong(version));
-    return load(table, question, Map.of("versionAsOf", version));
+    return Long.parseLong(version);
   }
 
   /** @param timestamp in microseconds; Spark has applied the session's time zone */
@@ -93,6 +100,13 @@ public final class LakeCatalog implements StagingTableCatalog, SupportsNamespace
     long milliseconds = Math.floorDiv(timestamp, 1000);
     ObjectNode question = question("load").put("as_of_ms", milliseconds);
     return load(table, question, Map.of("timestampAsOf", Long.toString(milliseconds)));
+  }
+
+  @Override
+  public Changelog loadChangelog(Identifier table, ChangelogContext context, CaseInsensitiveStringMap options)
+      throws NoSuchTableException {
+    TopicTable topic = load(table, question("load"), Map.of());
+    return new TopicChangelog(topic.name(), lake, table.name(), topic.records(), context, options);
   }
 
   private TopicTable load(Identifier table, ObjectNode question, Map<String, String> options) throws NoSuchTableException {

@@ -3,6 +3,7 @@ package io.kafkalake.spark;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.EnumSet;
 import java.util.HashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import org.apache.spark.sql.connector.catalog.MetadataColumn;
@@ -22,6 +23,7 @@ import org.apache.spark.sql.connector.write.WriteBuilder;
 import org.apache.spark.sql.types.BinaryType;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.StringType;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
@@ -140,6 +142,11 @@ class TopicTable implements SupportsRead, SupportsWrite, SupportsDeleteV2, Suppo
     return columns.columns();
   }
 
+  /** Kafka's columns of the records, whatever the values are. */
+  StructType records() {
+    return columns.records();
+  }
+
   @Override
   public MetadataColumn[] metadataColumns() {
     return columns.metadata();
@@ -196,7 +203,10 @@ class TopicTable implements SupportsRead, SupportsWrite, SupportsDeleteV2, Suppo
     }
   }
 
-  /** Whether the condition is `offset < n`, of one partition or of all, or a partition: what Kafka's DeleteRecords does. */
+  /**
+   * Whether the condition is `offset < n`, of one partition or of all, or a partition: what Kafka's DeleteRecords does; or names keys,
+   * which tombstones delete.
+   */
   @Override
   public boolean canDeleteWhere(Predicate[] conditions) {
     return deletion(conditions) != null;
@@ -213,6 +223,12 @@ class TopicTable implements SupportsRead, SupportsWrite, SupportsDeleteV2, Suppo
     return true;
   }
 
+  /** Whether a column is the key of the records: as such, or as the text that a field of the value has. */
+  private boolean isKey(String column) {
+    boolean isText = columns.isTyped() && column.equals(properties.get(KEY)) && schema().apply(column).dataType() instanceof StringType;
+    return isText || KEY.equals(columns.ofRecord(column));
+  }
+
   private void delete(ObjectNode question) {
     try {
       Planner.ask(question);
@@ -223,6 +239,12 @@ class TopicTable implements SupportsRead, SupportsWrite, SupportsDeleteV2, Suppo
 
   /** The question that deletes the records of which the conditions are true; null where that cannot be asked. */
   private ObjectNode deletion(Predicate[] conditions) {
+    List<String> keys = KeyCondition.keys(conditions, this::isKey);
+    if (keys != null) {
+      ObjectNode question = Planner.statement("delete_keys").put("lake", lake).put("topic", topic);
+      keys.forEach(question.putArray("keys")::add);
+      return question;
+    }
     Long before = null;
     Long partition = null;
     for (Predicate condition : conditions) {

@@ -1,0 +1,109 @@
+"""The versions of the Delta table `partitions` in which a topic grew: what each showed first, and when it was committed.
+
+A version's files are known from the entries of the log, which are read one after another. Rows are read only where a topic's
+offsets differ: of two versions with the same offsets, all between have them too, because a log only grows.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from kafkalake.errors import LakeError
+from kafkalake.metadata.changes import current_partitions
+from kafkalake.metadata.delta_checkpoint import entry_path
+from kafkalake.metadata.tables.data_files import (
+    DataFile,
+    TableDefinition,
+    committed_ms,
+    data_files,
+    first_line,
+    read_file,
+)
+from kafkalake.metadata.tables.schemas import PartitionRow, from_table
+from kafkalake.topic_partition import PartitionId
+
+
+class TopicCommit(NamedTuple):
+    """A version that showed new records of a topic name: when it was committed, and where the partitions ended in it.
+
+    Partitions have the ids of their topics: an earlier topic may have had the name. Those without records are absent.
+    """
+
+    version: int
+    committed_ms: int
+    ends: Mapping[PartitionId[str], int]
+
+
+def topic_commits(
+    table: Path,
+    definition: TableDefinition,
+    topic: str,
+    after: int,
+    last: int,
+    end_of: Callable[[PartitionRow], int],
+) -> list[TopicCommit]:
+    """Return the commits of a topic name in the versions (after, last], ascending. `after` -1: before the first.
+
+    Raise `LakeError` if the log or a file of one of these versions is gone.
+    """
+    versions = [_files_at(table, after), *(_entry_files(table, version) for version in range(after + 1, last + 1))]
+    files: dict[str, DataFile] = {}
+    states = []
+    for added, removed in versions:
+        files = {path: file for path, file in (files | added).items() if path not in removed}
+        states.append(files)
+
+    @lru_cache(maxsize=4096)
+    def rows_of(path: str) -> list[PartitionRow]:
+        rows = read_file(table, definition, known[path])
+        return from_table(PartitionRow, rows.filter(pc.equal(rows.column("topic"), topic)))
+
+    known = {path: file for state in states for path, file in state.items()}
+
+    @lru_cache(maxsize=4096)
+    def ends_at(number: int) -> dict[PartitionId[str], int]:
+        rows = current_partitions(row for path in states[number] for row in rows_of(path))
+        return {(row.topic_id, row.partition): end for row in rows if (end := end_of(row)) > 0}
+
+    def grown(first: int, then: int) -> Iterator[int]:
+        if ends_at(first) == ends_at(then):
+            return
+        if then == first + 1:
+            yield then
+            return
+        middle = (first + then) // 2
+        yield from grown(first, middle)
+        yield from grown(middle, then)
+
+    return [
+        TopicCommit(after + number, committed_ms(table, after + number), ends_at(number))
+        for number in grown(0, last - after)
+    ]
+
+
+def _files_at(table: Path, version: int) -> tuple[dict[str, DataFile], set[str]]:
+    if version < 0:
+        return {}, set()
+    try:
+        return {file.path: file for file in data_files(DeltaTable(table, version=version))}, set()
+    except (DeltaError, OSError) as error:
+        raise LakeError(f"version {version} of {table} cannot be read ({first_line(error)})") from error
+
+
+def _entry_files(table: Path, version: int) -> tuple[dict[str, DataFile], set[str]]:
+    """Return the files that a version adds and those that it removes."""
+    try:
+        actions = [json.loads(line) for line in entry_path(table, version).read_text().splitlines()]
+    except (OSError, ValueError) as error:
+        raise LakeError(f"version {version} of {table} cannot be read: {error}") from error
+    added = [action["add"] for action in actions if "add" in action]
+    files = [DataFile(each["path"], each["size"], 0, each["partitionValues"]) for each in added]
+    return {file.path: file for file in files}, {action["remove"]["path"] for action in actions if "remove" in action}

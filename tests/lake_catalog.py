@@ -1,0 +1,32 @@
+"""A lake as a catalogue of a Spark session, for tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import Row, SparkSession
+
+from kafkalake.jobs.error_sentence import one_line_message
+
+Statement = Callable[[str], list[Row]]
+
+
+def with_catalog(spark: SparkSession, lake: Path, name: str = "lake", **settings: str) -> SparkSession:
+    """Return another session, which has the lake as the catalogue `name`."""
+    session = spark.newSession()
+    session.conf.set(f"spark.sql.catalog.{name}", "io.kafkalake.spark.LakeCatalog")
+    for key, value in ({"path": str(lake)} | settings).items():
+        session.conf.set(f"spark.sql.catalog.{name}.{key}", value)
+    return session
+
+
+def statements(session: SparkSession) -> Statement:
+    return lambda statement: session.sql(statement).collect()
+
+
+def refused(sql: Statement, statement: str) -> str:
+    with pytest.raises(Exception) as error:
+        sql(statement)
+    return one_line_message(error.value)
