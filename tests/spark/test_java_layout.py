@@ -14,6 +14,9 @@ from kafkalake.record import layout as at
 from kafkalake.record.schema import PREAMBLE
 from kafkalake.spark.sink.write_target import BATCH_OVERHEAD_BYTES
 from kafkalake.storage.index import ENTRY_BYTES
+from kafkalake.storage.lost_records import LOST_SEGMENT_BYTES
+from kafkalake.storage.state import SLOT_BYTES
+from kafkalake.storage.txn_index import ENTRY_BYTES as ABORTED_BYTES
 
 JAVA = Path(kafkalake.spark.__file__).parent / "jvm" / "io" / "kafkalake" / "spark"
 FIELDS = at.BATCH_HEADER.fields or {}
@@ -44,6 +47,7 @@ CONSTANTS: dict[str, dict[str, object]] = {
         "RAW": -1,
         "LOG_APPEND_TIME": at.ATTRIBUTE_LOG_APPEND_TIME,
         "TRANSACTIONAL": at.ATTRIBUTE_TRANSACTIONAL,
+        "LOST_RECORDS": at.LOST_RECORDS,
     },
     "SegmentFile": {"PREAMBLE_BYTES": len(PREAMBLE), "INDEX_ENTRY_BYTES": ENTRY_BYTES},
     "StagedBatch": {"OVERHEAD_BYTES": BATCH_OVERHEAD_BYTES, "HEADER_FIELDS": 2},
@@ -53,14 +57,17 @@ CONSTANTS: dict[str, dict[str, object]] = {
         "HEADER_FIELDS": 2,
         "MICROSECONDS": 1000,
     },
+    "PartitionState": {"SLOT_BYTES": SLOT_BYTES, "PREFIX_BYTES": 8, "MAGIC": int.from_bytes(b"KLST", "little")},
+    "TailSegments": {"ABORTED_BYTES": ABORTED_BYTES, "LOST_SEGMENT_BYTES": LOST_SEGMENT_BYTES},
 }
-OF_NO_FILE = {"CHUNK_BYTES", "FIRST_CHUNK_BYTES", "FIRST_ROWS"}
+OF_NO_FILE = {"CHUNK_BYTES", "FIRST_CHUNK_BYTES", "FIRST_ROWS", "ATTEMPTS"}
 
 USES: dict[str, dict[str, list[object]]] = {
     "SegmentMessage": {
         r"getInt\(last \+ (\d+)\)": [FIELDS["last_offset_delta"][1]],
         r"getInt\(header\(batch\) \+ (\d+)\)": [FIELDS["records"][1]],
         r"getLong\(header\(batch\) \+ (\d+)\)": [FIELDS["producer_id"][1]],
+        r"getShort\(header\(0\) \+ (\d+)\) == LOST_RECORDS": [FIELDS["control_type"][1]],
         r"getShort\(header\(batch\) \+ (\d+)\)": [FIELDS["attributes"][1]],
         r"codec = table.getShort\((\d+)\)": [FIRST_CODEC],
         r"table.getInt\((\d+)\) != batches": [FIRST_CODEC + 2],

@@ -14,12 +14,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from kafkalake.errors import ConfigurationError
 from kafkalake.reader.columns import arrow_schema, project
 from kafkalake.reader.plan import SegmentSlice
 from kafkalake.reader.positions import from_json, to_json
-from kafkalake.reader.read_options import TIME_ZONE_NOTE, ReadOptions, Use, parse_options
+from kafkalake.reader.read_options import READ_COMMITTED, TIME_ZONE_NOTE, ReadOptions, Use, parse_options
 from kafkalake.spark.planner.lakes import lake_path, open_lake
 from kafkalake.spark.source.task_json import encode_task
+from kafkalake.spark.stream.tails import check_tail_options
 from kafkalake.spark.stream.topic_stream import TopicStream
 
 STREAMS_MAX = 256
@@ -89,6 +91,40 @@ def plan_batch(question: Mapping[str, Any]) -> list[dict[str, Any]]:
 def commit_batch(question: Mapping[str, Any]) -> None:
     """Commit the batches up to `end` to the stream's group, if it has one."""
     _stream(question).commit(json.loads(question["end"]))
+
+
+def check_real_time(question: Mapping[str, Any]) -> None:
+    """Raise `ConfigurationError` if the stream cannot run in Real-Time Mode. in_jvm: whether the jar can read its columns."""
+    check_tail_options(_stream(question).options)
+    if not question["in_jvm"]:
+        raise ConfigurationError(
+            "Real-Time Mode reads the columns of records, and no fields of their values: leave out valueSchema"
+        )
+
+
+def plan_tails(question: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the partitions to follow from `start` on. Raise the errors of `TopicStream.plan_tails`."""
+    stream = _stream(question)
+    return [
+        {
+            "topic": tail.topic,
+            "topic_id": tail.topic_id,
+            "partition": tail.partition,
+            "directory": str(tail.directory),
+            "slices": [asdict(piece) for piece in tail.slices],
+            "from_offset": tail.from_offset,
+            "is_committed": stream.options.isolation == READ_COMMITTED,
+            "fail_on_data_loss": stream.options.fail_on_data_loss,
+        }
+        for tail in stream.plan_tails(json.loads(question["start"]))
+    ]
+
+
+def merge_ends(question: Mapping[str, Any]) -> str:
+    """Return the offsets of a stream whose tasks have ended at `ends`."""
+    ends = question["ends"]
+    positions = {(end["topic"], end["partition"]): end["offset"] for end in ends}
+    return json.dumps(to_json(positions, {end["topic"]: end["topic_id"] for end in ends}))
 
 
 def describe(options: ReadOptions) -> str:

@@ -38,7 +38,21 @@ def plan_batch(
     start_ids: Mapping[str, str] | None = None,
     end_ids: Mapping[str, str] | None = None,
 ) -> list[list[SegmentSlice]]:
-    """Return groups of slices with exactly the records from `start` to `end`.
+    """Return groups of slices with exactly the records from `start` to `end`. Raise the errors of `batch_partitions`."""
+    pieces = batch_partitions(options, start, end, tables, start_ids=start_ids, end_ids=end_ids)
+    return plan_slices(Read(options, pieces), Selection())
+
+
+def batch_partitions(
+    options: ReadOptions,
+    start: Mapping[TopicPartition, int],
+    end: Mapping[TopicPartition, int],
+    tables: DeltaMetadataStore,
+    *,
+    start_ids: Mapping[str, str] | None = None,
+    end_ids: Mapping[str, str] | None = None,
+) -> list[PartitionSnapshot]:
+    """Return the partitions with records from `start` to `end`, and exactly those records.
 
     A partition absent from `start` begins at 0, and so does one whose topic id at `end` differs from that at `start`.
     Raise `OffsetOutOfRangeError` if some of them are no longer available, unless `failOnDataLoss` is false, and the errors of
@@ -61,7 +75,7 @@ def plan_batch(
             _lost(partition, "its topic was deleted and created again since the batch was planned", options)
         else:
             pieces.append(_within(snapshot, first, stop, options))
-    return plan_slices(Read(options, pieces), Selection())
+    return pieces
 
 
 def _snapshots(

@@ -18,6 +18,7 @@ from kafkalake.reader.positions import Positions, from_json, ids_from_json, next
 from kafkalake.reader.read_options import ReadOptions
 from kafkalake.spark.stream.checkpoint import initial_offsets
 from kafkalake.spark.stream.plan import first_positions, plan_batch
+from kafkalake.spark.stream.tails import Tail, plan_tails
 
 Offsets = dict[str, Any]
 """Positions and topic ids in JSON, as in checkpoints (`reader.positions`)."""
@@ -91,6 +92,18 @@ class TopicStream:
         near = {each: min(end, begins.get(each, 0) + _FEW_OFFSETS) for each, end in ends.items()}
         groups = plan_batch(replace(self.options, fail_on_data_loss=False), begins, near, self.tables)
         return [piece for group in groups for piece in group]
+
+    def plan_tails(self, start: Offsets) -> list[Tail]:
+        """Return the partitions to follow from `start` on. Raise the errors of `next_end` and `plan_tails`."""
+        end = self.next_batch(start, offsets_max=None, target=None).end
+        return plan_tails(
+            self.options,
+            from_json(start),
+            from_json(end),
+            self._bounds,
+            start_ids=ids_from_json(start),
+            end_ids=ids_from_json(end),
+        )
 
     def commit(self, end: Offsets) -> None:
         """Commit offsets to the group, if one is named. A failure is logged, and the offsets are committed with the next ones."""

@@ -39,7 +39,7 @@ final class KafkaLakeScan implements SupportsReportStatistics, Batch {
   private final String query;
   private JsonNode plan;
   private Batch ofPython;
-  private boolean isStream;
+  private KafkaLakeStream stream;
 
   KafkaLakeScan(String name, StructType columns, Map<String, String> options, Predicate[] filters, String query) {
     this.name = name;
@@ -54,16 +54,16 @@ final class KafkaLakeScan implements SupportsReportStatistics, Batch {
     return columns;
   }
 
-  /** Every partition; Spark would else ask the readers. */
+  /** Every partition, but in Real-Time Mode none, which is of rows; Spark would else ask the readers. */
   @Override
   public ColumnarSupportMode columnarSupportMode() {
-    return ColumnarSupportMode.SUPPORTED;
+    return stream != null && stream.isRealTime() ? ColumnarSupportMode.UNSUPPORTED : ColumnarSupportMode.SUPPORTED;
   }
 
   /** What Spark shows behind the names of the table and its columns: what is read, and which filters have narrowed it. */
   @Override
   public String description() {
-    if (isStream) {
+    if (stream != null) {
       return "";
     }
     JsonNode shown;
@@ -84,8 +84,8 @@ final class KafkaLakeScan implements SupportsReportStatistics, Batch {
   /** Upper bounds; of a stream nothing is known. */
   @Override
   public Statistics estimateStatistics() {
-    OptionalLong bytes = isStream ? OptionalLong.empty() : OptionalLong.of(planned().get("bytes").longValue());
-    OptionalLong records = isStream ? OptionalLong.empty() : OptionalLong.of(planned().get("records").longValue());
+    OptionalLong bytes = stream != null ? OptionalLong.empty() : OptionalLong.of(planned().get("bytes").longValue());
+    OptionalLong records = stream != null ? OptionalLong.empty() : OptionalLong.of(planned().get("records").longValue());
     return new Statistics() {
       @Override
       public OptionalLong sizeInBytes() {
@@ -129,8 +129,8 @@ final class KafkaLakeScan implements SupportsReportStatistics, Batch {
 
   @Override
   public MicroBatchStream toMicroBatchStream(String checkpointLocation) {
-    isStream = true;
-    return new KafkaLakeStream(columns, options, checkpointLocation);
+    stream = new KafkaLakeStream(columns, options, checkpointLocation);
+    return stream;
   }
 
   /** Whether `SegmentReader` reads all of these columns. */

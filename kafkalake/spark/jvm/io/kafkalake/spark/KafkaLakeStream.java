@@ -1,6 +1,7 @@
 package io.kafkalake.spark;
 
 import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.IOException;
 import java.io.InterruptedIOException;
@@ -14,9 +15,11 @@ import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.PartitionReaderFactory;
 import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
 import org.apache.spark.sql.connector.read.streaming.Offset;
+import org.apache.spark.sql.connector.read.streaming.PartitionOffset;
 import org.apache.spark.sql.connector.read.streaming.ReadLimit;
 import org.apache.spark.sql.connector.read.streaming.ReadMaxRows;
 import org.apache.spark.sql.connector.read.streaming.ReportsSourceMetrics;
+import org.apache.spark.sql.connector.read.streaming.SupportsRealTimeMode;
 import org.apache.spark.sql.connector.read.streaming.SupportsTriggerAvailableNow;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonPartitionReaderFactory;
@@ -26,12 +29,13 @@ import scala.Option;
 
 /**
  * A stream of topics in micro-batches: the planner says how far each reads and cuts it into tasks, which are read as those of a batch
- * query are.
+ * query are. In Real-Time Mode a batch is as long as the trigger says, and each of its tasks follows a partition (`TailReader`).
  *
  * What a batch is follows from its two offsets. Every question has all that its answer depends on, so a planner that was started again
  * goes on with the stream.
  */
-final class KafkaLakeStream implements MicroBatchStream, SupportsTriggerAvailableNow, ReportsSourceMetrics {
+final class KafkaLakeStream
+    implements MicroBatchStream, SupportsTriggerAvailableNow, ReportsSourceMetrics, SupportsRealTimeMode {
   private final String stream = UUID.randomUUID().toString();
   private final StructType columns;
   private final ObjectNode options;
@@ -43,6 +47,7 @@ final class KafkaLakeStream implements MicroBatchStream, SupportsTriggerAvailabl
   private StreamOffset began;
   private String target;
   private String readableEnds;
+  private boolean isRealTime;
 
   /**
    * @param columns that are read
@@ -120,8 +125,42 @@ final class KafkaLakeStream implements MicroBatchStream, SupportsTriggerAvailabl
     return partitions;
   }
 
+  /** Throws the planner's refusal of options that have no meaning here: in Real-Time Mode the trigger alone says how long a batch is. */
+  @Override
+  public void prepareForRealTimeMode() {
+    ask(question("stream_real_time").put("in_jvm", ofPython == null));
+    isRealTime = true;
+  }
+
+  boolean isRealTime() {
+    return isRealTime;
+  }
+
+  @Override
+  public InputPartition[] planInputPartitions(Offset start) {
+    JsonNode tails = ask(question("stream_tails").put("start", start.json()));
+    InputPartition[] partitions = new InputPartition[tails.size()];
+    for (int i = 0; i < partitions.length; i++) {
+      partitions[i] = TailPartition.of(tails.get(i));
+    }
+    return partitions;
+  }
+
+  @Override
+  public Offset mergeOffsets(PartitionOffset[] ends) {
+    ObjectNode question = question("stream_merge");
+    ArrayNode listed = question.putArray("ends");
+    for (PartitionOffset each : ends) {
+      listed.add(((TailPartition.End) each).toJson());
+    }
+    return new StreamOffset(ask(question).textValue());
+  }
+
   @Override
   public PartitionReaderFactory createReaderFactory() {
+    if (isRealTime) {
+      return new TailReaderFactory(columns);
+    }
     return ofPython == null ? new SegmentReaderFactory(columns) : ofPython;
   }
 
@@ -144,6 +183,9 @@ final class KafkaLakeStream implements MicroBatchStream, SupportsTriggerAvailabl
   /** How far the query is behind what was there when the batch was planned: in offsets, and the age of the first record not read. */
   @Override
   public Map<String, String> metrics(Optional<Offset> consumed) {
+    if (isRealTime) {
+      readableEnds = ask(question("stream_ends")).textValue();
+    }
     if (readableEnds == null || consumed.isEmpty()) {
       return Map.of();
     }

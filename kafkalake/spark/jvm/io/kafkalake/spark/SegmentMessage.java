@@ -48,6 +48,7 @@ final class SegmentMessage {
   private static final int RAW = -1;
   private static final int LOG_APPEND_TIME = 0x08;
   private static final int TRANSACTIONAL = 0x10;
+  private static final int LOST_RECORDS = -2;
 
   private final String path;
   private final CRC32C crc = new CRC32C();
@@ -130,6 +131,11 @@ final class SegmentMessage {
   boolean isAborted(int batch, SegmentSlice slice) {
     return (attributes(batch) & TRANSACTIONAL) != 0
         && slice.isAborted(table.getLong(header(batch) + 16), baseOffset(batch));
+  }
+
+  /** Whether it stands for offsets whose records a power failure lost. */
+  boolean marksLostRecords() {
+    return table.getShort(header(0) + 52) == LOST_RECORDS;
   }
 
   /** Nulls of the column `KEY` or `VALUE`. */

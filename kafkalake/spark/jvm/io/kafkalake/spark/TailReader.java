@@ -1,0 +1,150 @@
+package io.kafkalake.spark;
+
+import java.io.IOException;
+import java.io.InterruptedIOException;
+import java.nio.file.NoSuchFileException;
+import java.nio.file.Path;
+import java.util.concurrent.locks.LockSupport;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.connector.read.PartitionReader;
+import org.apache.spark.sql.connector.read.streaming.PartitionOffset;
+import org.apache.spark.sql.connector.read.streaming.SupportsRealTimeRead;
+import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.vectorized.ColumnarBatch;
+
+/**
+ * The records of a partition as its leader appends them, for as long as Spark's batch lasts (Real-Time Mode).
+ *
+ * The broker writes the file `state` when it acknowledges a record; it is looked at every few milliseconds. What it says is new is read
+ * as slices of the segments that are there at that moment, so a segment that was rolled, or a broker that was restarted, needs nothing
+ * else. Offsets that are gone are data loss, as in any batch. A directory whose broker no longer leads the partition gets no more records,
+ * and the next batch follows the leader's. Bytes are verified as in every read.
+ */
+final class TailReader implements SupportsRealTimeRead<InternalRow> {
+  private static final long PAUSE_MIN_NS = 500_000;
+  private static final long PAUSE_MAX_NS = 4_000_000;
+  private static final String OFFSET = "offset";
+
+  private final StructType columns;
+  private final int offsetColumn;
+  private final TailPartition tail;
+  private final TailSegments segments;
+  private final PartitionState.Reader state;
+  private PartitionReader<ColumnarBatch> records;
+  private ColumnarBatch batch;
+  private int row;
+  private long next;
+  private long end;
+
+  /**
+   * @param columns that are read; the offset is read as well, behind them
+   */
+  TailReader(StructType columns, TailPartition tail) {
+    boolean hasOffset = java.util.Arrays.asList(columns.fieldNames()).contains(OFFSET);
+    this.columns = hasOffset ? columns : columns.add(OFFSET, DataTypes.LongType, false);
+    offsetColumn = this.columns.fieldIndex(OFFSET);
+    this.tail = tail;
+    segments = new TailSegments(tail);
+    state = new PartitionState.Reader(Path.of(tail.directory()));
+    SegmentSlice[] planned = tail.slices();
+    next = planned.length == 0 ? tail.from() : planned[0].from();
+    read(planned, tail.from());
+  }
+
+  @Override
+  public RecordStatus nextWithTimeout(Long startMs, Long timeoutMs) throws IOException {
+    long deadline = System.nanoTime() + 1_000_000 * timeoutMs;
+    long pause = PAUSE_MIN_NS;
+    while (!next()) {
+      if (look()) {
+        continue;
+      }
+      long rest = deadline - System.nanoTime();
+      if (rest <= 0) {
+        return RecordStatus.newStatusWithoutArrivalTime(false);
+      }
+      LockSupport.parkNanos(Math.min(pause, rest));
+      if (Thread.currentThread().isInterrupted()) {
+        throw new InterruptedIOException("the task was stopped");
+      }
+      pause = Math.min(2 * pause, PAUSE_MAX_NS);
+    }
+    return RecordStatus.newStatusWithoutArrivalTime(true);
+  }
+
+  /** Whether there is another record among those that were found when `state` was looked at last. */
+  @Override
+  public boolean next() throws IOException {
+    while (records != null) {
+      if (batch != null && ++row < batch.numRows()) {
+        next = batch.column(offsetColumn).getLong(row) + 1;
+        return true;
+      }
+      row = -1;
+      batch = records.next() ? records.get() : null;
+      if (batch == null) {
+        records.close();
+        records = null;
+        next = end;
+      }
+    }
+    return false;
+  }
+
+  @Override
+  public InternalRow get() {
+    return batch.getRow(row);
+  }
+
+  @Override
+  public PartitionOffset getOffset() {
+    return tail.endingAt(next);
+  }
+
+  @Override
+  public void close() throws IOException {
+    state.close();
+    if (records != null) {
+      records.close();
+    }
+  }
+
+  /** Whether there is something new, which `next` then returns. */
+  private boolean look() throws IOException {
+    PartitionState now;
+    try {
+      now = state.read();
+    } catch (NoSuchFileException error) {
+      lose("it was deleted");
+      return false;
+    }
+    long readable = now.readableEnd(tail.isCommitted());
+    if (now.logEnd() < next) {
+      lose(String.format("it ends at offset %d, and %d offsets of it were read", now.logEnd(), next));
+      next = readable;
+    } else if (now.logStart() > next) {
+      lose(String.format("offsets %d to %d were removed before they were read", next, now.logStart() - 1));
+      next = Math.min(now.logStart(), readable);
+    }
+    if (readable <= next) {
+      return false;
+    }
+    read(segments.slices(next, readable, now), readable);
+    return true;
+  }
+
+  private void read(SegmentSlice[] slices, long end) {
+    records = new SegmentReader(columns, slices);
+    batch = null;
+    this.end = end;
+  }
+
+  private void lose(String what) throws IOException {
+    if (tail.failOnDataLoss()) {
+      throw new IOException(
+          String.format(
+              "%s-%d: %s; with failOnDataLoss=false the stream goes on with what is there", tail.topic(), tail.partition(), what));
+    }
+  }
+}

@@ -1,0 +1,134 @@
+package io.kafkalake.spark;
+
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.nio.file.DirectoryStream;
+import java.nio.file.Files;
+import java.nio.file.NoSuchFileException;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.SortedMap;
+import java.util.TreeMap;
+import java.util.zip.CRC32C;
+
+/**
+ * The segments of a partition's directory that hold some offsets, as `kafkalake.reader.snapshot` lists those that Delta does not have yet.
+ *
+ * In most cases that is the active segment, whose name `state` says; the directory is listed only where a segment was rolled since.
+ */
+final class TailSegments {
+  private static final int ABORTED_BYTES = 40;
+  private static final int LOST_SEGMENT_BYTES = 1826;
+
+  private final TailPartition tail;
+  private final Path directory;
+
+  TailSegments(TailPartition tail) {
+    this.tail = tail;
+    directory = Path.of(tail.directory());
+  }
+
+  /** Slices with the offsets [from, to), which `state` says are there. */
+  SegmentSlice[] slices(long from, long to, PartitionState state) throws IOException {
+    TreeMap<Long, Path> segments = new TreeMap<>();
+    if (from >= state.activeBase()) {
+      segments.put(state.activeBase(), directory.resolve(String.format("%020d.arrow", state.activeBase())));
+    } else {
+      list(segments);
+    }
+    Long first = segments.floorKey(from);
+    if (first == null) {
+      throw new IOException(
+          name() + ": no segment in " + directory + " holds offset " + from + ": it was removed or rewritten since the batch began");
+    }
+    long[][] aborted = tail.isCommitted() ? aborted(segments.tailMap(first), from) : new long[0][];
+    List<SegmentSlice> slices = new ArrayList<>();
+    for (long base : segments.subMap(first, to).keySet()) {
+      Long next = segments.higherKey(base);
+      boolean isActive = base == state.activeBase();
+      SegmentSlice slice =
+          new SegmentSlice(
+              segments.get(base).toString(),
+              tail.topic(),
+              tail.topicId(),
+              tail.partition(),
+              Math.max(from, base),
+              next == null ? to : Math.min(to, next),
+              isActive ? state.activePosition() : -1,
+              aborted);
+      if (!isActive && tail.failOnDataLoss()) {
+        refuseLosses(slice);
+      }
+      slices.add(slice);
+    }
+    return slices.toArray(new SegmentSlice[0]);
+  }
+
+  private void list(TreeMap<Long, Path> segments) throws IOException {
+    try (DirectoryStream<Path> found = Files.newDirectoryStream(directory, "*.arrow")) {
+      for (Path path : found) {
+        String name = path.getFileName().toString();
+        if (name.matches("\\d{20}\\.arrow")) {
+          segments.put(Long.parseLong(name.substring(0, 20)), path);
+        }
+      }
+    }
+  }
+
+  /** Throws if the segment marks offsets whose records a power failure lost, as `kafkalake.storage.lost_records` says. */
+  private void refuseLosses(SegmentSlice slice) throws IOException {
+    if (Files.size(Path.of(slice.path())) != LOST_SEGMENT_BYTES) {
+      return;
+    }
+    try (SegmentFile file = new SegmentFile(slice, null)) {
+      SegmentMessage message = file.next();
+      if (message == null || !message.marksLostRecords()) {
+        return;
+      }
+    }
+    throw new IOException(
+        String.format(
+            "%s: offsets %d to %d were acknowledged, and lost when the machine stopped before they were on the disk;"
+                + " with failOnDataLoss=false they are passed over",
+            name(), slice.from(), slice.to() - 1));
+  }
+
+  /** The aborted transactions with records at or after `from`: their markers are in these segments. */
+  private static long[][] aborted(SortedMap<Long, Path> segments, long from) throws IOException {
+    List<long[]> aborted = new ArrayList<>();
+    for (Path segment : segments.values()) {
+      String path = segment.toString();
+      path = path.substring(0, path.length() - ".arrow".length()) + ".txnindex";
+      byte[] bytes;
+      try {
+        bytes = Files.readAllBytes(Path.of(path));
+      } catch (NoSuchFileException error) {
+        continue;
+      }
+      addAborted(aborted, bytes, path, from);
+    }
+    return aborted.toArray(new long[0][]);
+  }
+
+  /** As `kafkalake.storage.txn_index.decode_aborted`, of a segment that may still be written. */
+  private static void addAborted(List<long[]> aborted, byte[] bytes, String path, long from) {
+    ByteBuffer entries = ByteBuffer.wrap(bytes).order(ByteOrder.LITTLE_ENDIAN);
+    for (int at = 0, number = 0; at + ABORTED_BYTES <= bytes.length; at += ABORTED_BYTES, number++) {
+      CRC32C crc = new CRC32C();
+      crc.update(bytes, at, ABORTED_BYTES - 4);
+      boolean isSeal = entries.getLong(at) == -1;
+      if (entries.getInt(at + 36) != (int) crc.getValue() || entries.getInt(at + 32) != number) {
+        throw new CorruptSegmentError(path, at, "the checksum of an aborted transaction does not match");
+      }
+      if (!isSeal && entries.getLong(at + 16) >= from) {
+        aborted.add(new long[] {entries.getLong(at), entries.getLong(at + 8), entries.getLong(at + 16)});
+      }
+    }
+  }
+
+  private String name() {
+    return tail.topic() + "-" + tail.partition();
+  }
+}

@@ -1,0 +1,199 @@
+"""Real-Time Mode: tasks that follow the partitions of a topic while a batch lasts, and what may happen to these meanwhile."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from group_offsets import produce
+from kafka_reference import Kafkalake, create_topic, topic_name
+from pyspark.sql import DataFrame, SparkSession
+from waiting import wait_until
+from written_lake import ABORT, COMMIT, WrittenLake
+
+Start = Callable[..., "Query"]
+LONG = "5 minutes"
+"""A batch that outlives its test."""
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Iterator[WrittenLake]:
+    lake = WrittenLake(tmp_path / "lake")
+    yield lake
+    lake.close()
+
+
+@pytest.fixture
+def session(spark: SparkSession) -> SparkSession:
+    session = spark.newSession()
+    session.conf.set("spark.sql.streaming.realTimeMode.minBatchDuration", "200")
+    return session
+
+
+@pytest.fixture(scope="module")
+def sink() -> Iterator[Kafkalake]:
+    """The broker that queries write to, with Spark's Kafka connector: a sink that has a record as soon as it is written."""
+    with Kafkalake() as broker:
+        yield broker
+
+
+class Query:
+    """A query over `clicks` in batches of the duration `of`, and what its sink has."""
+
+    def __init__(self, session: SparkSession, sink: Kafkalake, lake: Path, checkpoint: Path, of: str, **options: str):
+        out = topic_name("out")
+        create_topic(sink, out)
+        reader = session.readStream.format("kafkalake").option("lake", str(lake)).option("startingOffsets", "earliest")
+        frame = reader.options(**options).load("clicks").selectExpr("CONCAT_WS(' ', partition, offset, value) AS value")
+        writer = frame.writeStream.format("kafka").option("kafka.bootstrap.servers", sink.bootstrap_servers)
+        writer = writer.option("topic", out).option("checkpointLocation", str(checkpoint)).outputMode("update")
+        self.running = writer.trigger(realTime=of).start()
+        self._consumer = Consumer({"bootstrap.servers": sink.bootstrap_servers, "group.id": out})
+        self._consumer.assign([TopicPartition(out, 0, 0)])
+        self._rows: list[str] = []
+
+    def rows(self) -> list[str]:
+        """The records that the sink has, as "partition offset value"."""
+        assert self.running.exception() is None, str(self.running.exception())
+        self._rows += [message.value().decode() for message in self._consumer.consume(1000, 0.02)]
+        return self._rows
+
+    def ends(self) -> dict[str, int]:
+        """The offsets at the end of the last batch."""
+        if self.running.lastProgress is None:
+            return {}
+        found: dict[str, int] = json.loads(self.running.lastProgress.json)["sources"][0]["endOffset"]["clicks"]
+        return found
+
+    def error(self) -> str:
+        """What the query ends with."""
+        wait_until(lambda: not self.running.isActive)
+        return str(self.running.exception())
+
+    def close(self) -> None:
+        self.running.stop()
+        self._consumer.close()
+
+
+@pytest.fixture
+def start(session: SparkSession, sink: Kafkalake, tmp_path: Path) -> Iterator[Start]:
+    """`start(lake, of=LONG, **options)`: all queries of a test share a checkpoint."""
+    queries: list[Query] = []
+
+    def start(lake: Path, of: str = LONG, **options: str) -> Query:
+        queries.append(Query(session, sink, lake, tmp_path / "checkpoint", of, **options))
+        return queries[-1]
+
+    yield start
+    for query in queries:
+        query.close()
+
+
+def transactional(lake: WrittenLake, producer: int, values: list[bytes], sequence: int = 0) -> None:
+    records = [(1_000, None, value, []) for value in values]
+    lake.append("clicks", 0, records, producer_id=producer, epoch=0, sequence=sequence, transactional=True)
+
+
+def test_a_batch_follows_a_partition_through_rolled_segments_and_transactions(lake: WrittenLake, start: Start) -> None:
+    lake.create("clicks")
+    lake.append_values("clicks", 0, [b"a"])
+    lake.roll("clicks")
+    lake.publish()
+    lake.append_values("clicks", 0, [b"b", b"c"])
+    query = start(lake.path)
+    wait_until(lambda: query.rows() == ["0 0 a", "0 1 b", "0 2 c"])
+    lake.append_values("clicks", 0, [b"d"])
+    wait_until(lambda: query.rows()[3:] == ["0 3 d"])
+    transactional(lake, 1, [b"e"])
+    transactional(lake, 2, [b"not this", b"nor this"])
+    for number in range(2):  # held back by the open transactions, over two segments
+        lake.roll("clicks")
+        transactional(lake, 1, [b"f%d" % number], sequence=1 + number)
+    lake.end_transaction("clicks", 0, 2, ABORT)
+    lake.append_values("clicks", 0, [b"g"])
+    assert len(query.rows()) == 4
+    lake.end_transaction("clicks", 0, 1, COMMIT)
+    wait_until(lambda: query.rows()[4:] == ["0 4 e", "0 7 f0", "0 8 f1", "0 10 g"], query.rows)
+    assert query.ends() == {}, "all in the first batch"
+
+
+def test_batches_of_real_time_mode_and_micro_batches_continue_each_other(
+    session: SparkSession, lake: WrittenLake, start: Start, tmp_path: Path
+) -> None:
+    lake.create("clicks", 2)
+    seen: list[str] = []
+
+    def add() -> None:
+        for partition in range(2):
+            lake.append_values("clicks", partition, [b"v"] * 3)
+
+    def in_real_time(end: int) -> None:
+        add()
+        query = start(lake.path, "300 milliseconds")
+        wait_until(lambda: len(query.rows()) == 6)
+        add()
+        wait_until(lambda: query.ends() == {"0": end, "1": end})
+        query.running.stop()
+        seen.extend(query.rows())
+
+    def in_micro_batches() -> None:
+        def keep(frame: DataFrame, batch_id: int) -> None:
+            seen.extend(f"{row.partition} {row.offset} v" for row in frame.collect())
+
+        add()
+        reader = session.readStream.format("kafkalake").option("lake", str(lake.path))
+        writer = reader.load("clicks").select("partition", "offset").writeStream.foreachBatch(keep)
+        writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).outputMode("update")
+        assert writer.trigger(availableNow=True).start().awaitTermination(90)
+
+    in_real_time(6)
+    in_micro_batches()
+    in_real_time(15)
+    assert sorted(seen) == sorted(f"{partition} {offset} v" for partition in range(2) for offset in range(15))
+
+
+def test_a_broker_that_is_killed_and_started_again_is_followed_on(
+    kafkalake_broker: Callable[..., Kafkalake], start: Start
+) -> None:
+    broker = kafkalake_broker()
+    create_topic(broker, "clicks")
+    produce(broker, "clicks", 0, [b"v"])
+    query = start(broker.lake)
+    wait_until(lambda: len(query.rows()) == 1)
+    for number, end in enumerate((broker.kill, broker.stop), 1):
+        end()
+        broker.start()
+        produce(broker, "clicks", 0, [b"v"])
+        wait_until(lambda number=number: query.rows()[number:] == [f"0 {number} v"])
+    assert query.ends() == {}
+
+
+@pytest.mark.parametrize("is_created_again", [False, True])
+def test_a_topic_that_is_deleted_ends_the_query(lake: WrittenLake, start: Start, is_created_again: bool) -> None:
+    lake.create("clicks")
+    lake.append_values("clicks", 0, [b"old"])
+    query = start(lake.path)
+    wait_until(lambda: query.rows() == ["0 0 old"])
+    lake.delete_topic("clicks")
+    if is_created_again:
+        lake.create("clicks")
+        lake.append_values("clicks", 0, [b"new", b"new"])
+    found = query.error()
+    assert any(text in found for text in ("clicks-0: it was deleted", "belongs to another topic")), found
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"maxOffsetsPerTrigger": "5"}, "maxOffsetsPerTrigger has no meaning in Real-Time Mode"),
+        ({"minPartitions": "5"}, "minPartitions has no meaning in Real-Time Mode"),
+    ],
+)
+def test_options_that_say_how_large_a_batch_is_are_refused(
+    lake: WrittenLake, start: Start, options: dict[str, str], message: str
+) -> None:
+    lake.create("clicks")
+    assert message in start(lake.path, **options).error()
