@@ -57,7 +57,7 @@ def batches(ask: Ask, checkpoint: Path, *, between: Callable[[], None]) -> list[
     while True:
         start = end
         assert then("begin", checkpoint=location) == then("begin", checkpoint=location)
-        end = then("next", start=start, offsets_max=20, target=target, is_done=True)["end"]
+        end = then("next", start=start, offsets_max=20, target=target, is_done=True, may_wait=False)["end"]
         if start == end:
             return found
         tasks = then("plan", start=start, end=end, in_jvm=True)
@@ -82,9 +82,27 @@ def test_a_target_holds_back_what_came_later(ask: Ask, lake: WrittenLake) -> Non
     target = ask("ends")
     lake.append_values("clicks", 0, [b"v"] * 3)
     start = ask("begin", checkpoint="")
-    step = ask("next", start=start, offsets_max=None, target=target, is_done=False)
+    step = ask("next", start=start, offsets_max=None, target=target, is_done=False, may_wait=False)
     assert json.loads(step["end"])["clicks"] == {"0": 3, "1": 0}
     assert json.loads(step["readable_ends"])["clicks"] == {"0": 6, "1": 0}
+
+
+def test_a_batch_of_few_offsets_waits_for_more(ask: Ask, lake: WrittenLake) -> None:
+    options = {**EARLIEST, "minOffsetsPerTrigger": "5"}
+
+    def step(start: str, *, may_wait: bool = True) -> str:
+        limits = {"offsets_max": 4, "target": None, "is_done": False, "may_wait": may_wait}
+        return str(ask("next", options=options, start=start, **limits)["end"])
+
+    lake.append_values("clicks", 0, [b"v"])
+    first = step(ask("begin", options=options, checkpoint=""))
+    assert json.loads(first)["clicks"] == {"0": 1, "1": 0}, "the first is not delayed"
+    lake.append_values("clicks", 0, [b"v"] * 4)
+    as_spark_has_it = first.replace(" ", "")
+    assert step(as_spark_has_it) == as_spark_has_it
+    assert json.loads(step(first, may_wait=False))["clicks"]["0"] == 5
+    lake.append_values("clicks", 0, [b"v"])
+    assert json.loads(step(first))["clicks"]["0"] == 5
 
 
 def test_what_is_kept_of_streams_is_bounded(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,7 +121,7 @@ def test_a_topic_that_was_created_again_is_another_for_every_planner(ask: Ask, l
         if is_forgotten:
             streams._streams.clear()
         with pytest.raises(OffsetOutOfRangeError, match="deleted and created again since it was read"):
-            ask("next", start=start, offsets_max=None, target=None, is_done=False)
+            ask("next", start=start, offsets_max=None, target=None, is_done=False, may_wait=False)
 
 
 def test_a_stream_is_described_as_by_sparks_kafka_source(ask: Ask, lake: WrittenLake) -> None:
@@ -111,6 +129,8 @@ def test_a_stream_is_described_as_by_sparks_kafka_source(ask: Ask, lake: Written
     assert opened == {
         "description": f"KafkaLake[Subscribe[clicks, views], {lake.path}]",
         "offsets_max": 7,
+        "offsets_min": None,
+        "delay_ms_max": 15 * 60_000,
         "has_group": False,
         "in_jvm": True,
     }
@@ -133,7 +153,7 @@ def test_a_driver_without_the_jar_gets_the_same_answers(ask: Ask, lake: WrittenL
     start, read = reader.initialOffset(), 0
     assert json.dumps(start) == ask("begin", checkpoint="")
     while (end := reader.latestOffset(start, reader.getDefaultReadLimit())) != start:
-        question = {"start": json.dumps(start), "offsets_max": 4, "is_done": True}
+        question = {"start": json.dumps(start), "offsets_max": 4, "is_done": True, "may_wait": False}
         assert json.dumps(end) == ask("next", target='{"clicks": {"0": 10, "1": 0}}', **question)["end"]
         read += sum(batch.num_rows for task in reader.partitions(start, end) for batch in reader.read(task))
         reader.commit(end)

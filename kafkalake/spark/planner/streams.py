@@ -33,14 +33,17 @@ _opening = threading.Lock()
 def open_stream(question: Mapping[str, Any]) -> dict[str, Any]:
     """Return what Spark needs to know of a stream of `columns` (of Kafka's, with their types) before its first batch.
 
-    description: as the progress of a query shows it. offsets_max: of a batch, or None. has_group: whether offsets are committed.
-    in_jvm: whether the jar can open the files by their names. Raise the errors of `parse_options`, `project` and `open_lake`.
+    description: as the progress of a query shows it. offsets_max, offsets_min: of a batch, or None. delay_ms_max: of a batch with
+    fewer than `offsets_min`. has_group: whether offsets are committed. in_jvm: whether the jar can open the files by their names.
+    Raise the errors of `parse_options`, `project` and `open_lake`.
     """
     options = _stream(question).options
     project(arrow_schema(question["columns"]), json_values=False)
     return {
         "description": describe(options),
         "offsets_max": options.offsets_per_trigger_max,
+        "offsets_min": options.offsets_per_trigger_min,
+        "delay_ms_max": options.trigger_delay_ms_max,
         "has_group": options.group is not None,
         "in_jvm": str(lake_path(options.lake)).isascii(),
     }
@@ -59,8 +62,8 @@ def readable_ends(question: Mapping[str, Any]) -> str:
 def next_batch(question: Mapping[str, Any]) -> dict[str, str]:
     """Return the end of the batch that begins at `start`, and the readable ends of the partitions.
 
-    offsets_max: of the batch. target: not to be passed. is_done: `start` is the end of a batch, which is committed to the group.
-    Raise the errors of `TopicStream.next_batch`.
+    offsets_max: of the batch. target: not to be passed. may_wait: for `minOffsetsPerTrigger`. is_done: `start` is the end of a
+    batch, which is committed to the group. Raise the errors of `TopicStream.next_batch`.
     """
     stream, start, target = _stream(question), json.loads(question["start"]), question["target"]
     if question["is_done"]:
@@ -69,8 +72,10 @@ def next_batch(question: Mapping[str, Any]) -> dict[str, str]:
         start,
         offsets_max=question["offsets_max"],
         target=None if target is None else from_json(json.loads(target)),
+        may_wait=question["may_wait"],
     )
-    return {"end": json.dumps(found.end), "readable_ends": json.dumps(to_json(found.readable_ends))}
+    end = question["start"] if found.end == start else json.dumps(found.end)  # Spark compares the text
+    return {"end": end, "readable_ends": json.dumps(to_json(found.readable_ends))}
 
 
 def first_unread(question: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -70,6 +70,7 @@ class KafkaLakeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             start,
             offsets_max=limit.max_rows if isinstance(limit, ReadMaxRows) else None,
             target=self._target,
+            may_wait=self._target is None,
         )
         return end
 

@@ -36,6 +36,7 @@ def check_tail_options(options: ReadOptions) -> None:
     """Raise `ConfigurationError` for options that say how large a batch or a task is."""
     for name, value in (
         ("maxOffsetsPerTrigger", options.offsets_per_trigger_max),
+        ("minOffsetsPerTrigger", options.offsets_per_trigger_min),
         ("minPartitions", options.partitions_min),
         ("maxRecordsPerPartition", options.records_per_partition_max),
     ):

@@ -7,6 +7,7 @@ after a crash, and gets the same records: records below the last stable offset d
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -14,7 +15,7 @@ from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.reader.group_positions import GroupPositions
 from kafkalake.reader.partition_edges import PartitionBounds
 from kafkalake.reader.plan import SegmentSlice
-from kafkalake.reader.positions import Positions, from_json, ids_from_json, next_end, to_json
+from kafkalake.reader.positions import BatchDelay, Positions, from_json, ids_from_json, next_end, to_json
 from kafkalake.reader.read_options import ReadOptions
 from kafkalake.spark.stream.checkpoint import initial_offsets
 from kafkalake.spark.stream.plan import first_positions, plan_batch
@@ -40,6 +41,11 @@ class TopicStream:
         self.options = options
         self.tables = tables
         self._bounds = PartitionBounds(options, tables)
+        self._delay = (
+            None
+            if options.offsets_per_trigger_min is None
+            else BatchDelay(options.offsets_per_trigger_min, options.trigger_delay_ms_max, _monotonic_ms)
+        )
         self._group = None if options.group is None else GroupPositions(options.lake, options.group, tables)
 
     def begin(self, checkpoint: str) -> Offsets:
@@ -53,12 +59,18 @@ class TopicStream:
         """Return the current end of each partition. Raise the errors of `PartitionBounds.look`."""
         return {partition: edge.readable_end for partition, edge in self._bounds.look().items()}
 
-    def next_batch(self, start: Offsets, *, offsets_max: int | None, target: Positions | None) -> NextBatch:
+    def next_batch(
+        self, start: Offsets, *, offsets_max: int | None, target: Positions | None, may_wait: bool = False
+    ) -> NextBatch:
         """Return the end of the batch that begins at `start`, of about `offsets_max` offsets, not beyond `target`.
 
-        Raise the errors of `PartitionBounds.look` and `next_end`.
+        may_wait: for `minOffsetsPerTrigger`; the end of a batch that waits for more is `start`. Raise the errors of
+        `PartitionBounds.look` and `next_end`.
         """
         edges = self._bounds.look()
+        readable_ends = {partition: edge.readable_end for partition, edge in edges.items()}
+        if may_wait and self._delay is not None and self._delay.delays(from_json(start), readable_ends):
+            return NextBatch(start, readable_ends)
         end = next_end(
             from_json(start),
             edges,
@@ -67,10 +79,7 @@ class TopicStream:
             target=target,
             fail_on_data_loss=self.options.fail_on_data_loss,
         )
-        return NextBatch(
-            to_json(end, {topic: edge.topic_id for (topic, _), edge in edges.items()}),
-            {partition: edge.readable_end for partition, edge in edges.items()},
-        )
+        return NextBatch(to_json(end, {topic: edge.topic_id for (topic, _), edge in edges.items()}), readable_ends)
 
     def plan(self, start: Offsets, end: Offsets) -> list[list[SegmentSlice]]:
         """Return the slices of each task of a batch. Raise the errors of `plan_batch`."""
@@ -112,3 +121,7 @@ class TopicStream:
 
     def _first(self) -> Offsets:
         return to_json(*first_positions(self.options, self.tables))
+
+
+def _monotonic_ms() -> int:
+    return time.monotonic_ns() // 1_000_000

@@ -13,11 +13,13 @@ import java.util.OptionalDouble;
 import java.util.UUID;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.PartitionReaderFactory;
+import org.apache.spark.sql.connector.read.streaming.CompositeReadLimit;
 import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
 import org.apache.spark.sql.connector.read.streaming.Offset;
 import org.apache.spark.sql.connector.read.streaming.PartitionOffset;
 import org.apache.spark.sql.connector.read.streaming.ReadLimit;
 import org.apache.spark.sql.connector.read.streaming.ReadMaxRows;
+import org.apache.spark.sql.connector.read.streaming.ReadMinRows;
 import org.apache.spark.sql.connector.read.streaming.ReportsSourceMetrics;
 import org.apache.spark.sql.connector.read.streaming.SupportsRealTimeMode;
 import org.apache.spark.sql.connector.read.streaming.SupportsTriggerAvailableNow;
@@ -40,9 +42,7 @@ final class KafkaLakeStream
   private final StructType columns;
   private final ObjectNode options;
   private final String checkpoint;
-  private final String description;
-  private final JsonNode offsetsMax;
-  private final boolean hasGroup;
+  private final JsonNode opened;
   private final PartitionReaderFactory ofPython;
   private StreamOffset began;
   private String target;
@@ -60,17 +60,14 @@ final class KafkaLakeStream
     this.checkpoint = checkpoint;
     ObjectNode question = question("stream_open");
     question.set("columns", KafkaLakeScan.columnsOfSegments(columns));
-    JsonNode opened = ask(question);
-    description = opened.get("description").textValue();
-    offsetsMax = opened.get("offsets_max");
-    hasGroup = opened.get("has_group").booleanValue();
+    opened = ask(question);
     boolean inJvm = KafkaLakeScan.isOfSegments(columns) && opened.get("in_jvm").booleanValue();
     ofPython = inJvm ? null : pythonReaders(columns, options);
   }
 
   @Override
   public String toString() {
-    return description;
+    return opened.get("description").textValue();
   }
 
   @Override
@@ -83,7 +80,12 @@ final class KafkaLakeStream
 
   @Override
   public ReadLimit getDefaultReadLimit() {
-    return offsetsMax.isNull() ? ReadLimit.allAvailable() : ReadLimit.maxRows(offsetsMax.longValue());
+    ReadLimit most = opened.get("offsets_max").isNull() ? null : ReadLimit.maxRows(opened.get("offsets_max").longValue());
+    if (opened.get("offsets_min").isNull()) {
+      return most == null ? ReadLimit.allAvailable() : most;
+    }
+    ReadLimit least = ReadLimit.minRows(opened.get("offsets_min").longValue(), opened.get("delay_ms_max").longValue());
+    return most == null ? least : ReadLimit.compositeLimit(new ReadLimit[] {least, most});
   }
 
   @Override
@@ -103,7 +105,16 @@ final class KafkaLakeStream
   @Override
   public Offset latestOffset(Offset start, ReadLimit limit) {
     ObjectNode question = question("stream_next").put("start", start.json()).put("target", target);
-    question.put("offsets_max", limit instanceof ReadMaxRows ? (Long) ((ReadMaxRows) limit).maxRows() : null);
+    ReadLimit[] limits = limit instanceof CompositeReadLimit ? ((CompositeReadLimit) limit).getReadLimits() : new ReadLimit[] {limit};
+    question.putNull("offsets_max").put("may_wait", false);
+    for (ReadLimit each : limits) {
+      if (each instanceof ReadMaxRows) {
+        question.put("offsets_max", ((ReadMaxRows) each).maxRows());
+      }
+      if (each instanceof ReadMinRows) {
+        question.put("may_wait", target == null);
+      }
+    }
     JsonNode next = ask(question.put("is_done", !start.equals(began)));
     readableEnds = next.get("readable_ends").textValue();
     return new StreamOffset(next.get("end").textValue());
@@ -171,7 +182,7 @@ final class KafkaLakeStream
 
   @Override
   public void commit(Offset end) {
-    if (hasGroup && !end.equals(began)) {
+    if (opened.get("has_group").booleanValue() && !end.equals(began)) {
       ask(question("stream_commit").put("end", end.json()));
     }
   }
