@@ -79,7 +79,7 @@ def test_a_stream_over_a_table_starts_at_its_end(
         ("subscribe", "other", "the option subscribe is not for a table of a catalogue, which is one topic"),
         ("endingOffsets", "latest", "endingOffsets is no option of a stream"),
         ("versionAsOf", "3", None),
-        ("startingOffset", "latest", "unknown option 'startingoffset'; did you mean startingOffsets"),
+        ("startingOffset", "latest", "unknown option 'startingOffset'; did you mean startingOffsets"),
     ],
 )
 def test_what_is_no_option_of_a_stream_over_a_table_is_refused(
@@ -117,3 +117,17 @@ def test_a_stream_that_would_create_a_table_of_files_is_told_what_to_say(
     frame = session.readStream.table(f"lake.{clicks}")
     with pytest.raises(Exception, match=r'cannot be one of parquet; .*writeStream\.format\("kafkalake"\)'):
         frame.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint")).toTable("lake.none_yet")
+
+
+def test_a_stream_over_a_table_of_fields_has_these_and_the_metadata_columns(
+    session: SparkSession, clicks: str, tmp_path: Path
+) -> None:
+    for name in (f"{clicks}_in", f"{clicks}_out"):
+        session.sql(f"CREATE TABLE lake.{name} (user STRING, ms BIGINT) TBLPROPERTIES ('key' = 'user')")
+    session.sql(f"INSERT INTO lake.{clicks}_in VALUES ('ann', 1), ('bob', 2)")
+    frame = session.readStream.option("startingOffsets", "earliest").table(f"lake.{clicks}_in")
+    writer = frame.selectExpr("user", "ms + 10 * _offset AS ms").writeStream
+    writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
+    assert writer.toTable(f"lake.{clicks}_out").awaitTermination(TIMEOUT_S)
+    found = session.sql(f"SELECT CAST(_key AS STRING), user, ms FROM lake.{clicks}_out ORDER BY user").collect()
+    assert [tuple(row) for row in found] == [("ann", "ann", 1), ("bob", "bob", 12)]
