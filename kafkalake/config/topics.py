@@ -58,6 +58,12 @@ class TopicConfig:
         maximum=22,
         broker_name="compression.zstd.level",
     )
+    delete_protected: bool = define(
+        False,
+        "Whether the topic cannot be deleted, by Kafka clients (POLICY_VIOLATION) as by DROP TABLE, until this is false again. "
+        "kafkalake's own.",
+        broker_name="log.delete.protected",
+    )
     delete_retention_ms: Long = define(
         86_400_000,
         "How long a tombstone is kept in a compacted topic.",

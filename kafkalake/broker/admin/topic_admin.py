@@ -14,7 +14,13 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from kafkalake.broker.admin.mutation_rate import MutationRate
-from kafkalake.broker.admin.topic_plans import NewTopic, TopicPlans, check_not_internal, parse_overrides
+from kafkalake.broker.admin.topic_plans import (
+    NewTopic,
+    TopicPlans,
+    check_not_internal,
+    check_not_protected,
+    parse_overrides,
+)
 from kafkalake.broker.admin.topic_rows import overrides_as_text, topic_of, topic_row
 from kafkalake.broker.callbacks import CallbackLoop, call_isolated
 from kafkalake.broker.partitions.cluster_image import PartitionRegistration, sole_replica
@@ -135,8 +141,8 @@ class TopicAdmin:
     async def delete(self, topic: Topic, *, timeout_ms: int) -> None:
         """Delete a topic and its records.
 
-        Raise `InvalidTopicError` if it is internal, `RequestTimedOutError` if the commit takes longer than `timeout_ms`,
-        `KafkaStorageError` if it fails.
+        Raise `InvalidTopicError` if it is internal, `PolicyViolationError` if it is protected, `RequestTimedOutError` if the commit
+        takes longer than `timeout_ms`, `KafkaStorageError` if it fails.
         """
         check_not_internal(topic.name)
         await self._finish(self._delete(topic), timeout_ms)
@@ -293,6 +299,7 @@ class TopicAdmin:
     async def _delete(self, topic: Topic) -> None:
         if self._topics.find(topic.name) is not topic:
             return
+        check_not_protected(topic)  # only now: it may have waited for a change of its settings
         try:
             await self._run_blocking(lambda: self._store.delete_topic(topic.name))
         except KafkaStorageError:

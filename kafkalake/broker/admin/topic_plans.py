@@ -152,6 +152,12 @@ def parse_overrides(overrides: Mapping[str, str | None]) -> dict[str, Value]:
         raise InvalidConfigError(str(error)) from None
 
 
+def check_not_protected(topic: Topic) -> None:
+    """Raise `PolicyViolationError` for a topic that its settings protect from deletion."""
+    if topic.config.delete_protected:
+        raise PolicyViolationError(f"Topic '{topic.name}' has delete.protected=true: it is deleted once that is false.")
+
+
 def check_not_internal(name: str) -> None:
     """Raise `InvalidTopicError` for a coordinator's journal. Its partitions map keys to coordinators."""
     if name in INTERNAL:
