@@ -257,7 +257,7 @@ class MemoryMetadataStore:
                 self._transaction_positions[partition] = max(position, known)
             return len(self._transaction_rows) - 1
 
-    def load_transactions(self) -> Transactions:
+    def load_transactions(self, timestamp_ms: int | None = None) -> Transactions:
         with self._lock:
             return Transactions(self._transaction_rows[-1], dict(self._transaction_positions))
 

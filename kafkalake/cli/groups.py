@@ -25,7 +25,7 @@ from kafkalake.cli.options import (
     connect,
 )
 from kafkalake.cli.output import Failure, UsageProblem, note, show_columns, write_json, write_line
-from kafkalake.cli.reset_offsets import named_partitions, places, reset_offsets
+from kafkalake.cli.reset_offsets import named_partitions, reset_offsets
 
 if TYPE_CHECKING:
     from kafkalake.client.cluster import Cluster
@@ -204,6 +204,7 @@ app.command(
 def _offset_rows(cluster: Cluster, group: Group) -> list[tuple[Any, ...]]:
     """Return a row of `OFFSET_COLUMNS` for each partition with an offset or a reader, with None for missing values."""
     from kafkalake.client import admin, group_admin
+    from kafkalake.client.offset_reset import places
 
     committed = group_admin.committed_offsets(cluster, group.group_id)
     readers = {at: member for member in group.members for at in member.partitions}

@@ -66,37 +66,12 @@ def verify(
 def problems_of(lake: Path) -> Iterator[Problem]:
     """Yield inconsistencies of a lake in itself and with its Delta tables. Raise `Failure` if it is not a lake."""
     from kafkalake.metadata import paths
-    from kafkalake.metadata.catalog import directory_of
     from kafkalake.metadata.delta import DeltaMetadataStore
-    from kafkalake.storage.verify import PublishedPartition, PublishedSegment, verify_lake
+    from kafkalake.reader.verification import verify
 
     if not paths.is_lake(lake):
         raise Failure(f"{lake} is not a lake: it has no metadata/topics")
-    store = DeltaMetadataStore(lake, create=False)
-    # Read Delta first: the disk, read later, is then never behind what was published.
-    segments = [
-        PublishedSegment(
-            row.path,
-            row.base_offset,
-            row.next_offset,
-            row.records,
-            row.bytes,
-            row.min_timestamp_ms,
-            row.max_timestamp_ms,
-        )
-        for row in store.load_segments()
-    ]
-    partitions = [
-        PublishedPartition(
-            paths.relative_path(lake, directory_of(lake, row)),
-            row.log_start_offset,
-            row.high_watermark,
-            row.last_stable_offset,
-            row.log_end_offset,
-        )
-        for row in store.load_partitions()
-    ]
-    yield from verify_lake(lake, segments, partitions)
+    yield from verify(DeltaMetadataStore(lake, create=False))
 
 
 @app.command(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -84,7 +84,7 @@ def reset_offsets(options: ResetOptions) -> None:
     """Move a group's committed offsets. The group must have no members; offsets stay within what the partitions hold."""
     from kafkalake.cli.times import parse_duration, parse_time
     from kafkalake.client import group_admin
-    from kafkalake.errors import GroupIdNotFoundError
+    from kafkalake.client.offset_reset import require_no_members
 
     places = [options.to_offset, options.to_datetime, options.by_duration, options.from_file, options.shift_by]
     if sum([options.to_earliest, options.to_latest, options.to_current, *(place is not None for place in places)]) != 1:
@@ -101,16 +101,7 @@ def reset_offsets(options: ResetOptions) -> None:
         timestamp_ms = parse_duration(options.by_duration, "--by-duration")
     wanted = None if options.from_file is None else read_offsets(options.from_file)
     with connect(options.bootstrap_server) as cluster:
-        try:
-            described = group_admin.describe_group(cluster, options.group)
-        except GroupIdNotFoundError:
-            if not options.topic:
-                raise
-        else:
-            if described.members:
-                raise Failure(
-                    f"group '{options.group}' has members: offsets are reset while it has none (its state is {described.state})"
-                )
+        require_no_members(cluster, options.group, may_be_new=bool(options.topic))
         committed = {at: found.offset for at, found in group_admin.committed_offsets(cluster, options.group).items()}
         partitions = (
             sorted(wanted)
@@ -134,23 +125,6 @@ def reset_offsets(options: ResetOptions) -> None:
     if not options.execute:
         note("Nothing was changed: --execute does it.")
     show_columns(("GROUP", "TOPIC", "PARTITION", "NEW-OFFSET"), rows, right=("PARTITION", "NEW-OFFSET"))
-
-
-def places(cluster: Cluster, partitions: Collection[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
-    """Return an offset by time (ms, or `admin.EARLIEST`, `admin.LATEST`) for each existing partition."""
-    from kafkalake.client import admin
-    from kafkalake.errors import UnknownTopicOrPartitionError
-
-    found: dict[TopicPartition, int] = {}
-    for topic in sorted({topic for topic, _ in partitions}):
-        try:
-            known = {info.partition for info in cluster.topic(topic).partitions}
-        except UnknownTopicOrPartitionError:
-            continue
-        times = {index: timestamp for name, index in partitions if name == topic and index in known}
-        for index, listed in admin.list_offsets(cluster, topic, times).items():
-            found[topic, index] = listed.offset
-    return found
 
 
 def _partitions(
@@ -215,19 +189,15 @@ def _targets(
     options: ResetOptions,
 ) -> dict[TopicPartition, int]:
     """Return the new offset of each partition, clamped to [log start, log end] as in `kafka-consumer-groups`."""
-    from kafkalake.client.admin import EARLIEST, LATEST
+    from kafkalake.client.offset_reset import PartitionOffsets
 
-    begins, ends = places(cluster, partitions, EARLIEST), places(cluster, partitions, LATEST)
-    gone = [at for at in partitions if at not in ends]
-    if gone:
-        raise Failure(f"partition {gone[0][0]}-{gone[0][1]} does not exist any more")
+    offsets = PartitionOffsets.of(cluster, partitions)
     if options.to_earliest:
-        return begins
+        return offsets.begins
     if options.to_latest:
-        return ends
+        return offsets.ends
     if timestamp_ms is not None:
-        found = places(cluster, partitions, timestamp_ms)
-        return {at: found[at] if found[at] >= 0 else ends[at] for at in partitions}
+        return offsets.at_time(cluster, timestamp_ms)
     if given is not None:
         wanted = {at: given[at] for at in partitions}
     elif options.to_offset is not None:
@@ -236,5 +206,5 @@ def _targets(
         missing = [at for at in partitions if at not in committed]
         if missing and options.shift_by is not None:
             raise Failure(f"partition {missing[0][0]}-{missing[0][1]} has no committed offset to shift")
-        wanted = {at: committed.get(at, ends[at]) + (options.shift_by or 0) for at in partitions}
-    return {at: min(max(wanted[at], begins[at]), ends[at]) for at in partitions}
+        wanted = {at: committed.get(at, offsets.ends[at]) + (options.shift_by or 0) for at in partitions}
+    return offsets.within(wanted)

@@ -10,6 +10,8 @@ run again. The frame does the rest:
     job_runs    one row per step, and one for the run (`record.py`); for a killed run, the next one writes it
     exit code   0 success, 1 failure (one sentence on stderr), 2 usage error
 
+`main` is a job's command line; `run_steps` is for callers that want its steps, such as procedures of Spark's catalogue.
+
 `fault_point` names the points at which tests kill a job.
 """
 
@@ -26,7 +28,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from kafkalake.clock import Clock, SystemClock
 from kafkalake.close_names import did_you_mean
@@ -159,8 +161,11 @@ class Job(ABC):
     def perform(self, run: Run, step: Step) -> Done:
         """Do one step. May be called again for a step that was wholly or partly done already. Raise `KafkaLakeError` on failure."""
 
+    def report(self, run: Run) -> None:  # noqa: B027
+        """Print the results after all steps, even if there were none. Only for a command line."""
+
     def finish(self, run: Run) -> int:
-        """Report the results after all steps, even if there were none. Return the exit code for a run without failed steps."""
+        """Do what follows all steps, even if there were none. Return the exit code for a run without failed steps."""
         return 0
 
 
@@ -173,23 +178,56 @@ def main(job: Job, arguments: Sequence[str], *, spark: SparkSession | None = Non
     parsed, unknown = parser.parse_known_args(list(arguments))
     if unknown:
         parser.error(_unknown(unknown, parser))
-    parsed.job = job.name
     try:
-        if not parsed.lake:
-            raise ConfigurationError(f"no lake: name it with --lake DIR or in the environment variable {LAKE_VARIABLE}")
-        job.check(parsed)
-        lake = paths.require_lake(Path(parsed.lake).absolute())
-        require_writable(lake)
-        os.umask(paths.lake_umask(lake))
-        run = Run(lake, parsed, clock or SystemClock(), spark)
+        run = _begun(job, parsed, clock, spark)
         if parsed.dry_run:
             return _show_plan(job, run)
-        with exclusive_job_lock(lake, job.name, run.run_id, run.clock.now_ms()) as killed:
-            return _perform(job, run, killed)
+        return _perform(job, run, shows=True)
     except KeyboardInterrupt:
         return 130
     except Exception as error:
         return _say(job, error)
+
+
+def run_steps(
+    job: Job,
+    arguments: Sequence[str],
+    *,
+    spark: SparkSession | None = None,
+    clock: Clock | None = None,
+    is_cancelled: Callable[[], bool] = lambda: False,
+) -> list[tuple[Step, Done | None]]:
+    """Run a job and return its steps, each with its result (None in a dry run). Print no results.
+
+    is_cancelled: asked before each step; the run then fails, with what it has done. Raise `ConfigurationError` for arguments that
+    make no sense, `LakeError` and others, in one sentence, for a run that failed or cannot begin.
+    """
+    try:
+        run = _begun(job, parser_of(job, _RaisingParser).parse_args(list(arguments)), clock, spark)
+        if run.arguments.dry_run:
+            return [(step, None) for step in job.plan(run)]
+        _perform(job, run, is_cancelled=is_cancelled)
+    except Exception as error:
+        if isinstance(error, KafkaLakeError) or not _is_expected(error):
+            raise
+        raise LakeError(one_line_message(error)) from error
+    return [*run.performed, *run.notes]
+
+
+class _RaisingParser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise ConfigurationError(message)
+
+
+def _begun(job: Job, parsed: argparse.Namespace, clock: Clock | None, spark: SparkSession | None) -> Run:
+    parsed.job = job.name
+    if not parsed.lake:
+        raise ConfigurationError(f"no lake: name it with --lake DIR or in the environment variable {LAKE_VARIABLE}")
+    job.check(parsed)
+    lake = paths.require_lake(Path(parsed.lake).absolute())
+    require_writable(lake)
+    os.umask(paths.lake_umask(lake))
+    return Run(lake, parsed, clock or SystemClock(), spark)
 
 
 def _unknown(words: Sequence[str], parser: argparse.ArgumentParser) -> str:
@@ -210,7 +248,14 @@ def _show_plan(job: Job, run: Run) -> int:
     return 0
 
 
-def _perform(job: Job, run: Run, killed: LockHolder | None) -> int:
+def _perform(job: Job, run: Run, *, shows: bool = False, is_cancelled: Callable[[], bool] = lambda: False) -> int:
+    with exclusive_job_lock(run.lake, job.name, run.run_id, run.clock.now_ms()) as killed:
+        return _perform_locked(job, run, killed, shows, is_cancelled)
+
+
+def _perform_locked(
+    job: Job, run: Run, killed: LockHolder | None, shows: bool, is_cancelled: Callable[[], bool]
+) -> int:
     record = JobRecord(run.lake, job.name, run.run_id, run.clock)
     failures: list[str] = []
     with record:
@@ -221,6 +266,8 @@ def _perform(job: Job, run: Run, killed: LockHolder | None) -> int:
         job.begin(run, steps)
         with Progress(job.name, len(steps)) as progress:
             for step in steps:
+                if is_cancelled():
+                    raise LakeError(f"cancelled after {len(run.performed)} of {len(steps)} steps, which stay done")
                 if step.warning:
                     progress.say(f"warning: {step.warning}")
                 started_ms = run.clock.now_ms()
@@ -237,6 +284,8 @@ def _perform(job: Job, run: Run, killed: LockHolder | None) -> int:
                     record.step(step, done, started_ms)
                 progress.advance(f"{step.subject}: {step.action}")
         fault_point("performed")
+        if shows:
+            job.report(run)
         code = job.finish(run)
         for step, done in run.notes:
             record.step(step, done, run.clock.now_ms())
@@ -287,9 +336,9 @@ def select_topics(topics: Sequence[TopicRow], names: str | None, pattern: str | 
     return list(by_name.values())
 
 
-def parser_of(job: Job) -> argparse.ArgumentParser:
+def parser_of(job: Job, kind: type[argparse.ArgumentParser] = argparse.ArgumentParser) -> argparse.ArgumentParser:
     """Return a parser with the common arguments and the job's own."""
-    parser = argparse.ArgumentParser(prog=job.name, description=job.summary, allow_abbrev=False)
+    parser = kind(prog=job.name, description=job.summary, allow_abbrev=False)
     parser.add_argument(
         "--lake", metavar="DIR", default=os.environ.get(LAKE_VARIABLE), help=f"the lake (default: ${LAKE_VARIABLE})"
     )

@@ -27,7 +27,7 @@ from kafkalake.log_starts import raised_log_start
 from kafkalake.metadata import paths
 from kafkalake.metadata.catalog import directory_of, segments_by_id
 from kafkalake.metadata.lock_file import holding_logs, running_brokers
-from kafkalake.metadata.tables.delta_table import TableSize
+from kafkalake.metadata.tables.data_files import size_on_disk
 from kafkalake.metadata.tables.job_tables import JobTable, exists
 from kafkalake.metadata.tables.schemas import PartitionRow, SegmentRow
 from kafkalake.reader.live_partitions import log_start
@@ -47,6 +47,7 @@ from kafkalake.topic_partition import PartitionId, TopicPartition
 
 TABLE, UNLINK, STAGED, ORPHAN = "clean table", "unlink segments", "remove staged files", "orphan"
 KEEP_DAYS = 30
+STAGED_HOURS = 24.0
 
 _DAY_MS = 86_400_000
 _RETIRED = "-delete"
@@ -75,7 +76,11 @@ class Maintenance(Job):
         )
 
         parser.add_argument(
-            "--staged-hours", metavar="HOURS", type=float, default=24.0, help="how old staged files are left-overs (24)"
+            "--staged-hours",
+            metavar="HOURS",
+            type=float,
+            default=STAGED_HOURS,
+            help=f"how old staged files are left-overs ({STAGED_HOURS:g})",
         )
 
     def check(self, arguments: argparse.Namespace) -> None:
@@ -87,7 +92,7 @@ class Maintenance(Job):
 
     def plan(self, run: Run) -> Sequence[Step]:
         names = [name for name in (*paths.TABLES, *paths.JOB_TABLES) if exists(run.lake, name)]
-        steps = [Step(TABLE, None, None, _why_clean(run, name), _log_size(run, name), name) for name in names]
+        steps = [Step(TABLE, None, None, _why_clean(run, name), _size_on_disk(run, name), name) for name in names]
         rows = run.store.load_partitions()
         segments = _swapped_segments(run.store.load_segments())
         running = running_brokers(run.lake, run.store.load_brokers(), run.clock.now_ms())
@@ -112,7 +117,7 @@ class Maintenance(Job):
             return Done({"files": 0})
         return Done({}, outcome="reported")
 
-    def finish(self, run: Run) -> int:
+    def report(self, run: Run) -> None:
         print_table(
             ["subject", "action", "what", "before", "after", ""],
             [
@@ -120,38 +125,30 @@ class Maintenance(Job):
                     step.subject,
                     step.action,
                     step.detail if step.action == TABLE else step.why,
-                    done.after.get("before", "") or _pairs(step.before),
-                    ", ".join(f"{value} {name}" for name, value in done.after.items() if name != "before"),
+                    _pairs(step.before),
+                    _pairs(done.after),
                     "" if done.outcome == "done" else done.outcome,
                 )
                 for step, done in run.performed
             ],
         )
-        return 0
 
     def _clean_table(self, run: Run, name: str) -> Done:
         if name in paths.TABLES:
             retention_ms = broker_settings(run.lake).broker.metadata_retention_ms
-            before, after = run.store.maintain_table(name, retention_ms)
+            run.store.maintain_table(name, retention_ms)
             forgotten = 0
         else:
             table = JobTable(run.lake, name)
-            before = table.size()
             forgotten = table.forget_before(run.clock.now_ms() - int(run.arguments.keep_days * _DAY_MS))
             table.maintain()
-            after = table.size()
         fault_point(f"cleaned {name}")
-        said = {"before": _size(before), "files": after.files, "log entries": after.log_entries, "bytes": after.bytes}
-        return Done(said | ({"rows forgotten": forgotten} if forgotten else {}))
+        return Done(_size_on_disk(run, name) | ({"rows forgotten": forgotten} if forgotten else {}))
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command line and return the exit code."""
     return run_job(Maintenance(), arguments)
-
-
-def _size(size: TableSize) -> str:
-    return f"{size.files} files, {size.log_entries} log entries, {size.bytes} bytes"
 
 
 def _pairs(values: object) -> str:
@@ -203,9 +200,8 @@ def _why_clean(run: Run, name: str) -> str:
     return f"{name}: rows older than {run.arguments.keep_days:g} days (--keep-days)"
 
 
-def _log_size(run: Run, name: str) -> dict[str, int]:
-    log = paths.table_path(run.lake, name) / "_delta_log"
-    return {"log entries": sum(name.endswith(".json") for name in REAL_FILES.list(str(log)))}
+def _size_on_disk(run: Run, name: str) -> dict[str, int]:
+    return size_on_disk(paths.table_path(run.lake, name))._asdict()
 
 
 def _last_commit_ms(lake: Path) -> int:

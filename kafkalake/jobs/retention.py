@@ -111,7 +111,7 @@ class Retention(Job):
         }
         return Done(after, paths.PARTITIONS, self._partitions_version)
 
-    def finish(self, run: Run) -> int:
+    def report(self, run: Run) -> None:
         rows = []
         for step, done in run.performed:
             decision: PartitionRetention = step.detail.decision
@@ -123,7 +123,6 @@ class Retention(Job):
             columns = ["partition", "segments", "bytes", "log start", "now", "why"]
             print_table(columns, rows, right=columns[1:5])
         print(f"{sum(row[1] for row in rows)} segments, {sum(row[2] for row in rows):,} bytes removed")
-        return 0
 
     def _broker_says(self, partition: _Partition) -> str:
         """Wait for a running broker to move its log start, and return the outcome for `job_runs`."""

@@ -16,7 +16,6 @@ from kafkalake.metadata.disk import DISK, Disk
 from kafkalake.metadata.store import MetadataSnapshot, PublishedState
 from kafkalake.metadata.tables.brokers import DeltaBrokers
 from kafkalake.metadata.tables.cleaning import DeltaCleaning
-from kafkalake.metadata.tables.delta_table import TableSize
 from kafkalake.metadata.tables.group_offsets import DeltaGroupOffsets
 from kafkalake.metadata.tables.partitions import DeltaPartitions, is_published, stamp_change
 from kafkalake.metadata.tables.schemas import SegmentRow
@@ -104,12 +103,10 @@ class DeltaMetadataStore(
         for name in filter(self._exists, paths.TABLES):
             self.maintain_table(name, retention_ms)
 
-    def maintain_table(self, name: str, retention_ms: int | None = None) -> tuple[TableSize, TableSize]:
-        """Maintain one table and return its sizes before and after. Raise `KafkaStorageError` if that fails."""
+    def maintain_table(self, name: str, retention_ms: int | None = None) -> None:
+        """Maintain one table. Raise `KafkaStorageError` if that fails."""
         with self._locks[name]:
-            before = self._tables[name].size()
             self._tables[name].maintain(_history(name, retention_ms))
-            return before, self._tables[name].size()
 
 
 def _history(name: str, retention_ms: int | None) -> str | None:

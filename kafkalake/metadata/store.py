@@ -253,6 +253,6 @@ class TransactionTable(Protocol):
         """
         ...
 
-    def load_transactions(self) -> Transactions:
-        """Return the current transactional ids, by name."""
+    def load_transactions(self, timestamp_ms: int | None = None) -> Transactions:
+        """Return the transactional ids now or at a time, by name. Only the current ones have positions."""
         ...

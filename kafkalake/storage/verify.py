@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -58,8 +58,9 @@ def verify_lake(
     lake_path: str | os.PathLike[str],
     segments_published: Iterable[PublishedSegment] = (),
     partitions_published: Iterable[PublishedPartition] = (),
+    topics: Collection[str] | None = None,
 ) -> Iterator[Problem]:
-    """Yield all problems in the lake's logs, ordered by directory."""
+    """Yield all problems in the lake's logs, or in those of some topics, ordered by directory."""
     lake = Path(lake_path)
     segments: dict[str, list[PublishedSegment]] = defaultdict(list)
     for row in segments_published:
@@ -67,6 +68,8 @@ def verify_lake(
     partitions = {row.directory: row for row in partitions_published}
     found = {str(path.relative_to(lake)): path for path in _partition_directories(lake)}
     for name in sorted({*found, *segments, *partitions}):
+        if topics is not None and os.path.basename(name).rpartition("-")[0] not in topics:
+            continue
         if name in found:
             yield from verify_partition(found[name], segments.get(name, []), partitions.get(name))
         elif name in segments or partitions[name].log_end_offset > 0:

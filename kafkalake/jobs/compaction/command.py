@@ -150,7 +150,7 @@ class CompactionJob(Job):
         }
         return Done(after, paths.SEGMENTS if new else None, version)
 
-    def finish(self, run: Run) -> int:
+    def report(self, run: Run) -> None:
         names = ("segments", "records", "bytes")
         compacted = [(step, done) for step, done in run.performed if step.action == COMPACT]
         rows = [
@@ -162,7 +162,6 @@ class CompactionJob(Job):
             print_table(columns, rows, right=columns[1:7])
         gone = sum(step.before["records"] - done.after["records"] for step, done in compacted)
         print(f"{len(rows)} partitions compacted, {gone:,} records removed")
-        return 0
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -1,12 +1,7 @@
 """The lag job: measures how far every group is behind, from the lake's files alone, so also with the broker down.
 
-    committed    `group_offsets`, of all groups, with or without active members
-    log end      each partition's `state` file: the high watermark
-    seconds      the timestamp of the next record to read, by the index of its segment
-    rates        the history of `group_offsets`, and of `partitions` in its older versions, over a window
-
-Rows go to the Delta table `lag`. If it does not exist yet, the last hours are measured as well, from the same history. Alerts
-set the exit code (3), and go to stderr, to `job_runs` and, if configured, to a webhook.
+`measurement.py` measures. Rows go to the Delta table `lag`. If it does not exist yet, the last hours are measured as well, from the
+history of the tables. Alerts set the exit code (3), and go to stderr, to `job_runs` and, if configured, to a webhook.
 """
 
 from __future__ import annotations
@@ -15,7 +10,7 @@ import argparse
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,34 +20,24 @@ import pyarrow as pa
 from kafkalake.errors import ConfigurationError, LakeError
 from kafkalake.jobs.frame import Done, Job, Run, Step, fault_point
 from kafkalake.jobs.frame import main as run_job
-from kafkalake.jobs.lag.next_record import RecordLookup, place_of, timestamps_of
+from kafkalake.jobs.lag.measurement import WINDOW_MS, Measurement, commits_of
 from kafkalake.jobs.lag.report import (
     Alert,
     AlertRules,
-    Commit,
     CommitHistory,
-    GroupPartition,
     GroupTopic,
     Lag,
     PartitionEdge,
     alerts,
     catching_up,
     measure,
-    position,
 )
 from kafkalake.jobs.progress import print_table
 from kafkalake.jobs.webhook import post, webhook_url
 from kafkalake.metadata import paths
-from kafkalake.metadata.catalog import segments_by_id
 from kafkalake.metadata.history import History
 from kafkalake.metadata.tables.job_tables import LAG_SCHEMA, JobTable, exists
-from kafkalake.metadata.tables.schemas import PartitionRow
 from kafkalake.printable import printable_on
-from kafkalake.reader.live_partitions import LivePartitions
-from kafkalake.reader.read import PartitionSnapshot
-from kafkalake.reader.read_options import READ_UNCOMMITTED
-from kafkalake.reader.snapshot import partition_now
-from kafkalake.topic_partition import TopicPartition
 
 ALERT_EXIT_CODE = 3
 PAST_POINTS = 24
@@ -73,7 +58,9 @@ class LagJob(Job):
         parser.add_argument("--group", metavar="REGEX", help="groups whose whole name matches (default: all)")
         parser.add_argument("--html", metavar="FILE", type=Path, help="write a page with plots that needs nothing else")
         parser.add_argument("--show", metavar="N", type=int, default=50, help="lines of the table (50; 0 for all)")
-        parser.add_argument("--window", metavar="SECONDS", type=float, default=600.0, help="over which rates are taken")
+        parser.add_argument(
+            "--window", metavar="SECONDS", type=float, default=WINDOW_MS / 1000, help="over which rates are taken"
+        )
         parser.add_argument("--max-lag", metavar="N", type=int, help="alert: a group is more records behind in a topic")
         parser.add_argument("--max-lag-seconds", metavar="S", type=float, help="alert: its next record is older")
         parser.add_argument("--growing", metavar="RUNS", type=int, help="alert: the lag grew so many runs in a row")
@@ -106,24 +93,10 @@ class LagJob(Job):
 
     def plan(self, run: Run) -> Sequence[Step]:
         self._now_ms = run.clock.now_ms()
-        topics = {topic.topic for topic in run.topics}
         group = run.arguments.group
-        rows = [
-            row
-            for row in History(run.lake).committed()
-            if row.topic in topics and (group is None or re.fullmatch(group, row.group))
-        ]
-        commits = CommitHistory(rows)
-        steps = [
-            Step(
-                "measure",
-                None,
-                None,
-                "groups have committed offsets",
-                {"groups": len({r.group for r in rows})},
-                commits,
-            )
-        ]
+        commits = commits_of(run.lake, run.topics, lambda name: group is None or bool(re.fullmatch(group, name)))
+        why = "groups have committed offsets"
+        steps = [Step("measure", None, None, why, {"groups": len(commits.groups)}, commits)]
         hours = run.arguments.history
         if hours is None:
             hours = 0 if exists(run.lake, paths.LAG) else PAST_POINTS
@@ -139,15 +112,23 @@ class LagJob(Job):
             rows = self._measure_past(run, step.detail, hours)
             version = table.append(rows) if rows.num_rows else None
             return Done({"rows": rows.num_rows}, paths.LAG, version)
-        self._rows = self._measure_now(run, step.detail)
+        measured = Measurement(run.lake, run.store, run.topics, step.detail, lambda: run.spark)
+        self._rows = measured.now(self._now_ms, int(run.arguments.window * 1000))
         fault_point("measured")
         version = table.append(lag_table(run.run_id, self._now_ms, self._rows)) if self._rows else None
         fault_point("appended")
         return Done({"rows": len(self._rows), "lag": sum(row.lag for row in self._rows)}, paths.LAG, version)
 
+    @property
+    def measured(self) -> list[Lag]:
+        """The lag, once it was measured."""
+        return self._rows
+
+    def report(self, run: Run) -> None:
+        _print(self._rows, run.arguments.show or len(self._rows))
+
     def finish(self, run: Run) -> int:
         arguments = run.arguments
-        _print(self._rows, arguments.show or len(self._rows))
         rules = AlertRules(arguments.max_lag, arguments.max_lag_seconds, arguments.growing)
         earlier = _earlier_totals(run, arguments.growing) if arguments.growing else []
         self._alerts = alerts(self._rows, earlier, rules)
@@ -165,44 +146,6 @@ class LagJob(Job):
         if self._alerts and arguments.webhook:
             _post(arguments.webhook, run, self._now_ms, self._alerts)
         return ALERT_EXIT_CODE if self._alerts else 0
-
-    def _measure_now(self, run: Run, commits: CommitHistory) -> list[Lag]:
-        now_ms = self._now_ms
-        window_ms = int(run.arguments.window * 1000)
-        committed = commits.at(now_ms + _HOUR_MS)  # committers' clocks may be ahead
-        snapshots = _snapshots(run, {(key.topic, key.partition) for key in committed})
-        past = History(run.lake).partitions_at(now_ms - window_ms)
-        edges = _edges(run, snapshots, past.rows, now_ms - past.time_ms)
-        times = self._next_records(run, committed, edges, snapshots)
-        return [
-            measure(
-                key,
-                commit,
-                edges[key.topic, key.partition],
-                now_ms=now_ms,
-                next_record_ms=times.get((key.topic, key.partition, commit.offset)),
-                rate_out=commits.rate(key, now_ms - window_ms, now_ms),
-            )
-            for key, commit in sorted(committed.items())
-            if (key.topic, key.partition) in edges
-        ]
-
-    def _next_records(
-        self,
-        run: Run,
-        committed: Mapping[GroupPartition, Commit],
-        edges: Mapping[TopicPartition, PartitionEdge],
-        snapshots: Mapping[TopicPartition, PartitionSnapshot],
-    ) -> dict[tuple[str, int, int], int | None]:
-        """Return timestamps of the next records, by topic, partition and committed offset. Each place is read once."""
-        places: dict[tuple[str, int, int], RecordLookup] = {}
-        for key, commit in committed.items():
-            where = (key.topic, key.partition)
-            edge = edges.get(where)
-            at = None if edge is None else position(commit, edge)
-            if at is not None:
-                places.setdefault((*where, commit.offset), place_of(snapshots[where], at))
-        return dict(zip(places, timestamps_of(list(places.values()), lambda: run.spark), strict=True))
 
     def _measure_past(self, run: Run, commits: CommitHistory, hours: float) -> pa.Table:
         """Return the lag in the last hours from the tables' history, without seconds, because the records may be gone."""
@@ -245,36 +188,6 @@ def lag_table(run_id: str, measured_at_ms: int, rows: Sequence[Lag]) -> pa.Table
         for name in LAG_SCHEMA.names
     ]
     return pa.Table.from_arrays(arrays, schema=LAG_SCHEMA)
-
-
-def _snapshots(run: Run, wanted: set[TopicPartition]) -> dict[TopicPartition, PartitionSnapshot]:
-    """Return current snapshots of the partitions in which any group has committed offsets."""
-    live = LivePartitions(run.lake, run.store.load_partitions())
-    sealed = segments_by_id(run.store.load_segments())
-    found = {}
-    for topic in run.topics:
-        for number in range(topic.partitions):
-            if (topic.topic, number) in wanted:
-                segments = sealed.get((topic.topic_id, number), [])
-                partition = live.of(topic, number)
-                found[topic.topic, number] = partition_now(run.lake, partition, segments, READ_UNCOMMITTED)
-    return found
-
-
-def _edges(
-    run: Run, snapshots: Mapping[TopicPartition, PartitionSnapshot], past: Sequence[PartitionRow], passed_ms: int
-) -> dict[TopicPartition, PartitionEdge]:
-    """Return the edges of partitions, and the records per second added since `past`, `passed_ms` ago."""
-    ids = {topic.topic: topic.topic_id for topic in run.topics}
-    then = {(row.topic_id, row.partition): row.high_watermark for row in past}
-    edges = {}
-    for (topic, number), snapshot in snapshots.items():
-        before = then.get((ids[topic], number))
-        rate = None
-        if before is not None and passed_ms > 0:
-            rate = max(0, snapshot.end_offset - before) * 1000 / passed_ms
-        edges[topic, number] = PartitionEdge(snapshot.start_offset, snapshot.end_offset, rate)
-    return edges
 
 
 def _earlier_totals(run: Run, runs: int) -> list[dict[GroupTopic, int]]:

@@ -55,10 +55,11 @@ def place_of(snapshot: PartitionSnapshot, offset: int) -> RecordLookup:
     return RecordLookup(offset, segments)
 
 
-def timestamps_of(places: Sequence[RecordLookup], spark: Callable[[], SparkSession]) -> list[int | None]:
+def timestamps_of(places: Sequence[RecordLookup], spark: Callable[[], SparkSession] | None) -> list[int | None]:
     """Return the timestamp (ms) of the first record at or after each place's offset, or None if there is none or it was removed.
 
-    spark: returns a session, called if there is much to read. Raise `CorruptSegmentError` if a segment is damaged.
+    spark: returns a session, called if there is much to read (None: all is read here). Raise `CorruptSegmentError` if a segment is
+    damaged.
     """
     found: list[int | None] = [None] * len(places)
     left = list(range(len(places)))
@@ -82,8 +83,8 @@ def timestamps_of(places: Sequence[RecordLookup], spark: Callable[[], SparkSessi
 _Wanted = tuple[SegmentPart, list[int]]
 
 
-def _read_all(wanted: Sequence[_Wanted], spark: Callable[[], SparkSession]) -> dict[SegmentPart, dict[int, int]]:
-    if len(wanted) < SPARK_SEGMENTS:
+def _read_all(wanted: Sequence[_Wanted], spark: Callable[[], SparkSession] | None) -> dict[SegmentPart, dict[int, int]]:
+    if spark is None or len(wanted) < SPARK_SEGMENTS:
         return dict(_read(wanted))
     tasks = -(-len(wanted) // _SEGMENTS_OF_TASK)
     return dict(spark().sparkContext.parallelize(wanted, tasks).mapPartitions(_read).collect())

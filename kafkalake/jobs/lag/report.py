@@ -82,6 +82,11 @@ class CommitHistory:
             self._commits[key].append(None if row.offset is None else Commit(row.offset, row.committed_at_ms))
             self._times[key].append(row.committed_at_ms)
 
+    @property
+    def groups(self) -> set[str]:
+        """The groups that have committed."""
+        return {key.group for key in self._commits}
+
     def at(self, time_ms: int) -> dict[GroupPartition, Commit]:
         """Return the committed offsets at a time."""
         found = {}

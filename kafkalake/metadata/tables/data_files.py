@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -50,6 +52,26 @@ class DataFile:
     size: int
     records: int
     partition: Mapping[str, str]
+
+
+class TableSize(NamedTuple):
+    """The numbers of a table's data files and of the versions that it keeps, and the bytes of all its files."""
+
+    files: int
+    versions: int
+    bytes: int
+
+
+def size_on_disk(table: Path) -> TableSize:
+    """Return the size of a table with its older versions."""
+    files = versions = size = 0
+    for file in table.rglob("*"):
+        is_log = file.parent.name == "_delta_log"
+        files += file.suffix == ".parquet" and not is_log
+        versions += file.suffix == ".json" and is_log
+        with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+            size += file.stat().st_size if file.is_file() else 0
+    return TableSize(files, versions, size)
 
 
 def first_line(error: Exception) -> str:

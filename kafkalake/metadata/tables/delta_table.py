@@ -31,7 +31,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
-from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -68,14 +67,6 @@ logger = logging.getLogger(__name__)
 
 class CommitConflict(Exception):
     """A lost race against another writer. The table must be read again. Never leaves this package."""
-
-
-class TableSize(NamedTuple):
-    """The numbers of current files and log entries, and the total size in bytes."""
-
-    files: int
-    log_entries: int
-    bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,16 +273,6 @@ class OpenDeltaTable:
             self.refresh()
         except (DeltaError, OSError) as error:
             raise KafkaStorageError(f"cannot clean up {self.path}: {first_line(error)}") from error
-
-    def size(self) -> TableSize:
-        """Return the table's size on disk, including old versions. Raise `KafkaStorageError` if it cannot be listed."""
-        try:
-            self.refresh()
-            entries = len(os.listdir(self.path / "_delta_log"))
-            total = sum(file.stat().st_size for file in self.path.rglob("*") if file.is_file())
-        except OSError as error:
-            raise KafkaStorageError(f"cannot list {self.path}: {error}") from error
-        return TableSize(len(self.files()), entries, total)
 
     def _keep_history(self, history: str | None) -> None:
         wanted = {"delta.logRetentionDuration": history, "delta.deletedFileRetentionDuration": history}

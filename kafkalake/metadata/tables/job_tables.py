@@ -16,7 +16,7 @@ import pyarrow.dataset as pads
 from kafkalake.errors import KafkaStorageError
 from kafkalake.metadata import paths
 from kafkalake.metadata.tables.data_files import DataFile, TableDefinition
-from kafkalake.metadata.tables.delta_table import OpenDeltaTable, TableChange, TableSize
+from kafkalake.metadata.tables.delta_table import OpenDeltaTable, TableChange
 from kafkalake.metadata.tables.schemas import TIMESTAMP
 
 FILES_MAX = 32
@@ -78,13 +78,13 @@ def exists(lake: Path, name: str) -> bool:
 
 
 class JobTable:
-    """One of `paths.JOB_TABLES`, created if missing. Not thread-safe."""
+    """One of `paths.JOB_TABLES`, created if missing, unless it is only read. Not thread-safe."""
 
-    def __init__(self, lake: Path, name: str) -> None:
+    def __init__(self, lake: Path, name: str, *, create: bool = True) -> None:
         """Raise `LakeError` if the table can be neither opened nor created."""
         self._name = name
         self._definition = _DEFINITIONS[name]
-        self._table = OpenDeltaTable(paths.table_path(lake, name), self._definition, create=True)
+        self._table = OpenDeltaTable(paths.table_path(lake, name), self._definition, create=create)
 
     @property
     def version(self) -> int:
@@ -134,10 +134,6 @@ class JobTable:
     def maintain(self) -> None:
         """Remove log entries and files needed only by versions past retention. Raise `KafkaStorageError` if that fails."""
         self._table.maintain()
-
-    def size(self) -> TableSize:
-        """Return the numbers of files, log entries and bytes. Raise `KafkaStorageError` if they cannot be listed."""
-        return self._table.size()
 
     def _appending(self, rows: pa.Table) -> TableChange:
         joined = self._joined()

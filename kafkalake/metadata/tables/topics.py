@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pyarrow.compute as pc
+
 from kafkalake.metadata import changes, paths
 from kafkalake.metadata.tables.lake_tables import LakeTables
-from kafkalake.metadata.tables.schemas import TopicRow
+from kafkalake.metadata.tables.schemas import TopicRow, from_table
 
 
 class DeltaTopics(LakeTables):
@@ -12,6 +14,23 @@ class DeltaTopics(LakeTables):
 
     def load_topics(self) -> list[TopicRow]:
         return sorted(self._load(paths.TOPICS, TopicRow), key=lambda row: row.topic)
+
+    def find_topic(self, name: str) -> TopicRow | None:
+        """Return a topic, or None. Of thousands of topics the rows of the others are not made."""
+        with self._locks[paths.TOPICS]:
+            table = self._tables[paths.TOPICS]
+            if table.is_outdated():
+                table.refresh()
+            rows = table.read()
+        return next(iter(from_table(TopicRow, rows.filter(pc.equal(rows.column("topic"), name)))), None)
+
+    def topic_names(self) -> list[str]:
+        """Return the names of all topics, sorted."""
+        with self._locks[paths.TOPICS]:
+            table = self._tables[paths.TOPICS]
+            if table.is_outdated():
+                table.refresh()
+            return sorted(table.read().column("topic").to_pylist())
 
     def create_topic(self, row: TopicRow) -> None:
         self._replace_rows(paths.TOPICS, TopicRow, lambda rows: changes.with_topic_created(rows, row))

@@ -33,14 +33,15 @@ class DeltaTransactions(LakeTables):
             self._commit(table, lambda: self._transaction_files.change_for(transactions), durable=True)
             return table.version
 
-    def load_transactions(self) -> Transactions:
+    def load_transactions(self, timestamp_ms: int | None = None) -> Transactions:
         if not self._exists(paths.TRANSACTIONS):
             return Transactions([], {})
         with self._locks[paths.TRANSACTIONS]:
             table = self._tables[paths.TRANSACTIONS]
             table.refresh()
-            rows = from_table(TransactionRow, table.read().sort_by("transactional_id"))
-            return Transactions(rows, self._transaction_files.journal.all())
+            found = table.read() if timestamp_ms is None else table.read_version(table.version_at(timestamp_ms))
+            rows = from_table(TransactionRow, found.sort_by("transactional_id"))
+            return Transactions(rows, self._transaction_files.journal.all() if timestamp_ms is None else {})
 
 
 class TransactionFiles:
