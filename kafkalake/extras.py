@@ -40,6 +40,11 @@ class WithoutPandas:
             raise ModuleNotFoundError("No module named 'pandas'", name=fullname)
 
 
+def find_pandas_again() -> None:
+    """Undo `WithoutPandas` for imports from now on."""
+    sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, WithoutPandas)]
+
+
 def import_arrow_without_pandas() -> None:
     """Import pyarrow so that it takes pandas for absent, unless that is imported. `pa.array` imports it otherwise: 0.7 s."""
     finder = WithoutPandas()

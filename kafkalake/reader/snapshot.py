@@ -48,7 +48,7 @@ def take_snapshot(options: ReadOptions, tables: DeltaMetadataStore) -> Read:
     version, rows = tables.partitions_at(options.version, options.as_of_ms)
     topics = tables.load_topics()
     if as_of:
-        topics = _topics_then(topics, rows)
+        topics = topics_at(topics, rows)
     snapshots = []
     live = LivePartitions(lake, rows)
     for topic, partitions in wanted_partitions(options, topics):
@@ -107,7 +107,7 @@ def wanted_partitions(options: ReadOptions, topics: Iterable[TopicRow]) -> list[
     return [(by_name[name], sorted(set(numbers))) for name, numbers in options.assigned.items()]
 
 
-def _topics_then(topics: Iterable[TopicRow], rows: Sequence[PartitionRow]) -> list[TopicRow]:
+def topics_at(topics: Iterable[TopicRow], rows: Sequence[PartitionRow]) -> list[TopicRow]:
     """Return the topics as of the version of `partitions`: perhaps with fewer partitions, or deleted since."""
     now = {topic.topic_id: topic for topic in topics}
     counts: dict[tuple[str, str], int] = {}

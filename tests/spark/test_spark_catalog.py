@@ -85,18 +85,18 @@ def test_a_table_is_made_as_a_topic_and_altered_and_dropped_as_one(
     sql(f"DROP TABLE IF EXISTS lake.{clicks}")
 
 
-def test_tables_are_listed_in_one_namespace_with_and_without_its_name(
+def test_topics_are_listed_in_one_namespace_with_and_without_its_name(
     sql: Statement, session: SparkSession, clicks: str
 ) -> None:
     sql(f"CREATE TABLE lake.{clicks} (key BINARY, value BINARY)")
     for where in ("lake", "lake.default"):
         assert ("default", clicks) in [(row.namespace, row.tableName) for row in sql(f"SHOW TABLES IN {where}")]
-    assert [row.namespace for row in sql("SHOW NAMESPACES IN lake")] == ["default"]
+    assert clicks in [table.name for table in session.catalog.listTables("lake")]
     assert clicks in [table.name for table in session.catalog.listTables("lake.default")]
     assert not [row for row in sql("SHOW TABLES IN lake") if row.tableName.startswith("__")]
     assert sql(f"SELECT count(*) AS n FROM lake.default.{clicks}")[0].n == 0
     assert "already exists" in refused(sql, f"CREATE TABLE lake.{clicks} (key BINARY, value BINARY)")
-    assert "one namespace" in refused(sql, "CREATE NAMESPACE lake.other")
+    assert "cannot be changed" in refused(sql, "CREATE NAMESPACE lake.other")
     with pytest.raises(Exception, match="TABLE_OR_VIEW_NOT_FOUND"):
         sql(f"SELECT * FROM lake.other.{clicks}")
 
@@ -269,6 +269,9 @@ def test_dropping_can_be_forbidden_and_a_wrong_setting_is_named(
     kept = statements(with_catalog(spark, broker.lake, "kept", drop="forbidden"))
     assert "spark.sql.catalog.kept.drop is forbidden" in refused(kept, f"DROP TABLE kept.{clicks}")
     assert partitions(broker, clicks) == 1
+    late = statements(with_catalog(spark, broker.lake, "late", **{"procedure.timeout": "soon"}))
+    with pytest.raises(Exception, match="soon"):
+        late("SHOW TABLES IN late")
     odd = statements(with_catalog(spark, broker.lake, "odd", drop="never"))
     with pytest.raises(Exception, match="allowed and forbidden are possible"):
         odd("SHOW TABLES IN odd")
@@ -276,6 +279,29 @@ def test_dropping_can_be_forbidden_and_a_wrong_setting_is_named(
     session.conf.set("spark.sql.catalog.nowhere", "io.kafkalake.spark.LakeCatalog")
     with pytest.raises(Exception, match=r"spark\.sql\.catalog\.nowhere\.path is missing"):
         session.sql("SHOW TABLES IN nowhere")
+
+
+def test_a_protected_topic_is_deleted_by_nobody_until_it_is_protected_no_more(
+    sql: Statement, broker: Kafkalake, clicks: str
+) -> None:
+    sql(f"CREATE TABLE lake.{clicks} TBLPROPERTIES ('delete.protected' = 'true')")
+    for statement in (f"DROP TABLE lake.{clicks}", f"DROP TABLE lake.{clicks} PURGE"):
+        assert "has delete.protected=true" in refused(sql, statement)
+    assert setting(broker, clicks, "file.delete.delay.ms") == "60000"
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    with pytest.raises(confluent_kafka.KafkaException, match="POLICY_VIOLATION"):
+        admin.delete_topics([clicks])[clicks].result(30)
+    assert partitions(broker, clicks) == 1
+    with pytest.raises(Exception, match="USER_RAISED_EXCEPTION"):
+        sql(
+            f"CREATE TABLE lake.{clicks}_2 TBLPROPERTIES ('delete.protected' = 'true') "
+            "AS SELECT CAST(raise_error('no') AS STRING) AS key, 'v' AS value FROM range(1)"
+        )
+    assert partitions(broker, f"{clicks}_2") == 0
+    sql(f"ALTER TABLE lake.{clicks} UNSET TBLPROPERTIES ('delete.protected')")
+    assert list((broker.lake / "logs" / "0").glob(f"*{clicks}-0*"))
+    sql(f"DROP TABLE lake.{clicks} PURGE")
+    wait_until(lambda: not list((broker.lake / "logs" / "0").glob(f"*{clicks}-0*")), lambda: "the files are there")
 
 
 def test_a_lake_is_read_without_its_broker_and_what_needs_one_says_so(spark: SparkSession, clicks: str) -> None:

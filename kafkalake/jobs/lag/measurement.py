@@ -44,7 +44,7 @@ _HOUR_MS = 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What is measured: the commits to `topics` of a lake. spark: returns a session, called if there is much to read, if any."""
+    """A measurement of the commits to `topics` of a lake. spark: returns a session, called if there is much to read, if any."""
 
     lake: Path
     store: DeltaMetadataStore

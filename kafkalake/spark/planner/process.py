@@ -2,9 +2,10 @@
 
 A frame is a length (int32, big-endian) and JSON. The JVM numbers its questions and may ask the next before the last is answered:
 `{"id": 7, "ask": "load", ...}` is answered by `{"id": 7, "answer": ...}`, or `{"id": 7, "error": class, "message": sentence}`.
-Questions that change a topic say `"is_statement": true`. `{"withdrawn": 7}` takes a question back that nobody waits for any more:
-a statement that has not begun is not carried out. The process ends when the JVM closes the connection, or ends, with what it has
-begun.
+Questions that change a topic say `"is_statement": true`, and procedures, which may take hours, `"is_procedure": true`.
+`{"withdrawn": 7}` takes a question back that nobody waits for any more: a statement that has not begun is not carried out, and a
+procedure that has begun ends before its next step. The process ends when the JVM closes the connection, or ends, with the
+statements that it has begun.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import threading
 import traceback
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 from kafkalake.errors import KafkaLakeError
@@ -27,16 +29,31 @@ STATEMENT_THREADS = 64
 """More, as the commit of a write may take as long as its `commitTimeout`."""
 FRAME_BYTES_MAX = 1 << 30
 
+IS_WITHDRAWN = "is_withdrawn"
+"""The key under which `answer` gets a function that says whether the question was withdrawn."""
+
 Answer = Callable[[Mapping[str, Any]], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A question that has no answer yet."""
+
+    work: Future[None]
+    withdrawn: threading.Event
+
+    def withdraw(self) -> None:
+        self.withdrawn.set()
+        self.work.cancel()
 
 
 def serve(incoming: BinaryIO, outgoing: BinaryIO, answer: Answer) -> None:
     """Answer questions until `incoming` ends. Raise `ValueError` for a frame that is no question."""
     writing = threading.Lock()
-    waiting: dict[int, Future[None]] = {}
+    waiting: dict[int, _Asked] = {}
 
-    def reply(question: Mapping[str, Any]) -> None:
-        answered = _answered(question, answer)
+    def reply(question: Mapping[str, Any], withdrawn: threading.Event) -> None:
+        answered = _answered({**question, IS_WITHDRAWN: withdrawn.is_set}, answer)
         try:
             frame = encode(answered)
         except (ValueError, TypeError, struct.error) as error:
@@ -49,18 +66,24 @@ def serve(incoming: BinaryIO, outgoing: BinaryIO, answer: Answer) -> None:
     threads = ThreadPoolExecutor(THREADS, thread_name_prefix="question")
     # Beside the others: scans that hang hold no statement back, which would then be carried out later.
     statements = ThreadPoolExecutor(STATEMENT_THREADS, thread_name_prefix="statement")
+    procedures = ThreadPoolExecutor(THREADS, thread_name_prefix="procedure")
     try:
         while (question := read_frame(incoming)) is not None:
             with writing:
                 if "withdrawn" in question:
                     if (withdrawn := waiting.pop(question["withdrawn"], None)) is not None:
-                        withdrawn.cancel()
+                        withdrawn.withdraw()
                     continue
                 pool = statements if question.get("is_statement") else threads
-                waiting[question["id"]] = pool.submit(reply, question)
+                pool = procedures if question.get("is_procedure") else pool
+                is_withdrawn = threading.Event()
+                waiting[question["id"]] = _Asked(pool.submit(reply, question, is_withdrawn), is_withdrawn)
     finally:
-        for pool in (threads, statements):
+        for pool in (threads, statements, procedures):
             pool.shutdown(wait=False, cancel_futures=True)
+        with writing:
+            for asked in waiting.values():
+                asked.withdrawn.set()
 
 
 def read_frame(incoming: BinaryIO) -> Any:

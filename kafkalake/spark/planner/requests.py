@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from kafkalake.spark.planner import changes, scans, statements, streams, tables, tombstones, writes
+from kafkalake.spark.planner import (
+    changes,
+    metadata,
+    procedures,
+    scans,
+    statements,
+    streams,
+    tables,
+    tombstones,
+    writes,
+)
 
 ANSWERS: dict[str, Callable[[Mapping[str, Any]], Any]] = {
     "scan": scans.plan_scan,
@@ -31,11 +41,17 @@ ANSWERS: dict[str, Callable[[Mapping[str, Any]], Any]] = {
     "create": statements.create_table,
     "alter": statements.alter_table,
     "drop": statements.drop_table,
+    "undo_create": statements.undo_create,
     "delete_records": statements.delete_records,
     "delete_keys": tombstones.delete_keys,
     "write_begin": writes.write_begin,
     "write_commit": writes.write_commit,
     "write_abort": writes.write_abort,
+    "metadata_tables": metadata.list_tables,
+    "metadata_columns": metadata.columns_of,
+    "metadata_rows": metadata.rows_of,
+    "procedures": procedures.list_procedures,
+    "call": procedures.call,
 }
 
 

@@ -16,14 +16,15 @@ from kafkalake.config.value_schema import (
     value_field,
     value_schema_sql,
 )
-from kafkalake.errors import ConfigurationError, InvalidTopicError, UnknownTopicOrPartitionError
+from kafkalake.errors import ConfigurationError, InvalidTopicError, KafkaError, UnknownTopicOrPartitionError
 from kafkalake.internal_topics import INTERNAL
 from kafkalake.reader.columns import DDL, arrow_schema, project
 from kafkalake.reader.lake_broker import connect
-from kafkalake.spark.planner.lakes import lake_path
+from kafkalake.spark.planner.lakes import lake_path, open_lake
 from kafkalake.spark.planner.tables import PARTITIONS, TOPIC_ID, id_of
 
 REPLICATION = "replication"
+PROTECTED, FILE_DELETE_DELAY = "delete.protected", "file.delete.delay.ms"
 PROVIDER = "kafkalake"
 _OF_SPARK = ("provider", "owner", "external", "is_managed_location", "collation", "path")
 """Properties of a table that Spark sets by itself."""
@@ -84,15 +85,38 @@ def alter_table(question: Mapping[str, Any]) -> None:
 
 
 def drop_table(question: Mapping[str, Any]) -> bool:
-    """Delete the topic and return True, or return False if there is none, or it has another id than `topic_id` (None: any).
+    """Delete the topic and return True, or return False if there is none. With `purge` its files go at once.
 
-    Raise `KafkaError` if the broker refuses.
+    Raise `PolicyViolationError` if the topic is protected, `KafkaError` if the broker refuses for another reason.
     """
-    name, topic_id = named_topic(question), question.get("topic_id")
+    name = named_topic(question)
     with connect(lake_path(question["lake"])) as cluster:
-        if topic_id is not None and id_of(question["lake"], name) != topic_id:
+        topic = open_lake(question["lake"]).find_topic(name)
+        if topic is None or not question.get("purge"):
+            return _delete(cluster, name)
+        delay = topic.config.get(FILE_DELETE_DELAY)
+        admin.alter_configs(cluster, admin.TOPIC_RESOURCE, name, set_values={FILE_DELETE_DELAY: "0"})
+        try:
+            return _delete(cluster, name)
+        except KafkaError:
+            before = {} if delay is None else {FILE_DELETE_DELAY: delay}
+            unset = () if before else (FILE_DELETE_DELAY,)
+            admin.alter_configs(cluster, admin.TOPIC_RESOURCE, name, set_values=before, delete=unset)
+            raise
+
+
+def undo_create(question: Mapping[str, Any]) -> bool:
+    """Delete the topic that a statement has just made, protected or not; return False if that one, `topic_id`, is gone already."""
+    name = named_topic(question)
+    with connect(lake_path(question["lake"])) as cluster:
+        if id_of(question["lake"], name) != question["topic_id"]:
             return False
-        error = admin.delete_topics(cluster, [name]).get(name)
+        admin.alter_configs(cluster, admin.TOPIC_RESOURCE, name, delete=[PROTECTED])
+        return _delete(cluster, name)
+
+
+def _delete(cluster: Cluster, name: str) -> bool:
+    error = admin.delete_topics(cluster, [name]).get(name)
     if error is not None and not isinstance(error, UnknownTopicOrPartitionError):
         raise error
     return error is None

@@ -25,7 +25,7 @@ PARTITIONS, TOPIC_ID = "partitions", "topic.id"
 
 def list_tables(question: Mapping[str, Any]) -> list[str]:
     """Return the names of the lake's topics, without the broker's own."""
-    return [topic.topic for topic in open_lake(question["lake"]).load_topics() if topic.topic not in INTERNAL]
+    return [name for name in open_lake(question["lake"]).topic_names() if name not in INTERNAL]
 
 
 def load_table(question: Mapping[str, Any]) -> dict[str, Any]:
@@ -39,13 +39,12 @@ def load_table(question: Mapping[str, Any]) -> dict[str, Any]:
     lake, name = question["lake"], question["topic"]
     version, as_of_ms = question.get("version"), question.get("as_of_ms")
     store = open_lake(lake)
-    topics = {topic.topic: topic for topic in store.load_topics()}
+    topic = store.find_topic(name)
     if version is not None or as_of_ms is not None:
         take_snapshot(ReadOptions(lake, topics=(name,), version=version, as_of_ms=as_of_ms), store)
-    elif name not in topics:
-        hint = did_you_mean(name, topics)
+    elif topic is None:
+        hint = did_you_mean(name, store.topic_names())
         raise UnknownTopicOrPartitionError(f"no topic {name!r} in {lake}" + (f"; {hint}" if hint else ""))
-    topic = topics.get(name)
     fields = () if topic is None else topic_fields(topic.config)
     metadata = metadata_columns([field.name for field in fields]) if fields else {}
     return {
@@ -80,9 +79,8 @@ def require_topics(question: Mapping[str, Any]) -> None:
 
 def id_of(lake: str, name: str) -> str | None:
     """Return the id of the topic that has this name now, in Kafka's format, or None."""
-    found = (topic.topic_id for topic in open_lake(lake).load_topics() if topic.topic == name)
-    topic_id = next(found, None)
-    return None if topic_id is None else encode_uuid(UUID(topic_id))
+    topic = open_lake(lake).find_topic(name)
+    return None if topic is None else encode_uuid(UUID(topic.topic_id))
 
 
 def _properties(topic: TopicRow) -> dict[str, str]:

@@ -8,6 +8,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import org.apache.spark.network.util.JavaUtils;
 import org.apache.spark.sql.catalyst.analysis.NoSuchNamespaceException;
 import org.apache.spark.sql.catalyst.analysis.NoSuchTableException;
 import org.apache.spark.sql.catalyst.analysis.TableAlreadyExistsException;
@@ -16,6 +17,7 @@ import org.apache.spark.sql.connector.catalog.ChangelogContext;
 import org.apache.spark.sql.connector.catalog.Column;
 import org.apache.spark.sql.connector.catalog.Identifier;
 import org.apache.spark.sql.connector.catalog.NamespaceChange;
+import org.apache.spark.sql.connector.catalog.ProcedureCatalog;
 import org.apache.spark.sql.connector.catalog.StagedTable;
 import org.apache.spark.sql.connector.catalog.StagingTableCatalog;
 import org.apache.spark.sql.connector.catalog.SupportsNamespaces;
@@ -23,21 +25,29 @@ import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.connector.catalog.TableCatalog;
 import org.apache.spark.sql.connector.catalog.TableChange;
 import org.apache.spark.sql.connector.catalog.TableInfo;
+import org.apache.spark.sql.connector.catalog.TableSummary;
 import org.apache.spark.sql.connector.catalog.TableWritePrivilege;
+import org.apache.spark.sql.connector.catalog.procedures.UnboundProcedure;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /**
  * The topics of a lake as tables: {@code spark.sql.catalog.<name>=io.kafkalake.spark.LakeCatalog}, {@code ....path=/data/lake}.
  *
- * It has one namespace, `default`, and finds a topic with it and without. What it lists and loads is read from the lake's files; what
- * changes a topic is asked of the lake's broker. Settings: `path`, the lake; `drop`, `forbidden` where DROP TABLE is not to delete topics.
+ * Topics are in the namespace `default`, and found with it and without; `system` has tables about the lake (`MetadataTable`) and the
+ * procedures (`LakeProcedure`). What is listed and loaded is read from the lake's files; what changes a topic is asked of the lake's
+ * broker. Settings: `path`, the lake; `drop`, `forbidden` where DROP TABLE is not to delete topics; `procedure.timeout`, how long CALL
+ * waits before it withdraws the procedure.
  */
-public final class LakeCatalog implements StagingTableCatalog, SupportsNamespaces {
-  private static final String[] NAMESPACE = {"default"};
+public final class LakeCatalog implements StagingTableCatalog, SupportsNamespaces, ProcedureCatalog {
+  static final String DEFAULT = "default";
+  private static final String[] NAMESPACE = {DEFAULT};
+  private static final String[] SYSTEM = {MetadataTable.SYSTEM};
+  private static final String PROCEDURE_TIMEOUT = "6h";
   private String name;
   private String lake;
   private boolean mayDrop;
+  private String procedureTimeout;
 
   @Override
   public void initialize(String name, CaseInsensitiveStringMap settings) {
@@ -51,6 +61,8 @@ public final class LakeCatalog implements StagingTableCatalog, SupportsNamespace
       throw new IllegalArgumentException("spark.sql.catalog." + name + ".drop is " + drop + ": allowed and forbidden are possible");
     }
     mayDrop = drop.equals("allowed");
+    procedureTimeout = settings.getOrDefault("procedure.timeout", PROCEDURE_TIMEOUT);
+    JavaUtils.timeStringAsSec(procedureTimeout); // refuses what is no time
   }
 
   @Override
@@ -67,6 +79,10 @@ public final class LakeCatalog implements StagingTableCatalog, SupportsNamespace
 
   @Override
   public Identifier[] listTables(String[] namespace) throws NoSuchNamespaceException {
+    List<Identifier> about = MetadataTable.list(namespace, question(""));
+    if (!about.isEmpty()) {
+      return about.toArray(new Identifier[0]);
+    }
     requireNamespace(namespace);
     List<Identifier> found = new ArrayList<>();
     for (JsonNode topic : ask("list")) {
@@ -75,15 +91,26 @@ public final class LakeCatalog implements StagingTableCatalog, SupportsNamespace
     return found.toArray(new Identifier[0]);
   }
 
+  /** Without a look at each topic, of which there may be thousands. */
+  @Override
+  public TableSummary[] listTableSummaries(String[] namespace) throws NoSuchNamespaceException {
+    Identifier[] tables = listTables(namespace);
+    TableSummary[] found = new TableSummary[tables.length];
+    for (int i = 0; i < found.length; i++) {
+      found[i] = TableSummary.of(tables[i], TableSummary.MANAGED_TABLE_TYPE);
+    }
+    return found;
+  }
+
   @Override
   public Table loadTable(Identifier table) throws NoSuchTableException {
-    return load(table, question("load"), Map.of());
+    return isTopic(table) ? load(table, question("load"), Map.of()) : MetadataTable.load(name, table, question(""));
   }
 
   @Override
   public Table loadTable(Identifier table, String version) throws NoSuchTableException {
     ObjectNode question = question("load").put("version", version(version));
-    return load(table, question, Map.of("versionAsOf", version));
+    return isTopic(table) ? load(table, question, Map.of("versionAsOf", version)) : MetadataTable.load(name, table, question);
   }
 
   /** The number of a version of the lake's table `partitions`. */
@@ -99,7 +126,8 @@ public final class LakeCatalog implements StagingTableCatalog, SupportsNamespace
   public Table loadTable(Identifier table, long timestamp) throws NoSuchTableException {
     long milliseconds = Math.floorDiv(timestamp, 1000);
     ObjectNode question = question("load").put("as_of_ms", milliseconds);
-    return load(table, question, Map.of("timestampAsOf", Long.toString(milliseconds)));
+    Map<String, String> options = Map.of("timestampAsOf", Long.toString(milliseconds));
+    return isTopic(table) ? load(table, question, options) : MetadataTable.load(name, table, question);
   }
 
   @Override
@@ -141,7 +169,7 @@ public final class LakeCatalog implements StagingTableCatalog, SupportsNamespace
   public StagedTable stageCreate(Identifier table, TableInfo info) throws TableAlreadyExistsException, NoSuchNamespaceException {
     TopicTable made = createTable(table, info);
     String topicId = made.properties().get("topic.id");
-    return made.staged(() -> delete(table, topicId));
+    return made.staged(() -> delete(statement("undo_create").put("topic", table.name()).put("topic_id", topicId)));
   }
 
   @Override
@@ -164,7 +192,11 @@ public final class LakeCatalog implements StagingTableCatalog, SupportsNamespace
 
   @Override
   public TopicTable createTable(Identifier table, TableInfo info) throws TableAlreadyExistsException, NoSuchNamespaceException {
+    requireTopic(table);
     requireNamespace(table.namespace());
+    if (isSystem(table.namespace())) {
+      throw KafkaLakeExtensions.refused("a topic is made in the namespace default, and not in system");
+    }
     if (info.partitions().length > 0) {
       throw KafkaLakeExtensions.refused(
           "a topic is not partitioned by columns: TBLPROPERTIES ('partitions' = '4') says how many partitions it has");
@@ -198,6 +230,7 @@ public final class LakeCatalog implements StagingTableCatalog, SupportsNamespace
 
   @Override
   public Table alterTable(Identifier table, TableChange... changes) throws NoSuchTableException {
+    requireTopic(table);
     if (!isTopic(table)) {
       throw new NoSuchTableException(table);
     }
@@ -245,6 +278,17 @@ public final class LakeCatalog implements StagingTableCatalog, SupportsNamespace
 
   @Override
   public boolean dropTable(Identifier table) {
+    return drop(table, false);
+  }
+
+  /** Deletes the files of the topic at once, and not after `file.delete.delay.ms`. */
+  @Override
+  public boolean purgeTable(Identifier table) {
+    return drop(table, true);
+  }
+
+  private boolean drop(Identifier table, boolean purge) {
+    requireTopic(table);
     if (!isTopic(table)) {
       return false;
     }
@@ -252,21 +296,15 @@ public final class LakeCatalog implements StagingTableCatalog, SupportsNamespace
       throw KafkaLakeExtensions.refused(
           "DROP TABLE would delete the topic " + table.name() + " with its records, and spark.sql.catalog." + name + ".drop is forbidden");
     }
-    return delete(table, null);
+    return delete(statement("drop").put("topic", table.name()).put("purge", purge));
   }
 
-  /** @param topicId of the only topic of this name that is to be deleted; null: of any */
-  private boolean delete(Identifier table, String topicId) {
+  private static boolean delete(ObjectNode question) {
     try {
-      return Planner.ask(statement("drop").put("topic", table.name()).put("topic_id", topicId)).booleanValue();
+      return Planner.ask(question).booleanValue();
     } catch (PlannerException error) {
       throw error.forUsers();
     }
-  }
-
-  @Override
-  public boolean purgeTable(Identifier table) {
-    return dropTable(table);
   }
 
   @Override
@@ -278,7 +316,7 @@ public final class LakeCatalog implements StagingTableCatalog, SupportsNamespace
 
   @Override
   public String[][] listNamespaces() {
-    return new String[][] {NAMESPACE};
+    return new String[][] {NAMESPACE, SYSTEM};
   }
 
   @Override
@@ -292,7 +330,7 @@ public final class LakeCatalog implements StagingTableCatalog, SupportsNamespace
 
   @Override
   public boolean namespaceExists(String[] namespace) {
-    return namespace.length == 0 || isDefault(namespace);
+    return namespace.length == 0 || isDefault(namespace) || isSystem(namespace);
   }
 
   @Override
@@ -317,21 +355,58 @@ public final class LakeCatalog implements StagingTableCatalog, SupportsNamespace
   }
 
   private static RuntimeException fixed() {
-    return KafkaLakeExtensions.refused("a lake has the one namespace default, which cannot be changed");
+    return KafkaLakeExtensions.refused("a lake has the namespaces default and system, which cannot be changed");
   }
 
   private static boolean isDefault(String[] namespace) {
-    return namespace.length == 1 && namespace[0].equals(NAMESPACE[0]);
+    return namespace.length == 1 && namespace[0].equals(DEFAULT);
+  }
+
+  private static boolean isSystem(String[] namespace) {
+    return namespace.length == 1 && namespace[0].equals(MetadataTable.SYSTEM);
   }
 
   private static boolean isTopic(Identifier table) {
     return table.namespace().length == 0 || isDefault(table.namespace());
   }
 
+  /** Refuses a table about a topic, which nothing but the topic changes. */
+  private void requireTopic(Identifier table) {
+    if (MetadataTable.isNamespace(table.namespace()) && tableExists(table)) {
+      throw KafkaLakeExtensions.refused(
+          String.join(".", table.namespace()) + "." + table.name() + " is a table about "
+              + (isSystem(table.namespace()) ? "the lake" : "a topic") + ", and is only read");
+    }
+  }
+
   private void requireNamespace(String[] namespace) throws NoSuchNamespaceException {
     if (!namespaceExists(namespace)) {
       throw new NoSuchNamespaceException(namespace);
     }
+  }
+
+  // Procedures
+
+  @Override
+  public Identifier[] listProcedures(String[] namespace) {
+    List<Identifier> found = new ArrayList<>();
+    if (namespace.length == 0 || isSystem(namespace)) {
+      ask("procedures").fieldNames().forEachRemaining(procedure -> found.add(Identifier.of(SYSTEM, procedure)));
+    }
+    return found.toArray(new Identifier[0]);
+  }
+
+  @Override
+  public UnboundProcedure loadProcedure(Identifier procedure) {
+    JsonNode all = ask("procedures");
+    JsonNode found = all.get(procedure.name());
+    if (!isSystem(procedure.namespace()) || found == null) {
+      List<String> names = new ArrayList<>();
+      all.fieldNames().forEachRemaining(names::add);
+      throw KafkaLakeExtensions.refused(
+          "there is no procedure " + procedure + " in the lake; those of its namespace system are " + String.join(", ", names));
+    }
+    return new LakeProcedure(found, statement("call"), procedureTimeout);
   }
 
   // Questions

@@ -23,6 +23,7 @@ import org.apache.spark.api.python.PythonFunction;
 import org.apache.spark.api.python.PythonUtils$;
 import org.apache.spark.api.python.PythonWorker;
 import org.apache.spark.api.python.PythonWorkerFactory;
+import org.apache.spark.network.util.JavaUtils;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
@@ -32,6 +33,7 @@ import scala.jdk.javaapi.CollectionConverters;
 final class Planner {
   static final ObjectMapper JSON = new ObjectMapper();
   private static final String STATEMENT = "is_statement";
+  private static final String PROCEDURE = "is_procedure";
   private static final String MODULE = "kafkalake.spark.planner.process";
   private static final long TIMEOUT_S = 120;
   private static Planner current;
@@ -66,20 +68,37 @@ final class Planner {
    * A process that ends, or has ended, before it answers is asked once more by its successor, but for what changes a topic.
    */
   static JsonNode ask(ObjectNode question) {
-    return ask(question, !question.has(STATEMENT), TIMEOUT_S);
+    return ask(question, !question.has(STATEMENT), TIMEOUT_S, unanswered(TIMEOUT_S));
   }
 
   /** As `ask`, for a statement that is done once however often it is asked, and may take so long. */
   static JsonNode askRepeatedly(ObjectNode statement, long timeoutS) {
-    return ask(statement, true, timeoutS);
+    return ask(statement, true, timeoutS, unanswered(timeoutS));
   }
 
-  private static JsonNode ask(ObjectNode question, boolean isRepeatable, long timeoutS) {
+  private static String unanswered(long timeoutS) {
+    return "kafkalake's planning process has not answered in " + timeoutS + " s";
+  }
+
+  /**
+   * Runs a procedure and returns its rows. Throws `PlannerException` as `ask` does.
+   *
+   * It has threads of its own there, so that it delays no question. One that its caller no longer waits for is withdrawn: it ends before
+   * its next step.
+   *
+   * @param timeout as Spark's settings say times
+   */
+  static JsonNode run(ObjectNode procedure, String timeout) {
+    String late = procedure.get("procedure").textValue() + " has not ended in " + timeout + " and was cancelled; what it has done stays done";
+    return ask(procedure.put(PROCEDURE, true), false, JavaUtils.timeStringAsSec(timeout), late);
+  }
+
+  private static JsonNode ask(ObjectNode question, boolean isRepeatable, long timeoutS, String late) {
     JsonNode answered;
     try {
       answered = answered(question, isRepeatable, timeoutS);
     } catch (TimeoutException error) {
-      throw new PlannerException("kafkalake's planning process has not answered in " + timeoutS + " s", error);
+      throw new PlannerException(late, error);
     } catch (IOException error) {
       throw new PlannerException("kafkalake's planning process ended before it answered; run the statement again", error);
     } catch (InterruptedException error) {
@@ -103,7 +122,9 @@ final class Planner {
       }
       throw error;
     } catch (TimeoutException error) {
-      planner.end(error); // the next question has another
+      if (!question.has(PROCEDURE)) {
+        planner.end(error); // the next question has another
+      }
       throw error;
     }
   }
@@ -138,7 +159,7 @@ final class Planner {
       return answer.get(timeoutS, TimeUnit.SECONDS);
     } catch (ExecutionException error) {
       throw new IOException(error.getCause());
-    } catch (InterruptedException error) {
+    } catch (InterruptedException | TimeoutException error) {
       outgoing.add(frame(JSON.createObjectNode().put("withdrawn", number)));
       throw error;
     } finally {
