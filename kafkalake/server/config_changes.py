@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from kafkalake.errors import ClusterAuthorizationError, InvalidRequestError
 from kafkalake.server.authorizer import CLUSTER_NAME, Resource
 from kafkalake.server.group_lookup import check_group
-from kafkalake.server.handlers.describe_configs import BROKER, GROUP, TOPIC, check_broker_name
+from kafkalake.server.handlers.describe_configs import BROKER, BROKER_LOGGER, GROUP, TOPIC, check_broker_name
+from kafkalake.server.logger_levels import change_levels, own_levels
 from kafkalake.server.request import Request
 from kafkalake.server.topic_lookup import find_topic
 
@@ -18,7 +19,7 @@ Change = Callable[[dict[str, str]], Mapping[str, str | None]]
 async def change_resource(
     request: Request[object], resource_type: int, name: str, change: Change, *, validate_only: bool
 ) -> None:
-    """Apply `change` to the settings of a topic, of the broker or of a group.
+    """Apply `change` to the settings of a topic, of the broker, of its loggers or of a group.
 
     Raise `InvalidConfigError`, `InvalidRequestError` or the errors of the lookup.
     """
@@ -36,6 +37,11 @@ async def change_resource(
         settings = broker.settings
         changed = change(settings.layer(cluster_default=not name))
         settings.change(changed, cluster_default=not name, changed_by=request.caller, validate_only=validate_only)
+    elif resource_type == BROKER_LOGGER:
+        if not request.allows(Resource.CLUSTER, CLUSTER_NAME):
+            raise ClusterAuthorizationError()
+        check_broker_name(request, name)
+        change_levels(change(own_levels()), validate_only=validate_only)
     elif resource_type == GROUP:
         check_group(request, name)
         groups = broker.groups.settings

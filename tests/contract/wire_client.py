@@ -14,48 +14,10 @@ from typing import Any
 from crc32c import crc32c
 from wire.message_codec import as_message, message_class
 
+from kafkalake.server.registry import APIS
 from kafkalake.wire.messages.codec import decode_response, encode_request
 
-KEYS = {
-    "Produce": 0,
-    "Fetch": 1,
-    "ListOffsets": 2,
-    "Metadata": 3,
-    "OffsetCommit": 8,
-    "OffsetFetch": 9,
-    "FindCoordinator": 10,
-    "JoinGroup": 11,
-    "Heartbeat": 12,
-    "LeaveGroup": 13,
-    "SyncGroup": 14,
-    "DescribeGroups": 15,
-    "ListGroups": 16,
-    "ApiVersions": 18,
-    "CreateTopics": 19,
-    "DeleteTopics": 20,
-    "DeleteRecords": 21,
-    "InitProducerId": 22,
-    "OffsetForLeaderEpoch": 23,
-    "AddPartitionsToTxn": 24,
-    "AddOffsetsToTxn": 25,
-    "EndTxn": 26,
-    "WriteTxnMarkers": 27,
-    "TxnOffsetCommit": 28,
-    "DescribeConfigs": 32,
-    "AlterConfigs": 33,
-    "DescribeLogDirs": 35,
-    "CreatePartitions": 37,
-    "DeleteGroups": 42,
-    "IncrementalAlterConfigs": 44,
-    "OffsetDelete": 47,
-    "DescribeCluster": 60,
-    "ConsumerGroupHeartbeat": 68,
-    "ConsumerGroupDescribe": 69,
-    "DescribeProducers": 61,
-    "DescribeTransactions": 65,
-    "ListTransactions": 66,
-    "DescribeTopicPartitions": 75,
-}
+KEYS = {api.name: api.key for api in APIS.values()}
 
 
 class WireClient:

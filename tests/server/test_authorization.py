@@ -19,14 +19,15 @@ from kafkalake.server.registry import APIS, Api
 from kafkalake.server.request import Request
 
 ROWS = pytest.mark.parametrize("api", APIS.values(), ids=lambda api: api.name)
-WITHOUT_OPERATION = {"ApiVersions", "DescribeCluster"}
+TOKENS = {f"{verb}DelegationToken" for verb in ("Create", "Renew", "Expire", "Describe")}
+WITHOUT_OPERATION = {"ApiVersions", "DescribeCluster", *TOKENS}
 ASKS = {
     r"\bfind_(?:described_)?topic(?:_by_id)?\(": Resource.TOPIC,
     r"\bcheck_group\(": Resource.GROUP,
     r"\bcheck_transactional_id\(": Resource.TRANSACTIONAL_ID,
     **{rf"request\.allows\(Resource\.{resource.name}\b": resource for resource in Resource},
 }
-SHARED = re.compile(r"from kafkalake\.server\.(config_changes|produce_admission) import")
+SHARED = re.compile(r"from kafkalake\.server\.(access_control_lists|config_changes|produce_admission) import")
 
 
 def sources(api: Api) -> str:

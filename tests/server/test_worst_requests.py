@@ -80,6 +80,15 @@ def offsets(count: int, partitions: int) -> list[Values]:
 
 WHO = {"transactional_id": "x", "producer_id": 0, "producer_epoch": 0}
 MARKERS = {"producer_id": 7, "producer_epoch": 0, "transaction_result": False, "coordinator_epoch": 0}
+NEW_ACL = {
+    "resource_type": 2,
+    "resource_name": "wide",
+    "resource_pattern_type": 3,
+    "principal": "User:a",
+    "host": "*",
+    "operation": 3,
+    "permission_type": 3,
+}
 SETTING = {"name": "retention.ms", "config_operation": 0, "value": "1000"}
 
 WORST: dict[str, tuple[str, int, Callable[[], Values]]] = {
@@ -398,7 +407,110 @@ WORST: dict[str, tuple[str, int, Callable[[], Values]]] = {
         0,
         lambda: {"topics": [{"name": name} for name in names()], "response_partition_limit": 2000, "cursor": None},
     ),
+    "DescribeAcls": (
+        "DescribeAcls",
+        3,
+        lambda: acl("resource_type_filter", "resource_name_filter", "pattern_type_filter"),
+    ),
+    "CreateAcls": ("CreateAcls", 3, lambda: {"creations": [NEW_ACL] * MANY}),
+    "DeleteAcls": (
+        "DeleteAcls",
+        3,
+        lambda: {"filters": [acl("resource_type_filter", "resource_name_filter", "pattern_type_filter")] * MANY},
+    ),
+    "AlterReplicaLogDirs": (
+        "AlterReplicaLogDirs",
+        2,
+        lambda: {"dirs": [{"path": "/other", "topics": [{"name": "wide", "partitions": [0] * MANY}]}]},
+    ),
+    "CreateDelegationToken": (
+        "CreateDelegationToken",
+        3,
+        lambda: {
+            "owner_principal_type": None,
+            "owner_principal_name": None,
+            "renewers": [{"principal_type": "User", "principal_name": "a"}] * MANY,
+            "max_lifetime": 0,
+        },
+    ),
+    "RenewDelegationToken": ("RenewDelegationToken", 2, lambda: {"hmac": b"x" * MANY, "renew_period": 0}),
+    "ExpireDelegationToken": ("ExpireDelegationToken", 2, lambda: {"hmac": b"x" * MANY, "expiry_time_period": 0}),
+    "DescribeDelegationToken": (
+        "DescribeDelegationToken",
+        3,
+        lambda: {"owners": [{"principal_type": "User", "principal_name": "a"}] * MANY},
+    ),
+    "ElectLeaders": (
+        "ElectLeaders",
+        2,
+        lambda: {
+            "election_type": 0,
+            "topic_partitions": [{"topic": "wide", "partitions": list(range(MANY))}],
+            "timeout": 1000,
+        },
+    ),
+    "AlterPartitionReassignments": (
+        "AlterPartitionReassignments",
+        1,
+        lambda: {
+            "timeout": 1000,
+            "allow_replication_factor_change": True,
+            "topics": [{"name": "wide", "partitions": [{"partition_index": 0, "replicas": [0, 0]}] * (MANY // 2)}],
+        },
+    ),
+    "AlterPartitionReassignments to many": (
+        "AlterPartitionReassignments",
+        1,
+        lambda: {
+            "timeout": 1000,
+            "allow_replication_factor_change": True,
+            "topics": [{"name": "wide", "partitions": [{"partition_index": 0, "replicas": [0] * MANY}]}],
+        },
+    ),
+    "ListPartitionReassignments": (
+        "ListPartitionReassignments",
+        0,
+        lambda: {"timeout": 1000, "topics": [{"name": "wide", "partition_indexes": list(range(MANY))}]},
+    ),
+    "DescribeClientQuotas": (
+        "DescribeClientQuotas",
+        1,
+        lambda: {"components": [{"entity_type": "user", "match_type": 0, "match": "a"}] * MANY, "strict": False},
+    ),
+    "DescribeUserScramCredentials": (
+        "DescribeUserScramCredentials",
+        0,
+        lambda: {"users": [{"name": name} for name in names()]},
+    ),
+    "DescribeQuorum": (
+        "DescribeQuorum",
+        2,
+        lambda: {"topics": [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}] * MANY}]},
+    ),
+    "UpdateFeatures": (
+        "UpdateFeatures",
+        1,
+        lambda: {
+            "timeout": 1000,
+            "feature_updates": [{"feature": n, "max_version_level": 1, "upgrade_type": 1} for n in names()],
+            "validate_only": True,
+        },
+    ),
+    "UnregisterBroker": ("UnregisterBroker", 0, lambda: {"broker_id": 0}),
+    "ListConfigResources": ("ListConfigResources", 1, lambda: {"resource_types": [2] * MANY}),
 }
+
+
+def acl(kind: str, name: str, pattern: str) -> Values:
+    return {
+        kind: 2,
+        name: "wide",
+        pattern: 3,
+        "principal_filter": None,
+        "host_filter": None,
+        "operation": 3,
+        "permission_type": 3,
+    }
 
 
 def produced(partitions: list[Values]) -> Values:

@@ -67,6 +67,8 @@ def _value(kind: Any, field: Field[Any], count: int, seed: random.Random) -> Any
             return "".join(seed.choices("abcäß€", k=seed.choice([0, 1, 5, 70 * count])))
         case "bytes" | "records":
             return seed.randbytes(seed.choice([0, 3, 100 * count]))
+        case "float64":
+            return seed.random()
         case number:
             bits = int(number.lstrip("uint"))
             return seed.getrandbits(bits) if number[0] == "u" else seed.getrandbits(bits - 1) * seed.choice([1, -1])

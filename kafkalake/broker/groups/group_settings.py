@@ -73,6 +73,10 @@ class GroupSettings:
             return broker.group_consumer_session_timeout_ms
         return broker.group_consumer_heartbeat_interval_ms
 
+    def names(self) -> list[str]:
+        """Return the groups with settings of their own, sorted."""
+        return sorted(self._groups)
+
     def layer(self, group_id: str) -> dict[str, str]:
         """Return the group's own settings as text."""
         return dict(self._groups.get(group_id, {}))

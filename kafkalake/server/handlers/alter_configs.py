@@ -9,6 +9,7 @@ from collections import Counter
 
 from kafkalake.errors import InvalidRequestError, KafkaError
 from kafkalake.server.config_changes import Change, change_resource
+from kafkalake.server.handlers.describe_configs import BROKER_LOGGER
 from kafkalake.server.request import Request
 from kafkalake.wire.messages.topics import (
     AlterConfigsRequest,
@@ -37,6 +38,8 @@ async def handle(request: Request[AlterConfigsRequest]) -> AlterConfigsResponse:
         try:
             if times[kind, name] > 1:
                 raise InvalidRequestError("Each resource must appear at most once.")
+            if kind == BROKER_LOGGER:
+                raise InvalidRequestError(f"Unsupported resource type: {kind}")
             await change_resource(request, kind, name, _replacing(resource), validate_only=request.body.validate_only)
         except KafkaError as error:
             code, message = error.code, request.error_text(error)

@@ -1,4 +1,4 @@
-"""DescribeConfigs (32), versions 1-4: the settings of topics (resource type 2), of this broker (4) and of single groups (32).
+"""DescribeConfigs (32), versions 1-4: the settings of topics (resource type 2), this broker (4), its loggers (8), groups (32).
 
 - 1: sources and synonyms. 3: types and documentation. 4: flexible.
 - No keys means all settings. Unknown keys are ignored, as in Kafka.
@@ -13,6 +13,7 @@ from kafkalake.config.layers import ConfigEntry
 from kafkalake.errors import ClusterAuthorizationError, InvalidRequestError, KafkaError
 from kafkalake.server.authorizer import CLUSTER_NAME, Resource
 from kafkalake.server.group_lookup import check_group
+from kafkalake.server.logger_levels import describe_loggers
 from kafkalake.server.request import Request
 from kafkalake.server.topic_lookup import find_described_topic
 from kafkalake.wire.messages.topics import (
@@ -25,6 +26,8 @@ from kafkalake.wire.messages.topics import (
 )
 
 TOPIC, BROKER, BROKER_LOGGER, GROUP = 2, 4, 8, 32
+_DYNAMIC_BROKER_LOGGER = 6
+"""The source of a logger's level."""
 
 
 def handle(request: Request[DescribeConfigsRequest]) -> Generator[None, None, DescribeConfigsResponse]:
@@ -38,6 +41,8 @@ def handle(request: Request[DescribeConfigsRequest]) -> Generator[None, None, De
 def _describe(request: Request[DescribeConfigsRequest], resource: DescribeConfigsResource) -> DescribeConfigsResult:
     kind, name = resource.resource_type, resource.resource_name
     try:
+        if kind == BROKER_LOGGER:
+            return DescribeConfigsResult(resource_type=kind, resource_name=name, configs=_levels(request, resource))
         entries = _entries(request, kind, name)
     except KafkaError as error:
         message = request.error_text(error)
@@ -70,6 +75,18 @@ def _entries(request: Request[DescribeConfigsRequest], resource_type: int, name:
         check_group(request, name)
         return request.context.broker.groups.settings.describe(name)
     raise InvalidRequestError(f"Unsupported resource type: {resource_type}")
+
+
+def _levels(request: Request[DescribeConfigsRequest], resource: DescribeConfigsResource) -> list[DescribedConfig]:
+    """Return the levels of this broker's loggers."""
+    if not request.allows(Resource.CLUSTER, CLUSTER_NAME):
+        raise ClusterAuthorizationError()
+    check_broker_name(request, resource.resource_name)
+    return [
+        DescribedConfig(name=logger, value=level, config_source=_DYNAMIC_BROKER_LOGGER)
+        for logger, level in describe_loggers().items()
+        if not resource.configuration_keys or logger in resource.configuration_keys
+    ]
 
 
 def check_broker_name(request: Request[object], name: str) -> None:

@@ -18,9 +18,11 @@ from kafkalake.config.topics import TOPIC_SETTINGS
 from kafkalake.config.values import format_value, members_of
 from kafkalake.errors import InvalidConfigError, InvalidRequestError, KafkaError
 from kafkalake.server.config_changes import change_resource
-from kafkalake.server.handlers.describe_configs import GROUP, TOPIC
+from kafkalake.server.handlers.describe_configs import BROKER_LOGGER, GROUP, TOPIC
+from kafkalake.server.logger_levels import check_logger
 from kafkalake.server.request import Request
 from kafkalake.wire.messages.topics import (
+    AlterableConfig,
     AlterConfigsResource,
     AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
@@ -62,8 +64,17 @@ def _check(resource: AlterConfigsResource) -> None:
             raise InvalidRequestError(f"Error due to duplicate config keys for {resource.resource_name}: {config.name}")
         if config.config_operation not in (SET, DELETE, APPEND, SUBTRACT):
             raise InvalidRequestError(f"Unknown alter config operation {config.config_operation}")
+        if resource.resource_type == BROKER_LOGGER:
+            _check_level(config)
         if config.value is None and config.config_operation != DELETE:
             raise InvalidRequestError(f"Null value not supported for : {config.name}")
+
+
+def _check_level(config: AlterableConfig) -> None:
+    if config.config_operation in (APPEND, SUBTRACT):
+        operation = "APPEND" if config.config_operation == APPEND else "SUBTRACT"
+        raise InvalidRequestError(f"{operation} operation is not allowed for the BROKER_LOGGER resource")
+    check_logger(config.name)
 
 
 def _apply(resource: AlterConfigsResource, present: dict[str, str]) -> Mapping[str, str | None]:

@@ -1,0 +1,86 @@
+"""AlterPartitionReassignments (45), versions 0-1: other replicas for partitions.
+
+With the only broker there is one possible assignment, which is the current one and therefore reached at once. 1: whether the
+replication factor may change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Generator, Sequence
+
+from kafkalake.errors import (
+    ClusterAuthorizationError,
+    InvalidReplicaAssignmentError,
+    KafkaError,
+    NoReassignmentInProgressError,
+    UnknownTopicOrPartitionError,
+)
+from kafkalake.server.authorizer import CLUSTER_NAME, Resource
+from kafkalake.server.request import Request
+from kafkalake.wire.messages.controller import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
+)
+
+
+def handle(
+    request: Request[AlterPartitionReassignmentsRequest],
+) -> Generator[None, None, AlterPartitionReassignmentsResponse]:
+    body = request.body
+    if not request.allows(Resource.CLUSTER, CLUSTER_NAME):
+        return AlterPartitionReassignmentsResponse(error_code=ClusterAuthorizationError.code)
+    responses = []
+    for topic in body.topics:
+        partitions = []
+        for partition in topic.partitions:
+            partitions.append(_answer(request, topic.name, partition))
+            yield
+        responses.append(ReassignableTopicResponse(name=topic.name, partitions=partitions))
+    return AlterPartitionReassignmentsResponse(
+        responses=responses, allow_replication_factor_change=body.allow_replication_factor_change
+    )
+
+
+def _answer(
+    request: Request[AlterPartitionReassignmentsRequest], topic: str, asked: ReassignablePartition
+) -> ReassignablePartitionResponse:
+    try:
+        _check(request, topic, asked)
+    except KafkaError as error:
+        message = str(error)
+        return ReassignablePartitionResponse(
+            partition_index=asked.partition_index, error_code=error.code, error_message=message
+        )
+    return ReassignablePartitionResponse(partition_index=asked.partition_index)
+
+
+def _check(request: Request[AlterPartitionReassignmentsRequest], topic: str, asked: ReassignablePartition) -> None:
+    """Raise what Kafka answers. An assignment that passes is the current one."""
+    broker = request.context.broker
+    known = broker.topics.find(topic)
+    if known is None:
+        raise UnknownTopicOrPartitionError(f"Unable to find a topic named {topic}.")
+    if not 0 <= asked.partition_index < len(known.registrations):
+        raise UnknownTopicOrPartitionError(f"Unable to find partition {topic}:{asked.partition_index}.")
+    if asked.replicas is None:
+        raise NoReassignmentInProgressError("No partition reassignment is in progress.")
+    _check_replicas(asked.replicas, broker.cluster.brokers)
+
+
+def _check_replicas(replicas: Sequence[int], brokers: Container[int]) -> None:
+    if not replicas:
+        raise InvalidReplicaAssignmentError("The manual partition assignment includes an empty replica list.")
+    previous: int | None = None
+    for replica in sorted(replicas):
+        if replica not in brokers:
+            raise InvalidReplicaAssignmentError(
+                f"The manual partition assignment includes broker {replica}, but no such broker is registered."
+            )
+        if replica == previous:
+            raise InvalidReplicaAssignmentError(
+                f"The manual partition assignment includes the broker {replica} more than once."
+            )
+        previous = replica
