@@ -385,3 +385,10 @@ def as_value(error: E) -> E:
     """Return the same error without its traceback, cause and context, which would keep whole frames alive."""
     error.__traceback__ = error.__cause__ = error.__context__ = None
     return error
+
+
+def file_sentence(error: OSError) -> str:
+    """Return the file and the reason of an error of the operating system, without its number."""
+    if error.filename is None:
+        return error.strerror or str(error)
+    return f"{error.filename}: {error.strerror}"

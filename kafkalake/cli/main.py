@@ -129,7 +129,7 @@ def _tidy(command: Any) -> None:
 
 def _explain(error: Exception) -> int:
     """Show an error and return the exit code for it."""
-    from kafkalake.errors import BrokerUnavailableError, KafkaLakeError
+    from kafkalake.errors import BrokerUnavailableError, KafkaLakeError, file_sentence
 
     if hasattr(error, "format_message"):  # a usage error of typer's
         return _explain_usage(error)
@@ -146,7 +146,7 @@ def _explain(error: Exception) -> int:
         silence()
         return 0
     elif isinstance(error, OSError) and error.filename is not None:
-        show_error(f"{error.filename}: {error.strerror}")
+        show_error(file_sentence(error))
     elif missing := missing_extra(error):
         show_error(missing)
     else:

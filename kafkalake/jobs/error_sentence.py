@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 
+from kafkalake.errors import file_sentence
 from kafkalake.extras import missing_extra
 
 
 def one_line_message(error: BaseException) -> str:
     """Return the message of an error without the stack traces of Python and the JVM."""
-    if isinstance(error, OSError) and error.strerror and error.filename:
-        return f"{error.filename}: {error.strerror.lower()}"
+    if isinstance(error, OSError):
+        return file_sentence(error)
     text = missing_extra(error) or str(error).strip()
     ours = re.findall(r"\bkafkalake\.(?:errors|spark)\.\w+: (.+)$", text, flags=re.MULTILINE)
     if ours:

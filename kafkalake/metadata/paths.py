@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from kafkalake.errors import ConfigurationError, LakeError
+from kafkalake.errors import ConfigurationError, LakeError, file_sentence
 from kafkalake.metadata import lake_format
 from kafkalake.metadata.disk import DISK, Disk
 
@@ -110,6 +110,12 @@ def require_lake(path: Path) -> Path:
     if is_lake(path):
         lake_format.require_readable(path)
         return path
+    try:
+        next((table_path(path, TOPICS) / "_delta_log").iterdir(), None)
+    except PermissionError as error:
+        raise LakeError(f"the lake at {path} cannot be read: {file_sentence(error)}") from error
+    except OSError:
+        pass
     if not path.exists():
         raise LakeError(
             f"no lake at {path}: there is no such directory. `kafkalake broker start --lake {path}` makes one."

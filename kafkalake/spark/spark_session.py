@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kafkalake.reader.read_options import LAKE_VARIABLE
+from kafkalake.spark.spark_version import require_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,10 +60,12 @@ def session(
 
     lake: default lake of queries that name none. master: default is all cores of this machine. delta: include Delta's
     jar, which Spark downloads the first time. config: additional settings, which win. Under spark-submit its own settings
-    apply, and only `config` is added.
+    apply, and only `config` is added. Raise `ConfigurationError` on another Spark than `SPARK`.
     """
+    import pyspark
     from pyspark.sql import SparkSession
 
+    require_spark(pyspark.__version__)
     if lake is not None:
         # Python workers inherit the environment of the JVM, which is started by this process.
         os.environ[LAKE_VARIABLE] = str(Path(lake).absolute())

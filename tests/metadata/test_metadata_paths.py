@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 
@@ -34,6 +35,15 @@ def test_a_lake_is_made_in_a_new_an_empty_or_a_half_made_directory(tmp_path: Pat
     assert paths.is_lake(lake)
     assert paths.require_lake(lake) == lake
     DeltaMetadataStore(lake).close()
+
+
+def test_a_lake_that_may_not_be_read_is_no_missing_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied(path: Path) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "iterdir", denied)
+    with pytest.raises(LakeError, match=rf"^the lake at {tmp_path} cannot be read: {tmp_path}/.*: Permission denied$"):
+        paths.require_lake(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["with space", "ümläut", "a#b?c", "50%", "[a]*"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import threading
@@ -56,16 +57,19 @@ def test_each_question_has_its_answer_whatever_becomes_of_others() -> None:
                 raise LakeError("no lake there")
             case "scan":
                 return object()  # what JSON cannot hold
+            case "read":
+                raise PermissionError(errno.EACCES, "Permission denied", "/lake/x")
         raise ValueError("what?")
 
     asked = Asked(answer)
-    for number, what in enumerate(["load", "list", "scan", "other", "load"]):
+    for number, what in enumerate(["load", "list", "scan", "other", "load", "read"]):
         asked.ask(id=number, ask=what, topic=f"t{number}")
-    found = asked.answers(5)
+    found = asked.answers(6)
     assert [found[number]["answer"] for number in (0, 4)] == [{"topic": "t0"}, {"topic": "t4"}]
     assert (found[1]["error"], found[1]["message"]) == ("LakeError", "no lake there")
     assert found[2]["message"].startswith("no answer: ")
     assert found[3]["message"] == "ValueError: what?"
+    assert found[5]["message"] == "/lake/x: Permission denied"
     asked.close()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import queue
 import re
@@ -13,15 +14,20 @@ from pathlib import Path
 from typing import Any
 
 import local_spark
+import pyspark
 import pytest
 from group_offsets import produce
 from kafka_reference import PROJECT, Kafkalake, create_topic, topic_name
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import lit
 
+import pyspark_kafkalake
 from kafkalake.errors import BrokerUnavailableError, ConfigurationError
 from kafkalake.jobs.error_sentence import one_line_message
 from kafkalake.reader import lake_broker
 from kafkalake.reader.lake_broker import located
+from kafkalake.spark.spark_session import session
+from kafkalake.spark.spark_version import SPARK, require_spark
 
 TIMEOUT_S = 90
 
@@ -156,6 +162,55 @@ def test_a_table_is_made_over_topics_that_are_there(spark: SparkSession, broker:
         assert spark.table("made").count() == 3
     finally:
         spark.sql("DROP TABLE made")
+
+
+def test_a_frame_is_written_to_a_table_of_deltas_catalogue(spark: SparkSession, broker: Kafkalake, words: str) -> None:
+    options = f"OPTIONS (lake '{broker.lake}', subscribe '{words}')"
+    spark.sql(f"CREATE TABLE spoken (key STRING, value STRING) USING kafkalake {options}")
+    rows = spark.sql("SELECT 'v' AS value, 'k' AS key")
+    try:
+        for name in ("spoken", "default.spoken", "spark_catalog.default.spoken"):
+            rows.writeTo(name).append()
+        assert [tuple(row) for row in spark.table("spoken").filter("key = 'k'").collect()] == [("k", "v")] * 3
+        with pytest.raises(Exception) as error:
+            rows.writeTo("spoken").overwrite(lit(True))
+        assert one_line_message(error.value).startswith("a topic cannot be overwritten")
+        with pytest.raises(Exception) as error:
+            rows.selectExpr("*", "1 AS more").writeTo("spoken").append()
+        assert "too many data columns" in one_line_message(error.value)
+    finally:
+        spark.sql("DROP TABLE spoken")
+
+
+def test_a_mistake_in_a_value_schema_is_shown_as_it_was_written(
+    spark: SparkSession, broker: Kafkalake, words: str
+) -> None:
+    for schema, shown in (("a STRNG", "STRNG"), ("a INT, b", "b")):
+        with pytest.raises(Exception) as error:
+            read(spark, broker.bootstrap_servers, words, valueSchema=schema)
+        message = one_line_message(error.value)
+        assert message.startswith("valueSchema") and shown in message and "BINARY" not in str(error.value)
+
+
+def test_another_spark_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The jar and the pin name the same version.
+    (java,) = (PROJECT / "kafkalake/spark/jvm/io/kafkalake/spark").glob("SparkVersion.java")
+    assert f'NEEDED = "{SPARK}"' in java.read_text()
+    assert f'"pyspark>={SPARK},<' in (PROJECT / "pyproject.toml").read_text()
+    require_spark(pyspark.__version__)
+    with monkeypatch.context() as other:
+        other.setattr(pyspark, "__version__", "4.1.4")
+        source = importlib.reload(pyspark_kafkalake).DefaultSource({})
+        uses = (
+            source.schema,
+            lambda: source.reader(None),
+            lambda: source.writer(None, False),
+            lambda: source.streamReader(None),
+        )
+        for use in (*uses, lambda: source.streamWriter(None, False), session):
+            with pytest.raises(ConfigurationError, match=r"^kafkalake needs Spark 4\.2, and this is Spark 4\.1\.4$"):
+                use()
+    assert importlib.reload(pyspark_kafkalake).DefaultSource.__name__ == "KafkaLakeSource"
 
 
 EXAMPLE = """

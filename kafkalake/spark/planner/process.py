@@ -20,7 +20,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
-from kafkalake.errors import KafkaLakeError
+from kafkalake.errors import KafkaLakeError, file_sentence
 from kafkalake.extras import WithoutPandas
 from kafkalake.spark.source.installed_pyspark import prefer_installed_pyspark
 
@@ -109,6 +109,8 @@ def _answered(question: Mapping[str, Any], answer: Answer) -> dict[str, Any]:
         return {"id": question["id"], "answer": answer(question)}
     except KafkaLakeError as error:
         return {"id": question["id"], "error": type(error).__name__, "message": str(error)}
+    except OSError as error:
+        return {"id": question["id"], "error": type(error).__name__, "message": file_sentence(error)}
     except Exception as error:
         traceback.print_exc()
         return {"id": question["id"], "error": type(error).__name__, "message": f"{type(error).__name__}: {error}"}

@@ -38,6 +38,10 @@ import scala.runtime.BoxedUnit;
 public final class KafkaLakeExtensions implements SparkSessionExtensionsProvider {
   @Override
   public BoxedUnit apply(SparkSessionExtensions extensions) {
+    if (!SparkVersion.isNeeded()) {
+      return BoxedUnit.UNIT; // sessions of another Spark are none of ours
+    }
+    extensions.injectHintResolutionRule(SessionCatalogWrites::new);
     extensions.injectCheckRule(
         session ->
             plan -> {

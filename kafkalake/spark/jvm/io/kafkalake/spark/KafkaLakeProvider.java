@@ -42,6 +42,7 @@ public final class KafkaLakeProvider
 
   @Override
   public StructType inferSchema(CaseInsensitiveStringMap options) {
+    SparkVersion.require();
     Map<String, String> given = TableOptions.of(options.asCaseSensitiveMap());
     String columns = TableOptions.ask("schema_of", given).textValue();
     try {
@@ -54,6 +55,7 @@ public final class KafkaLakeProvider
 
   @Override
   public Table getTable(StructType schema, Transform[] partitioning, Map<String, String> properties) {
+    SparkVersion.require();
     return TableOptions.isOfCatalogue(properties)
         ? new KafkaLakeTable(schema, properties)
         : KafkaLakeTable.ofFrame(schema, properties);
@@ -74,6 +76,7 @@ public final class KafkaLakeProvider
   @Override
   public BaseRelation createRelation(
       SQLContext context, scala.collection.immutable.Map<String, String> parameters, StructType schema) {
+    SparkVersion.require();
     return new KafkaLakeRelation(context, CollectionConverters.asJava(parameters), schema);
   }
 
@@ -84,6 +87,7 @@ public final class KafkaLakeProvider
   @Override
   public BaseRelation createRelation(
       SQLContext context, SaveMode mode, scala.collection.immutable.Map<String, String> options, Dataset<Row> rows) {
+    SparkVersion.require();
     if (mode == SaveMode.Overwrite) {
       throw KafkaLakeExtensions.refused("a topic cannot be overwritten, only added to: use mode(\"append\") or INSERT INTO");
     }

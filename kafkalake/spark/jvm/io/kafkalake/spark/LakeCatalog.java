@@ -51,6 +51,7 @@ public final class LakeCatalog implements StagingTableCatalog, SupportsNamespace
 
   @Override
   public void initialize(String name, CaseInsensitiveStringMap settings) {
+    SparkVersion.require();
     this.name = name;
     lake = settings.get("path");
     if (lake == null) {
