@@ -24,7 +24,7 @@ DEPTH_MAX = 32
 
 _SCALARS = {
     **{name: name for name in ("STRING", "BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DATE")},
-    **{name: name for name in ("DECIMAL", "TIMESTAMP", "TIMESTAMP_NTZ")},
+    **{name: name for name in ("DECIMAL", "TIMESTAMP", "TIMESTAMP_NTZ", "VARIANT")},
     "BYTE": "TINYINT",
     "SHORT": "SMALLINT",
     "INTEGER": "INT",

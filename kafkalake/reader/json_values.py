@@ -1,39 +1,61 @@
 """Converts JSON values to typed columns, fast for good values and tolerant of bad ones.
 
-Every value is wrapped as `{"v":<value>}`, one per line, and all lines are parsed by pyarrow in one call. A wrapper cannot be
-swallowed by the preceding value (a string cannot hold a bare line feed, and only at the top level may an object follow
-a `}`), so equal numbers of rows and values mean that each value was exactly one document. Anything else (a malformed value,
-one that is not an object, a number instead of a string) fails the call. The values are then parsed again in smaller and
-smaller parts, finally one by one.
+All values are parsed together (`json_lines`). Where one is bad they are parsed again in smaller parts, finally one by one.
 
 Times without a zone are in the session's zone, as in Spark's `from_json`.
 
 A record that is not a JSON object yields nulls. A field that does not fit its type yields null, and the other fields are kept.
 The raw value remains available as the column `value`.
+
+In Spark the jar reads fields, with these same results (`spark/jvm/io/kafkalake/spark/JsonFields.java`; compared in
+`tests/spark/test_spark_json_fields.py`):
+
+- JSON is UTF-8, perhaps with a byte order mark. Beside RFC 8259 there are the numbers NaN, Infinity and -Infinity.
+- All of a value counts. One that is broken behind the fields asked for has none, and of members of one name the last counts.
+- Objects and arrays are nested at most `json_lines.DEPTH_MAX` deep.
+- A string field takes other values as their JSON, character by character.
+- A whole number may be written with a point or an exponent. Decimals are rounded half up, as Spark does, and may be strings.
+- Times and dates are those of ISO 8601 that are written in full, and times may be whole numbers: seconds since 1970.
 """
 
 from __future__ import annotations
 
 import json
-import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, tzinfo
-from decimal import Decimal
+from datetime import UTC, date, datetime, timedelta, tzinfo
+from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.json
 
 from kafkalake.errors import ConfigurationError
 from kafkalake.reader.columns import Projection
+from kafkalake.reader.json_lines import is_deep, parse_lines
 from kafkalake.reader.session_time import zone_named
 
 _WHOLE = 8192
 """Number of values parsed in one call."""
 _FEW = 32
 """Number of values parsed one by one if one of them is bad."""
+
+_NUMBER_CHARACTERS_MAX = 1000
+"""Longer numbers are none of a whole or decimal type. The time to convert them grows with the square of their length."""
+
+_DECODER = json.JSONDecoder(parse_int=float)  # int() refuses numbers of more than 4300 digits
+_SPACE = re.compile(r"[ \t\n\r]*")
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?0*([0-9]*))?")
+_DATE = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
+_TIME = re.compile(
+    rf"{_DATE}(?:[T ][0-9]{{2}}(?::[0-9]{{2}}(?::[0-9]{{2}}(?:\.[0-9]+)?)?)?"
+    r"(?:Z|[+-][0-9]{2}(?:[0-9]{2}|:[0-9]{2}(?::[0-9]{2})?)?)?)?"
+)
+_SECONDS = re.compile(r"-?[0-9]{1,12}")
+_SPECIAL = re.compile(r"[+-]?(?:nan|inf|infinity)", re.IGNORECASE | re.ASCII)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_VARIANT = pa.struct([pa.field(name, pa.binary(), nullable=False) for name in ("value", "metadata")])
+"""A VARIANT in the Arrow schema that Spark sends."""
 
 
 @dataclass(frozen=True)
@@ -81,10 +103,10 @@ def parse_values(values: pa.Array, fields: pa.Schema, time_zone: str = "UTC") ->
 
 
 def _parse(values: pa.Array, struct: pa.StructType, zone: tzinfo) -> pa.StructArray:
-    parsed = _parse_together(values, struct, zone, exact=True)
+    parsed = parse_lines(values, struct, zone, exact=True)
     if parsed is None and len(values) > _FEW:
         # Whole numbers written as 517.0, as pandas does, occur in every record or in none.
-        parsed = _parse_together(values, struct, zone, exact=False)
+        parsed = parse_lines(values, struct, zone, exact=False)
     if parsed is not None:
         return parsed
     if len(values) <= _FEW:
@@ -93,52 +115,12 @@ def _parse(values: pa.Array, struct: pa.StructType, zone: tzinfo) -> pa.StructAr
     return pa.concat_arrays([_parse(values.slice(start, step), struct, zone) for start in range(0, len(values), step)])
 
 
-def _parse_together(values: pa.Array, struct: pa.StructType, zone: tzinfo, *, exact: bool) -> pa.StructArray | None:
-    """Parse all values in one call. Return None if any of them does not fit."""
-    lines = pc.binary_join_element_wise(b'{"v":', pc.fill_null(values, b"null"), b"}\n", b"")
-    try:
-        lines.cast(pa.string())  # JSON is UTF-8, which the parser does not check
-        table = pyarrow.json.read_json(
-            pa.BufferReader(_text(lines)),
-            read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=_text(lines).size + 1),
-            parse_options=pyarrow.json.ParseOptions(
-                explicit_schema=pa.schema([pa.field("v", _readable(struct, exact=exact, utc=zone is UTC))]),
-                unexpected_field_behavior="ignore",
-            ),
-        )
-        if table.num_rows != len(values) or table.num_columns != 1:
-            return None
-        column = table.column("v").combine_chunks()
-        return column if column.type == struct else column.cast(struct)
-    except (pa.ArrowException, ValueError):
-        return None
-
-
-def _text(lines: pa.Array) -> pa.Buffer:
-    """Return the bytes of all lines, concatenated."""
-    offsets, data = lines.buffers()[1:]
-    return data.slice(0, int.from_bytes(offsets.slice(4 * len(lines), 4).to_pybytes(), "little"))
-
-
-def _readable(kind: pa.DataType, *, exact: bool, utc: bool) -> pa.DataType:
-    """Return the type to parse if pyarrow's JSON reader cannot parse `kind` as written in JSON. Dates are read as strings.
-
-    Not `exact`: integers are read as doubles, and the later cast refuses lossy values. Not `utc`: times are read as strings too,
-    because pyarrow assumes UTC for times without a zone. The cast refuses those.
-    """
-    if pa.types.is_struct(kind):
-        return pa.struct([pa.field(part.name, _readable(part.type, exact=exact, utc=utc)) for part in kind])
-    if pa.types.is_list(kind):
-        return pa.list_(_readable(kind.value_type, exact=exact, utc=utc))
-    if pa.types.is_date(kind) or (pa.types.is_timestamp(kind) and kind.tz is not None and not utc):
-        return pa.string()
-    if pa.types.is_integer(kind) and not exact:
-        return pa.float64()
-    return kind
-
-
 def check_json_type(column: str, kind: pa.DataType) -> None:
     """Raise `ConfigurationError` if JSON cannot represent this type."""
+    if kind == _VARIANT:
+        raise ConfigurationError(
+            f"column {column} cannot be VARIANT: only Spark with kafkalake-spark.jar has such columns"
+        )
     if pa.types.is_struct(kind):
         for part in kind:
             check_json_type(f"{column}.{part.name}", part.type)
@@ -154,35 +136,39 @@ def check_json_type(column: str, kind: pa.DataType) -> None:
 
 def _document(value: bytes | None, struct: pa.StructType, zone: tzinfo) -> dict[str, Any] | None:
     """Return the fields of one value, or None if it is not a JSON object."""
+    if value is None or is_deep(value):
+        return None
     try:
-        parsed = json.loads(value, parse_float=_Digits) if value is not None else None
+        text = value.decode("utf-8-sig")
+        _DECODER.decode(text)
     except (ValueError, RecursionError):
         return None
-    return _convert(parsed, struct, zone) if isinstance(parsed, dict) else None
+    found: dict[str, Any] | None = _convert(text.strip(" \t\n\r"), struct, zone)
+    return found
 
 
-def _convert(value: Any, kind: pa.DataType, zone: tzinfo) -> Any:
-    """Convert `value` of a JSON document for pyarrow's `kind`. Return None if it does not fit."""
-    if value is None:
+def _convert(text: str, kind: pa.DataType, zone: tzinfo) -> Any:
+    """Convert a JSON value, which is whole and has no spaces around it, for pyarrow's `kind`. Return None if it does not fit."""
+    if text == "null":
         return None
     if pa.types.is_struct(kind):
-        return (
-            {part.name: _convert(value.get(part.name), part.type, zone) for part in kind}
-            if isinstance(value, dict)
-            else None
-        )
+        members = _members(text)
+        if members is None:
+            return None
+        return {
+            part.name: _convert(members[part.name], part.type, zone) if part.name in members else None for part in kind
+        }
     if pa.types.is_list(kind):
-        return [_convert(item, kind.value_type, zone) for item in value] if isinstance(value, list) else None
+        return [_convert(item, kind.value_type, zone) for item in _items(text)] if text[0] == "[" else None
     if pa.types.is_map(kind):
-        return (
-            [(key, _convert(item, kind.item_type, zone)) for key, item in value.items()]
-            if isinstance(value, dict)
-            else None
-        )
+        members = _members(text)
+        if members is None or not all(map(_is_unicode, members)):
+            return None
+        return [(name, _convert(item, kind.item_type, zone)) for name, item in members.items()]
     for is_it, convert in _CONVERSIONS.items():
         if is_it(kind):
             try:
-                converted = convert(value, kind)
+                converted = convert(text, kind)
                 if isinstance(converted, datetime) and kind.tz is not None and converted.tzinfo is None:
                     converted = converted.replace(tzinfo=zone)
                 pa.scalar(converted, kind)
@@ -192,63 +178,115 @@ def _convert(value: Any, kind: pa.DataType, zone: tzinfo) -> Any:
     return None
 
 
-def _string(value: Any, kind: pa.DataType) -> str:
-    text = value if isinstance(value, str) else json.dumps(value)
-    text.encode()  # refuses half a surrogate pair
+def _members(text: str) -> dict[str, str] | None:
+    """Return the JSON values of an object by their names, or None if it is no object."""
+    if text[0] != "{":
+        return None
+    members: dict[str, str] = {}
+    at = _behind_spaces(text, 1)
+    while text[at] != "}":
+        name, at = _DECODER.raw_decode(text, at)
+        at = _behind_spaces(text, _behind_spaces(text, at) + 1)
+        members[name], at = _value_at(text, at)
+    return members
+
+
+def _items(text: str) -> list[str]:
+    """Return the JSON values of an array."""
+    items: list[str] = []
+    at = _behind_spaces(text, 1)
+    while text[at] != "]":
+        item, at = _value_at(text, at)
+        items.append(item)
+    return items
+
+
+def _value_at(text: str, begin: int) -> tuple[str, int]:
+    """Return the JSON value that begins here, and where the next part of its container begins."""
+    _, end = _DECODER.raw_decode(text, begin)
+    at = _behind_spaces(text, end)
+    return text[begin:end], _behind_spaces(text, at + 1) if text[at] == "," else at
+
+
+def _behind_spaces(text: str, at: int) -> int:
+    found = _SPACE.match(text, at)
+    assert found is not None
+    return found.end()
+
+
+def _is_unicode(text: str) -> bool:
+    """Return whether the text has no half of a surrogate pair."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _characters(text: str) -> str:
+    """Return the string that a JSON value is, or the JSON of another value. Raise `ValueError` for half a surrogate pair."""
+    if text[0] == '"':
+        text, _ = _DECODER.raw_decode(text)
+        text.encode()
     return text
 
 
-def _whole(value: Any, kind: pa.DataType) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value):
-        raise ValueError(value)
-    return int(value)
+def _string(text: str, kind: pa.DataType) -> str:
+    return _characters(text)
 
 
-def _float(value: Any, kind: pa.DataType) -> float:
-    if isinstance(value, bool) or (isinstance(value, str) and math.isfinite(float(value))):
-        raise ValueError(value)
-    return float(value)
+def _exact(text: str) -> Decimal:
+    """Return the number with all its digits. Raise `ValueError` or `ArithmeticError` if it is none, or too long."""
+    found = _NUMBER.fullmatch(text)
+    if found is None or len(text) > _NUMBER_CHARACTERS_MAX or len(found[1] or "") > 4:
+        raise ValueError(text)
+    return Decimal(text)
 
 
-def _boolean(value: Any, kind: pa.DataType) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError(value)
-    return value
+def _whole(text: str, kind: pa.DataType) -> int:
+    number = _exact(text)
+    if not abs(number) < 2**64 or number != int(number):
+        raise ValueError(text)
+    return int(number)
 
 
-class _Digits(float):
-    """A parsed number that keeps the digits beyond a double's precision."""
-
-    def __new__(cls, text: str) -> _Digits:
-        number = super().__new__(cls, text)
-        number.digits = text
-        return number
-
-    digits: str
+def _float(text: str, kind: pa.DataType) -> float:
+    if text[0] == '"' and not _SPECIAL.fullmatch(_characters(text)):
+        raise ValueError(text)
+    return float(_characters(text))
 
 
-def _decimal(value: Any, kind: pa.DataType) -> Decimal:
-    if isinstance(value, bool):
-        raise ValueError(value)
-    return Decimal(value.digits if isinstance(value, _Digits) else str(value)).quantize(Decimal(1).scaleb(-kind.scale))
+def _boolean(text: str, kind: pa.DataType) -> bool:
+    if text not in ("true", "false"):
+        raise ValueError(text)
+    return text == "true"
 
 
-def _timestamp(value: Any, kind: pa.DataType) -> datetime:
+def _decimal(text: str, kind: pa.DataType) -> Decimal:
+    number = _exact(_characters(text))
+    return number.quantize(Decimal(1).scaleb(-kind.scale), ROUND_HALF_UP, Context(prec=2 * _NUMBER_CHARACTERS_MAX))
+
+
+def _timestamp(text: str, kind: pa.DataType) -> datetime:
     """Parse an ISO 8601 time, or seconds since 1970, as Spark's `from_json` does. The result is naive if no zone is given."""
-    if isinstance(value, int) and not isinstance(value, bool):
-        parsed = datetime.fromtimestamp(value, UTC)
+    if _SECONDS.fullmatch(text):
+        parsed = _EPOCH + timedelta(seconds=int(text))
+    elif text[0] == '"' and _TIME.fullmatch(_characters(text)):
+        parsed = datetime.fromisoformat(_characters(text))
     else:
-        parsed = datetime.fromisoformat(value)
+        raise ValueError(text)
     if kind.tz is None:
         return parsed.replace(tzinfo=None)
     return parsed
 
 
-def _date(value: Any, kind: pa.DataType) -> date:
-    return date.fromisoformat(value)
+def _date(text: str, kind: pa.DataType) -> date:
+    if text[0] != '"' or not re.fullmatch(_DATE, _characters(text)):
+        raise ValueError(text)
+    return date.fromisoformat(_characters(text))
 
 
-_CONVERSIONS: dict[Callable[[pa.DataType], bool], Callable[[Any, pa.DataType], Any]] = {
+_CONVERSIONS: dict[Callable[[pa.DataType], bool], Callable[[str, pa.DataType], Any]] = {
     pa.types.is_string: _string,
     pa.types.is_integer: _whole,
     pa.types.is_floating: _float,

@@ -20,7 +20,9 @@ _SCALARS = {
     "DATE": pa.date32(),
     "TIMESTAMP": pa.timestamp("us", tz="UTC"),
     "TIMESTAMP_NTZ": pa.timestamp("us"),
+    "VARIANT": pa.string(),
 }
+"""Only Spark has VARIANT: elsewhere it is the text of a string, and the JSON of any other value."""
 
 
 def value_arrow_schema(fields: Iterable[ValueField]) -> pa.Schema:

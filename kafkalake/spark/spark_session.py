@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SETTINGS = {
-    "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
     "spark.sql.session.timeZone": "UTC",

@@ -20,7 +20,7 @@ from benchmarks.plan import Plan, progress
 from benchmarks.rows import Row
 
 MEASURES = {
-    "spark": ("spark_scan", ()),
+    "spark": ("spark_scan", ("spark-scan", "spark-projection", "spark-json")),
     "spark-write": ("spark_write", ()),
     "spark-stream": ("spark_stream", ()),
     "produce": (

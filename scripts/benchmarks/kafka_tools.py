@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeVar
 
 import jars
@@ -72,18 +73,22 @@ def produce(
     *,
     records: int,
     record_bytes: int = 100,
+    payloads: Path | None = None,
     settings: Mapping[str, str] | None = None,
     throughput: int = -1,
     timeout_s: float = 300,
 ) -> Produced:
-    """Run `kafka-producer-perf-test` with acks=all. Raises `ToolFailed`."""
+    """Run `kafka-producer-perf-test` with acks=all. Raises `ToolFailed`.
+
+    payloads: a file whose lines are the values, in any order, in place of random ones of `record_bytes`.
+    """
     properties = {"bootstrap.servers": bootstrap_servers, "acks": "all", **(settings or {})}
     output = run_tool(
         "org.apache.kafka.tools.ProducerPerformance",
         [
             *("--topic", topic),
             *("--num-records", str(records)),
-            *("--record-size", str(record_bytes)),
+            *(("--record-size", str(record_bytes)) if payloads is None else ("--payload-file", str(payloads))),
             *("--throughput", str(throughput)),
             *("--producer-props", *(f"{name}={value}" for name, value in properties.items())),
         ],

@@ -20,6 +20,7 @@ MARKERS = re.compile(r"(<!-- benchmark -->\n).*?(<!-- /?benchmark -->)", re.DOTA
 ORDER = (
     "spark-scan",
     "spark-projection",
+    "spark-json",
     "spark-write",
     "produce-default",
     "produce-large",

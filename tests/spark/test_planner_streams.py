@@ -60,7 +60,7 @@ def batches(ask: Ask, checkpoint: Path, *, between: Callable[[], None]) -> list[
         end = then("next", start=start, offsets_max=20, target=target, is_done=True, may_wait=False)["end"]
         if start == end:
             return found
-        tasks = then("plan", start=start, end=end, in_jvm=True)
+        tasks = then("plan", start=start, end=end)
         read = [(piece["from_offset"], piece["to_offset"]) for task in tasks for piece in task["slices"]]
         then("commit", end=end)
         found.append((end, sorted(read)))
@@ -125,14 +125,15 @@ def test_a_topic_that_was_created_again_is_another_for_every_planner(ask: Ask, l
 
 
 def test_a_stream_is_described_as_by_sparks_kafka_source(ask: Ask, lake: WrittenLake) -> None:
-    opened = ask("open", options={"subscribe": "clicks,views", "maxOffsetsPerTrigger": "7"}, columns={"key": "STRING"})
+    opened = ask(
+        "open", options={"subscribe": "clicks,views", "maxOffsetsPerTrigger": "7"}, columns={"key": "STRING"}, fields=[]
+    )
     assert opened == {
         "description": f"KafkaLake[Subscribe[clicks, views], {lake.path}]",
         "offsets_max": 7,
         "offsets_min": None,
         "delay_ms_max": 15 * 60_000,
         "has_group": False,
-        "in_jvm": True,
     }
     for given, expected in (
         ({"subscribePattern": "clicks-.*"}, "KafkaLake[SubscribePattern[clicks-.*], /lake]"),
@@ -140,7 +141,9 @@ def test_a_stream_is_described_as_by_sparks_kafka_source(ask: Ask, lake: Written
     ):
         assert streams.describe(parse_options({"lake": "/lake", **given}, Use.STREAM)) == expected
     with pytest.raises(ConfigurationError, match="column key cannot be int32"):
-        ask("open", columns={"key": "INT"}, stream="another")
+        ask("open", columns={"key": "INT"}, fields=[], stream="another")
+    with pytest.raises(ConfigurationError, match=r"no column 'a' but key, value.* option valueSchema"):
+        ask("open", columns={}, fields=["a"], stream="a third")
 
 
 def test_a_driver_without_the_jar_gets_the_same_answers(ask: Ask, lake: WrittenLake) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -12,6 +14,8 @@ import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from json_documents import FIELDS as EVERY_TYPE
+from json_documents import deep_values, is_json_object, value
 
 from kafkalake.errors import ConfigurationError
 from kafkalake.reader.columns import project
@@ -20,6 +24,7 @@ from kafkalake.reader.json_values import JsonColumns, parse_values
 FIELDS = pa.schema([("a", pa.int64()), ("b", pa.string()), ("c", pa.list_(pa.float64()))])
 GOOD = {"a": 1, "b": "x", "c": [0.5]}
 TIME = pa.timestamp("us", tz="UTC")
+VARIANT = pa.struct([pa.field(name, pa.binary(), nullable=False) for name in ("value", "metadata")])
 
 
 def parsed(values: list[bytes | None], fields: pa.Schema = FIELDS) -> list[dict[str, Any]]:
@@ -60,6 +65,15 @@ NOTHING = {"a": None, "b": None, "c": None}
         (b'{"b": "\\ud800"}', NOTHING),
         (b'{"c": [1, null, 2.5], "d": 1}', {**NOTHING, "c": [1.0, None, 2.5]}),
         (b'{"c": "no list"}', NOTHING),
+        (b'{"a": 9007199254740993.0}', {**NOTHING, "a": 9007199254740993}),
+        (b'{"a": 1e-99999, "c": [1e99999]}', {**NOTHING, "c": [math.inf]}),
+        (b'{"a": 1, "z": %b}' % (b"9" * 5_000), {**NOTHING, "a": 1}),
+        (b'{"a": 1, "z": %b%b}' % (b"[" * 499, b"]" * 499), {**NOTHING, "a": 1}),
+        (b'{"a": 1, "z": %b%b}' % (b"[" * 500, b"]" * 500), NOTHING),
+        (b'{"b": {"x":[1.50, 2]}}', {**NOTHING, "b": '{"x":[1.50, 2]}'}),
+        (b'\xef\xbb\xbf{"a": 1}', {**NOTHING, "a": 1}),
+        ('{"a": 1}'.encode("utf-16"), NOTHING),
+        (b'{"b": "\xed\xa0\x80"}', NOTHING),
     ],
 )
 @pytest.mark.parametrize("neighbours", [0, 3, 300])
@@ -104,13 +118,35 @@ def test_a_number_for_a_time_is_seconds_as_in_from_json() -> None:
     assert parsed([b'{"t": 1700000000}'], fields) == [{"t": datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)}]
 
 
+def test_a_time_beyond_all_calendars_is_none() -> None:
+    fields = pa.schema([("t", TIME)])
+    assert parsed([b'{"t": %d}' % 10**power for power in (12, 15, 18, 30)], fields) == [{"t": None}] * 4
+
+
+def test_whole_numbers_keep_their_digits_beside_others_with_a_point() -> None:
+    values: list[bytes | None] = [b'{"a": 9007199254740993, "c": [1]}', *[b'{"a": 7.0}'] * 100]
+    assert parsed(values)[:2] == [{"a": 9007199254740993, "b": None, "c": [1.0]}, {**NOTHING, "a": 7}]
+
+
+def test_decimals_have_all_their_digits_and_are_rounded_half_up() -> None:
+    fields = pa.schema([("n", pa.decimal128(38, 2))])
+    values: list[bytes | None] = [
+        b'{"n": 123456789012345678901234567890123456.785}',
+        b'{"n": "-0.125"}',
+        b'{"n": "1_0"}',
+    ]
+    expected = [Decimal("123456789012345678901234567890123456.79"), Decimal("-0.13"), None]
+    assert parsed(values, fields) == [{"n": number} for number in expected]
+
+
 def test_maps_are_read() -> None:
     fields = pa.schema([("m", pa.map_(pa.string(), pa.int64()))])
     assert parsed([b'{"m": {"x": 1, "y": null}}', b'{"m": 3}'], fields) == [{"m": [("x", 1), ("y", None)]}, {"m": None}]
+    assert parsed([b'{"m": [{"key": "x", "value": 1}]}', b'{"m": {"\\ud800": 1}}'], fields) == [{"m": None}] * 2
 
 
 @pytest.mark.parametrize(
-    "kind", [pa.binary(), pa.duration("us"), pa.map_(pa.int64(), pa.int64()), pa.list_(pa.binary())]
+    "kind", [VARIANT, pa.binary(), pa.duration("us"), pa.map_(pa.int64(), pa.int64()), pa.list_(pa.binary())]
 )
 def test_types_that_json_does_not_have_are_refused(kind: pa.DataType) -> None:
     with pytest.raises(ConfigurationError, match="column x"):
@@ -137,6 +173,22 @@ documents = st.one_of(
 @given(st.lists(documents, max_size=6))
 def test_rows_are_the_same_alone_and_together(values: list[bytes | None]) -> None:
     assert parsed(values) == [row for value in values for row in parsed([value])]
+
+
+@pytest.mark.exhaustive
+@examples(150)
+@given(st.randoms(use_true_random=True))
+def test_every_type_is_the_same_alone_and_together(randomness: Random) -> None:
+    fields = pa.schema(randomness.sample(list(EVERY_TYPE), randomness.choice([1, 1, 2, 3, 17])))
+    values = [value(randomness) for _ in range(randomness.choice([2, 3, 40]))]
+    together = parsed(values, fields)
+    assert repr(together) == repr([row for each in values for row in parsed([each], fields)])
+    for each, row in zip(values, together, strict=True):
+        assert is_json_object(each) or set(row.values()) == {None}, each
+
+
+def test_deep_values_are_the_same_alone_and_together() -> None:
+    assert parsed(list(deep_values())) == [row for each in deep_values() for row in parsed([each])]
 
 
 @pytest.mark.parametrize("count", [1, 100])

@@ -232,3 +232,14 @@ def test_a_raw_table_takes_text_and_bytes(
     assert read(broker, clicks, 1, 4, by=str) == sorted(expected, key=str)
     assert sql(f"SELECT value FROM lake.{clicks} WHERE key = X'6C'") == [Row(value=bytearray(every))]
     assert "value" in refused(sql, f"INSERT INTO lake.{clicks} (key, value) VALUES ('k', array(1))")
+
+
+def test_fields_named_as_kafkas_columns_are_fields(sql: Statement, broker: Kafkalake, clicks: str) -> None:
+    sql(f"CREATE TABLE lake.{clicks} (`key` INT, `offset` BIGINT, partition STRING, v VARIANT)")
+    send(broker, clicks, [(b"k", b'{"key": %d, "offset": %d, "v": {"n": %d}}' % (n, 100 + n, n)) for n in range(5)])
+    columns = "`key`, `offset`, CAST(_key AS STRING), _offset, variant_get(v, '$.n', 'int')"
+    found = sql(
+        f"SELECT {columns} FROM lake.{clicks} WHERE `offset` >= 103 AND _offset IN (2, 3, 4) AND partition IS NULL"
+    )
+    assert sorted(tuple(row) for row in found) == [(3, 103, "k", 3, 3), (4, 104, "k", 4, 4)]
+    assert tuple(sql(f"SELECT count(*), count(`key`) FROM lake.{clicks} WHERE _offset = 1")[0]) == (1, 1)

@@ -22,7 +22,7 @@ from kafkalake.reader.changelog import (
 from kafkalake.reader.plan import SegmentSlice
 from kafkalake.reader.read_options import TIME_ZONE_NOTE, ReadOptions, parse_options
 from kafkalake.spark.planner.lakes import lake_path, open_lake
-from kafkalake.spark.source.task_json import encode_task
+from kafkalake.spark.planner.task_json import encode_task
 
 _OF_SPARK = frozenset(
     {
@@ -77,8 +77,8 @@ def plan(question: Mapping[str, Any]) -> dict[str, Any]:
     before = {group[0].partition: group for group in _by_partition(changes.before)}
     slices = [piece for group in (*changes.groups, *changes.before) for piece in group]
     return {
-        "tasks": [encode_task(group, in_jvm=True) for group in groups],
-        "before": [encode_task(before.get(group[0].partition, ()), in_jvm=True) for group in groups] if keyed else [],
+        "tasks": [encode_task(group) for group in groups],
+        "before": [encode_task(before.get(group[0].partition, ())) for group in groups] if keyed else [],
         "commits": {
             str(partition): {"start": start.ends.get(partition, 0), "commits": commits}
             for partition, commits in changes.commits.items()

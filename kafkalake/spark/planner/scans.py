@@ -7,32 +7,34 @@ from functools import partial
 from typing import Any
 
 from kafkalake.reader.bounds import begin_read
-from kafkalake.reader.columns import arrow_schema, project
 from kafkalake.reader.comparison import narrow
 from kafkalake.reader.plan import plan_slices
 from kafkalake.reader.predicate import Selection
 from kafkalake.reader.read_options import TIME_ZONE_NOTE, parse_options
+from kafkalake.spark.planner.columns import check_columns
 from kafkalake.spark.planner.lakes import open_lake
+from kafkalake.spark.planner.task_json import encode_task
 from kafkalake.spark.source.query_snapshot import as_first_seen
-from kafkalake.spark.source.task_json import encode_task
 
 
 def plan_scan(question: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the tasks of a scan of `columns` (of Kafka's, with their types) under `filters`, for the query `query`.
+    """Return the tasks of a scan of `columns` (of Kafka's, with their types) and `fields` (of JSON values) under `filters`.
+
+    query: which query the scan is part of.
 
     records, bytes: upper bounds of what the tasks read. snapshot: the version of the lake's table `partitions`. segments: those
     that are read, of `segments_of_all`. narrowed: the positions of the filters that have narrowed it. Raise the errors of
-    `parse_options`, `project`, `begin_read` and `plan_slices`.
+    `parse_options`, `check_columns`, `begin_read` and `plan_slices`.
     """
     given = question["options"]
     options = parse_options(given, time_zone=given.get(TIME_ZONE_NOTE))
-    project(arrow_schema(question["columns"]), json_values=False)
+    check_columns(question, options)
     selection, narrowed = _selection(question["filters"])
     read = begin_read(options, open_lake(options.lake), agreed=partial(as_first_seen, query=question["query"]))
     groups = plan_slices(read, selection) or [[]]
     slices = [piece for group in groups for piece in group]
     return {
-        "tasks": [encode_task(group, in_jvm=True) for group in groups],
+        "tasks": [encode_task(group) for group in groups],
         "records": sum(piece.to_offset - piece.from_offset for piece in slices),
         "bytes": sum(piece.cost for piece in slices),
         "snapshot": read.version,

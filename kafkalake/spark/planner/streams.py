@@ -5,22 +5,18 @@ A planner that is started again, and one that has dropped a stream, continue it 
 
 from __future__ import annotations
 
-import base64
 import json
-import pickle
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from kafkalake.errors import ConfigurationError
-from kafkalake.reader.columns import arrow_schema, project
-from kafkalake.reader.plan import SegmentSlice
 from kafkalake.reader.positions import from_json, to_json
 from kafkalake.reader.read_options import READ_COMMITTED, TIME_ZONE_NOTE, ReadOptions, Use, parse_options
+from kafkalake.spark.planner.columns import check_columns
 from kafkalake.spark.planner.lakes import lake_path, open_lake
-from kafkalake.spark.source.task_json import encode_task
+from kafkalake.spark.planner.task_json import encode_task
 from kafkalake.spark.stream.tails import check_tail_options
 from kafkalake.spark.stream.topic_stream import TopicStream
 
@@ -31,21 +27,20 @@ _opening = threading.Lock()
 
 
 def open_stream(question: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what Spark needs to know of a stream of `columns` (of Kafka's, with their types) before its first batch.
+    """Return what Spark needs to know of a stream of `columns` (of Kafka's) and `fields` (of values) before its first batch.
 
     description: as the progress of a query shows it. offsets_max, offsets_min: of a batch, or None. delay_ms_max: of a batch with
-    fewer than `offsets_min`. has_group: whether offsets are committed. in_jvm: whether the jar can open the files by their names.
-    Raise the errors of `parse_options`, `project` and `open_lake`.
+    fewer than `offsets_min`. has_group: whether offsets are committed. Raise the errors of `parse_options`, `check_columns` and
+    `open_lake`.
     """
     options = _stream(question).options
-    project(arrow_schema(question["columns"]), json_values=False)
+    check_columns(question, options)
     return {
         "description": describe(options),
         "offsets_max": options.offsets_per_trigger_max,
         "offsets_min": options.offsets_per_trigger_min,
         "delay_ms_max": options.trigger_delay_ms_max,
         "has_group": options.group is not None,
-        "in_jvm": str(lake_path(options.lake)).isascii(),
     }
 
 
@@ -85,12 +80,9 @@ def first_unread(question: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def plan_batch(question: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the tasks of the batch from `start` to `end`. in_jvm: whether the jar can read its columns.
-
-    Raise the errors of `TopicStream.plan`.
-    """
+    """Return the tasks of the batch from `start` to `end`. Raise the errors of `TopicStream.plan`."""
     groups = _stream(question).plan(json.loads(question["start"]), json.loads(question["end"]))
-    return [_task(group, in_jvm=question["in_jvm"]) for group in groups]
+    return [encode_task(group) for group in groups]
 
 
 def commit_batch(question: Mapping[str, Any]) -> None:
@@ -99,12 +91,8 @@ def commit_batch(question: Mapping[str, Any]) -> None:
 
 
 def check_real_time(question: Mapping[str, Any]) -> None:
-    """Raise `ConfigurationError` if the stream cannot run in Real-Time Mode. in_jvm: whether the jar can read its columns."""
+    """Raise `ConfigurationError` if the stream cannot run in Real-Time Mode."""
     check_tail_options(_stream(question).options)
-    if not question["in_jvm"]:
-        raise ConfigurationError(
-            "Real-Time Mode reads the columns of records, and no fields of their values: leave out valueSchema"
-        )
 
 
 def plan_tails(question: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -157,12 +145,3 @@ def _stream(question: Mapping[str, Any]) -> TopicStream:
         if len(_streams) > STREAMS_MAX:
             _streams.popitem(last=False)
     return stream
-
-
-def _task(slices: Sequence[SegmentSlice], *, in_jvm: bool) -> dict[str, Any]:
-    task = encode_task(slices, in_jvm=in_jvm)
-    if not task["in_jvm"]:
-        from kafkalake.spark.source.tasks import Slices  # imports pyspark.sql
-
-        task["pickled"] = base64.b64encode(pickle.dumps(Slices(slices, in_jvm=False))).decode()
-    return task

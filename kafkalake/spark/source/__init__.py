@@ -1,7 +1,6 @@
 """Batch reads: `spark.read.format("kafkalake")`.
 
 source           the Python data source, the entry point of all scans
-filters          pushed filters -> `reader.predicate`
 tasks            slices -> Spark's input partitions, and their reading on executors
 query_snapshot   one snapshot for all scans of a query
 hidden_tracebacks   errors without tracebacks of Python workers

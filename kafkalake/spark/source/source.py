@@ -7,8 +7,7 @@ imports are few and numba is loaded with the first record. Streams are in `strea
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -18,7 +17,6 @@ from pyspark.sql.datasource import (
     DataSourceStreamReader,
     DataSourceStreamWriter,
     DataSourceWriter,
-    Filter,
     InputPartition,
 )
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -29,9 +27,7 @@ from kafkalake.reader.json_values import JsonColumns
 from kafkalake.reader.lake_broker import located
 from kafkalake.reader.predicate import Selection
 from kafkalake.reader.read_options import TIME_ZONE_NOTE, Use, parse_options
-from kafkalake.spark.source.filters import push
 from kafkalake.spark.source.hidden_tracebacks import hide_tracebacks
-from kafkalake.spark.source.query_snapshot import as_first_seen
 from kafkalake.spark.source.tasks import read_task, tasks_of
 
 if TYPE_CHECKING:
@@ -53,8 +49,7 @@ class KafkaLakeSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a reader of the columns of `schema`, which the user may have given. Raise `ConfigurationError` if invalid."""
-        pushing = self.options.get("__pushFilters") == "true"
-        return (PushdownReader if pushing else KafkaLakeReader)(located(self.options), schema)
+        return KafkaLakeReader(located(self.options), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return a writer for rows of `schema`. Raise `ConfigurationError`, `BrokerUnavailableError` or `KafkaError`."""
@@ -83,21 +78,16 @@ class KafkaLakeSource(DataSource):
 
 @hide_tracebacks
 class KafkaLakeReader(DataSourceReader):
-    """One read: planned on the driver, then sent to the executors.
+    """One read: planned on the driver, then sent to the executors. A driver with the jar of `kafkalake.spark.jvm` uses that.
 
     It accepts no filters. Spark 4.2 keeps the plan of a Python source in one field per data frame, so that a query without a filter
-    after one with a filter, or two filters in one query, would read the wrong records. With the jar
-    of `kafkalake.spark.jvm` every scan has its own source, and a `PushdownReader`.
+    after one with a filter, or two filters in one query, would read the wrong records.
     """
 
     def __init__(self, given: dict[str, str], schema: StructType) -> None:
         self._options = parse_options(given, time_zone=given.get(TIME_ZONE_NOTE))
-        self._query = given.get("__query", "")
-        self._projection = projection_of(
-            to_arrow_schema(schema, timezone="UTC"), self._options, given.get(TIME_ZONE_NOTE)
-        )
+        self._projection = projection_of(to_arrow_schema(schema, timezone="UTC"), self._options, None)
         JsonColumns.of(self._projection)
-        self._selection = Selection()
 
     def partitions(self) -> Sequence[InputPartition]:
         """Take the snapshot and plan its tasks."""
@@ -105,18 +95,8 @@ class KafkaLakeReader(DataSourceReader):
         from kafkalake.reader.bounds import begin_read
         from kafkalake.reader.plan import plan_slices
 
-        read = begin_read(self._options, agreed=partial(as_first_seen, query=self._query))
-        return tasks_of(plan_slices(read, self._selection) or [[]], self._projection)
+        return tasks_of(plan_slices(begin_read(self._options), Selection()) or [[]])
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Return the records of one task."""
-        return read_task(partition, self._projection, self._selection)
-
-
-class PushdownReader(KafkaLakeReader):
-    """A read that prunes records by the filters of its one scan."""
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Take filters on topic, partition, offset and timestamp. Return the others."""
-        self._selection, left = push(filters)
-        return left
+        return read_task(partition, self._projection)

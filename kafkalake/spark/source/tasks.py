@@ -1,10 +1,9 @@
-"""A Spark task: its slices of segments, their reading in Python, and the code that a worker loads once."""
+"""A Spark task: its slices of segments, and their reading in Python, on a driver without the jar."""
 
 from __future__ import annotations
 
 import gc
-import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -15,43 +14,29 @@ if TYPE_CHECKING:
 
     from kafkalake.reader.columns import Projection
     from kafkalake.reader.plan import SegmentSlice
-    from kafkalake.reader.predicate import Selection
 
 
 class Slices(InputPartition):
-    """The slices of one task. in_jvm: whether the scan's jar can read them alone, if the driver has it. Serialized as JSON."""
+    """The slices of one task."""
 
-    def __init__(self, slices: Sequence[SegmentSlice], *, in_jvm: bool) -> None:
+    def __init__(self, slices: Sequence[SegmentSlice]) -> None:
         self.slices = slices
-        self.in_jvm = in_jvm
-
-    def __reduce__(self) -> tuple[Callable[[str], Slices], tuple[str]]:
-        from kafkalake.spark.source.task_json import encode_task
-
-        return slices_from_json, (json.dumps(encode_task(self.slices, in_jvm=self.in_jvm)),)
 
 
-def slices_from_json(text: str) -> Slices:
-    """Return the task that was serialized as this text."""
-    from kafkalake.spark.source.task_json import decode_slices
-
-    task = json.loads(text)
-    return Slices(decode_slices(task), in_jvm=task["in_jvm"])
+def tasks_of(groups: Iterable[Sequence[SegmentSlice]]) -> list[Slices]:
+    """Return one task per group of slices."""
+    return [Slices(group) for group in groups]
 
 
-def tasks_of(groups: Iterable[Sequence[SegmentSlice]], projection: Projection) -> list[Slices]:
-    """Return one task per group of slices. Fields of JSON values require Python."""
-    return [Slices(group, in_jvm=not projection.json_fields) for group in groups]
-
-
-def read_task(task: InputPartition, projection: Projection, selection: Selection) -> Iterator[pa.RecordBatch]:
+def read_task(task: InputPartition, projection: Projection) -> Iterator[pa.RecordBatch]:
     """Return the records of a task, read in this process. Raise the errors of `SliceReader.read`."""
     # Imported here: the planning process does not need it, and no Python does if the JVM reads.
+    from kafkalake.reader.predicate import Selection
     from kafkalake.reader.slice_reader import SliceReader
 
     assert isinstance(task, Slices)
     load_compiled_code()
-    return SliceReader(projection, selection).read(task.slices)
+    return SliceReader(projection, Selection()).read(task.slices)
 
 
 @cache

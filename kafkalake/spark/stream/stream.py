@@ -22,7 +22,6 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from kafkalake.reader.columns import projection_of
 from kafkalake.reader.json_values import JsonColumns
 from kafkalake.reader.positions import Positions, to_json
-from kafkalake.reader.predicate import Selection
 from kafkalake.reader.read_options import TIME_ZONE_NOTE, ReadOptions, Use, parse_options
 from kafkalake.spark.source.hidden_tracebacks import hide_tracebacks
 from kafkalake.spark.source.tasks import read_task, tasks_of
@@ -80,11 +79,11 @@ class KafkaLakeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
         """Return the tasks that read from `start` to `end`."""
-        return tasks_of(self._stream().plan(start, end), self._projection)
+        return tasks_of(self._stream().plan(start, end))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Return the records of one task."""
-        return read_task(partition, self._projection, Selection())
+        return read_task(partition, self._projection)
 
     def commit(self, end: Offsets) -> None:
         """Commit the batches up to `end`."""

@@ -36,8 +36,8 @@ final class ChangesReaderFactory implements PartitionReaderFactory {
       }
     }
     this.read = new StructType(read.toArray(new StructField[0]));
-    this.records = new SegmentReaderFactory(this.read);
-    this.keys = isKeyed ? new SegmentReaderFactory(new StructType().add(changelog.record("key"))) : null;
+    this.records = new SegmentReaderFactory(ScanColumn.ofFrame(this.read));
+    this.keys = isKeyed ? new SegmentReaderFactory(ScanColumn.ofFrame(new StructType().add(changelog.record("key")))) : null;
   }
 
   @Override

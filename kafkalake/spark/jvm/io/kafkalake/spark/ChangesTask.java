@@ -5,7 +5,6 @@ import java.util.Arrays;
 import java.util.HashMap;
 import java.util.Map;
 import org.apache.spark.sql.connector.read.InputPartition;
-import org.apache.spark.sql.execution.datasources.v2.python.PythonInputPartition;
 
 /** Records that versions committed, and of keys those before them, with the versions. */
 final class ChangesTask implements InputPartition {
@@ -27,17 +26,9 @@ final class ChangesTask implements InputPartition {
     JsonNode before = plan.get("before");
     ChangesTask[] tasks = new ChangesTask[listed.size()];
     for (int i = 0; i < tasks.length; i++) {
-      tasks[i] = new ChangesTask(slices(i, listed.get(i)), before.isEmpty() ? null : slices(i, before.get(i)), commits);
+      tasks[i] = new ChangesTask(SlicesPartition.of(listed.get(i)), before.isEmpty() ? null : SlicesPartition.of(before.get(i)), commits);
     }
     return tasks;
-  }
-
-  private static SlicesPartition slices(int index, JsonNode task) {
-    PythonInputPartition slices = SlicesPartition.of(index, task);
-    if (slices instanceof SlicesPartition) {
-      return (SlicesPartition) slices;
-    }
-    throw KafkaLakeExtensions.refused("changes are read where the path of the lake has no other letters than those of ASCII");
   }
 
   SlicesPartition changed() {

@@ -5,7 +5,6 @@ import org.apache.spark.sql.connector.read.Scan;
 import org.apache.spark.sql.connector.expressions.filter.Predicate;
 import org.apache.spark.sql.connector.read.SupportsPushDownRequiredColumns;
 import org.apache.spark.sql.connector.read.SupportsPushDownV2Filters;
-import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
@@ -18,13 +17,15 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 final class KafkaLakeScanBuilder implements SupportsPushDownV2Filters, SupportsPushDownRequiredColumns {
   private final String name;
   private final StructType all;
+  private final ScanColumn[] columns;
   private final CaseInsensitiveStringMap options;
   private StructType wanted;
   private Predicate[] filters = new Predicate[0];
 
-  KafkaLakeScanBuilder(String name, StructType schema, CaseInsensitiveStringMap options) {
+  KafkaLakeScanBuilder(String name, StructType schema, ScanColumn[] columns, CaseInsensitiveStringMap options) {
     this.name = name;
     this.all = schema;
+    this.columns = columns;
     this.wanted = schema;
     this.options = options;
   }
@@ -47,24 +48,20 @@ final class KafkaLakeScanBuilder implements SupportsPushDownV2Filters, SupportsP
       // The whole column, also where only a part of it is required.
       pruned = pruned.add(all.apply(name));
     }
-    wanted = pruned.isEmpty() ? cheapest() : pruned;
+    wanted = pruned; // of a count: none
   }
 
   @Override
   public Scan build() {
-    return new KafkaLakeScan(name, wanted, options.asCaseSensitiveMap(), filters, query());
+    return new KafkaLakeScan(name, wanted, wantedColumns(), options.asCaseSensitiveMap(), filters, query());
   }
 
-  /** A count needs rows and no column: the one that costs least. */
-  private StructType cheapest() {
-    for (String name : new String[] {"partition", "timestampType", "offset", "timestamp"}) {
-      for (StructField field : all.fields()) {
-        if (field.name().equals(name)) {
-          return new StructType().add(field);
-        }
-      }
+  private ScanColumn[] wantedColumns() {
+    ScanColumn[] found = new ScanColumn[wanted.size()];
+    for (int i = 0; i < found.length; i++) {
+      found[i] = columns[all.fieldIndex(wanted.apply(i).name())];
     }
-    return new StructType().add(all.fields()[0]);
+    return found;
   }
 
   /** Names the running query, so that all its scans read one snapshot; empty where none runs. */

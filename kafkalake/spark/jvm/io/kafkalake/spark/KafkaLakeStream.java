@@ -23,11 +23,6 @@ import org.apache.spark.sql.connector.read.streaming.ReadMinRows;
 import org.apache.spark.sql.connector.read.streaming.ReportsSourceMetrics;
 import org.apache.spark.sql.connector.read.streaming.SupportsRealTimeMode;
 import org.apache.spark.sql.connector.read.streaming.SupportsTriggerAvailableNow;
-import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2;
-import org.apache.spark.sql.execution.datasources.v2.python.PythonPartitionReaderFactory;
-import org.apache.spark.sql.types.StructType;
-import org.apache.spark.sql.util.CaseInsensitiveStringMap;
-import scala.Option;
 
 /**
  * A stream of topics in micro-batches: the planner says how far each reads and cuts it into tasks, which are read as those of a batch
@@ -39,11 +34,10 @@ import scala.Option;
 final class KafkaLakeStream
     implements MicroBatchStream, SupportsTriggerAvailableNow, ReportsSourceMetrics, SupportsRealTimeMode {
   private final String stream = UUID.randomUUID().toString();
-  private final StructType columns;
+  private final ScanColumn[] columns;
   private final ObjectNode options;
   private final String checkpoint;
   private final JsonNode opened;
-  private final PartitionReaderFactory ofPython;
   private StreamOffset began;
   private String target;
   private String readableEnds;
@@ -53,16 +47,14 @@ final class KafkaLakeStream
    * @param columns that are read
    * @param checkpoint where the source keeps its first offsets
    */
-  KafkaLakeStream(StructType columns, Map<String, String> options, String checkpoint) {
+  KafkaLakeStream(ScanColumn[] columns, Map<String, String> options, String checkpoint) {
     this.columns = columns;
     this.options = Planner.JSON.createObjectNode();
     options.forEach(this.options::put);
     this.checkpoint = checkpoint;
     ObjectNode question = question("stream_open");
-    question.set("columns", KafkaLakeScan.columnsOfSegments(columns));
+    ScanColumn.ask(columns, question);
     opened = ask(question);
-    boolean inJvm = KafkaLakeScan.isOfSegments(columns) && opened.get("in_jvm").booleanValue();
-    ofPython = inJvm ? null : pythonReaders(columns, options);
   }
 
   @Override
@@ -127,19 +119,13 @@ final class KafkaLakeStream
 
   @Override
   public InputPartition[] planInputPartitions(Offset start, Offset end) {
-    JsonNode tasks =
-        ask(question("stream_plan").put("start", start.json()).put("end", end.json()).put("in_jvm", ofPython == null));
-    InputPartition[] partitions = new InputPartition[tasks.size()];
-    for (int i = 0; i < partitions.length; i++) {
-      partitions[i] = SlicesPartition.of(i, tasks.get(i));
-    }
-    return partitions;
+    return SlicesPartition.allOf(ask(question("stream_plan").put("start", start.json()).put("end", end.json())));
   }
 
   /** Throws the planner's refusal of options that have no meaning here: in Real-Time Mode the trigger alone says how long a batch is. */
   @Override
   public void prepareForRealTimeMode() {
-    ask(question("stream_real_time").put("in_jvm", ofPython == null));
+    ask(question("stream_real_time"));
     isRealTime = true;
   }
 
@@ -169,10 +155,7 @@ final class KafkaLakeStream
 
   @Override
   public PartitionReaderFactory createReaderFactory() {
-    if (isRealTime) {
-      return new TailReaderFactory(columns);
-    }
-    return ofPython == null ? new SegmentReaderFactory(columns) : ofPython;
+    return isRealTime ? new TailReaderFactory(columns) : new SegmentReaderFactory(columns);
   }
 
   @Override
@@ -238,14 +221,5 @@ final class KafkaLakeStream
       }
       throw error.forUsers();
     }
-  }
-
-  /** Spark's Python workers, for what this JVM cannot read. */
-  private static PartitionReaderFactory pythonReaders(StructType columns, Map<String, String> options) {
-    PythonDataSourceV2 source = KafkaLakeProvider.pythonSource();
-    byte[] read =
-        source.getOrCreateReadInfo(KafkaLakeProvider.NAME, new CaseInsensitiveStringMap(options), columns, true).func();
-    return ColumnarReaderFactory.of(
-        new PythonPartitionReaderFactory(source.source(), read, columns, Option.empty(), Option.empty()));
   }
 }

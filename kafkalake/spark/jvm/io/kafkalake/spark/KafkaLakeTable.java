@@ -4,6 +4,7 @@ import java.util.EnumSet;
 import java.util.HashMap;
 import java.util.Map;
 import java.util.Set;
+import java.util.function.Supplier;
 import java.util.TreeMap;
 import org.apache.spark.sql.connector.catalog.SupportsRead;
 import org.apache.spark.sql.connector.catalog.SupportsWrite;
@@ -22,13 +23,14 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 final class KafkaLakeTable implements Table, SupportsRead, SupportsWrite {
   private final String name;
   private final StructType schema;
+  private final Supplier<ScanColumn[]> columns;
   private final Map<String, String> properties;
   private final Map<String, String> options;
   private boolean isFrame;
 
   /** The properties of a table in a catalogue hold its options; those of a data frame are its options. */
   KafkaLakeTable(StructType schema, Map<String, String> properties) {
-    this(KafkaLakeProvider.NAME, schema, properties);
+    this(KafkaLakeProvider.NAME, schema, () -> ScanColumn.ofFrame(schema), properties);
   }
 
   /** A table that a data frame is saved to by way of `KafkaLakeProvider`: Spark asks tables in the modes append and overwrite only. */
@@ -38,9 +40,11 @@ final class KafkaLakeTable implements Table, SupportsRead, SupportsWrite {
     return table;
   }
 
-  KafkaLakeTable(String name, StructType schema, Map<String, String> properties) {
+  /** @param columns where those of the schema come from, if they are read */
+  KafkaLakeTable(String name, StructType schema, Supplier<ScanColumn[]> columns, Map<String, String> properties) {
     this.name = name;
     this.schema = schema;
+    this.columns = columns;
     this.properties = new HashMap<>();
     if (TableOptions.isOfCatalogue(properties)) {
       this.properties.putAll(properties);
@@ -77,7 +81,7 @@ final class KafkaLakeTable implements Table, SupportsRead, SupportsWrite {
 
   @Override
   public ScanBuilder newScanBuilder(CaseInsensitiveStringMap options) {
-    return new KafkaLakeScanBuilder(name, schema, merged(options));
+    return new KafkaLakeScanBuilder(name, schema, columns.get(), merged(options));
   }
 
   /** The options of the table and those of one use of it, which win, with their lake; in the letters in which they were given. */

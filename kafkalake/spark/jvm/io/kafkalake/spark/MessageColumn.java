@@ -233,6 +233,24 @@ abstract class MessageColumn extends ColumnVector {
     public UTF8String getUTF8String(int row) {
       return UTF8String.fromBytes(getBinary(row));
     }
+
+    /** Add the fields of the first `rows` values, which are JSON. */
+    void readFields(JsonFields fields, int rows) {
+      ready();
+      byte[] bytes = data.array();
+      int base = data.arrayOffset() + dataStart;
+      int begin = base + offsets.getInt(offsetsStart + 4 * first);
+      fields.reset(rows);
+      for (int row = 0; row < rows; row++) {
+        int end = base + offsets.getInt(offsetsStart + 4 * (first + row + 1));
+        if (isNullAt(row)) {
+          fields.appendNull();
+        } else {
+          fields.append(bytes, begin, end);
+        }
+        begin = end;
+      }
+    }
   }
 
   /** Lists of headers; null, not an empty list, where a record has none, as with Spark's Kafka source. */

@@ -107,7 +107,7 @@ final class SegmentFile implements Closeable {
    * Looked at when the file is open: who makes a directory names its topic before anything else is put there. A directory of 0.1 does not.
    */
   private void checkTopic(String topicId) throws IOException {
-    Path directory = Path.of(path).getParent();
+    Path directory = SegmentPath.of(path).getParent();
     String text;
     try {
       text = Files.readString(directory.resolve("partition.metadata"));
@@ -186,7 +186,7 @@ final class SegmentFile implements Closeable {
 
   /** Where the index says that the message with the first offset begins; -1 where it does not. */
   private long positionInIndex() {
-    Path index = Path.of(path.substring(0, path.length() - ".arrow".length()) + ".index");
+    Path index = SegmentPath.of(path.substring(0, path.length() - ".arrow".length()) + ".index");
     try (FileChannel entries = FileChannel.open(index)) {
       ByteBuffer entry = ByteBuffer.allocate(INDEX_ENTRY_BYTES).order(ByteOrder.LITTLE_ENDIAN);
       long low = 0;
@@ -218,7 +218,7 @@ final class SegmentFile implements Closeable {
 
   private static FileChannel open(String path) throws IOException {
     try {
-      return FileChannel.open(Path.of(path));
+      return FileChannel.open(SegmentPath.of(path));
     } catch (IOException error) {
       String reason = error.getMessage();
       if (error instanceof NoSuchFileException) {

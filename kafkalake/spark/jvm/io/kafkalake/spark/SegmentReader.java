@@ -2,12 +2,12 @@ package io.kafkalake.spark;
 
 import java.io.IOException;
 import java.nio.ByteBuffer;
+import java.time.ZoneId;
 import org.apache.spark.sql.connector.read.PartitionReader;
 import org.apache.spark.sql.execution.vectorized.ConstantColumnVector;
 import org.apache.spark.sql.types.ArrayType;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
-import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.vectorized.ColumnVector;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
@@ -20,7 +20,7 @@ import org.apache.spark.unsafe.types.UTF8String;
  * a run all timestamps are of one type, so that the column `timestampType` is a constant, as `topic` and `partition` are.
  */
 final class SegmentReader implements PartitionReader<ColumnarBatch> {
-  private final StructType schema;
+  private final ScanColumn[] wanted;
   private final SegmentSlice[] slices;
   private int sliceNumber = -1;
   private SegmentSlice slice;
@@ -30,15 +30,20 @@ final class SegmentReader implements PartitionReader<ColumnarBatch> {
   private ColumnVector[] columns;
   private MessageColumn.Offsets offsets;
   private ConstantColumnVector timestampType;
+  private final JsonFields json;
+  private MessageColumn.Bytes jsonValues;
   private int batch;
   private int row;
   private int firstRow;
   private int endRow;
   private ColumnarBatch current;
 
-  SegmentReader(StructType schema, SegmentSlice[] slices) {
-    this.schema = schema;
+  /** @param zone of times in JSON that name none */
+  SegmentReader(ScanColumn[] wanted, ZoneId zone, SegmentSlice[] slices) {
+    this.wanted = wanted;
     this.slices = slices;
+    StructType fields = ScanColumn.fields(wanted);
+    this.json = fields.isEmpty() ? null : new JsonFields(fields, zone);
   }
 
   @Override
@@ -60,6 +65,9 @@ final class SegmentReader implements PartitionReader<ColumnarBatch> {
   public void close() throws IOException {
     if (file != null) {
       file.close();
+    }
+    if (json != null) {
+      json.close();
     }
   }
 
@@ -100,16 +108,19 @@ final class SegmentReader implements PartitionReader<ColumnarBatch> {
       file.close();
     }
     file = new SegmentFile(slice, memory);
-    columns = new ColumnVector[schema.size()];
+    columns = new ColumnVector[wanted.length];
     offsets = new MessageColumn.Offsets(DataTypes.LongType, file.message());
+    int field = 0;
     for (int i = 0; i < columns.length; i++) {
-      columns[i] = column(schema.apply(i), file.message());
+      columns[i] = wanted[i].isField() ? json.column(field++) : column(wanted[i], file.message());
     }
+    jsonValues =
+        json == null ? null : new MessageColumn.Bytes(DataTypes.BinaryType, file.message(), SegmentMessage.VALUE, SegmentMessage.VALUE, 7);
   }
 
-  private ColumnVector column(StructField field, SegmentMessage message) {
-    DataType type = field.dataType();
-    switch (field.name()) {
+  private ColumnVector column(ScanColumn column, SegmentMessage message) {
+    DataType type = column.type();
+    switch (column.origin()) {
       case "topic":
         ConstantColumnVector topic = new ConstantColumnVector(1, type);
         topic.setUtf8String(UTF8String.fromString(slice.topic()));
@@ -136,7 +147,7 @@ final class SegmentReader implements PartitionReader<ColumnarBatch> {
       case "headers":
         return new MessageColumn.Headers(type, ((ArrayType) type).elementType(), message);
       default:
-        throw new IllegalArgumentException("a segment has no column " + field.name());
+        throw new IllegalArgumentException("a segment has no column " + column.origin());
     }
   }
 
@@ -185,6 +196,10 @@ final class SegmentReader implements PartitionReader<ColumnarBatch> {
     }
     if (timestampType != null) {
       timestampType.setInt(isLogAppendTime ? 1 : 0);
+    }
+    if (json != null) {
+      jsonValues.moveTo(begin);
+      jsonValues.readFields(json, end - begin);
     }
     current = new ColumnarBatch(columns, end - begin);
   }

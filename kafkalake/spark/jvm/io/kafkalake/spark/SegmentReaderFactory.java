@@ -1,23 +1,32 @@
 package io.kafkalake.spark;
 
+import java.time.ZoneId;
 import org.apache.spark.SparkContext;
 import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.util.DateTimeUtils;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.PartitionReader;
 import org.apache.spark.sql.connector.read.PartitionReaderFactory;
-import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 
 /** Makes readers of slices of segments, on executors. */
 final class SegmentReaderFactory implements PartitionReaderFactory {
   private static final long serialVersionUID = 1L;
   private static final String JAR = "kafkalake-spark.jar";
-  private final StructType columns;
+  private final ScanColumn[] columns;
+  private final ZoneId zone;
 
-  SegmentReaderFactory(StructType columns) {
+  SegmentReaderFactory(ScanColumn[] columns) {
     this.columns = columns;
+    this.zone = sessionZone();
     sendJar();
+  }
+
+  /** The zone of times that name none. */
+  static ZoneId sessionZone() {
+    return DateTimeUtils.getZoneId(SQLConf.get().sessionLocalTimeZone());
   }
 
   /** Executors get this jar where they have it not. */
@@ -41,6 +50,6 @@ final class SegmentReaderFactory implements PartitionReaderFactory {
 
   @Override
   public PartitionReader<ColumnarBatch> createColumnarReader(InputPartition partition) {
-    return new SegmentReader(columns, ((SlicesPartition) partition).slices());
+    return new SegmentReader(columns, zone, ((SlicesPartition) partition).slices());
   }
 }

@@ -26,7 +26,7 @@ final class StagingWriter implements DataWriter<InternalRow> {
     this.plan = plan;
     this.task = task;
     String name = String.format("task-%06d-%s.arrow", task, UUID.randomUUID().toString().replace("-", ""));
-    path = Path.of(plan.staging(), directory, name);
+    path = SegmentPath.of(plan.staging()).resolve(directory).resolve(name);
   }
 
   /** Makes the writers of a batch write, whose files are in one directory. */

@@ -1,6 +1,7 @@
 package io.kafkalake.spark;
 
 import java.io.IOException;
+import java.time.ZoneOffset;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.LongSummaryStatistics;
@@ -11,7 +12,8 @@ import org.apache.spark.sql.types.StructType;
 
 /** How far a stream is behind its topics. */
 final class StreamLag {
-  private static final StructType TIMESTAMP = new StructType().add("timestamp", DataTypes.TimestampType);
+  private static final ScanColumn[] TIMESTAMP =
+      ScanColumn.ofFrame(new StructType().add("timestamp", DataTypes.TimestampType));
 
   private StreamLag() {}
 
@@ -39,7 +41,7 @@ final class StreamLag {
       if (found.contains(partition)) {
         continue;
       }
-      try (SegmentReader reader = new SegmentReader(TIMESTAMP, new SegmentSlice[] {slice})) {
+      try (SegmentReader reader = new SegmentReader(TIMESTAMP, ZoneOffset.UTC, new SegmentSlice[] {slice})) {
         if (reader.next()) {
           found.add(partition);
           longest = Math.max(longest, nowMs / 1e3 - reader.get().column(0).getLong(0) / 1e6);

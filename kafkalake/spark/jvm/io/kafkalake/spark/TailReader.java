@@ -4,13 +4,14 @@ import java.io.IOException;
 import java.io.InterruptedIOException;
 import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
+import java.time.ZoneId;
+import java.util.Arrays;
 import java.util.concurrent.locks.LockSupport;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.connector.read.PartitionReader;
 import org.apache.spark.sql.connector.read.streaming.PartitionOffset;
 import org.apache.spark.sql.connector.read.streaming.SupportsRealTimeRead;
 import org.apache.spark.sql.types.DataTypes;
-import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 
 /**
@@ -24,9 +25,10 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
 final class TailReader implements SupportsRealTimeRead<InternalRow> {
   private static final long PAUSE_MIN_NS = 500_000;
   private static final long PAUSE_MAX_NS = 4_000_000;
-  private static final String OFFSET = "offset";
+  private static final ScanColumn OFFSET = new ScanColumn("offset", DataTypes.LongType, false, "offset");
 
-  private final StructType columns;
+  private final ScanColumn[] columns;
+  private final ZoneId zone;
   private final int offsetColumn;
   private final TailPartition tail;
   private final TailSegments segments;
@@ -39,14 +41,16 @@ final class TailReader implements SupportsRealTimeRead<InternalRow> {
 
   /**
    * @param columns that are read; the offset is read as well, behind them
+   * @param zone of times that name none
    */
-  TailReader(StructType columns, TailPartition tail) {
-    boolean hasOffset = java.util.Arrays.asList(columns.fieldNames()).contains(OFFSET);
-    this.columns = hasOffset ? columns : columns.add(OFFSET, DataTypes.LongType, false);
-    offsetColumn = this.columns.fieldIndex(OFFSET);
+  TailReader(ScanColumn[] columns, ZoneId zone, TailPartition tail) {
+    this.columns = Arrays.copyOf(columns, columns.length + 1);
+    this.columns[columns.length] = OFFSET;
+    this.zone = zone;
+    offsetColumn = columns.length;
     this.tail = tail;
     segments = new TailSegments(tail);
-    state = new PartitionState.Reader(Path.of(tail.directory()));
+    state = new PartitionState.Reader(SegmentPath.of(tail.directory()));
     SegmentSlice[] planned = tail.slices();
     next = planned.length == 0 ? tail.from() : planned[0].from();
     read(planned, tail.from());
@@ -135,7 +139,7 @@ final class TailReader implements SupportsRealTimeRead<InternalRow> {
   }
 
   private void read(SegmentSlice[] slices, long end) {
-    records = new SegmentReader(columns, slices);
+    records = new SegmentReader(columns, zone, slices);
     batch = null;
     this.end = end;
   }

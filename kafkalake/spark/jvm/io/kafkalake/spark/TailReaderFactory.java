@@ -1,23 +1,24 @@
 package io.kafkalake.spark;
 
+import java.time.ZoneId;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.PartitionReader;
 import org.apache.spark.sql.connector.read.PartitionReaderFactory;
-import org.apache.spark.sql.types.StructType;
 
 /** Makes readers that follow partitions, on executors. */
 final class TailReaderFactory implements PartitionReaderFactory {
   private static final long serialVersionUID = 1L;
-  private final StructType columns;
+  private final ScanColumn[] columns;
+  private final ZoneId zone = SegmentReaderFactory.sessionZone();
 
-  TailReaderFactory(StructType columns) {
+  TailReaderFactory(ScanColumn[] columns) {
     this.columns = columns;
     SegmentReaderFactory.sendJar();
   }
 
   @Override
   public PartitionReader<InternalRow> createReader(InputPartition partition) {
-    return new TailReader(columns, (TailPartition) partition);
+    return new TailReader(columns, zone, (TailPartition) partition);
   }
 }

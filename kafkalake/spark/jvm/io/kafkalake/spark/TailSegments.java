@@ -27,7 +27,7 @@ final class TailSegments {
 
   TailSegments(TailPartition tail) {
     this.tail = tail;
-    directory = Path.of(tail.directory());
+    directory = SegmentPath.of(tail.directory());
   }
 
   /** Slices with the offsets [from, to), which `state` says are there. */
@@ -50,7 +50,7 @@ final class TailSegments {
       boolean isActive = base == state.activeBase();
       SegmentSlice slice =
           new SegmentSlice(
-              segments.get(base).toString(),
+              tail.directory() + "/" + segments.get(base).getFileName(),
               tail.topic(),
               tail.topicId(),
               tail.partition(),
@@ -79,7 +79,7 @@ final class TailSegments {
 
   /** Throws if the segment marks offsets whose records a power failure lost, as `kafkalake.storage.lost_records` says. */
   private void refuseLosses(SegmentSlice slice) throws IOException {
-    if (Files.size(Path.of(slice.path())) != LOST_SEGMENT_BYTES) {
+    if (Files.size(SegmentPath.of(slice.path())) != LOST_SEGMENT_BYTES) {
       return;
     }
     try (SegmentFile file = new SegmentFile(slice, null)) {
@@ -99,15 +99,15 @@ final class TailSegments {
   private static long[][] aborted(SortedMap<Long, Path> segments, long from) throws IOException {
     List<long[]> aborted = new ArrayList<>();
     for (Path segment : segments.values()) {
-      String path = segment.toString();
-      path = path.substring(0, path.length() - ".arrow".length()) + ".txnindex";
+      String name = segment.getFileName().toString();
+      Path path = segment.resolveSibling(name.substring(0, name.length() - ".arrow".length()) + ".txnindex");
       byte[] bytes;
       try {
-        bytes = Files.readAllBytes(Path.of(path));
+        bytes = Files.readAllBytes(path);
       } catch (NoSuchFileException error) {
         continue;
       }
-      addAborted(aborted, bytes, path, from);
+      addAborted(aborted, bytes, path.toString(), from);
     }
     return aborted.toArray(new long[0][]);
   }

@@ -72,6 +72,18 @@ final class TopicColumns {
     return all;
   }
 
+  /** Where each of all these columns comes from. */
+  ScanColumn[] sources() {
+    StructType all = all();
+    ScanColumn[] sources = new ScanColumn[all.size()];
+    for (int i = 0; i < sources.length; i++) {
+      StructField column = all.apply(i);
+      String ofRecord = ofRecord(column.name());
+      sources[i] = ofRecord == null ? ScanColumn.ofField(column, column.name()) : ScanColumn.ofSegment(column, ofRecord);
+    }
+    return sources;
+  }
+
   /** Kafka's name of the column of a record; null for a field of the value. */
   String ofRecord(String column) {
     StructField source = metadata.get(column);

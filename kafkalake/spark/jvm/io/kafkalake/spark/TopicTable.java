@@ -63,7 +63,7 @@ class TopicTable implements SupportsRead, SupportsWrite, SupportsDeleteV2, Suppo
         all.put("__key", properties.get(KEY));
       }
     }
-    this.records = new KafkaLakeTable(name, columns.all(), all);
+    this.records = new KafkaLakeTable(name, columns.all(), columns::sources, all);
   }
 
   /** This table with some of its columns; with all where none are given. */

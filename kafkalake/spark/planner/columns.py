@@ -1,0 +1,25 @@
+"""Checks the columns that the jar asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from kafkalake.reader.columns import arrow_schema, project
+from kafkalake.reader.read_options import ReadOptions
+
+
+def check_columns(question: Mapping[str, Any], options: ReadOptions) -> None:
+    """Check `columns` (of Kafka's, with their Spark types) and `fields` (of JSON values, whose types the jar has checked).
+
+    Raise `ConfigurationError` if a read with these options has not such columns.
+    """
+    schema = arrow_schema(question["columns"])
+    if options.is_typed:
+        project(schema, json_values=False)  # the fields are those of the topic's own schema
+        return
+    for field in question["fields"]:
+        schema = schema.append(pa.field(field, pa.null()))
+    project(schema, json_values=options.value_schema is not None)
