@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import threading
 
 import pytest
@@ -19,6 +20,11 @@ def test_a_row_is_measured_alone_and_a_measure_with_all_its_rows() -> None:
     assert selected([]) == dict.fromkeys(MEASURES, frozenset())
     with pytest.raises(KeyError, match="no-such-row"):
         selected(["no-such-row"])
+
+
+def test_every_measure_can_be_run() -> None:
+    for module, _ in MEASURES.values():
+        assert callable(importlib.import_module(f"benchmarks.{module}").measure)
 
 
 def test_no_name_is_a_measure_and_a_row() -> None:

@@ -23,6 +23,7 @@ MEASURES = {
     "spark": ("spark_scan", ("spark-scan", "spark-projection", "spark-json")),
     "spark-write": ("spark_write", ()),
     "spark-stream": ("spark_stream", ()),
+    "spark-latency": ("spark_latency", ("stream-latency", "real-time-latency")),
     "produce": (
         "produce",
         ("produce-default", "produce-large", "produce-lz4", "produce-100", "produce-1000", "produce-small"),

@@ -14,6 +14,8 @@ from benchmarks import kafka_tools
 from benchmarks.plan import Plan, costing, progress, take_turns
 from benchmarks.rows import Cost, Row, compare_rates
 
+LARGE_BATCHES = {"batch.size": "262144", "linger.ms": "10"}
+
 
 @dataclass(frozen=True)
 class Case:
@@ -39,11 +41,10 @@ class Case:
 
 
 def measure(plan: Plan) -> Iterator[Row]:
-    large = {"batch.size": "262144", "linger.ms": "10"}
     default = plan.size(3_000_000, 300_000)
     cases = (
         Case("produce-default", "default settings", default, 0.7),
-        Case("produce-large", "`batch.size=262144 linger.ms=10`", plan.size(8_000_000, 1_000_000), 0.9, large),
+        Case("produce-large", "`batch.size=262144 linger.ms=10`", plan.size(8_000_000, 1_000_000), 0.9, LARGE_BATCHES),
         Case("produce-lz4", "`lz4`", plan.size(1_000_000, 100_000), 0.7, {"compression.type": "lz4"}, 1024),
         Case("produce-100", "default settings, 100 partitions", default, 0.7, partitions=100),
         Case("produce-1000", "default settings, 1,000 partitions", default, 0.7, partitions=1000),
