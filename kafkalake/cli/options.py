@@ -34,11 +34,20 @@ BootstrapServer = Annotated[
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON with stable keys, for programs.")]
 
+
+def _lake(text: str) -> Path:
+    # Imported here: most commands need no lake.
+    from kafkalake.metadata.paths import lake_directory
+
+    return lake_directory(text)
+
+
 Lake = Annotated[
     Path,
     typer.Option(
         "--lake",
         "-l",
+        parser=_lake,
         envvar="KAFKALAKE_LAKE",
         metavar="DIR",
         help="The lake's directory.",

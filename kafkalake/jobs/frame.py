@@ -224,7 +224,7 @@ def _begun(job: Job, parsed: argparse.Namespace, clock: Clock | None, spark: Spa
     if not parsed.lake:
         raise ConfigurationError(f"no lake: name it with --lake DIR or in the environment variable {LAKE_VARIABLE}")
     job.check(parsed)
-    lake = paths.require_lake(Path(parsed.lake).absolute())
+    lake = paths.require_lake(paths.lake_directory(parsed.lake).absolute())
     require_writable(lake)
     os.umask(paths.lake_umask(lake))
     return Run(lake, parsed, clock or SystemClock(), spark)

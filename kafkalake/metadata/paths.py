@@ -96,6 +96,17 @@ SEGMENT_PATH = "^logs/(?P<broker_id>[0-9]+)/[^/]+-[0-9]+/[0-9][^/]*$"
 lake, where readers and jobs would open, rewrite or unlink foreign files."""
 
 
+def lake_directory(text: str) -> Path:
+    """Return the path in `text`, which may be a file: URI. Raise `ConfigurationError` for the URI of another file system."""
+    if text.startswith("file:/"):
+        text = "/" + text.removeprefix("file:").lstrip("/")
+    if re.match("[A-Za-z][A-Za-z0-9+.-]*://", text):
+        raise ConfigurationError(
+            f"a lake is a directory of a file system that is mounted on this machine, and {text} is none"
+        )
+    return Path(text)
+
+
 def is_lake(path: Path) -> bool:
     """Return whether `path` holds a lake."""
     log = table_path(path, TOPICS) / "_delta_log"

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from kafkalake.errors import ConfigurationError
+from kafkalake.metadata.paths import lake_directory
 from kafkalake.reader.client_settings import check_client_settings, warn
 from kafkalake.reader.option_names import LAKE, ONLY_BATCH, ONLY_STREAMING, WITHOUT_EFFECT, known_options
 from kafkalake.reader.positions import ids_from_json
@@ -157,13 +158,7 @@ def lake_option(options: Mapping[str, str]) -> str:
             'no lake was named: use option("lake", "/path/to/lake"), or the option kafka.bootstrap.servers, whose broker says '
             f"where its lake is, or the environment variable {LAKE_VARIABLE}"
         )
-    if lake.startswith("file:/"):
-        lake = "/" + lake.removeprefix("file:").lstrip("/")
-    if re.match("[A-Za-z][A-Za-z0-9+.-]*://", lake):
-        raise ConfigurationError(
-            f"a lake is a directory of a file system that is mounted on this machine, and {lake} is none"
-        )
-    return lake
+    return str(lake_directory(lake))
 
 
 def _topics(

@@ -47,6 +47,9 @@ def test_the_exit_status_is_the_jobs(lake: Path, tmp_path: Path, capfd: pytest.C
     assert "0 steps would be done" in capfd.readouterr().out
     assert run(["jobs", "run", "retention", "--lake", str(tmp_path / "none")]) == 1
     assert capfd.readouterr().err.startswith("retention: no lake at ")
+    for command in (["jobs", "run", "retention"], ["broker", "start"], ["sql", "SELECT 1"]):
+        assert run([*command, "--lake", "s3a://bucket/lake"]) == 1
+        assert "mounted on this machine, and s3a://bucket/lake is none" in capfd.readouterr().err
     assert run(["jobs", "run", "lag", "--lake", str(lake), "--max-lga", "5"]) == 2
     assert "unknown argument '--max-lga'; did you mean --max-lag?" in capfd.readouterr().err
     assert run(["jobs", "run", "retentoin", "--lake", str(lake)]) == 2

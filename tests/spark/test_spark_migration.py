@@ -18,14 +18,17 @@ import pyspark
 import pytest
 from group_offsets import produce
 from kafka_reference import PROJECT, Kafkalake, create_topic, topic_name
+from lake_catalog import with_catalog
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.functions import lit
+from pyspark.sql.functions import count, lit
+from pyspark.sql.types import StructType
 
 import pyspark_kafkalake
 from kafkalake.errors import BrokerUnavailableError, ConfigurationError
 from kafkalake.jobs.error_sentence import one_line_message
 from kafkalake.reader import lake_broker
 from kafkalake.reader.lake_broker import located
+from kafkalake.spark.source.source import KafkaLakeSource
 from kafkalake.spark.spark_session import session
 from kafkalake.spark.spark_version import SPARK, require_spark
 
@@ -88,6 +91,36 @@ def test_a_count_of_words_goes_to_a_topic_in_every_mode_and_from_one_sink_to_the
     run("kafkalake")
     expected += [("a", 4)] if mode == "update" else [("a", 4), ("b", 2), ("c", 2), ("d", 1), ("e", 1)]
     assert counts(spark, servers, out) == sorted(expected)
+
+
+@pytest.mark.parametrize("mode", ["update", "complete"])
+def test_a_count_of_words_is_a_table_of_the_lake(
+    mode: str, spark: SparkSession, broker: Kafkalake, words: str, tmp_path: Path
+) -> None:
+    lake, out = with_catalog(spark, broker.lake), topic_name("counted")
+    lake.sql(f"CREATE TABLE lake.`{out}` (word STRING, n BIGINT) TBLPROPERTIES ('key'='word')")
+    lines = (
+        lake.readStream.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", 1).table(f"lake.`{words}`")
+    )
+    counted = (
+        lines.selectExpr("explode(split(CAST(value AS STRING), ' ')) AS word")
+        .groupBy("word")
+        .agg(count("*").alias("n"))
+    )
+    writer = counted.writeStream.outputMode(mode).option("checkpointLocation", str(tmp_path / "checkpoint"))
+    query = writer.trigger(availableNow=True).toTable(f"lake.`{out}`")
+    assert query.awaitTermination(TIMEOUT_S)
+    assert query.exception() is None
+    found = lake.sql(f"SELECT word, max(n) FROM lake.`{out}` WHERE CAST(_key AS STRING) = word GROUP BY word").collect()
+    assert sorted(map(tuple, found)) == [("a", 2), ("b", 2), ("c", 2), ("d", 1)]
+
+
+def test_the_lake_is_found_without_the_jar(broker: Kafkalake, words: str) -> None:
+    source = KafkaLakeSource({"KAFKA.bootstrap.servers": broker.bootstrap_servers, "subscribe": words})
+    reader = source.reader(StructType().add("offset", "long"))
+    assert sum(batch.num_rows for part in reader.partitions() for batch in reader.read(part)) == 3
+    query = source.streamReader(StructType().add("offset", "long"))
+    assert query.initialOffset()[words] == {"0": 2, "1": 1}
 
 
 @pytest.mark.parametrize("mode", ["", "append", "errorifexists", "overwrite", "ignore"])
