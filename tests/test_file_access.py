@@ -51,7 +51,6 @@ ALLOWED: dict[str, str] = {
     "spark.sink.sink": "the directory of a job that writes",
     "spark.sink.driver": "the mark of a job whose broker has been asked",
     "spark.source.installed_pyspark": "the sources of PySpark",
-    "spark.source.query_snapshot": "the ends of a query, in the temporary directory",
     # What the user, the machine and the installation have
     "cli": "files that the user names, standard input and output",
     "broker.transactions.fault_points": "the step at which a test kills the broker",

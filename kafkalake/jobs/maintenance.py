@@ -39,7 +39,7 @@ from kafkalake.storage.leader_epochs import LEADER_EPOCHS_FILE
 from kafkalake.storage.log import Log
 from kafkalake.storage.partition_metadata import PARTITION_METADATA_FILE
 from kafkalake.storage.rewritten_files import RUN_PREFIX
-from kafkalake.storage.segment import DATA_SUFFIX, SUFFIXES, parse_name
+from kafkalake.storage.segment_names import DATA_SUFFIX, SUFFIXES, parse_name
 from kafkalake.storage.snapshot import SNAPSHOT_SUFFIX
 from kafkalake.storage.staging import StagedJob, remove_staged, stale_staging
 from kafkalake.storage.state import STATE_FILE, read_state

@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from kafkalake.errors import RecordsLostError
-from kafkalake.reader.predicate import Selection
+from kafkalake.reader.predicate import INT64_MIN, Selection
 from kafkalake.reader.read import PartitionSnapshot, Read, SegmentFile
 from kafkalake.reader.read_options import ReadOptions
 from kafkalake.storage.lost_records import lost_range
 from kafkalake.storage.producer_state import AbortedTransaction
-from kafkalake.storage.segment_reader import SEGMENTS
+from kafkalake.storage.segment_hints import index_entries, offset_by_time
 
 PIECE_BYTES_MAX = 256 << 20
 PIECE_BYTES_MIN = 4 << 20
@@ -33,7 +33,8 @@ class SegmentSlice:
 
     topic_id: the topic id that the file's directory must still name when it is read. cost: estimated bytes.
     Timestamps are those of the segment (None: unknown). aborted: (producer id, first offset, last offset) of the aborted
-    transactions in it.
+    transactions in it. records: the number of records in the slice, None if only reading it tells. has_exact_times: the smallest
+    and the largest timestamp of these records are those of the segment.
     """
 
     path: str
@@ -49,6 +50,18 @@ class SegmentSlice:
     aborted: tuple[tuple[int, int, int], ...] = ()
     is_lost: bool = False
     """The offsets were assigned, but their records were lost in a power failure. There is nothing to read."""
+    records: int | None = None
+    has_exact_times: bool = False
+
+    @property
+    def is_dense(self) -> bool:
+        """Return whether each offset of the slice is a record's."""
+        return self.records == self.to_offset - self.from_offset
+
+    def part(self, first: int, end: int, cost: int) -> SegmentSlice:
+        """Return the offsets [first, end) of the slice."""
+        records = end - first if self.is_dense else None
+        return replace(self, from_offset=first, to_offset=end, cost=cost, records=records, has_exact_times=False)
 
 
 def plan_slices(
@@ -59,10 +72,19 @@ def plan_slices(
     `refuse_losses`: raise `RecordsLostError` if they include offsets whose records were lost, unless `failOnDataLoss` is
     false. If not set, the caller must call `check_losses` after it has ruled out more slices.
     """
-    options = read.options
-    slices = [piece for snapshot in read.partitions for piece in _slices_of(snapshot, selection, options)]
+    slices = selected_slices(read, selection)
     if refuse_losses:
-        check_losses(slices, options)
+        check_losses(slices, read.options)
+    return grouped(slices, read.options, cores)
+
+
+def selected_slices(read: Read, selection: Selection) -> list[SegmentSlice]:
+    """Return one slice for each segment and range of offsets that may hold selected records, in their order."""
+    return [piece for snapshot in read.partitions for piece in _slices_of(snapshot, selection, read.options)]
+
+
+def grouped(slices: Sequence[SegmentSlice], options: ReadOptions, cores: int | None = None) -> list[list[SegmentSlice]]:
+    """Return the same records as groups of slices of about equal cost."""
     total = sum(piece.cost for piece in slices)
     if not slices:
         return []
@@ -94,6 +116,7 @@ def check_losses(slices: Iterable[SegmentSlice], options: ReadOptions) -> None:
 def _slices_of(snapshot: PartitionSnapshot, selection: Selection, options: ReadOptions) -> Iterator[SegmentSlice]:
     if not selection.takes_partition(snapshot.topic, snapshot.partition):
         return
+    selection = selection.of_partition(snapshot.topic, snapshot.partition)
     ranges = selection.offset_ranges(snapshot.start_offset, snapshot.end_offset)
     if not ranges:
         return
@@ -104,12 +127,17 @@ def _slices_of(snapshot: PartitionSnapshot, selection: Selection, options: ReadO
         for segment in snapshot.segments[bisect_left(ends, first + 1) :]:
             if segment.base_offset >= end:
                 break
-            if selection.takes_times(segment.min_timestamp_ms, segment.max_timestamp_ms):
-                found.append((segment, max(first, segment.base_offset), min(end, segment.next_offset)))
+            begin, stop = max(first, segment.base_offset), min(end, segment.next_offset)
+            if selection.takes_range(begin, stop, segment.min_timestamp_ms, segment.max_timestamp_ms):
+                begin = max(begin, _first_late_enough(segment, selection))
+                if begin < stop:
+                    found.append((segment, begin, stop))
     if not found:
         return
     aborted = snapshot.aborted_transactions(found[0][1]) if options.isolation == "read_committed" else []
     for segment, first, end in found:
+        of_slice = _overlapping(aborted, first, end)
+        records = None if of_slice else segment.records_between(first, end)
         yield SegmentSlice(
             segment.path,
             snapshot.topic,
@@ -121,10 +149,21 @@ def _slices_of(snapshot: PartitionSnapshot, selection: Selection, options: ReadO
             OPEN_COST_BYTES + _bytes_between(segment, first, end),
             segment.min_timestamp_ms,
             segment.max_timestamp_ms,
-            _overlapping(aborted, first, end),
+            of_slice,
             lost_range(segment.path, segment.readable_bytes if segment.readable_bytes >= 0 else segment.size)
             is not None,
+            records,
+            records is not None and (first, end) == (segment.base_offset, segment.next_offset),
         )
+
+
+def _first_late_enough(segment: SegmentFile, selection: Selection) -> int:
+    """Return an offset below which the time index shows all records of the segment to be too early."""
+    if selection.time_min_us == INT64_MIN or (
+        segment.min_timestamp_ms is not None and segment.min_timestamp_ms * 1000 >= selection.time_min_us
+    ):
+        return segment.base_offset
+    return offset_by_time(segment.path, -(-selection.time_min_us // 1000))
 
 
 def _overlapping(aborted: Sequence[AbortedTransaction], first: int, end: int) -> tuple[tuple[int, int, int], ...]:
@@ -147,7 +186,7 @@ def _split(piece: SegmentSlice, target: int) -> list[SegmentSlice]:
     count = min(round(piece.cost / target), piece.to_offset - piece.from_offset)
     if count < 2:
         return [piece]
-    offsets, positions = SEGMENTS.index_entries(piece.path)
+    offsets, positions = index_entries(piece.path)
     inside = (offsets > piece.from_offset) & (offsets < piece.to_offset)
     offsets, positions = offsets[inside], positions[inside]
     if len(offsets) < 4 * count:
@@ -156,24 +195,14 @@ def _split(piece: SegmentSlice, target: int) -> list[SegmentSlice]:
         wanted = [positions[0] + (positions[-1] - positions[0]) * k // count for k in range(1, count)]
         cuts = sorted({int(offsets[min(i, len(offsets) - 1)]) for i in positions.searchsorted(wanted)})
     edges = [piece.from_offset, *cuts, piece.to_offset]
-    return [
-        replace(piece, from_offset=first, to_offset=end, cost=piece.cost // (len(edges) - 1))
-        for first, end in pairwise(edges)
-        if first < end
-    ]
+    cost = piece.cost // (len(edges) - 1)
+    return [piece.part(first, end, cost) for first, end in pairwise(edges) if first < end]
 
 
 def _by_records(piece: SegmentSlice, records_max: int) -> list[SegmentSlice]:
     starts = range(piece.from_offset, piece.to_offset, records_max)
-    return [
-        replace(
-            piece,
-            from_offset=start,
-            to_offset=min(start + records_max, piece.to_offset),
-            cost=piece.cost // len(starts),
-        )
-        for start in starts
-    ]
+    cost = piece.cost // len(starts)
+    return [piece.part(start, min(start + records_max, piece.to_offset), cost) for start in starts]
 
 
 def _joined(pieces: Sequence[SegmentSlice], target: int, options: ReadOptions) -> list[list[SegmentSlice]]:
@@ -205,10 +234,10 @@ def _at_least(groups: list[list[SegmentSlice]], count: int) -> list[list[Segment
             halves = [group[: len(group) // 2], group[len(group) // 2 :]]
         else:
             middle = (group[0].from_offset + group[0].to_offset) // 2
-            cost = group[0].cost // 2
+            whole, cost = group[0], group[0].cost // 2
             halves = [
-                [replace(group[0], to_offset=middle, cost=cost)],
-                [replace(group[0], from_offset=middle, cost=cost)],
+                [whole.part(whole.from_offset, middle, cost)],
+                [whole.part(middle, whole.to_offset, cost)],
             ]
         groups[index : index + 1] = halves
     return groups

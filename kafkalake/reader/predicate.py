@@ -17,6 +17,8 @@ INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 class Selection:
     """Records of `topics`, of `partitions` in [`partition_min`, `partition_end`), with an offset in [`offset_min`, `offset_end`)
     and in `offsets`, and a timestamp (microseconds since 1970) in [`time_min_us`, `time_end_us`). None: all.
+
+    `either`: of each of these groups at least one selection takes the record. Groups prune what is planned, not what is read.
     """
 
     topics: frozenset[str] | None = None
@@ -28,6 +30,7 @@ class Selection:
     offsets: tuple[int, ...] | None = None
     time_min_us: int = INT64_MIN
     time_end_us: int = INT64_MAX
+    either: tuple[tuple[Selection, ...], ...] = ()
 
     def with_topics(self, topics: Iterable[str]) -> Selection:
         """Return the selection restricted to these topics."""
@@ -54,6 +57,10 @@ class Selection:
         """Return the selection restricted to timestamps [first_us, end_us)."""
         return replace(self, time_min_us=max(self.time_min_us, first_us), time_end_us=min(self.time_end_us, end_us))
 
+    def with_either(self, group: Iterable[Selection]) -> Selection:
+        """Return the selection restricted to records that a selection of the group takes."""
+        return replace(self, either=(*self.either, tuple(group)))
+
     @property
     def has_time(self) -> bool:
         """Return whether timestamps are restricted."""
@@ -65,12 +72,28 @@ class Selection:
             (self.topics is None or topic in self.topics)
             and (self.partitions is None or partition in self.partitions)
             and self.partition_min <= partition < self.partition_end
+            and all(any(each.takes_partition(topic, partition) for each in group) for group in self.either)
         )
+
+    def of_partition(self, topic: str, partition: int) -> Selection:
+        """Return the selection for a partition that it takes: without the members of groups that do not take it."""
+        either = (tuple(each for each in group if each.takes_partition(topic, partition)) for group in self.either)
+        return replace(self, either=tuple(either)) if self.either else self
 
     def takes_times(self, min_ms: int | None, max_ms: int | None) -> bool:
         """Return whether a segment with timestamps in [min_ms, max_ms] may hold selected records. None: unknown."""
-        return (max_ms is None or max_ms * 1000 >= self.time_min_us) and (
-            min_ms is None or min_ms * 1000 < self.time_end_us
+        return (
+            (max_ms is None or max_ms * 1000 >= self.time_min_us)
+            and (min_ms is None or min_ms * 1000 < self.time_end_us)
+            and all(any(each.takes_times(min_ms, max_ms) for each in group) for group in self.either)
+        )
+
+    def takes_range(self, first: int, end: int, min_ms: int | None, max_ms: int | None) -> bool:
+        """Return whether offsets [first, end) with timestamps in [min_ms, max_ms] may hold selected records."""
+        return (
+            self.takes_times(min_ms, max_ms)
+            and bool(self.offset_ranges(first, end))
+            and all(any(each.takes_range(first, end, min_ms, max_ms) for each in group) for group in self.either)
         )
 
     def offset_ranges(self, start: int, end: int) -> list[tuple[int, int]]:
@@ -78,20 +101,33 @@ class Selection:
         start, end = max(start, self.offset_min), min(end, self.offset_end)
         if start >= end:
             return []
-        if self.offsets is None:
-            return [(start, end)]
-        ranges: list[tuple[int, int]] = []
-        for offset in self.offsets:
-            if start <= offset < end:
-                if ranges and offset - ranges[-1][1] < NEAR_OFFSETS:
-                    ranges[-1] = (ranges[-1][0], offset + 1)
-                else:
-                    ranges.append((offset, offset + 1))
+        ranges = [(start, end)]
+        if self.offsets is not None:
+            ranges = _near([(offset, offset + 1) for offset in self.offsets if start <= offset < end], NEAR_OFFSETS)
+        for group in self.either:
+            either = _near(sorted(found for each in group for found in each.offset_ranges(start, end)))
+            ranges = [
+                (max(first, other), min(last, other_last))
+                for first, last in ranges
+                for other, other_last in either
+                if max(first, other) < min(last, other_last)
+            ]
         return ranges
 
 
 NEAR_OFFSETS = 10_000
 """Offsets closer than this are read in one range instead of being looked up one by one."""
+
+
+def _near(ranges: Iterable[tuple[int, int]], distance: int = 1) -> list[tuple[int, int]]:
+    """Return ascending ranges with those joined that overlap, touch, or are less than `distance` apart."""
+    joined: list[tuple[int, int]] = []
+    for first, end in ranges:
+        if joined and first - joined[-1][1] < distance:
+            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
+        else:
+            joined.append((first, end))
+    return joined
 
 
 def _intersection(first: frozenset[Any] | None, second: Iterable[Any]) -> frozenset[Any]:

@@ -21,8 +21,8 @@ from kafkalake.storage.txn_index import decode_aborted
 class SegmentFile:
     """A segment as the planner uses it: offsets [base_offset, next_offset), whole messages in the first `size` bytes.
 
-    Timestamps (ms) are None if the segment is not yet in Delta. `sealed`: whether it is in Delta. `generation`: above 0 if a job
-    has rewritten it.
+    Timestamps (ms) and `records`, the number of its records, are None if the segment is not yet in Delta. `sealed`: whether it is
+    in Delta. `generation`: above 0 if a job has rewritten it.
     """
 
     base_offset: int
@@ -33,6 +33,16 @@ class SegmentFile:
     max_timestamp_ms: int | None = None
     sealed: bool = False
     generation: int = 0
+    records: int | None = None
+
+    def records_between(self, first: int, end: int) -> int | None:
+        """Return how many records the offsets [first, end) hold, None if that is not known.
+
+        Markers of transactions, and what compaction has removed, leave offsets without a record.
+        """
+        if (first, end) == (self.base_offset, self.next_offset) or self.records in (0, None):
+            return self.records
+        return end - first if self.records == self.next_offset - self.base_offset else None
 
     @property
     def readable_bytes(self) -> int:

@@ -184,6 +184,7 @@ def _from_row(lake: Path, row: SegmentRow) -> SegmentFile:
         row.max_timestamp_ms,
         sealed=True,
         generation=row.generation,
+        records=row.records,
     )
 
 

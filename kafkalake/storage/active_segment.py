@@ -21,8 +21,9 @@ from kafkalake.record.schema import PREAMBLE, footer
 from kafkalake.storage.files import read_all, write_all
 from kafkalake.storage.open_files import OpenFiles
 from kafkalake.storage.producer_state import AbortedTransaction
-from kafkalake.storage.segment import FIRST_MESSAGE, TXN_INDEX_SUFFIX, Segment
+from kafkalake.storage.segment import FIRST_MESSAGE, Segment
 from kafkalake.storage.segment_kernels import NO_TIMESTAMP, walk_blocks
+from kafkalake.storage.segment_names import TXN_INDEX_SUFFIX
 from kafkalake.storage.txn_index import ENTRY_BYTES, encode_aborted, encode_seal
 
 _WINDOW_BYTES = 64 << 20

@@ -16,7 +16,8 @@ from kafkalake.storage.index import ENTRY_BYTES, decode_entries
 from kafkalake.storage.leader_epochs import LEADER_EPOCHS_FILE, decode_leader_epochs
 from kafkalake.storage.partition_metadata import PARTITION_METADATA_FILE, decode_partition_metadata
 from kafkalake.storage.scanner import Resumption, good_message_after
-from kafkalake.storage.segment import DATA_SUFFIX, FIRST_MESSAGE, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX
+from kafkalake.storage.segment import FIRST_MESSAGE
+from kafkalake.storage.segment_names import DATA_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX
 from kafkalake.storage.segment_reader import SEGMENTS, MessageRun, SegmentReader, Stop
 from kafkalake.storage.snapshot import SNAPSHOT_SUFFIX, decode_snapshot
 from kafkalake.storage.state import SLOT_BYTES, STATE_FILE, decode_slot

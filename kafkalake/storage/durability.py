@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from kafkalake.clock import Clock
 from kafkalake.storage.open_files import OpenFiles
-from kafkalake.storage.segment import DATA_SUFFIX, TXN_INDEX_SUFFIX
+from kafkalake.storage.segment_names import DATA_SUFFIX, TXN_INDEX_SUFFIX
 
 
 class Forcing(NamedTuple):

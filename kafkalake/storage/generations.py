@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from kafkalake.storage.segment import SUFFIXES, parse_name
+from kafkalake.storage.segment_names import SUFFIXES, parse_name
 
 
 class RewrittenSegment(NamedTuple):

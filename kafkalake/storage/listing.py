@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from kafkalake.storage.generations import RewrittenSegment, covering
-from kafkalake.storage.segment import DATA_SUFFIX, SUFFIXES, file_name, parse_name
+from kafkalake.storage.segment_names import DATA_SUFFIX, SUFFIXES, file_name, parse_name
 from kafkalake.storage.snapshot import SNAPSHOT_SUFFIX
 
 

@@ -22,7 +22,8 @@ from kafkalake.storage.log_state import LogState
 from kafkalake.storage.open_files import OpenFile
 from kafkalake.storage.recovery import Recovered, Recovery, is_whole
 from kafkalake.storage.sealed_segment import describe
-from kafkalake.storage.segment import SUFFIXES, Segment, file_name
+from kafkalake.storage.segment import Segment
+from kafkalake.storage.segment_names import SUFFIXES, file_name
 from kafkalake.storage.segments import Segments
 from kafkalake.storage.state import STATE_FILE, PartitionState, StateFile, boot_id
 

@@ -39,7 +39,7 @@ from kafkalake.storage.files import read_file, write_all
 from kafkalake.storage.generations import RewrittenSegment, covering
 from kafkalake.storage.leader_epochs import LEADER_EPOCHS_FILE, LeaderEpochs, decode_leader_epochs
 from kafkalake.storage.listing import Listing, list_directory, with_generations
-from kafkalake.storage.lost_records import drop_segment, record_loss
+from kafkalake.storage.lost_records_marker import drop_segment, record_loss
 from kafkalake.storage.open_files import OpenFiles
 from kafkalake.storage.producer_state import Producers
 from kafkalake.storage.replay import Replay
@@ -51,7 +51,8 @@ from kafkalake.storage.sealed_segment_recovery import (
     resumed,
     rewrite_indexes,
 )
-from kafkalake.storage.segment import FIRST_MESSAGE, Segment, parse_name
+from kafkalake.storage.segment import FIRST_MESSAGE, Segment
+from kafkalake.storage.segment_names import parse_name
 from kafkalake.storage.segment_reader import Stop
 from kafkalake.storage.segments import check_rewritten
 from kafkalake.storage.snapshot import Snapshot

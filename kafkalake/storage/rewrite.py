@@ -32,8 +32,9 @@ from kafkalake.storage.files import REAL_FILES
 from kafkalake.storage.open_files import OpenFiles
 from kafkalake.storage.producer_state import AbortedTransaction
 from kafkalake.storage.sealed_segment import SealedSegment, describe
-from kafkalake.storage.segment import SUFFIXES, TXN_INDEX_SUFFIX, Segment
+from kafkalake.storage.segment import Segment
 from kafkalake.storage.segment_kernels import NO_TIMESTAMP
+from kafkalake.storage.segment_names import SUFFIXES, TXN_INDEX_SUFFIX
 from kafkalake.storage.segment_reader import SEGMENTS, SegmentReader
 
 ATTRIBUTE_DELETE_HORIZON = 0x40

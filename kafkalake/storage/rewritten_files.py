@@ -15,7 +15,7 @@ from pathlib import Path
 
 from kafkalake.storage.files import REAL_FILES
 from kafkalake.storage.generations import RewrittenSegment, StaleFiles, stale_files
-from kafkalake.storage.segment import SUFFIXES, file_name
+from kafkalake.storage.segment_names import SUFFIXES, file_name
 
 RUN_PREFIX = ".compaction-"
 

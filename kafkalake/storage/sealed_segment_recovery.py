@@ -16,12 +16,13 @@ from kafkalake.storage.active_segment import ActiveSegment, reset_txn_index
 from kafkalake.storage.config import LogConfig
 from kafkalake.storage.files import read_file
 from kafkalake.storage.leader_epochs import LeaderEpochs
-from kafkalake.storage.lost_records import record_loss
+from kafkalake.storage.lost_records_marker import record_loss
 from kafkalake.storage.open_files import OpenFiles
 from kafkalake.storage.producer_state import Producers
 from kafkalake.storage.replay import Replay
 from kafkalake.storage.scanner import SegmentScan, good_message_after, scan_segment
-from kafkalake.storage.segment import FIRST_MESSAGE, TXN_INDEX_SUFFIX, Segment
+from kafkalake.storage.segment import FIRST_MESSAGE, Segment
+from kafkalake.storage.segment_names import TXN_INDEX_SUFFIX
 from kafkalake.storage.segment_reader import Stop
 from kafkalake.storage.snapshot import Snapshot, decode_snapshot, snapshot_path
 

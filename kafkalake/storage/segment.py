@@ -6,7 +6,6 @@ checksums. Other data raises `CorruptSegmentError` with the file and the positio
 
 from __future__ import annotations
 
-import re
 from functools import cached_property
 from typing import NamedTuple
 
@@ -23,13 +22,16 @@ from kafkalake.storage.index import Index
 from kafkalake.storage.open_files import OpenFiles
 from kafkalake.storage.producer_state import AbortedTransaction
 from kafkalake.storage.segment_kernels import find_message
+from kafkalake.storage.segment_names import (
+    DATA_SUFFIX,
+    INDEX_SUFFIX,
+    SUFFIXES,
+    TIME_INDEX_SUFFIX,
+    TXN_INDEX_SUFFIX,
+    file_name,
+)
 from kafkalake.storage.txn_index import decode_aborted
 
-DATA_SUFFIX = ".arrow"
-INDEX_SUFFIX = ".index"
-TIME_INDEX_SUFFIX = ".timeindex"
-TXN_INDEX_SUFFIX = ".txnindex"
-SUFFIXES = (DATA_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 FIRST_MESSAGE = len(PREAMBLE)
 _LOOK_BYTES = 32 << 10
 _LEAST_READ_BYTES = 4 << 10
@@ -43,28 +45,6 @@ class Messages(NamedTuple):
 
     messages: MessageSet
     end: int
-
-
-class SegmentName(NamedTuple):
-    """The parts of a segment file's name. `generation` 0: written by the log. Each rewrite by a job increments it."""
-
-    base_offset: int
-    generation: int
-    suffix: str
-
-
-_NAME = re.compile(r"(\d{20})(?:-([1-9]\d{0,9}))?(\.\w+)")
-
-
-def file_name(base_offset: int, suffix: str = DATA_SUFFIX, generation: int = 0) -> str:
-    """Return the file name: 20 digits, `-` and the generation if not 0, and the suffix."""
-    return f"{base_offset:020d}-{generation}{suffix}" if generation else f"{base_offset:020d}{suffix}"
-
-
-def parse_name(name: str) -> SegmentName | None:
-    """Return the parts of a name made by `file_name`, with any suffix of one part. None for other names."""
-    found = _NAME.fullmatch(name)
-    return SegmentName(int(found[1]), int(found[2] or 0), found[3]) if found else None
 
 
 class Segment:

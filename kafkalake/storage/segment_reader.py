@@ -14,16 +14,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kafkalake.errors import CorruptSegmentError, LakeError
+from kafkalake.errors import CorruptSegmentError
 from kafkalake.record import layout as at
 from kafkalake.record.arrays import Bytes, Int64s
 from kafkalake.record.message import OK, REASONS, TORN
 from kafkalake.record.message_set import MessageSet, scan
 from kafkalake.record.schema import END_OF_STREAM
 from kafkalake.storage.files import REAL_FILES, Files
-from kafkalake.storage.index import read_entries
 from kafkalake.storage.open_files import OpenFiles
-from kafkalake.storage.segment import FIRST_MESSAGE, INDEX_SUFFIX, Segment, parse_name
+from kafkalake.storage.segment import FIRST_MESSAGE, Segment
+from kafkalake.storage.segment_names import name_of
 
 CHUNK_BYTES = 4 << 20
 FIRST_CHUNK_BYTES = 128 << 10
@@ -208,10 +208,7 @@ class SegmentStore:
 
         Raise `LakeError` if the file name is not a segment's.
         """
-        directory, name = os.path.split(os.fspath(location))
-        parsed = parse_name(name)
-        if parsed is None:
-            raise LakeError(f"{name} is no name of a segment")
+        directory, parsed = os.path.dirname(os.fspath(location)), name_of(location)
         if open_files is None:
             open_files = OpenFiles(self._files, _OPEN_FILES_MAX)
         return Segment(directory or ".", parsed.base_offset, open_files, parsed.generation)
@@ -224,13 +221,6 @@ class SegmentStore:
         Raise `LakeError` if the file name is not a segment's, `OSError` if the file cannot be opened.
         """
         return SegmentReader(self.segment(location), size, first_chunk_bytes=first_chunk_bytes)
-
-    def index_entries(self, location: str | os.PathLike[str]) -> tuple[Int64s, Int64s]:
-        """Return offsets and positions (ascending, int64[n]) in the offset index of the segment at `location`, as hints.
-
-        They are not verified. There are none if the index cannot be read.
-        """
-        return read_entries(self._files, self.segment(location).path_of(INDEX_SUFFIX))
 
 
 SEGMENTS = SegmentStore()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from kafkalake.storage.files import Files, read_all, write_all
 from kafkalake.storage.log import Log
-from kafkalake.storage.segment import SUFFIXES, parse_name
+from kafkalake.storage.segment_names import SUFFIXES, parse_name
 from kafkalake.storage.state import STATE_FILE
 
 _CHUNK_BYTES = 8 << 20

@@ -22,7 +22,8 @@ from kafkalake.storage.open_files import OpenFiles
 from kafkalake.storage.partition_metadata import PARTITION_METADATA_FILE, decode_partition_metadata
 from kafkalake.storage.producer_state import Producers
 from kafkalake.storage.sealed_segment import smallest_of
-from kafkalake.storage.segment import TIME_INDEX_SUFFIX, Segment, parse_name
+from kafkalake.storage.segment import Segment
+from kafkalake.storage.segment_names import TIME_INDEX_SUFFIX, parse_name
 from kafkalake.storage.snapshot import decode_snapshot, snapshot_path
 from kafkalake.storage.state import SLOT_BYTES, STATE_BYTES, STATE_FILE, PartitionState, decode_slot, decode_state
 from kafkalake.storage.verify_segment import Problem, SegmentVerifier, Verified, overlaps

@@ -20,7 +20,8 @@ from kafkalake.storage.lost_records import lost_ranges
 from kafkalake.storage.producer_state import AbortedTransaction, Producers
 from kafkalake.storage.replay import replay_headers
 from kafkalake.storage.scanner import SegmentScan, scan_segment
-from kafkalake.storage.segment import INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, Segment
+from kafkalake.storage.segment import Segment
+from kafkalake.storage.segment_names import INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX
 from kafkalake.storage.segment_reader import Stop, bases_of
 
 Entries = list[tuple[int, int]]

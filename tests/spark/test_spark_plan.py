@@ -121,6 +121,19 @@ def test_no_group_is_much_larger_than_another() -> None:
             [(0, 3000, 4000), (0, 4000, 5000), (1, 3000, 4000), (1, 4000, 5000)],
         ),
         (Selection().with_offsets([7, 9, 19_500]).with_partitions([0]), [(0, 7, 10), (0, 19_500, 19_501)]),
+        (
+            Selection().with_either(
+                [Selection().with_offset_range(5, 7), Selection().with_partitions([1]).with_offsets([19_500])]
+            ),
+            [(0, 5, 7), (1, 5, 7), (1, 19_500, 19_501)],
+        ),
+        (
+            Selection()
+            .with_either([Selection().with_time_range(0, 1), Selection().with_offset_range(19_999, 30_000)])
+            .with_either([Selection().with_partitions([0]), Selection().with_partitions([7])]),
+            [(0, 0, 1000), (0, 19_000, 20_000)],
+        ),
+        (Selection().with_either([Selection().with_partitions([5]), Selection().with_topics(["clacks"])]), []),
         (Selection().with_topics(["clacks"]), []),
         (Selection().with_offsets([]), []),
         (Selection().with_offset_range(5, 3), []),

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from kafkalake.reader.opened_segment import open_segment
 from kafkalake.record import layout as at
-from kafkalake.storage.segment_reader import SEGMENTS
+from kafkalake.storage.segment_hints import index_entries
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -149,7 +149,7 @@ def _of_task(batches: Iterable[pa.RecordBatch], tasks: Sequence[Sequence[Source]
 def _pieces(source: Source) -> Iterator[Source]:
     """Cut a large segment at entries of its index."""
     count = round(source.bytes / PIECE_BYTES)
-    offsets, positions = SEGMENTS.index_entries(source.path)
+    offsets, positions = index_entries(source.path)
     if count < 2 or len(offsets) < count:
         yield source
         return

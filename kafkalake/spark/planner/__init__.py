@@ -7,6 +7,8 @@ tables      topics as tables: list, load
 statements  what a statement changes, through the broker
 tombstones  the statement that deletes keys of a compacted topic
 scans       the tasks of a batch scan
+aggregates  counts, and extremes of offsets and timestamps, from the metadata
+query_snapshot   one snapshot for all scans of a query
 columns     whether a read has the columns that are asked for
 task_json   tasks as the jar reads them
 writes      what a write's tasks must know, and the request that appends what they staged

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from kafkalake.spark.planner import (
+    aggregates,
     changes,
     metadata,
     procedures,
@@ -19,6 +20,7 @@ from kafkalake.spark.planner import (
 
 ANSWERS: dict[str, Callable[[Mapping[str, Any]], Any]] = {
     "scan": scans.plan_scan,
+    "aggregate": aggregates.plan_aggregate,
     "stream_open": streams.open_stream,
     "stream_begin": streams.begin_stream,
     "stream_ends": streams.readable_ends,

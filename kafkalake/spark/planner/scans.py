@@ -2,46 +2,92 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from kafkalake.reader.bounds import begin_read
 from kafkalake.reader.comparison import narrow
-from kafkalake.reader.plan import plan_slices
+from kafkalake.reader.plan import SegmentSlice, check_losses, grouped, selected_slices
 from kafkalake.reader.predicate import Selection
+from kafkalake.reader.read import Read
 from kafkalake.reader.read_options import TIME_ZONE_NOTE, parse_options
 from kafkalake.spark.planner.columns import check_columns
 from kafkalake.spark.planner.lakes import open_lake
+from kafkalake.spark.planner.query_snapshot import QuerySnapshots
 from kafkalake.spark.planner.task_json import encode_task
-from kafkalake.spark.source.query_snapshot import as_first_seen
+
+_snapshots = QuerySnapshots()
+
+
+class Begun(NamedTuple):
+    """A scan before its tasks: the read, the records of it that are wanted, and the positions of the filters that say so."""
+
+    read: Read
+    selection: Selection
+    narrowed: list[int]
 
 
 def plan_scan(question: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the tasks of a scan of `columns` (of Kafka's, with their types) and `fields` (of JSON values) under `filters`.
+    """Return the tasks of a scan, and what `shown` says of them.
 
-    query: which query the scan is part of.
+    limit: so many records are enough (-1: all are wanted). Raise the errors of `begin_scan` and `RecordsLostError`.
+    """
+    begun, limit = begin_scan(question), question["limit"]
+    slices = selected_slices(begun.read, begun.selection)
+    if limit >= 0:
+        slices = list(_first(slices, limit))
+    check_losses(slices, begun.read.options)
+    groups = grouped(slices, begun.read.options) or [[]]
+    return {
+        "tasks": [encode_task(group) for group in groups],
+        **shown(begun, [piece for group in groups for piece in group]),
+    }
 
-    records, bytes: upper bounds of what the tasks read. snapshot: the version of the lake's table `partitions`. segments: those
-    that are read, of `segments_of_all`. narrowed: the positions of the filters that have narrowed it. Raise the errors of
-    `parse_options`, `check_columns`, `begin_read` and `plan_slices`.
+
+def _first(slices: Iterable[SegmentSlice], records: int) -> Iterator[SegmentSlice]:
+    """Yield the first slices, which hold `records` for certain, or all if there are not so many."""
+    for piece in slices:
+        if records <= 0:
+            return
+        if piece.is_dense and (count := piece.to_offset - piece.from_offset) > records:
+            yield piece.part(piece.from_offset, piece.from_offset + records, piece.cost * records // count)
+            return
+        yield piece
+        records -= piece.records or 0
+
+
+def begin_scan(question: Mapping[str, Any]) -> Begun:
+    """Begin a scan of `columns` (of Kafka's, with their types) and `fields` (of JSON values) under `filters`.
+
+    query: which query the scan is part of. Raise the errors of `parse_options`, `check_columns` and `begin_read`, and `ValueError`
+    if a filter that is the scan's alone (`is_exact`) cannot be.
     """
     given = question["options"]
     options = parse_options(given, time_zone=given.get(TIME_ZONE_NOTE))
     check_columns(question, options)
     selection, narrowed = _selection(question["filters"])
-    read = begin_read(options, open_lake(options.lake), agreed=partial(as_first_seen, query=question["query"]))
-    groups = plan_slices(read, selection) or [[]]
-    slices = [piece for group in groups for piece in group]
+    read = begin_read(
+        options, open_lake(options.lake), agreed=partial(_snapshots.as_first_seen, query=question["query"])
+    )
+    return Begun(read, selection, narrowed)
+
+
+def shown(begun: Begun, slices: Iterable[SegmentSlice]) -> dict[str, Any]:
+    """Return what Spark shows of a scan of `slices`, and its size.
+
+    records, bytes: upper bounds of what the tasks read. snapshot: the version of the lake's table `partitions`. segments: those
+    that are read, of `segments_of_all`. narrowed: the positions of the filters that have narrowed it.
+    """
+    pieces, read = list(slices), begun.read
     return {
-        "tasks": [encode_task(group) for group in groups],
-        "records": sum(piece.to_offset - piece.from_offset for piece in slices),
-        "bytes": sum(piece.cost for piece in slices),
+        "records": sum(piece.to_offset - piece.from_offset for piece in pieces),
+        "bytes": sum(piece.cost for piece in pieces),
         "snapshot": read.version,
         "partitions": len(read.partitions),
-        "segments": len({piece.path for piece in slices}),
+        "segments": len({piece.path for piece in pieces}),
         "segments_of_all": sum(len(partition.segments) for partition in read.partitions),
-        "narrowed": narrowed,
+        "narrowed": begun.narrowed,
     }
 
 
@@ -51,8 +97,27 @@ def _selection(filters: Sequence[Mapping[str, Any] | None]) -> tuple[Selection, 
     for position, compared in enumerate(filters):
         if compared is None:
             continue
-        found = narrow(selection, compared["column"], compared["operator"], compared["values"])
+        found = _any_of(selection, compared["any_of"]) if "any_of" in compared else _narrow(selection, compared)
+        if found is None and compared["is_exact"]:
+            raise ValueError(f"no records are selected by {compared}")
         if found is not None and found != selection:
             selection = found
             narrowed.append(position)
     return selection, narrowed
+
+
+def _any_of(selection: Selection, conjunctions: Sequence[Sequence[Mapping[str, Any]]]) -> Selection | None:
+    """Return `selection` narrowed to what one of the conjunctions takes, or None if one of them may take everything."""
+    group = []
+    for conjunction in conjunctions:
+        taken = Selection()
+        for compared in conjunction:
+            taken = _narrow(taken, compared) or taken
+        if taken == Selection():
+            return None
+        group.append(taken)
+    return selection.with_either(group)
+
+
+def _narrow(selection: Selection, compared: Mapping[str, Any]) -> Selection | None:
+    return narrow(selection, compared["column"], compared["operator"], compared["values"])

@@ -2,7 +2,6 @@
 
 source           the Python data source, the entry point of all scans
 tasks            slices -> Spark's input partitions, and their reading on executors
-query_snapshot   one snapshot for all scans of a query
 hidden_tracebacks   errors without tracebacks of Python workers
 installed_pyspark   import of the installed PySpark instead of Spark's zip file
 """

@@ -1,6 +1,8 @@
 package io.kafkalake.spark;
 
+import java.util.Arrays;
 import org.apache.spark.QueryContext;
+import org.apache.spark.SparkEnv;
 import org.apache.spark.sql.AnalysisException;
 import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.SparkSessionExtensions;
@@ -32,7 +34,7 @@ import scala.runtime.BoxedUnit;
 /**
  * Refuses statements that Spark would carry out on a catalogue's entry alone, and report as done: the topic would stay as it is.
  *
- * Spark finds it in every session that has the jar. The two kinds of each command are those of Spark's own session catalogue and of one
+ * Spark finds it in every session that has the jar; for one that has a lake as a catalogue it starts the planning process. The two kinds of each command are those of Spark's own session catalogue and of one
  * in its place, such as Delta's.
  */
 public final class KafkaLakeExtensions implements SparkSessionExtensionsProvider {
@@ -42,6 +44,9 @@ public final class KafkaLakeExtensions implements SparkSessionExtensionsProvider
       return BoxedUnit.UNIT; // sessions of another Spark are none of ours
     }
     extensions.injectHintResolutionRule(SessionCatalogWrites::new);
+    if (hasLake(SparkEnv.get())) {
+      Planner.prepare();
+    }
     extensions.injectCheckRule(
         session ->
             plan -> {
@@ -49,6 +54,13 @@ public final class KafkaLakeExtensions implements SparkSessionExtensionsProvider
               return BoxedUnit.UNIT;
             });
     return BoxedUnit.UNIT;
+  }
+
+  /** Whether the application names a lake as a catalogue. */
+  private static boolean hasLake(SparkEnv environment) {
+    return environment != null
+        && Arrays.stream(environment.conf().getAllWithPrefix("spark.sql.catalog."))
+            .anyMatch(setting -> setting._2().equals(LakeCatalog.class.getName()));
   }
 
   private static void check(SparkSession session, LogicalPlan plan) {

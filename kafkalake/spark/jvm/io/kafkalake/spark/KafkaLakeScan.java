@@ -1,40 +1,52 @@
 package io.kafkalake.spark;
 
-import com.fasterxml.jackson.databind.JsonNode;
-import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
 import java.util.Map;
 import java.util.OptionalLong;
+import org.apache.spark.sql.connector.expressions.Expressions;
+import org.apache.spark.sql.connector.expressions.NamedReference;
 import org.apache.spark.sql.connector.expressions.filter.Predicate;
+import org.apache.spark.sql.connector.metric.CustomMetric;
+import org.apache.spark.sql.connector.metric.CustomTaskMetric;
 import org.apache.spark.sql.connector.read.Batch;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.PartitionReaderFactory;
 import org.apache.spark.sql.connector.read.Scan;
 import org.apache.spark.sql.connector.read.Statistics;
 import org.apache.spark.sql.connector.read.SupportsReportStatistics;
+import org.apache.spark.sql.connector.read.SupportsRuntimeV2Filtering;
 import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
 import org.apache.spark.sql.types.StructType;
 
 /** One scan of topics, planned once, when Spark first asks for its size or its tasks, and read in columns. */
-final class KafkaLakeScan implements SupportsReportStatistics, Batch {
-  private final String name;
+final class KafkaLakeScan implements SupportsReportStatistics, SupportsRuntimeV2Filtering, Batch {
+  private static final Statistics UNKNOWN =
+      new Statistics() {
+        @Override
+        public OptionalLong sizeInBytes() {
+          return OptionalLong.empty();
+        }
+
+        @Override
+        public OptionalLong numRows() {
+          return OptionalLong.empty();
+        }
+      };
   private final StructType schema;
   private final ScanColumn[] columns;
   private final Map<String, String> options;
-  private final Predicate[] filters;
-  private final String query;
-  private JsonNode plan;
+  private final ScanPlan plan;
+  private List<ObjectNode> atRuntime = List.of();
   private KafkaLakeStream stream;
 
-  /** @param columns where those of the schema come from */
-  KafkaLakeScan(
-      String name, StructType schema, ScanColumn[] columns, Map<String, String> options, Predicate[] filters, String query) {
-    this.name = name;
+  KafkaLakeScan(StructType schema, ScanColumn[] columns, Map<String, String> options, ScanPlan plan) {
     this.schema = schema;
     this.columns = columns;
     this.options = options;
-    this.filters = filters;
-    this.query = query;
+    this.plan = plan;
   }
 
   @Override
@@ -48,43 +60,26 @@ final class KafkaLakeScan implements SupportsReportStatistics, Batch {
     return stream != null && stream.isRealTime() ? ColumnarSupportMode.UNSUPPORTED : ColumnarSupportMode.SUPPORTED;
   }
 
-  /** What Spark shows behind the names of the table and its columns: what is read, and which filters have narrowed it. */
+  /** What Spark shows behind the names of the table and its columns. */
   @Override
   public String description() {
-    if (stream != null) {
-      return "";
-    }
-    JsonNode shown;
-    try {
-      shown = planned();
-    } catch (Exception error) { // also Spark's AnalysisException, which is none of those at run time
-      return ""; // the query ends with it, its explanation need not
-    }
-    StringBuilder pushed = new StringBuilder();
-    for (JsonNode position : shown.get("narrowed")) {
-      pushed.append(pushed.length() == 0 ? ", pushed: " : " AND ").append(filters[position.intValue()].describe());
-    }
-    return String.format(
-        "(snapshot %s, %s partitions, %s of %s segments%s)",
-        shown.get("snapshot").asText(), shown.get("partitions"), shown.get("segments"), shown.get("segments_of_all"), pushed);
+    return stream != null ? "" : plan.description("");
   }
 
-  /** Upper bounds; of a stream nothing is known. */
+  /** Of a stream nothing is known. */
   @Override
   public Statistics estimateStatistics() {
-    OptionalLong bytes = stream != null ? OptionalLong.empty() : OptionalLong.of(planned().get("bytes").longValue());
-    OptionalLong records = stream != null ? OptionalLong.empty() : OptionalLong.of(planned().get("records").longValue());
-    return new Statistics() {
-      @Override
-      public OptionalLong sizeInBytes() {
-        return bytes;
-      }
+    return stream != null ? UNKNOWN : plan.statistics();
+  }
 
-      @Override
-      public OptionalLong numRows() {
-        return records;
-      }
-    };
+  @Override
+  public CustomMetric[] supportedCustomMetrics() {
+    return ScanMetric.all();
+  }
+
+  @Override
+  public CustomTaskMetric[] reportDriverMetrics() {
+    return stream != null ? new CustomTaskMetric[0] : plan.metrics();
   }
 
   @Override
@@ -94,7 +89,40 @@ final class KafkaLakeScan implements SupportsReportStatistics, Batch {
 
   @Override
   public InputPartition[] planInputPartitions() {
-    return SlicesPartition.allOf(planned().get("tasks"));
+    List<InputPartition> partitions = new ArrayList<>();
+    for (InputPartition each : SlicesPartition.allOf(plan.answer().get("tasks"))) {
+      SegmentSlice[] slices = ((SlicesPartition) each).slices();
+      SegmentSlice[] left = Arrays.stream(slices).filter(this::isTaken).toArray(SegmentSlice[]::new);
+      if (left.length > 0 || slices.length == 0) {
+        partitions.add(left.length == slices.length ? each : new SlicesPartition(left));
+      }
+    }
+    return partitions.toArray(new InputPartition[0]);
+  }
+
+  private boolean isTaken(SegmentSlice slice) {
+    return atRuntime.stream().allMatch(comparison -> ScanFilter.takes(comparison, slice.topic(), slice.partition()));
+  }
+
+  /** Columns by whose values in a join's other side Spark may leave out partitions when that is known. */
+  @Override
+  public NamedReference[] filterAttributes() {
+    return Arrays.stream(columns)
+        .filter(column -> !column.isField() && ScanFilter.OF_PARTITIONS.contains(column.origin()))
+        .map(column -> Expressions.column(column.name()))
+        .toArray(NamedReference[]::new);
+  }
+
+  @Override
+  public void filter(Predicate[] predicates) {
+    List<ObjectNode> found = new ArrayList<>();
+    for (Predicate predicate : predicates) {
+      ObjectNode comparison = ScanFilter.ofRecord(predicate, columns);
+      if (comparison != null && comparison.has("column")) {
+        found.add(comparison);
+      }
+    }
+    atRuntime = found;
   }
 
   @Override
@@ -106,35 +134,5 @@ final class KafkaLakeScan implements SupportsReportStatistics, Batch {
   public MicroBatchStream toMicroBatchStream(String checkpointLocation) {
     stream = new KafkaLakeStream(columns, options, checkpointLocation);
     return stream;
-  }
-
-  /** The comparison with Kafka's name of its column; null where that is a field of the value, by which nothing is narrowed. */
-  private ObjectNode ofSegments(ObjectNode comparison) {
-    for (ScanColumn column : columns) {
-      if (comparison != null && column.name().equals(comparison.get("column").textValue())) {
-        return column.isField() ? null : comparison.put("column", column.origin());
-      }
-    }
-    return null;
-  }
-
-  /** The planner's answer. */
-  private synchronized JsonNode planned() {
-    if (plan == null) {
-      ObjectNode question = Planner.question("scan").put("query", query);
-      ObjectNode given = question.putObject("options");
-      options.forEach(given::put);
-      ScanColumn.ask(columns, question);
-      ArrayNode comparisons = question.putArray("filters");
-      for (Predicate filter : filters) {
-        comparisons.add(ofSegments(ScanFilter.of(filter)));
-      }
-      try {
-        plan = Planner.ask(question);
-      } catch (PlannerException error) {
-        throw error.forUsers();
-      }
-    }
-    return plan;
   }
 }

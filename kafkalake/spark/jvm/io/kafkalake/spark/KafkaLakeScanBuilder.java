@@ -1,29 +1,39 @@
 package io.kafkalake.spark;
 
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.util.ArrayList;
+import java.util.List;
 import org.apache.spark.sql.classic.SparkSession;
-import org.apache.spark.sql.connector.read.Scan;
+import org.apache.spark.sql.connector.expressions.aggregate.Aggregation;
 import org.apache.spark.sql.connector.expressions.filter.Predicate;
+import org.apache.spark.sql.connector.read.Scan;
+import org.apache.spark.sql.connector.read.SupportsPushDownAggregates;
+import org.apache.spark.sql.connector.read.SupportsPushDownLimit;
 import org.apache.spark.sql.connector.read.SupportsPushDownRequiredColumns;
 import org.apache.spark.sql.connector.read.SupportsPushDownV2Filters;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /**
- * One scan: the columns and filters of the query, handed to the planner when Spark has said both.
+ * One scan: the columns, filters, aggregates and the limit of the query, handed to the planner when Spark has said all of them.
  *
- * Every filter stays with Spark as well: what is not read because of it is an optimisation, what the query returns is Spark's word.
- * Options that begin with two underscores are notes to the Python side.
+ * A filter on topic, partition or a range of offsets is the scan's alone; any other stays with Spark as well, and what is not read
+ * because of it is an optimisation. Options that begin with two underscores are notes to the Python side.
  */
-final class KafkaLakeScanBuilder implements SupportsPushDownV2Filters, SupportsPushDownRequiredColumns {
-  private final String name;
+final class KafkaLakeScanBuilder
+    implements SupportsPushDownV2Filters, SupportsPushDownRequiredColumns, SupportsPushDownAggregates, SupportsPushDownLimit {
   private final StructType all;
   private final ScanColumn[] columns;
   private final CaseInsensitiveStringMap options;
   private StructType wanted;
   private Predicate[] filters = new Predicate[0];
+  private ObjectNode[] comparisons = new ObjectNode[0];
+  private Aggregation aggregation;
+  private AggregateScan aggregated;
+  private boolean isAggregated;
+  private long limit = -1;
 
-  KafkaLakeScanBuilder(String name, StructType schema, ScanColumn[] columns, CaseInsensitiveStringMap options) {
-    this.name = name;
+  KafkaLakeScanBuilder(StructType schema, ScanColumn[] columns, CaseInsensitiveStringMap options) {
     this.all = schema;
     this.columns = columns;
     this.wanted = schema;
@@ -33,7 +43,15 @@ final class KafkaLakeScanBuilder implements SupportsPushDownV2Filters, SupportsP
   @Override
   public Predicate[] pushPredicates(Predicate[] offered) {
     filters = offered;
-    return offered;
+    comparisons = new ObjectNode[offered.length];
+    List<Predicate> left = new ArrayList<>();
+    for (int i = 0; i < offered.length; i++) {
+      comparisons[i] = ScanFilter.ofRecord(offered[i], columns);
+      if (comparisons[i] == null || !comparisons[i].get("is_exact").booleanValue()) {
+        left.add(offered[i]);
+      }
+    }
+    return left.toArray(new Predicate[0]);
   }
 
   @Override
@@ -52,8 +70,48 @@ final class KafkaLakeScanBuilder implements SupportsPushDownV2Filters, SupportsP
   }
 
   @Override
+  public boolean supportCompletePushDown(Aggregation asked) {
+    AggregateScan scan = aggregated(asked);
+    return scan != null && scan.isComplete();
+  }
+
+  @Override
+  public boolean pushAggregation(Aggregation asked) {
+    isAggregated = aggregated(asked) != null;
+    return isAggregated;
+  }
+
+  /** The scan that answers these aggregates; null where there is none. Spark asks several times, with the same object. */
+  private AggregateScan aggregated(Aggregation asked) {
+    if (asked != aggregation) {
+      aggregation = asked;
+      ScanAggregates aggregates = ScanAggregates.of(asked, columns);
+      aggregated = aggregates == null ? null : new AggregateScan(aggregates, plan("aggregate", columns));
+      aggregated = aggregated != null && aggregated.isPossible() ? aggregated : null;
+    }
+    return aggregated;
+  }
+
+  /** Spark offers a limit only where no filter is left to it; it keeps the limit, as more records may be read. */
+  @Override
+  public boolean pushLimit(int records) {
+    limit = records;
+    return !isAggregated;
+  }
+
+  @Override
   public Scan build() {
-    return new KafkaLakeScan(name, wanted, wantedColumns(), options.asCaseSensitiveMap(), filters, query());
+    if (isAggregated) {
+      return aggregated;
+    }
+    ScanColumn[] read = wantedColumns();
+    ScanPlan plan = plan("scan", read.length == 0 ? columns : read); // a count has none, and the table may be wrong
+    plan.question().put("limit", limit);
+    return new KafkaLakeScan(wanted, read, options.asCaseSensitiveMap(), plan);
+  }
+
+  private ScanPlan plan(String ask, ScanColumn[] read) {
+    return new ScanPlan(ask, read, options.asCaseSensitiveMap(), filters, comparisons, query());
   }
 
   private ScanColumn[] wantedColumns() {

@@ -81,7 +81,7 @@ final class KafkaLakeTable implements Table, SupportsRead, SupportsWrite {
 
   @Override
   public ScanBuilder newScanBuilder(CaseInsensitiveStringMap options) {
-    return new KafkaLakeScanBuilder(name, schema, columns.get(), merged(options));
+    return new KafkaLakeScanBuilder(schema, columns.get(), merged(options));
   }
 
   /** The options of the table and those of one use of it, which win, with their lake; in the letters in which they were given. */

@@ -64,6 +64,7 @@ public final class LakeCatalog implements StagingTableCatalog, SupportsNamespace
     mayDrop = drop.equals("allowed");
     procedureTimeout = settings.getOrDefault("procedure.timeout", PROCEDURE_TIMEOUT);
     JavaUtils.timeStringAsSec(procedureTimeout); // refuses what is no time
+    Planner.prepare();
   }
 
   @Override

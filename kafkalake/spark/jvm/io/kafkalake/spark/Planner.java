@@ -52,6 +52,19 @@ final class Planner {
     start("kafkalake-planner-questions", this::send);
   }
 
+  /** Starts the process in the background, so that the first question finds it there. */
+  static void prepare() {
+    start(
+        "kafkalake-planner-start",
+        () -> {
+          try {
+            running();
+          } catch (RuntimeException error) {
+            // The first question starts it anew, and says what is wrong.
+          }
+        });
+  }
+
   /** A question; `ask` says which function answers it. */
   static ObjectNode question(String ask) {
     return JSON.createObjectNode().put("ask", ask);

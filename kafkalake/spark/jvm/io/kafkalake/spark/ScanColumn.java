@@ -40,6 +40,16 @@ record ScanColumn(String name, DataType type, boolean isField, String origin) im
     return ofField(column, isPrefixed ? name.substring(PREFIX.length()) : name);
   }
 
+  /** The column of Kafka's that has this name in the query; null where there is none. */
+  static ScanColumn ofRecord(ScanColumn[] columns, String name) {
+    for (ScanColumn column : columns) {
+      if (!column.isField && column.name.equals(name)) {
+        return column;
+      }
+    }
+    return null;
+  }
+
   static ScanColumn[] ofFrame(StructType columns) {
     ScanColumn[] found = new ScanColumn[columns.size()];
     for (int i = 0; i < found.length; i++) {

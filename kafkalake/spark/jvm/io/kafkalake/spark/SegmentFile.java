@@ -12,6 +12,8 @@ import java.nio.file.Path;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 import java.util.zip.CRC32C;
+import org.apache.hadoop.fs.FileSystem;
+import org.apache.hadoop.fs.LocalFileSystem;
 import org.apache.spark.util.Utils;
 
 /**
@@ -22,6 +24,7 @@ import org.apache.spark.util.Utils;
 final class SegmentFile implements Closeable {
   private static final int CHUNK_BYTES = 4 << 20;
   private static final int FIRST_CHUNK_BYTES = 128 << 10;
+  private static final int METADATA_CHUNK_BYTES = 16 << 10;
   private static final int INDEX_ENTRY_BYTES = 16;
   /** Every segment begins with the same bytes, `PREAMBLE` of `kafkalake/record/schema.py`, which no checksum covers. */
   private static final int PREAMBLE_BYTES = 488;
@@ -35,19 +38,24 @@ final class SegmentFile implements Closeable {
   private final FileChannel channel;
   private final long size;
   private final SegmentMessage message;
+  private final boolean hasBodies;
   private ByteBuffer chunk;
   private long chunkPosition;
   private int next;
+  private long messagePosition;
   private int chunkBytes = FIRST_CHUNK_BYTES;
   private boolean isFromIndex;
+  private long bytesRead;
 
   /**
    * @param chunk memory to use, of a file before; null: none yet
+   * @param hasBodies whether columns of the messages are asked for; if not, their bodies are not read
    */
-  SegmentFile(SegmentSlice slice, ByteBuffer chunk) throws IOException {
+  SegmentFile(SegmentSlice slice, ByteBuffer chunk, boolean hasBodies) throws IOException {
     path = slice.path();
     from = slice.from();
     to = slice.to();
+    this.hasBodies = hasBodies;
     channel = open(path);
     try {
       checkTopic(slice.topicId());
@@ -87,8 +95,22 @@ final class SegmentFile implements Closeable {
     }
   }
 
+  /** Read the body of the message that `next` has returned without it. */
+  void readBody() throws IOException {
+    if (!hasBodies) {
+      startAt(messagePosition);
+      fill(message.length());
+      message.read(chunk, 0, messagePosition, true);
+      next = (int) message.length();
+    }
+  }
+
   SegmentMessage message() {
     return message;
+  }
+
+  long bytesRead() {
+    return bytesRead;
   }
 
   /** The memory that it reads into, for the file after it. */
@@ -143,21 +165,38 @@ final class SegmentFile implements Closeable {
   /** Take the message at `next`, reading more of the file where the chunk does not hold all of it; false: end of stream. */
   private boolean take() throws IOException {
     while (!isEndOfStream()) {
-      if (message.read(chunk, next, position())) {
-        next += (int) message.length();
+      long rest = size - position();
+      boolean isTaken = message.read(chunk, next, position(), hasBodies);
+      if (message.length() > rest) {
+        throw message.corrupt("the message is cut short");
+      }
+      if (isTaken) {
+        messagePosition = position();
+        skip(message.length());
         return true;
       }
-      long rest = size - position();
       if (rest == 0) {
         throw message.corrupt("the file ends before offset " + (to - 1) + ", which it should hold");
       }
-      if (message.length() > rest || chunk.limit() - next == rest) {
+      if (chunk.limit() - next == rest) {
         throw message.corrupt("the message is cut short");
       }
-      fill(Math.max(message.length(), chunkBytes));
-      chunkBytes = Math.min(2 * chunkBytes, CHUNK_BYTES);
+      if (hasBodies) {
+        fill(Math.max(message.length(), chunkBytes));
+        chunkBytes = Math.min(2 * chunkBytes, CHUNK_BYTES);
+      } else {
+        fill(Math.max(message.metadataLength(), METADATA_CHUNK_BYTES));
+      }
     }
     return false;
+  }
+
+  private void skip(long bytes) {
+    if (bytes > chunk.limit() - next) {
+      startAt(position() + bytes);
+    } else {
+      next += (int) bytes;
+    }
   }
 
   private boolean isEndOfStream() {
@@ -182,6 +221,9 @@ final class SegmentFile implements Closeable {
         throw new CorruptSegmentError(path, position + chunk.position(), "the file became shorter while it was read");
       }
     }
+    bytesRead += length;
+    // Spark takes the bytes that a task has read from the statistics of Hadoop's file systems.
+    FileSystem.getStatistics("file", LocalFileSystem.class).incrementBytesRead(length);
   }
 
   /** Where the index says that the message with the first offset begins; -1 where it does not. */

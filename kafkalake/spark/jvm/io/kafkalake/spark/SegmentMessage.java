@@ -65,6 +65,7 @@ final class SegmentMessage {
   private int batches;
   private int rows;
   private int codec;
+  private long verificationNs;
 
   SegmentMessage(String path) {
     this.path = path;
@@ -73,9 +74,10 @@ final class SegmentMessage {
   /**
    * Take the message at `start` of `data`, which is little-endian and holds bytes of the file up to its limit.
    *
-   * @return whether all of it is there; if not, `length` says how many bytes that takes (0: not even that can be told)
+   * @param isWhole whether its body is wanted as well, without which no column can be asked for
+   * @return whether all that is wanted is there; if not, `length` says how many bytes a whole one takes (0: not even that can be told)
    */
-  boolean read(ByteBuffer data, int start, long filePosition) {
+  boolean read(ByteBuffer data, int start, long filePosition, boolean isWhole) {
     this.data = data;
     this.start = start;
     this.filePosition = filePosition;
@@ -86,7 +88,7 @@ final class SegmentMessage {
       return false;
     }
     readFrame();
-    if (length() > available) {
+    if ((isWhole ? length() : metadataLength) > available) {
       return false;
     }
     readMetadata();
@@ -96,6 +98,10 @@ final class SegmentMessage {
 
   long length() {
     return (long) metadataLength + bodyLength;
+  }
+
+  int metadataLength() {
+    return metadataLength;
   }
 
   int rows() {
@@ -157,6 +163,17 @@ final class SegmentMessage {
     if (isVerified[column]) {
       return;
     }
+    long begin = System.nanoTime();
+    check(column);
+    verificationNs += System.nanoTime() - begin;
+  }
+
+  /** The time that `verify` has taken for the messages of this file. */
+  long verificationNs() {
+    return verificationNs;
+  }
+
+  private void check(int column) {
     int body = start + metadataLength;
     int end = column + 1 == COLUMNS ? bodyLength : bufferStart[FIRST_BUFFER[column + 1]];
     int begin = bufferStart[FIRST_BUFFER[column]];

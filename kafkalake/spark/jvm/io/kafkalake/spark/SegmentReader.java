@@ -3,6 +3,10 @@ package io.kafkalake.spark;
 import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.time.ZoneId;
+import java.util.Arrays;
+import java.util.Set;
+import java.util.concurrent.TimeUnit;
+import org.apache.spark.sql.connector.metric.CustomTaskMetric;
 import org.apache.spark.sql.connector.read.PartitionReader;
 import org.apache.spark.sql.execution.vectorized.ConstantColumnVector;
 import org.apache.spark.sql.types.ArrayType;
@@ -20,6 +24,9 @@ import org.apache.spark.unsafe.types.UTF8String;
  * a run all timestamps are of one type, so that the column `timestampType` is a constant, as `topic` and `partition` are.
  */
 final class SegmentReader implements PartitionReader<ColumnarBatch> {
+  /** Columns that a message has without its body. */
+  private static final Set<String> OF_METADATA = Set.of("topic", "partition", "timestampType", "_topic_id");
+
   private final ScanColumn[] wanted;
   private final SegmentSlice[] slices;
   private int sliceNumber = -1;
@@ -37,6 +44,9 @@ final class SegmentReader implements PartitionReader<ColumnarBatch> {
   private int firstRow;
   private int endRow;
   private ColumnarBatch current;
+  private long bytesRead;
+  private long recordsLeftOut;
+  private long verificationNs;
 
   /** @param zone of times in JSON that name none */
   SegmentReader(ScanColumn[] wanted, ZoneId zone, SegmentSlice[] slices) {
@@ -59,6 +69,16 @@ final class SegmentReader implements PartitionReader<ColumnarBatch> {
   @Override
   public ColumnarBatch get() {
     return current;
+  }
+
+  @Override
+  public CustomTaskMetric[] currentMetricsValues() {
+    long ns = verificationNs + (file == null ? 0 : file.message().verificationNs());
+    return new CustomTaskMetric[] {
+      ScanMetric.BYTES_READ.of(bytesRead + (file == null ? 0 : file.bytesRead())),
+      ScanMetric.RECORDS_LEFT_OUT.of(recordsLeftOut),
+      ScanMetric.VERIFICATION_TIME.of(TimeUnit.NANOSECONDS.toMillis(ns))
+    };
   }
 
   @Override
@@ -94,7 +114,9 @@ final class SegmentReader implements PartitionReader<ColumnarBatch> {
     row = 0;
     firstRow = 0;
     endRow = message.rows();
+    recordsLeftOut += message.rows();
     if (message.baseOffset() < slice.from() || message.nextOffset() > slice.to()) {
+      file.readBody();
       firstRow = firstRowFrom(slice.from());
       endRow = firstRowFrom(slice.to());
     }
@@ -105,17 +127,22 @@ final class SegmentReader implements PartitionReader<ColumnarBatch> {
     slice = slices[sliceNumber];
     if (file != null) {
       memory = file.memory();
+      bytesRead += file.bytesRead();
+      verificationNs += file.message().verificationNs();
       file.close();
     }
-    file = new SegmentFile(slice, memory);
+    file = new SegmentFile(slice, memory, hasBodies());
     columns = new ColumnVector[wanted.length];
     offsets = new MessageColumn.Offsets(DataTypes.LongType, file.message());
     int field = 0;
     for (int i = 0; i < columns.length; i++) {
       columns[i] = wanted[i].isField() ? json.column(field++) : column(wanted[i], file.message());
     }
-    jsonValues =
-        json == null ? null : new MessageColumn.Bytes(DataTypes.BinaryType, file.message(), SegmentMessage.VALUE, SegmentMessage.VALUE, 7);
+    jsonValues = json == null ? null : values(DataTypes.BinaryType, file.message());
+  }
+
+  private boolean hasBodies() {
+    return Arrays.stream(wanted).anyMatch(column -> column.isField() || !OF_METADATA.contains(column.origin()));
   }
 
   private ColumnVector column(ScanColumn column, SegmentMessage message) {
@@ -143,12 +170,16 @@ final class SegmentReader implements PartitionReader<ColumnarBatch> {
       case "key":
         return new MessageColumn.Bytes(type, message, SegmentMessage.KEY, SegmentMessage.KEY, 4);
       case "value":
-        return new MessageColumn.Bytes(type, message, SegmentMessage.VALUE, SegmentMessage.VALUE, 7);
+        return values(type, message);
       case "headers":
         return new MessageColumn.Headers(type, ((ArrayType) type).elementType(), message);
       default:
         throw new IllegalArgumentException("a segment has no column " + column.origin());
     }
+  }
+
+  private static MessageColumn.Bytes values(DataType type, SegmentMessage message) {
+    return new MessageColumn.Bytes(type, message, SegmentMessage.VALUE, SegmentMessage.VALUE, 7);
   }
 
   /** The number of rows before this offset. */
@@ -189,6 +220,7 @@ final class SegmentReader implements PartitionReader<ColumnarBatch> {
   }
 
   private void makeCurrent(int begin, int end, boolean isLogAppendTime) {
+    recordsLeftOut -= end - begin;
     for (ColumnVector column : columns) {
       if (column instanceof MessageColumn) {
         ((MessageColumn) column).moveTo(begin);

@@ -82,7 +82,7 @@ final class TailSegments {
     if (Files.size(SegmentPath.of(slice.path())) != LOST_SEGMENT_BYTES) {
       return;
     }
-    try (SegmentFile file = new SegmentFile(slice, null)) {
+    try (SegmentFile file = new SegmentFile(slice, null, false)) {
       SegmentMessage message = file.next();
       if (message == null || !message.marksLostRecords()) {
         return;

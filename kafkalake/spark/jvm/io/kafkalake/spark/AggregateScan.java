@@ -1,0 +1,86 @@
+package io.kafkalake.spark;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import org.apache.spark.sql.connector.metric.CustomMetric;
+import org.apache.spark.sql.connector.metric.CustomTaskMetric;
+import org.apache.spark.sql.connector.read.Batch;
+import org.apache.spark.sql.connector.read.InputPartition;
+import org.apache.spark.sql.connector.read.PartitionReaderFactory;
+import org.apache.spark.sql.connector.read.Scan;
+import org.apache.spark.sql.types.StructType;
+
+/**
+ * A scan that answers counts and extremes, from the lake's metadata where that is exact (`planner/aggregates.py`).
+ *
+ * Where little is left to be read, it is complete: one task has the result. Else Spark adds up what the tasks have.
+ */
+final class AggregateScan implements Scan, Batch {
+  private final ScanAggregates aggregates;
+  private final ScanPlan plan;
+
+  AggregateScan(ScanAggregates aggregates, ScanPlan plan) {
+    this.aggregates = aggregates;
+    this.plan = plan;
+    plan.question().put("offsets", aggregates.hasOffsets()).put("times", aggregates.hasTimestamps());
+  }
+
+  /** Whether the planner can answer; if not, a scan of the records says why. */
+  boolean isPossible() {
+    try {
+      plan.answer();
+      return true;
+    } catch (Exception error) { // also Spark's AnalysisException, which is none of those at run time
+      return false;
+    }
+  }
+
+  boolean isComplete() {
+    return plan.answer().get("is_complete").booleanValue();
+  }
+
+  @Override
+  public StructType readSchema() {
+    return aggregates.schema();
+  }
+
+  @Override
+  public String description() {
+    return plan.description(", aggregates: " + aggregates.described());
+  }
+
+  @Override
+  public CustomMetric[] supportedCustomMetrics() {
+    return ScanMetric.all();
+  }
+
+  @Override
+  public CustomTaskMetric[] reportDriverMetrics() {
+    return plan.metrics();
+  }
+
+  @Override
+  public Batch toBatch() {
+    return this;
+  }
+
+  @Override
+  public InputPartition[] planInputPartitions() {
+    JsonNode listed = plan.answer().get("known");
+    AggregateReader.Known[] known = new AggregateReader.Known[listed.size()];
+    for (int i = 0; i < known.length; i++) {
+      JsonNode each = listed.get(i);
+      known[i] = new AggregateReader.Known(each.get(0).textValue(), each.get(1).intValue(), RecordFacts.of(each));
+    }
+    InputPartition[] partitions = SlicesPartition.allOf(plan.answer().get("tasks"));
+    for (int i = 0; i < partitions.length; i++) {
+      SegmentSlice[] slices = ((SlicesPartition) partitions[i]).slices();
+      partitions[i] = new AggregateReader.Task(i == 0 ? known : new AggregateReader.Known[0], slices);
+    }
+    return partitions;
+  }
+
+  @Override
+  public PartitionReaderFactory createReaderFactory() {
+    return new AggregateReader.Factory(aggregates);
+  }
+}
