@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime
 from itertools import takewhile
 from pathlib import Path
@@ -45,10 +45,10 @@ def take_snapshot(options: ReadOptions, tables: DeltaMetadataStore) -> Read:
     lake = Path(options.lake).absolute()
     check_past(options)
     as_of = options.version is not None or options.as_of_ms is not None
-    version, rows = tables.partitions_at(options.version, options.as_of_ms)
-    topics = tables.load_topics()
-    if as_of:
-        topics = topics_at(topics, rows)
+    names = options.topics if options.topics is not None or options.assigned is None else tuple(options.assigned)
+    version, rows, topics = _rows(options, tables, names)
+    if names is not None and not {topic.topic for topic in topics}.issuperset(names):
+        version, rows, topics = _rows(options, tables, None)  # to say which there are
     snapshots = []
     live = LivePartitions(lake, rows)
     for topic, partitions in wanted_partitions(options, topics):
@@ -64,6 +64,17 @@ def take_snapshot(options: ReadOptions, tables: DeltaMetadataStore) -> Read:
             elif (found := live.of_version(topic, partition)).row is not None:
                 snapshots.append(_partition_then(lake, found, found.row, then.get(key, []), sealed, options.isolation))
     return Read(options, snapshots, version)
+
+
+def _rows(
+    options: ReadOptions, tables: DeltaMetadataStore, names: Collection[str] | None
+) -> tuple[int, list[PartitionRow], list[TopicRow]]:
+    """Return the version that is read, with the partitions and topics in it: those of `names`, or all."""
+    version, rows = tables.partitions_at(options.version, options.as_of_ms, names)
+    topics = tables.load_topics() if names is None else tables.find_topics(names)
+    if options.version is not None or options.as_of_ms is not None:
+        topics = topics_at(topics, rows)
+    return version, rows, topics
 
 
 def check_past(options: ReadOptions) -> None:

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 from written_lake import WrittenLake
 
-from kafkalake.errors import KafkaStorageError
-from kafkalake.jobs.frame import Done, Job, Run, Step, main
+from kafkalake.errors import ConfigurationError, KafkaStorageError, LakeError
+from kafkalake.jobs.error_sentence import one_line_message
+from kafkalake.jobs.frame import Done, Job, Run, Step, main, run_steps
 from kafkalake.metadata import paths
 from kafkalake.metadata.tables.job_tables import JobTable, exists
 
@@ -170,3 +171,43 @@ def test_many_runs_leave_few_files(lake: WrittenLake) -> None:
     assert len(table._table.files()) <= 32
     assert table.forget_before(2**41) == 80
     assert table.rows().num_rows == 0
+
+
+def test_a_caller_gets_the_steps_of_a_run_and_nothing_is_printed(
+    lake: WrittenLake, capsys: pytest.CaptureFixture[str]
+) -> None:
+    planned = run_steps(Touch(), [f"--lake={lake.path}", "--topic=clicks,orders", "--dry-run"])
+    assert [(step.subject, done) for step, done in planned] == [("clicks-0", None), ("orders-0", None)]
+    assert not exists(lake.path, paths.JOB_RUNS)
+    done = run_steps(Touch(), [f"--lake={lake.path}", "--topic=clicks"])
+    assert [(step.subject, done and done.after) for step, done in done] == [("clicks-0", {"touched": True})]
+    assert capsys.readouterr().out == ""
+    with pytest.raises(LakeError, match="1 of 3 steps failed, the first: orders-0: the disk said no"):
+        run_steps(Touch(), [f"--lake={lake.path}", "--break=orders"])
+    with pytest.raises(ConfigurationError, match="unrecognized arguments: --brake=orders"):
+        run_steps(Touch(), [f"--lake={lake.path}", "--brake=orders"])
+
+
+def test_a_run_that_is_cancelled_ends_before_its_next_step(lake: WrittenLake) -> None:
+    steps = iter([False, True])
+    with pytest.raises(LakeError, match="cancelled after 1 of 3 steps, which stay done"):
+        run_steps(Touch(), [f"--lake={lake.path}"], is_cancelled=lambda: next(steps))
+    *found, run = rows(lake)
+    assert [row["topic"] for row in found] == ["clicks"]
+    assert (run["outcome"], dict(run["after"])["error"]) == (  # type: ignore[arg-type]
+        "failed",
+        "cancelled after 1 of 3 steps, which stay done",
+    )
+
+
+def test_a_lake_of_somebody_else_is_refused_in_one_sentence(lake: WrittenLake) -> None:
+    lock = paths.job_lock_path(lake.path, "touch")
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    lock.mkdir()  # what cannot be opened for writing, by root either
+    with pytest.raises(LakeError, match=r"^cannot open the lock file .*touch\.lock: Is a directory$"):
+        run_steps(Touch(), [f"--lake={lake.path}"])
+
+
+def test_an_error_of_a_file_is_a_sentence_without_a_number() -> None:
+    error = PermissionError(13, "Permission denied", "/lake/metadata/jobs/retention.lock")
+    assert one_line_message(error) == "/lake/metadata/jobs/retention.lock: permission denied"

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, cast
 import pytest
 
 from kafkalake.errors import LakeError
-from kafkalake.spark.planner.process import STATEMENT_THREADS, THREADS, encode, read_frame, serve
+from kafkalake.spark.planner.process import IS_WITHDRAWN, STATEMENT_THREADS, THREADS, encode, read_frame, serve
 
 TIMEOUT_S = 20
 
@@ -112,6 +112,30 @@ def test_scans_that_hang_hold_no_statement_back(gate: threading.Event) -> None:
     gate.set()
     asked.answers(2 * THREADS)
     asked.close()
+
+
+def test_a_procedure_learns_that_it_was_withdrawn_and_delays_nothing_else(gate: threading.Event) -> None:
+    ended: list[int] = []
+
+    def answer(question: Mapping[str, Any]) -> None:
+        while question.get("is_procedure") and not question[IS_WITHDRAWN]():
+            assert not gate.wait(0.01)
+        ended.append(question["id"])
+
+    asked = Asked(answer)
+    for number in range(THREADS):
+        asked.ask(id=number, ask="call", is_statement=True, is_procedure=True)
+    asked.ask(id=100, ask="drop", is_statement=True)
+    asked.ask(id=200, ask="list")
+    assert set(asked.answers(2)) == {100, 200}
+    asked.ask(withdrawn=3)
+    assert list(asked.answers(1)) == [3]
+    asked.close()  # withdraws the others
+    for _ in range(1000):
+        if len(ended) == THREADS + 2:
+            break
+        threading.Event().wait(0.01)
+    assert sorted(ended) == [*range(THREADS), 100, 200]
 
 
 def test_what_had_not_begun_when_the_connection_ended_is_not_carried_out(gate: threading.Event) -> None:

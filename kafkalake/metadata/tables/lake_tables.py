@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+import pyarrow as pa
+
 from kafkalake.errors import KafkaStorageError
 from kafkalake.metadata import paths
 from kafkalake.metadata.disk import Disk
@@ -32,6 +34,7 @@ from kafkalake.metadata.tables.schemas import (
     located,
     to_table,
 )
+from kafkalake.metadata.tables.topic_commits import ChangedVersion, State, changed_versions
 from kafkalake.ownership import Ownership
 
 TABLE_DEFINITIONS = {
@@ -73,6 +76,19 @@ class LakeTables:
     def close(self) -> None:
         """Release the open tables. Further calls are not allowed."""
         self._tables.clear()
+
+    def topic_changes(
+        self, name: str, topic: str, state_of: Callable[[pa.Table], State], *, most: int, may_return: bool = False
+    ) -> tuple[State, list[ChangedVersion[State]]]:
+        """Return what changed a topic in the newest versions of a table, `most` at most, as `changed_versions` does."""
+        with self._locks[name]:
+            table = self._tables[name]
+            table.refresh()
+            oldest, newest = table.version_at_or_oldest(0), table.version
+        after = max(oldest, newest - most) if oldest or newest > most else -1
+        return changed_versions(
+            table.path, TABLE_DEFINITIONS[name], topic, after, newest, state_of, may_return=may_return
+        )
 
     def _open(self, name: str, *, create: bool) -> OpenDeltaTable:
         path = paths.table_path(self.lake, name)

@@ -6,11 +6,12 @@ restores the state of the logs after a power loss.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kafkalake.errors import KafkaStorageError
 from kafkalake.metadata import changes, paths
@@ -102,8 +103,10 @@ class DeltaPartitions(LakeTables):
             led.log_starts = _log_starts_of(rows)
             return table.version
 
-    def partitions_at(self, version: int | None, timestamp_ms: int | None) -> tuple[int, list[PartitionRow]]:
-        """Return a version and its partitions: now, at a version or at a time."""
+    def partitions_at(
+        self, version: int | None, timestamp_ms: int | None, topics: Collection[str] | None = None
+    ) -> tuple[int, list[PartitionRow]]:
+        """Return a version and its partitions, those of `topics` or all: now, at a version or at a time."""
         if version is not None and timestamp_ms is not None:
             raise ValueError("a version and a time cannot both be asked for")
         with self._locks[paths.PARTITIONS]:
@@ -113,6 +116,8 @@ class DeltaPartitions(LakeTables):
                 version = partitions.version_at(timestamp_ms)
             found = partitions.version if version is None else version
             table = partitions.read_version(found)
+        if topics is not None:  # before rows are made of thousands of others
+            table = table.filter(pc.is_in(table.column("topic"), pa.array(topics, pa.string())))
         return found, changes.current_partitions(from_table(PartitionRow, table))
 
     def topic_commits(
@@ -134,6 +139,11 @@ class DeltaPartitions(LakeTables):
                 version = table.version_at(timestamp_ms)
         committed = committed_ms(table.path, version)
         return version if committed >= timestamp_ms else version + 1
+
+    def version_then(self, timestamp_ms: int) -> int:
+        """Return the newest version committed at or before the time, or the oldest that can be read."""
+        with self._locks[paths.PARTITIONS]:
+            return self._tables[paths.PARTITIONS].version_at_or_oldest(timestamp_ms)
 
     def committed_ms(self, version: int) -> int:
         """Return the time of a version. Raise `LakeError` if its entry is gone."""

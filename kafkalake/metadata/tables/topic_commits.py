@@ -1,4 +1,4 @@
-"""The versions of the Delta table `partitions` in which a topic grew: what each showed first, and when it was committed.
+"""The versions of a Delta table in which a topic changed, or grew: what each showed first, and when it was committed.
 
 A version's files are known from the entries of the log, which are read one after another. Rows are read only where a topic's
 offsets differ: of two versions with the same offsets, all between have them too, because a log only grows.
@@ -10,8 +10,9 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
+import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
@@ -30,6 +31,8 @@ from kafkalake.metadata.tables.data_files import (
 from kafkalake.metadata.tables.schemas import PartitionRow, from_table
 from kafkalake.topic_partition import PartitionId
 
+State = TypeVar("State")
+
 
 class TopicCommit(NamedTuple):
     """A version that showed new records of a topic name: when it was committed, and where the partitions ended in it.
@@ -40,6 +43,14 @@ class TopicCommit(NamedTuple):
     version: int
     committed_ms: int
     ends: Mapping[PartitionId[str], int]
+
+
+class ChangedVersion(NamedTuple, Generic[State]):
+    """A version in which the state of a topic differs from that before, and when it was committed."""
+
+    version: int
+    committed_ms: int
+    state: State
 
 
 def topic_commits(
@@ -54,6 +65,30 @@ def topic_commits(
 
     Raise `LakeError` if the log or a file of one of these versions is gone.
     """
+
+    def ends(rows: pa.Table) -> dict[PartitionId[str], int]:
+        current = current_partitions(from_table(PartitionRow, rows))
+        return {(row.topic_id, row.partition): end for row in current if (end := end_of(row)) > 0}
+
+    _, changed = changed_versions(table, definition, topic, after, last, ends)
+    return [TopicCommit(*each) for each in changed]
+
+
+def changed_versions(
+    table: Path,
+    definition: TableDefinition,
+    topic: str,
+    after: int,
+    last: int,
+    state_of: Callable[[pa.Table], State],
+    *,
+    may_return: bool = False,
+) -> tuple[State, list[ChangedVersion[State]]]:
+    """Return the state of a topic name in version `after`, and the versions in (after, last] that changed it, ascending.
+
+    state_of: of the topic's rows in a version. may_return: a state may be as it was before the last change, so that each version
+    is looked at. Raise `LakeError` if the log or a file of one of these versions is gone.
+    """
     versions = [_files_at(table, after), *(_entry_files(table, version) for version in range(after + 1, last + 1))]
     files: dict[str, DataFile] = {}
     states = []
@@ -61,31 +96,31 @@ def topic_commits(
         files = {path: file for path, file in (files | added).items() if path not in removed}
         states.append(files)
 
-    @lru_cache(maxsize=4096)
-    def rows_of(path: str) -> list[PartitionRow]:
-        rows = read_file(table, definition, known[path])
-        return from_table(PartitionRow, rows.filter(pc.equal(rows.column("topic"), topic)))
-
     known = {path: file for state in states for path, file in state.items()}
 
     @lru_cache(maxsize=4096)
-    def ends_at(number: int) -> dict[PartitionId[str], int]:
-        rows = current_partitions(row for path in states[number] for row in rows_of(path))
-        return {(row.topic_id, row.partition): end for row in rows if (end := end_of(row)) > 0}
+    def rows_of(path: str) -> pa.Table:
+        rows = read_file(table, definition, known[path])
+        return rows.filter(pc.equal(rows.column("topic"), topic))
 
-    def grown(first: int, then: int) -> Iterator[int]:
-        if ends_at(first) == ends_at(then):
+    @lru_cache(maxsize=4096)
+    def state_at(number: int) -> State:
+        return state_of(pa.concat_tables([definition.schema.empty_table(), *map(rows_of, states[number])]))
+
+    def changed(first: int, then: int) -> Iterator[int]:
+        if first >= then or (not may_return and state_at(first) == state_at(then)):
             return
         if then == first + 1:
-            yield then
+            if state_at(first) != state_at(then):
+                yield then
             return
         middle = (first + then) // 2
-        yield from grown(first, middle)
-        yield from grown(middle, then)
+        yield from changed(first, middle)
+        yield from changed(middle, then)
 
-    return [
-        TopicCommit(after + number, committed_ms(table, after + number), ends_at(number))
-        for number in grown(0, last - after)
+    return state_at(0), [
+        ChangedVersion(after + number, committed_ms(table, after + number), state_at(number))
+        for number in changed(0, last - after)
     ]
 
 

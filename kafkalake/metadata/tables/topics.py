@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafkalake.metadata import changes, paths
@@ -16,13 +19,17 @@ class DeltaTopics(LakeTables):
         return sorted(self._load(paths.TOPICS, TopicRow), key=lambda row: row.topic)
 
     def find_topic(self, name: str) -> TopicRow | None:
-        """Return a topic, or None. Of thousands of topics the rows of the others are not made."""
+        """Return a topic, or None."""
+        return next(iter(self.find_topics([name])), None)
+
+    def find_topics(self, names: Collection[str]) -> list[TopicRow]:
+        """Return those of the topics that exist. Of thousands of topics the rows of the others are not made."""
         with self._locks[paths.TOPICS]:
             table = self._tables[paths.TOPICS]
             if table.is_outdated():
                 table.refresh()
             rows = table.read()
-        return next(iter(from_table(TopicRow, rows.filter(pc.equal(rows.column("topic"), name)))), None)
+        return from_table(TopicRow, rows.filter(pc.is_in(rows.column("topic"), pa.array(names, pa.string()))))
 
     def topic_names(self) -> list[str]:
         """Return the names of all topics, sorted."""

@@ -6,14 +6,15 @@ is listed with the version that was the newest then.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import pyarrow as pa
 
 from kafkalake.metadata import paths
 from kafkalake.metadata.changes import current_partitions
 from kafkalake.metadata.tables.schemas import PartitionRow, TopicRow, from_table
-from kafkalake.metadata.versions import versions_of
 from kafkalake.spark.metadata_tables.subject import Rows, Subject, micros
 
 HISTORY_COLUMNS = (
@@ -23,8 +24,17 @@ HISTORY_COLUMNS = (
 """added: offsets by partition, and their sum `records`. log_starts: by partition, where they moved. settings: their new values,
 null for one that was returned to its default."""
 
-_SETTINGS_VERSIONS_MAX = 1_000
+VERSIONS_MAX, SETTINGS_VERSIONS_MAX = 10_000, 1_000
+"""The most versions of `partitions` and of `topics` that are looked at, the newest."""
+
 _By = tuple[str, int]
+
+
+class Offsets(NamedTuple):
+    """The offsets of a partition in a version."""
+
+    log_start: int
+    high_watermark: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,34 +65,32 @@ def history(subject: Subject) -> Rows:
     """Yield what happened to a topic of this name, or to all, oldest first, as far back as the tables are kept."""
     topics = [subject.topic] if subject.topic is not None else sorted(subject.names)
     for topic in topics:
-        of_records, versions = _of_partitions(subject, topic)
-        found = sorted([*of_records, *_of_settings(subject, topic, versions)], key=lambda each: each.committed_ms)
+        found = [*_of_partitions(subject, topic), *_of_settings(subject, topic)]
+        found.sort(key=lambda each: each.committed_ms)
         for each in found:
             is_later = subject.version is not None and each.version > subject.version
             if not is_later and (subject.as_of_ms is None or each.committed_ms <= subject.as_of_ms):
                 yield topic, *each.row()
 
 
-def _of_partitions(subject: Subject, topic: str) -> tuple[list[Happened], list[tuple[int, int]]]:
-    """Return what happened in versions of `partitions`, and all of them with the topic as (time in ms, version)."""
-    found: list[Happened] = []
-    versions: list[tuple[int, int]] = []
-    before: dict[_By, PartitionRow] | None = None
-    for number, committed_ms, table in versions_of(subject.lake, paths.PARTITIONS, topic):
-        now = {(row.topic_id, row.partition): row for row in current_partitions(from_table(PartitionRow, table))}
-        versions.append((committed_ms, number))
-        if before is not None:
-            happened = compare(number, committed_ms, before, now)
-            found += [happened] if happened.parts else []
-        elif now:
-            found.append(Happened(number, committed_ms, ["the oldest version that is kept"]))
+def _of_partitions(subject: Subject, topic: str) -> list[Happened]:
+    """Return what happened in versions of `partitions`."""
+    before, changed = subject.store.topic_changes(paths.PARTITIONS, topic, _offsets, most=VERSIONS_MAX)
+    found = []
+    for number, committed_ms, now in changed:
+        found.append(compare(number, committed_ms, before, now))
         before = now
-    return found, versions
+    return found
 
 
-def compare(
-    version: int, committed_ms: int, before: Mapping[_By, PartitionRow], now: Mapping[_By, PartitionRow]
-) -> Happened:
+def _offsets(rows: pa.Table) -> dict[_By, Offsets]:
+    return {
+        (row.topic_id, row.partition): Offsets(row.log_start_offset, row.high_watermark)
+        for row in current_partitions(from_table(PartitionRow, rows))
+    }
+
+
+def compare(version: int, committed_ms: int, before: Mapping[_By, Offsets], now: Mapping[_By, Offsets]) -> Happened:
     """Return what happened between two states of a topic's partitions, by topic id and number."""
     parts: list[str] = []
     new = now.keys() - before.keys()
@@ -95,12 +103,12 @@ def compare(
     elif new:
         parts.append(_counted(len(new), "partition") + " added")
     added, starts = {}, {}
-    for key, row in now.items():
-        was = before.get(key)
-        if (more := row.high_watermark - (0 if was is None else was.high_watermark)) > 0:
-            added[row.partition] = more
-        if row.log_start_offset > (0 if was is None else was.log_start_offset):
-            starts[row.partition] = row.log_start_offset
+    for key, offsets in now.items():
+        was = before.get(key, Offsets(0, 0))
+        if offsets.high_watermark > was.high_watermark:
+            added[key[1]] = offsets.high_watermark - was.high_watermark
+        if offsets.log_start > was.log_start:
+            starts[key[1]] = offsets.log_start
     if added:
         parts.append(f"{_counted(sum(added.values()), 'record')} added")
     if starts:
@@ -108,21 +116,27 @@ def compare(
     return Happened(version, committed_ms, parts, added, starts)
 
 
-def _of_settings(subject: Subject, topic: str, versions: Sequence[tuple[int, int]]) -> Iterator[Happened]:
-    """Yield the changes of the topic's settings. versions: of `partitions`, ascending, as (time in ms, version)."""
-    before: TopicRow | None = None
-    for _, committed_ms, table in versions_of(subject.lake, paths.TOPICS, topic, most=_SETTINGS_VERSIONS_MAX):
-        now = next(iter(from_table(TopicRow, table)), None)
-        if now is not None and before is not None and now.topic_id == before.topic_id and now.config != before.config:
-            changed = {
-                name: now.config.get(name)
-                for name in sorted(now.config.keys() | before.config.keys())
+def _of_settings(subject: Subject, topic: str) -> Iterator[Happened]:
+    """Yield the changes of the topic's settings."""
+    before, changed = subject.store.topic_changes(
+        paths.TOPICS, topic, _settings, most=SETTINGS_VERSIONS_MAX, may_return=True
+    )
+    for _, committed_ms, now in changed:
+        if before is not None and now is not None and now.topic_id == before.topic_id:
+            names = sorted(
+                name
+                for name in now.config.keys() | before.config.keys()
                 if now.config.get(name) != before.config.get(name)
-            }
-            place = bisect_right(versions, (committed_ms, 1 << 62))
-            version = versions[max(place - 1, 0)][1] if versions else 0
-            yield Happened(version, committed_ms, ["settings changed"], settings=changed)
+            )
+            if names:
+                version = subject.store.version_then(committed_ms)
+                settings = {name: now.config.get(name) for name in names}
+                yield Happened(version, committed_ms, ["settings changed"], settings=settings)
         before = now
+
+
+def _settings(rows: pa.Table) -> TopicRow | None:
+    return next(iter(from_table(TopicRow, rows)), None)
 
 
 def _counted(number: int, noun: str) -> str:

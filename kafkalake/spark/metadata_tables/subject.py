@@ -33,16 +33,15 @@ class Subject:
 
     @cached_property
     def partitions(self) -> list[PartitionRow]:
-        """The rows of `partitions` then, of all topics. Raise `LakeError` if they are not kept."""
-        return self.store.load_partitions(self.version, self.as_of_ms)
+        """The rows of `partitions` then. Raise `LakeError` if they are not kept."""
+        names = None if self.topic is None else [self.topic]
+        return self.store.partitions_at(self.version, self.as_of_ms, names)[1]
 
     @cached_property
     def topics(self) -> list[TopicRow]:
         """The topic, or all of them, as of then; none if there was no such topic."""
-        topics = self.store.load_topics()
-        if self.is_past:
-            topics = topics_at(topics, self.partitions)
-        return [each for each in topics if self.topic in (None, each.topic)]
+        topics = self.store.load_topics() if self.topic is None else self.store.find_topics([self.topic])
+        return topics_at(topics, self.partitions) if self.is_past else topics
 
     @cached_property
     def names(self) -> frozenset[str]:
