@@ -42,7 +42,11 @@ def _scans(plan: Plan, brokers: tuple[BrokerProcess, ...], spark: SparkSession) 
         create_topic(broker, TOPIC, partitions=PARTITIONS)
         progress(f"spark: writing {records:,} records to {broker.name}")
         kafka_tools.produce(
-            broker.bootstrap_servers, TOPIC, records=records, record_bytes=RECORD_BYTES, settings=LARGE_BATCHES
+            broker.bootstrap_servers,
+            TOPIC,
+            records=records,
+            record_bytes=RECORD_BYTES,
+            settings=LARGE_BATCHES,
         )
     return [
         _compare(
@@ -75,7 +79,7 @@ def _fields(plan: Plan, brokers: tuple[BrokerProcess, ...], spark: SparkSession)
         for broker in brokers:
             create_topic(broker, FLIGHTS, partitions=PARTITIONS)
             progress(f"spark: writing {records:,} flights to {broker.name}")
-            settings = {**LARGE_BATCHES, "linger.ms": "5"}
+            settings = LARGE_BATCHES
             kafka_tools.produce(
                 broker.bootstrap_servers, FLIGHTS, records=records, payloads=Path(lines.name), settings=settings
             )

@@ -47,7 +47,8 @@ class Query:
         out = topic_name("out")
         create_topic(sink, out)
         reader = session.readStream.format("kafkalake").option("lake", str(lake)).option("startingOffsets", "earliest")
-        frame = reader.options(**options).load("clicks").selectExpr("CONCAT_WS(' ', partition, offset, value) AS value")
+        columns = "partition, offset, value" + (", n" if "valueSchema" in options else "")
+        frame = reader.options(**options).load("clicks").selectExpr(f"CONCAT_WS(' ', {columns}) AS value")
         writer = frame.writeStream.format("kafka").option("kafka.bootstrap.servers", sink.bootstrap_servers)
         writer = writer.option("topic", out).option("checkpointLocation", str(checkpoint)).outputMode("update")
         self.running = writer.trigger(realTime=of).start()
@@ -118,6 +119,15 @@ def test_a_batch_follows_a_partition_through_rolled_segments_and_transactions(la
     lake.end_transaction("clicks", 0, 1, COMMIT)
     wait_until(lambda: query.rows()[4:] == ["0 4 e", "0 7 f0", "0 8 f1", "0 10 g"], query.rows)
     assert query.ends() == {}, "all in the first batch"
+
+
+def test_fields_of_values_are_read_as_they_come(lake: WrittenLake, start: Start) -> None:
+    lake.create("clicks")
+    lake.append_values("clicks", 0, [b'{"n": 1}', b"bad"])
+    query = start(lake.path, valueSchema="n INT")
+    wait_until(lambda: query.rows() == ['0 0 {"n": 1} 1', "0 1 bad"])
+    lake.append_values("clicks", 0, [b'{"n": 2}'])
+    wait_until(lambda: query.rows()[2:] == ['0 2 {"n": 2} 2'])
 
 
 def test_batches_of_real_time_mode_and_micro_batches_continue_each_other(

@@ -12,8 +12,8 @@ import java.util.Arrays;
  * stand before it. All of the object is looked at: one that is broken behind the wanted members is none, and of members of one name the
  * last counts. Objects and arrays are nested at most {@value #DEPTH_MAX} deep.
  *
- * Records of a topic mostly have the same members in the same order. So the scanner remembers which bytes the n-th member of the last
- * object began with, name, colon and spaces, and compares those eight at a time before it takes a name apart.
+ * Records of a topic mostly have the same members in the same order. So the scanner remembers which bytes stood before the value of the
+ * n-th member of the last object (comma, name, colon and spaces), and compares those eight at a time before it takes a name apart.
  */
 final class JsonScanner {
   /** As in `kafkalake.reader.json_values`. */
@@ -25,6 +25,9 @@ final class JsonScanner {
   private static final VarHandle LONGS = MethodHandles.byteArrayViewVarHandle(long[].class, ByteOrder.LITTLE_ENDIAN);
   private static final long ONES = 0x0101010101010101L;
   private static final long HIGH = 0x8080808080808080L;
+  private static final long HIGH_HALVES = 0xF0F0F0F0F0F0F0F0L;
+  private static final long DIGITS = 0x3030303030303030L;
+  private static final long SIXES = 0x0606060606060606L;
   private static final byte[] TRUE = {'t', 'r', 'u', 'e'};
   private static final byte[] FALSE = {'f', 'a', 'l', 's', 'e'};
   private static final byte[] NULL = {'n', 'u', 'l', 'l'};
@@ -44,7 +47,7 @@ final class JsonScanner {
   private byte[] data;
   private int end;
 
-  /** Of the n-th member: the length of its name with all up to its value (0: not remembered), those bytes, and which name it is. */
+  /** Of the n-th member: how many bytes stand before its value (0: not remembered), those bytes, and which name it is. */
   private final int[] lengths = new int[MEMBERS_REMEMBERED];
 
   private final long[] words = new long[MEMBERS_REMEMBERED * WORDS_REMEMBERED];
@@ -66,10 +69,7 @@ final class JsonScanner {
     if (at >= end || data[at] != '{') {
       return false;
     }
-    at = skipSpace(at + 1);
-    if (at < end && data[at] == '}') {
-      return skipSpace(at + 1) == end;
-    }
+    at++;
     for (int member = 0; ; member++) {
       int value;
       int number;
@@ -77,14 +77,20 @@ final class JsonScanner {
         value = skipSpace(at + lengths[member]);
         number = numbers[member];
       } else {
-        int name = at;
+        int name = skipSpace(at);
+        if (name < end && data[name] == '}') {
+          return skipSpace(name + 1) == end;
+        }
+        if (member > 0) {
+          name = name < end && data[name] == ',' ? skipSpace(name + 1) : end;
+        }
         int stop = skipString(name);
         value = skipColon(stop);
         if (value < 0) {
           return false;
         }
         number = find(name, stop);
-        remember(member, name, value, number);
+        remember(member, at, value, number);
       }
       at = skipValue(value);
       if (at < 0) {
@@ -94,14 +100,6 @@ final class JsonScanner {
         begins[number] = value;
         ends[number] = at;
       }
-      at = skipSpace(at);
-      if (at >= end) {
-        return false;
-      }
-      if (data[at] != ',') {
-        return data[at] == '}' && skipSpace(at + 1) == end;
-      }
-      at = skipSpace(at + 1);
     }
   }
 
@@ -192,6 +190,9 @@ final class JsonScanner {
     if (first == '"') {
       return skipString(at);
     }
+    if (first <= '9') {
+      return skipNumber(at);
+    }
     return first == '{' || first == '[' ? skipNested(at) : skipPlain(at);
   }
 
@@ -236,7 +237,7 @@ final class JsonScanner {
         return -1;
       }
     }
-    if (at < end && (data[at] == 'e' || data[at] == 'E')) {
+    if (at < end && (data[at] | 0x20) == 'e') {
       int exponent = at + 1;
       if (exponent < end && (data[exponent] == '+' || data[exponent] == '-')) {
         exponent++;
@@ -250,6 +251,15 @@ final class JsonScanner {
   }
 
   private int skipDigits(int at) {
+    while (at + 8 <= end) {
+      long word = (long) LONGS.get(data, at);
+      // Not zero in the lowest byte that is no digit: digits, and the same plus 6, are 0x30 to 0x3F.
+      long other = ((word & HIGH_HALVES) ^ DIGITS) | ((word + SIXES & HIGH_HALVES) ^ DIGITS);
+      if (other != 0) {
+        return at + (Long.numberOfTrailingZeros(other) >>> 3);
+      }
+      at += 8;
+    }
     while (at < end && data[at] >= '0' && data[at] <= '9') {
       at++;
     }
