@@ -82,7 +82,7 @@ USES: dict[str, dict[str, list[object]]] = {
     },
     "SegmentReader": {
         r"SegmentMessage.KEY, (\d+)\)": [at.KEY_VALIDITY],
-        r"SegmentMessage.VALUE, (\d+)\)": [at.VALUE_VALIDITY] * 2,
+        r"SegmentMessage.VALUE, (\d+)\)": [at.VALUE_VALIDITY],
     },
 }
 """Class -> a pattern of Java and the numbers that it finds."""
