@@ -195,6 +195,35 @@ def test_a_topic_that_is_deleted_ends_the_query(lake: WrittenLake, start: Start,
     assert any(text in found for text in ("clicks-0: it was deleted", "belongs to another topic")), found
 
 
+def test_a_topic_that_is_created_again_is_followed_by_the_next_batch_where_loss_is_allowed(
+    lake: WrittenLake, start: Start
+) -> None:
+    lake.create("clicks")
+    lake.append_values("clicks", 0, [b"old"])
+    query = start(lake.path, "1 second", failOnDataLoss="false")
+    wait_until(lambda: query.rows() == ["0 0 old"])
+    lake.delete_topic("clicks")
+    lake.create("clicks")
+    lake.append_values("clicks", 0, [b"new", b"new"])
+    wait_until(lambda: query.rows()[1:] == ["0 0 new", "0 1 new"], query.rows)
+
+
+@pytest.mark.parametrize("may_lose", [False, True])
+def test_records_that_are_removed_before_they_are_read(lake: WrittenLake, start: Start, may_lose: bool) -> None:
+    lake.create("clicks")
+    lake.append_values("clicks", 0, [b"a"])
+    query = start(lake.path, failOnDataLoss=str(not may_lose))
+    wait_until(lambda: query.rows() == ["0 0 a"])
+    transactional(lake, 1, [b"b"])  # held back
+    lake.append_values("clicks", 0, [b"c", b"d"])
+    lake.logs["clicks", 0].delete_records_before(3)
+    if may_lose:
+        lake.end_transaction("clicks", 0, 1, COMMIT)
+        wait_until(lambda: query.rows()[1:] == ["0 3 d"], query.rows)
+    else:
+        assert "clicks-0: offsets 1 to 2 were removed before they were read" in query.error()
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -141,7 +141,7 @@ final class SegmentFile implements Closeable {
       throw new IOException(directory + "/partition.metadata: damaged, so nobody knows which topic the records beside it belong to");
     }
     if (!topicId.isEmpty() && !found.group(1).equals(topicId)) {
-      throw new IOException(
+      throw new AnotherTopicException(
           directory
               + " belongs to another topic since the query was planned: the topic was deleted and created again (its id was "
               + topicId

@@ -39,6 +39,8 @@ final class TailReader implements SupportsRealTimeRead<InternalRow> {
   private int row;
   private long next;
   private long end;
+  /** The topic was created again, and the next batch follows the new one. */
+  private boolean isOver;
 
   /**
    * @param columns that are read; the offset is read as well, behind them
@@ -86,7 +88,7 @@ final class TailReader implements SupportsRealTimeRead<InternalRow> {
         return true;
       }
       row = -1;
-      batch = records.next() ? records.get() : null;
+      batch = nextBatch();
       if (batch == null) {
         records.close();
         records = null;
@@ -94,6 +96,19 @@ final class TailReader implements SupportsRealTimeRead<InternalRow> {
       }
     }
     return false;
+  }
+
+  private ColumnarBatch nextBatch() throws IOException {
+    try {
+      return records.next() ? records.get() : null;
+    } catch (AnotherTopicException error) {
+      if (tail.failOnDataLoss()) {
+        throw error;
+      }
+      isOver = true;
+      end = next;
+      return null;
+    }
   }
 
   @Override
@@ -116,6 +131,9 @@ final class TailReader implements SupportsRealTimeRead<InternalRow> {
 
   /** Whether there is something new, which `next` then returns. */
   private boolean look() throws IOException {
+    if (isOver) {
+      return false;
+    }
     PartitionState now;
     try {
       now = state.read();
