@@ -93,7 +93,7 @@ def _lake_of(servers: str) -> Path:
     except BrokerUnavailableError as error:
         raise BrokerUnavailableError(
             f"no kafkalake broker answers that could say where the lake is ({error}); "
-            'start it, or read without it: option("lake", "/path/to/lake")'
+            'start it, or name the lake: option("lake", "/path/to/lake")'
         ) from error
     if answer["lake"] is None:
         raise ConfigurationError(

@@ -105,7 +105,7 @@ def wanted_partitions(options: ReadOptions, topics: Iterable[TopicRow]) -> list[
     names = options.topics if options.topics is not None else tuple(options.assigned or ())
     missing = [name for name in names if name not in by_name]
     if missing:
-        there = ", ".join(sorted(by_name)[:10]) or "none"
+        there = ", ".join(sorted(by_name.keys() - INTERNAL)[:10]) or "none"
         raise UnknownTopicOrPartitionError(f"topic {missing[0]!r} is not in {options.lake}; its topics: {there}")
     if options.assigned is None:
         return [(by_name[name], range(by_name[name].partitions)) for name in names]
