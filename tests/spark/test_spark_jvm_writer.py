@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from append_door import Door
+from examples import examples
+from hypothesis import Phase, given
+from hypothesis import strategies as st
 from kafka_reference import Kafkalake, create_topic, topic_name
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, functions
 from staged_jobs import addresses, describe, targets
 
 from kafkalake.client.staged_append import ask_once
+from kafkalake.reader.json_texts import with_values
+from kafkalake.record.layout import VALUE_COLUMN
 from kafkalake.record.message import OK, check_frame
+from kafkalake.record.message_set import scan, to_arrow
 from kafkalake.record.schema import PREAMBLE
 from kafkalake.spark.sink.staged_rows import RowStager
 from kafkalake.spark.sink.write_target import BATCH_BYTES
@@ -35,6 +42,14 @@ MOMENT = datetime(2024, 5, 1, tzinfo=UTC)
 def broker() -> Iterator[Kafkalake]:
     with Kafkalake() as broker:
         yield broker
+
+
+@pytest.fixture(scope="module")
+def fields_topic(broker: Kafkalake) -> str:
+    """A topic with one partition."""
+    name = topic_name("fields")
+    create_topic(broker, name, partitions=1)
+    return name
 
 
 def messages(path: Path) -> Messages:
@@ -70,6 +85,13 @@ def staged_by_jvm(broker: Kafkalake, rows: DataFrame, topic: str | None, **optio
     found = messages(path)
     remove_directory(directory)
     return found
+
+
+def values(found: Messages) -> list[bytes | None]:
+    """Return the values of the only partition."""
+    ((_, of_partition),) = found.items()
+    data = np.frombuffer(b"".join(of_partition), dtype=np.uint8)
+    return list(to_arrow(scan(data, 0, len(data)).messages, VALUE_COLUMN).column("value").to_pylist())
 
 
 def staged_by_python(broker: Kafkalake, rows: DataFrame, topic: str | None, path: Path, *topics: str) -> Messages:
@@ -128,3 +150,62 @@ def test_records_without_a_key_fill_one_partition_after_another(
     assert found == staged_by_python(broker, rows, topic, tmp_path / "sticky.arrow", topic)
     assert sorted(found) == [(0, 0), (0, 1), (0, 2)]
     assert max(len(message) for of_partition in found.values() for message in of_partition) < BATCH_BYTES * 1.2
+
+
+VALUES = pa.schema(
+    [
+        ("i", pa.int64()),
+        ("s", pa.string()),
+        ("b", pa.bool_()),
+        ("f", pa.float32()),
+        ("d", pa.float64()),
+        ("n", pa.decimal128(20, 4)),
+        ("t", pa.timestamp("us", tz="UTC")),
+        ("l", pa.timestamp("us")),
+        ("day", pa.date32()),
+        ("list", pa.list_(pa.int32())),
+        ("map", pa.map_(pa.string(), pa.float64())),
+        ("struct", pa.struct([("x", pa.int32()), ("y", pa.list_(pa.struct([("z", pa.string())])))])),
+    ]
+)
+MOMENTS = st.datetimes(datetime(1, 1, 3), datetime(2037, 1, 1))  # later, Arrow knows no summer time
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+INTS = st.integers(-(2**31), 2**31 - 1)
+OF_TYPES: dict[str, st.SearchStrategy[Any]] = {
+    "i": st.integers(-(2**63), 2**63 - 1),
+    "s": TEXTS,
+    "b": st.booleans(),
+    "f": st.floats(width=32),
+    "d": st.floats(),
+    "n": st.decimals(-(10**15), 10**15, places=4),
+    "t": MOMENTS.map(lambda moment: moment.replace(tzinfo=UTC)),
+    "l": MOMENTS,
+    "day": st.dates(date(1, 1, 1)),
+    "list": st.lists(st.none() | INTS, max_size=3),
+    "map": st.dictionaries(TEXTS, st.none() | st.floats(), max_size=3).map(lambda pairs: list(pairs.items())),
+    "struct": st.fixed_dictionaries(
+        {"x": st.none() | INTS, "y": st.none() | st.lists(st.none() | st.fixed_dictionaries({"z": st.none() | TEXTS}))}
+    ),
+}
+OF_FIELDS = st.fixed_dictionaries({name: st.none() | of_type for name, of_type in OF_TYPES.items()})
+
+
+@examples(4, phases=[Phase.generate])  # a smaller example is not worth the time that each write takes
+@given(rows=st.lists(OF_FIELDS, min_size=40, max_size=200), zone=st.sampled_from(["UTC", "Europe/Berlin", "-03:30"]))
+def test_values_made_of_fields_have_the_text_of_python(
+    rows: list[dict[str, Any]], zone: str, spark: SparkSession, broker: Kafkalake, fields_topic: str
+) -> None:
+    table = pa.Table.from_pylist(rows, schema=VALUES)
+    utc = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        frame = spark.createDataFrame(table).withColumn("l", functions.col("l").cast("TIMESTAMP_NTZ"))
+        found = staged_by_jvm(broker, frame, fields_topic, valueSchema="any of the columns")
+        (batch,) = frame.coalesce(1).toArrow().combine_chunks().to_batches()
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", str(utc))
+    # As Spark hands the rows of a task to Python: with times in the session's zone.
+    batch = batch.set_column(VALUES.get_field_index("t"), "t", batch.column("t").cast(pa.timestamp("us", tz=zone)))
+    assert batch.schema.field("l").type == pa.timestamp("us")
+    expected = with_values(batch, {name: name for name in VALUES.names}).column("value").to_pylist()
+    assert values(found) == expected

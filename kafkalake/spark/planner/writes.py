@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from kafkalake.reader.columns import value_fields
+from kafkalake.reader.read_options import TIME_ZONE_NOTE
 from kafkalake.record.layout import TEMPLATE
 from kafkalake.record.schema import PREAMBLE
 from kafkalake.spark.sink.driver import StagedWrite, abort_write, begin_write, commit_write
-from kafkalake.spark.sink.write_options import parse_write_options
+from kafkalake.spark.sink.write_options import WriteOptions, parse_write_options
 from kafkalake.spark.sink.write_target import BATCH_BYTES, HELD_BYTES
 from kafkalake.storage.staging import staging_path
 
@@ -49,12 +51,23 @@ def write_begin(question: Mapping[str, Any]) -> dict[str, Any]:
             }
             for target, (_, topic_id) in zip(write.targets.values(), write.topic_ids, strict=True)
         ],
+        "fields": _fields(columns.names, options),
+        "is_typed": options.is_typed,
+        "key": options.key,
+        "time_zone": question["options"].get(TIME_ZONE_NOTE) or "UTC",
         "staged_bytes_max": write.staged_bytes_max,
         "batch_bytes": BATCH_BYTES,
         "held_bytes": HELD_BYTES,
         "preamble": base64.b64encode(PREAMBLE).decode(),
         "template": base64.b64encode(TEMPLATE.tobytes()).decode(),
     }
+
+
+def _fields(columns: Sequence[str], options: WriteOptions) -> dict[str, str]:
+    """Return the columns that are fields of JSON values, with their names in the JSON."""
+    if options.is_typed:
+        return {column: column for column in columns}
+    return value_fields(columns) if options.json_fields else {}
 
 
 def write_commit(question: Mapping[str, Any]) -> None:

@@ -97,29 +97,7 @@ final class KafkaLakeTable implements Table, SupportsRead, SupportsWrite {
   @Override
   public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
     CaseInsensitiveStringMap options = merged(info.options());
-    boolean hasFields = options.containsKey("valueSchema") || options.containsKey("__typed");
-    WriteBuilder rows = hasFields ? writtenByPython(info, options) : KafkaLakeWrite.builder(name, options, info);
-    return new OutputModes(rows);
-  }
-
-  private WriteBuilder writtenByPython(LogicalWriteInfo info, CaseInsensitiveStringMap options) {
-    return pythonTable().newWriteBuilder(
-        new LogicalWriteInfo() {
-          @Override
-          public CaseInsensitiveStringMap options() {
-            return options;
-          }
-
-          @Override
-          public String queryId() {
-            return info.queryId();
-          }
-
-          @Override
-          public StructType schema() {
-            return info.schema();
-          }
-        });
+    return new OutputModes(KafkaLakeWrite.builder(name, options, info));
   }
 
   private PythonTable pythonTable() {

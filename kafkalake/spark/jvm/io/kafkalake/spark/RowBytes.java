@@ -57,6 +57,12 @@ final class RowBytes {
     return Math.max(length, 0);
   }
 
+  byte[] toArray() {
+    byte[] bytes = new byte[length];
+    copyTo(bytes, 0);
+    return bytes;
+  }
+
   void copyTo(byte[] target, int position) {
     Platform.copyMemory(base, address, target, Platform.BYTE_ARRAY_OFFSET + position, length);
   }

@@ -32,12 +32,16 @@ final class RowRecord {
   private final boolean hasTextKey;
   private final boolean hasTextValue;
   private final DataType partitionType;
+  /** Null where no column is a field of a JSON value. */
+  private final RowFields fields;
   private final RowBytes key = new RowBytes();
   private final RowBytes value = new RowBytes();
   private InternalRow row;
 
-  /** @param columns of the rows, which the planner has checked */
-  RowRecord(StructType columns) {
+  /** @param plan of a write whose columns the planner has checked */
+  RowRecord(WritePlan plan) {
+    // All columns of a typed topic are fields, whatever their names.
+    StructType columns = plan.isTyped() ? new StructType() : plan.columns();
     keyColumn = position(columns, "key");
     valueColumn = position(columns, "value");
     topicColumn = position(columns, "topic");
@@ -46,10 +50,11 @@ final class RowRecord {
     headersColumn = position(columns, "headers");
     hasTextKey = isText(columns, keyColumn);
     hasTextValue = isText(columns, valueColumn);
+    fields = plan.fields().isEmpty() ? null : new RowFields(plan);
     partitionType = partitionColumn < 0 ? null : columns.apply(partitionColumn).dataType();
   }
 
-  private static int position(StructType columns, String name) {
+  static int position(StructType columns, String name) {
     scala.Option<Object> found = columns.getFieldIndex(name);
     return found.isDefined() ? (Integer) found.get() : -1;
   }
@@ -60,11 +65,17 @@ final class RowRecord {
 
   void read(InternalRow row) {
     this.row = row;
+    // Null also where there is no such column: the row before may have had a value made of its fields.
+    key.setNull();
+    value.setNull();
     if (keyColumn >= 0) {
       key.set(row, keyColumn, hasTextKey);
     }
     if (valueColumn >= 0) {
       value.set(row, valueColumn, hasTextValue);
+    }
+    if (fields != null) {
+      fields.read(row, key, value);
     }
   }
 

@@ -41,7 +41,7 @@ final class RowStager {
   RowStager(WritePlan plan, StagedFileWriter file, int task) {
     this.plan = plan;
     this.file = file;
-    record = new RowRecord(plan.columns());
+    record = new RowRecord(plan);
     for (WritePlan.Topic topic : plan.topics()) {
       topics.put(UTF8String.fromString(topic.name()), new Destination(topic, (long) task * plan.batchBytes()));
     }

@@ -4,7 +4,9 @@ import com.fasterxml.jackson.databind.JsonNode;
 import java.io.IOException;
 import java.io.Serializable;
 import java.util.ArrayList;
+import java.util.HashMap;
 import java.util.List;
+import java.util.Map;
 import org.apache.spark.sql.types.StructType;
 
 /**
@@ -13,6 +15,10 @@ import org.apache.spark.sql.types.StructType;
  * @param staging the directory of all jobs' staged files
  * @param topic of all rows; null: each row has its own
  * @param columns of the rows
+ * @param fields the columns that are fields of a JSON value: names in JSON, by column
+ * @param isTyped whether all columns are
+ * @param key the field that is a typed topic's key; null: its records have none
+ * @param zone of times in JSON
  * @param stagedBytesMax how much a task may stage
  * @param batchBytes how large batches are made
  * @param heldBytes how much memory the batches of a task take before all are written
@@ -24,6 +30,10 @@ record WritePlan(
     String topic,
     List<Topic> topics,
     StructType columns,
+    Map<String, String> fields,
+    boolean isTyped,
+    String key,
+    String zone,
     long stagedBytesMax,
     int batchBytes,
     long heldBytes,
@@ -46,11 +56,17 @@ record WritePlan(
               topic.get("message_bytes_max").intValue(),
               topic.get("key_required").booleanValue()));
     }
+    Map<String, String> fields = new HashMap<>();
+    answer.get("fields").properties().forEach(field -> fields.put(field.getKey(), field.getValue().textValue()));
     return new WritePlan(
         answer.get("staging").textValue(),
         answer.get("topic").textValue(),
         topics,
         columns,
+        fields,
+        answer.get("is_typed").booleanValue(),
+        answer.get("key").textValue(),
+        answer.get("time_zone").textValue(),
         answer.get("staged_bytes_max").longValue(),
         answer.get("batch_bytes").intValue(),
         answer.get("held_bytes").longValue(),
