@@ -21,6 +21,7 @@ ALLOWED = {
     "storage/log.py": "the default of readers, which are no broker",
     "storage/partition_metadata.py": "the default of readers, which are no broker",
     "storage/segment_reader.py": "the default of readers, which are no broker",
+    "storage/segment_hints.py": "read by planners of reads and by compaction, which are no broker",
     "storage/lost_records.py": "looked for by readers and compaction, which are no broker",
     "storage/staged_file.py": "the default of tasks that write staged files",
     "storage/state.py": "read by other processes than the owner",
