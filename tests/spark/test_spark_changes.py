@@ -237,6 +237,22 @@ def test_a_row_before_a_change_is_a_whole_record(lake: WrittenLake, sql: Stateme
     assert {(row.topic, row.partition, bytes(row.key)) for row in rows} == {("states", 0, b"k")}
 
 
+def test_changes_of_a_topic_with_a_schema_are_those_of_its_fields(lake: WrittenLake, sql: Statement) -> None:
+    topic = CompactedTopic(lake, **{"value.schema": "user STRING, age INT", "key": "user"})
+    topic.write([(b"ann", b'{"user": "ann", "age": 31}'), (b"bob", b'{"user": "bob", "age": 4}')])
+    lake.publish()
+    topic.write([(b"ann", b'{"user": "ann", "age": 32}'), (b"bob", None)])
+    version = lake.publish()
+    found = sql(f"SELECT * FROM lake.states CHANGES FROM VERSION {version} ORDER BY user, age")
+    assert [(row.user, row.age, bytes(row._key), row._partition, row._change_type) for row in found] == [
+        ("ann", 31, b"ann", 0, "update_preimage"),
+        ("ann", 32, b"ann", 0, "update_postimage"),
+        ("bob", 4, b"bob", 0, "delete"),
+    ]
+    first = f"SELECT age FROM lake.states CHANGES FROM VERSION 0 TO VERSION {version} WITH (deduplicationMode = 'netChanges')"
+    assert [row.age for row in sql(first)] == [32]
+
+
 def test_what_compaction_removed_is_refused_and_what_it_left_tells_the_state_before(
     lake: WrittenLake, sql: Statement, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,12 +7,18 @@ import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.PartitionReader;
 import org.apache.spark.sql.connector.read.PartitionReaderFactory;
-import org.apache.spark.sql.types.StructField;
+import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 
 /** Makes readers of changes, on executors: of inserted records in columns, of the changes of keys in rows. */
 final class ChangesReaderFactory implements PartitionReaderFactory {
+  /** Names of the columns that the readers need, whatever the query wants. */
+  static final String OFFSET = "__offset";
+  static final String PARTITION = "__partition";
+  static final String KEY = "__key";
+  static final String VALUE = "__value";
+
   private static final long serialVersionUID = 1L;
   private final boolean isKeyed;
   private final StructType columns;
@@ -24,20 +30,27 @@ final class ChangesReaderFactory implements PartitionReaderFactory {
   ChangesReaderFactory(TopicChangelog changelog, StructType columns) {
     this.isKeyed = changelog.isKeyed();
     this.columns = columns;
-    List<StructField> read = new ArrayList<>();
+    List<ScanColumn> read = new ArrayList<>();
     for (String name : columns.fieldNames()) {
-      if (changelog.isRecords(name)) {
-        read.add(changelog.record(name));
+      ScanColumn source = changelog.source(name);
+      if (source != null) {
+        read.add(source);
       }
     }
-    for (String name : isKeyed ? new String[] {"key", "value", "offset", "partition"} : new String[] {"offset", "partition"}) {
-      if (!read.contains(changelog.record(name))) {
-        read.add(changelog.record(name));
-      }
+    read.add(new ScanColumn(OFFSET, DataTypes.LongType, false, "offset"));
+    read.add(new ScanColumn(PARTITION, DataTypes.IntegerType, false, "partition"));
+    ScanColumn key = new ScanColumn(KEY, DataTypes.BinaryType, false, "key");
+    if (isKeyed) {
+      read.add(key);
+      read.add(new ScanColumn(VALUE, DataTypes.BinaryType, false, "value"));
     }
-    this.read = new StructType(read.toArray(new StructField[0]));
-    this.records = new SegmentReaderFactory(ScanColumn.ofFrame(this.read));
-    this.keys = isKeyed ? new SegmentReaderFactory(ScanColumn.ofFrame(new StructType().add(changelog.record("key")))) : null;
+    StructType names = new StructType();
+    for (ScanColumn column : read) {
+      names = names.add(column.name(), column.type());
+    }
+    this.read = names;
+    this.records = new SegmentReaderFactory(read.toArray(new ScanColumn[0]));
+    this.keys = isKeyed ? new SegmentReaderFactory(new ScanColumn[] {key}) : null;
   }
 
   @Override

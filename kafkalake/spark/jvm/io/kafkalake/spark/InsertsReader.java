@@ -35,8 +35,8 @@ final class InsertsReader implements PartitionReader<ColumnarBatch> {
   @Override
   public ColumnarBatch get() {
     ColumnarBatch batch = records.get();
-    ColumnVector offsets = batch.column(read.fieldIndex("offset"));
-    ChangesTask.Commits commits = task.commits(batch.column(read.fieldIndex("partition")).getInt(0));
+    ColumnVector offsets = batch.column(read.fieldIndex(ChangesReaderFactory.OFFSET));
+    ChangesTask.Commits commits = task.commits(batch.column(read.fieldIndex(ChangesReaderFactory.PARTITION)).getInt(0));
     ColumnVector[] vectors = new ColumnVector[columns.size()];
     for (int i = 0; i < vectors.length; i++) {
       DataType type = columns.apply(i).dataType();

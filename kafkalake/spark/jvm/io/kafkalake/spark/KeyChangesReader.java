@@ -57,7 +57,7 @@ final class KeyChangesReader implements PartitionReader<InternalRow> {
   private int pendingCommit = NONE;
   private InternalRow current;
 
-  /** @param read the columns that are read of a record, with its key, value, offset and partition */
+  /** @param read the columns that are read of a record, with those of `ChangesReaderFactory` */
   KeyChangesReader(StructType read, StructType columns, ChangesTask task) throws IOException {
     this.read = read;
     this.columns = columns;
@@ -65,19 +65,19 @@ final class KeyChangesReader implements PartitionReader<InternalRow> {
     List<Expression> kept = new ArrayList<>();
     List<StructField> fields = new ArrayList<>();
     for (int i = 0; i < read.size(); i++) {
-      // A value that is not asked for is not copied: whether there is one says the last column.
+      // The value is not copied for the reader's sake: whether there is one says the last column.
       StructField field = read.apply(i);
-      if (!field.name().equals("value") || columns.getFieldIndex("value").isDefined()) {
+      if (!field.name().equals(ChangesReaderFactory.VALUE)) {
         kept.add(new BoundReference(i, field.dataType(), true));
         fields.add(field);
       }
     }
-    int value = read.fieldIndex("value");
+    int value = read.fieldIndex(ChangesReaderFactory.VALUE);
     kept.add(new IsNull(new BoundReference(value, read.apply(value).dataType(), true)));
     fields.add(new StructField("is_tombstone", DataTypes.BooleanType, false, org.apache.spark.sql.types.Metadata.empty()));
     rows = new StructType(fields.toArray(new StructField[0]));
-    keyAt = rows.fieldIndex("key");
-    offsetAt = rows.fieldIndex("offset");
+    keyAt = rows.fieldIndex(ChangesReaderFactory.KEY);
+    offsetAt = rows.fieldIndex(ChangesReaderFactory.OFFSET);
     tombstoneAt = rows.size() - 1;
     projection = UnsafeProjection.create(CollectionConverters.asScala(kept).toSeq());
     int[] at = {rows.size(), keyAt, offsetAt};
@@ -115,8 +115,8 @@ final class KeyChangesReader implements PartitionReader<InternalRow> {
   }
 
   private void insert(PartitionReader<ColumnarBatch> records, BloomFilter known) throws IOException {
-    int key = read.fieldIndex("key");
-    int partition = read.fieldIndex("partition");
+    int key = read.fieldIndex(ChangesReaderFactory.KEY);
+    int partition = read.fieldIndex(ChangesReaderFactory.PARTITION);
     try (records) {
       while (records.next()) {
         for (Iterator<InternalRow> batch = records.get().rowIterator(); batch.hasNext(); ) {

@@ -136,7 +136,7 @@ public final class LakeCatalog implements StagingTableCatalog, SupportsNamespace
   public Changelog loadChangelog(Identifier table, ChangelogContext context, CaseInsensitiveStringMap options)
       throws NoSuchTableException {
     TopicTable topic = load(table, question("load"), Map.of());
-    return new TopicChangelog(topic.name(), lake, table.name(), topic.records(), context, options);
+    return new TopicChangelog(topic.name(), lake, table.name(), topic.topicColumns(), context, options);
   }
 
   private TopicTable load(Identifier table, ObjectNode question, Map<String, String> options) throws NoSuchTableException {

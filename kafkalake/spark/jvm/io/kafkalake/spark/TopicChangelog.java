@@ -33,6 +33,8 @@ final class TopicChangelog implements Changelog {
   private final String name;
   private final String lake;
   private final String topic;
+  private final TopicColumns columns;
+  private final String[] row;
   private final StructType records;
   private final ChangelogRange range;
   private final Map<String, String> options;
@@ -40,14 +42,16 @@ final class TopicChangelog implements Changelog {
   private JsonNode points;
 
   TopicChangelog(
-      String name, String lake, String topic, StructType records, ChangelogContext context, CaseInsensitiveStringMap options) {
+      String name, String lake, String topic, TopicColumns columns, ChangelogContext context, CaseInsensitiveStringMap options) {
     this.name = name;
     this.lake = lake;
     this.topic = topic;
-    this.records = records;
+    this.columns = columns;
     this.range = context.range();
     this.options = options.asCaseSensitiveMap();
     this.isKeyed = ask(question("changes_of")).get("is_keyed").booleanValue();
+    this.row = columns.isTyped() ? new String[] {"_partition", "_key"} : new String[] {"partition", "key"};
+    this.records = isKeyed && columns.isTyped() ? withRow(columns.columns()) : columns.columns();
   }
 
   @Override
@@ -78,8 +82,20 @@ final class TopicChangelog implements Changelog {
     return all;
   }
 
-  private static boolean isOfRow(String column) {
-    return column.equals("key") || column.equals("partition");
+  /** Of fields of the values: with what identifies a row, which else are metadata columns. */
+  private StructType withRow(StructType fields) {
+    StructType all = fields;
+    for (String column : row) {
+      if (columns.ofRecord(column) == null) {
+        throw KafkaLakeExtensions.refused("changes of topic " + topic + " are those of keys, which its field " + column + " hides");
+      }
+      all = all.add(columns.all().apply(column));
+    }
+    return all;
+  }
+
+  private boolean isOfRow(String column) {
+    return column.equals(row[0]) || column.equals(row[1]);
   }
 
   @Override
@@ -99,7 +115,7 @@ final class TopicChangelog implements Changelog {
 
   @Override
   public NamedReference[] rowId() {
-    return isKeyed ? new NamedReference[] {Expressions.column("partition"), Expressions.column("key")} : new NamedReference[0];
+    return isKeyed ? new NamedReference[] {Expressions.column(row[0]), Expressions.column(row[1])} : new NamedReference[0];
   }
 
   @Override
@@ -119,13 +135,9 @@ final class TopicChangelog implements Changelog {
     };
   }
 
-  /** The column of the records that has this name, with its whole type. */
-  StructField record(String column) {
-    return records.apply(column);
-  }
-
-  boolean isRecords(String column) {
-    return records.getFieldIndex(column).isDefined();
+  /** Where the column of the records that has this name comes from; null for a column of changes. */
+  ScanColumn source(String column) {
+    return records.getFieldIndex(column).isDefined() ? columns.sources()[columns.all().fieldIndex(column)] : null;
   }
 
   boolean isUnbounded() {

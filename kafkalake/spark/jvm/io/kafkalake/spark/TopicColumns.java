@@ -58,11 +58,6 @@ final class TopicColumns {
     return isTyped;
   }
 
-  /** Kafka's columns, as those of a topic without a schema are. */
-  StructType records() {
-    return isTyped ? new StructType(metadata.values().toArray(new StructField[0])) : columns;
-  }
-
   /** The columns, and the metadata columns behind them. */
   StructType all() {
     StructType all = columns;

@@ -142,9 +142,9 @@ class TopicTable implements SupportsRead, SupportsWrite, SupportsDeleteV2, Suppo
     return columns.columns();
   }
 
-  /** Kafka's columns of the records, whatever the values are. */
-  StructType records() {
-    return columns.records();
+  /** The columns, with where they come from. */
+  TopicColumns topicColumns() {
+    return columns;
   }
 
   @Override
