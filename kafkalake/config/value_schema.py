@@ -86,7 +86,7 @@ class ValueField:
         return f"{_as_identifier(self.name)} {self.type.sql}{comment}"
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=32)
 def parse_value_schema(text: str) -> tuple[ValueField, ...]:
     """Return the fields of a schema. Raise `ConfigurationError` with the fault, in a sentence that names no setting."""
     if len(text) > TEXT_MAX:

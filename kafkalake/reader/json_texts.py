@@ -47,14 +47,19 @@ def with_values(rows: pa.RecordBatch, fields: Mapping[str, str], time_zone: str 
     return rows.set_column(position, "value", pc.coalesce(given, made))
 
 
-def typed_records(rows: pa.RecordBatch, key: str | None) -> pa.RecordBatch:
+def typed_records(
+    rows: pa.RecordBatch, key: str | None, texts: Mapping[str, Sequence[str | None]] | None = None
+) -> pa.RecordBatch:
     """Return the records (binary `key` and `value`) of rows of a typed topic.
 
     Each value is a JSON object of the row's fields, each key the text of the field `key` (None: no record has one), as Kafka's
-    StringSerializer writes it, and null where the field is.
+    StringSerializer writes it, and null where the field is. texts: the JSON of columns whose type Arrow has not.
     """
     columns = dict(zip(rows.schema.names, rows.columns, strict=True))
-    values = json_objects(columns, pa.repeat(True, rows.num_rows))
+    given = texts or {}
+    fields = [given[name] if name in given else _texts(column) for name, column in columns.items()]
+    names = [_quoted(name) for name in columns]
+    values = pa.array([_object(names, row).encode() for row in zip(*fields, strict=True)], pa.binary())
     keys = _key_texts(columns[key]) if key in columns else pa.nulls(rows.num_rows, pa.string())
     return pa.RecordBatch.from_arrays([keys.cast(pa.binary()), values], names=["key", "value"])
 

@@ -54,7 +54,7 @@ _TIME = re.compile(
 _SECONDS = re.compile(r"-?[0-9]{1,12}")
 _SPECIAL = re.compile(r"[+-]?(?:nan|inf|infinity)", re.IGNORECASE | re.ASCII)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_VARIANT = pa.struct([pa.field(name, pa.binary(), nullable=False) for name in ("value", "metadata")])
+VARIANT = pa.struct([pa.field(name, pa.binary(), nullable=False) for name in ("value", "metadata")])
 """A VARIANT in the Arrow schema that Spark sends."""
 
 
@@ -117,7 +117,7 @@ def _parse(values: pa.Array, struct: pa.StructType, zone: tzinfo) -> pa.StructAr
 
 def check_json_type(column: str, kind: pa.DataType) -> None:
     """Raise `ConfigurationError` if JSON cannot represent this type."""
-    if kind == _VARIANT:
+    if kind == VARIANT:
         raise ConfigurationError(
             f"column {column} cannot be VARIANT: only Spark with kafkalake-spark.jar has such columns"
         )

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 import confluent_kafka
+import pyarrow.dataset as ds
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 from kafka_reference import Kafkalake, topic_name
@@ -243,3 +244,63 @@ def test_fields_named_as_kafkas_columns_are_fields(sql: Statement, broker: Kafka
     )
     assert sorted(tuple(row) for row in found) == [(3, 103, "k", 3, 3), (4, 104, "k", 4, 4)]
     assert tuple(sql(f"SELECT count(*), count(`key`) FROM lake.{clicks} WHERE _offset = 1")[0]) == (1, 1)
+
+
+def test_values_of_every_type_are_the_json_of_spark_and_come_back(
+    sql: Statement, session: SparkSession, broker: Kafkalake, clicks: str
+) -> None:
+    query = """
+        SELECT id, id % 2 = 0 AS b, CAST(id AS TINYINT) AS t, CAST(-id AS SMALLINT) AS s, CAST(id AS INT) AS i,
+            CAST(id AS FLOAT) / 3 AS f, CAST(id AS DOUBLE) / 3 AS d, CAST(id AS DECIMAL(20, 3)) / 7 AS m,
+            DATE'2026-01-02' + CAST(id AS INT) AS day, TIMESTAMP_NTZ'2026-01-02 03:04:05.678901' AS local,
+            array(CAST(id AS STRING), NULL) AS a, map('k"', id) AS mp,
+            named_struct('x', id, 'y', array(named_struct('z', 'ö'))) AS st,
+            CASE WHEN id > 1 THEN 'tab\\t"quote" \\\\ \\u0001' END AS text
+        FROM range(4)"""
+    sql(f"CREATE TABLE lake.{clicks} TBLPROPERTIES ('key' = 'm') AS {query}")
+    all_digits = """map('timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS")"""
+    written = sql(f"SELECT CAST(m AS STRING) AS k, to_json(struct(*), {all_digits}) AS v FROM ({query}) ORDER BY id")
+    read_by_client = read(broker, clicks, 1, 4)
+    assert {key: json.loads(value or b"") for key, value in read_by_client} == {
+        row.k.encode(): json.loads(row.v) for row in written
+    }
+    assert sql(f"SELECT * FROM lake.{clicks} ORDER BY id") == sql(f"SELECT * FROM ({query}) ORDER BY id")
+    of_arrow = topic_dataset(broker.lake, clicks).to_table(["id", "m", "day", "a", "st"])
+    assert sorted(of_arrow["m"].to_pylist()) == sorted(row.m for row in sql(f"SELECT m FROM lake.{clicks}"))
+
+
+def test_a_variant_is_written_as_the_json_that_it_is(sql: Statement, broker: Kafkalake, clicks: str) -> None:
+    sql(f"CREATE TABLE lake.{clicks} (id INT, v VARIANT)")
+    texts = ['{"a":[1,2.5,"x\\"",null,true]}', '"text"', "null", "7"]
+    rows = ", ".join(f"({index}, parse_json('{text}'))" for index, text in enumerate(texts))
+    sql(f"INSERT INTO lake.{clicks} VALUES {rows.replace(chr(92), 2 * chr(92))}, (9, NULL)")
+    values = sorted(
+        (json.loads(value or b"") for _, value in read(broker, clicks, 1, 5)), key=lambda row: int(row["id"])
+    )
+    assert values == [*({"id": index, "v": json.loads(text)} for index, text in enumerate(texts)), {"id": 9}]
+    assert topic_dataset(broker.lake, clicks).to_table(["v"], filter=ds.field("id") == 1)["v"].to_pylist() == ["text"]
+    assert tuple(sql(f"SELECT variant_get(v, '$.a[1]', 'double') FROM lake.{clicks} WHERE id = 0")[0]) == (2.5,)
+
+
+def test_metadata_columns_narrow_a_scan_of_typed_and_of_raw_topics(
+    sql: Statement, session: SparkSession, broker: Kafkalake, clicks: str
+) -> None:
+    for columns in ("(user STRING, `partition` STRING)", ""):
+        topic = clicks + str(len(columns))
+        sql(f"CREATE TABLE lake.{topic} {columns} TBLPROPERTIES ('partitions' = '2')")
+        send(broker, topic, [(b"%d" % number, b'{"user": "ann", "partition": "7"}') for number in range(40)])
+        where = "WHERE _offset >= 3 AND _partition = 1 AND _timestamp > now() - INTERVAL 1 HOUR"
+        rows = sql(f"SELECT _key, _offset, _partition, _topic, _value FROM lake.{topic} {where}")
+        assert {(row._partition, row._topic, row._value[:2]) for row in rows} == {(1, topic, b'{"')}
+        assert min(row._offset for row in rows) == 3
+        plan = sql(f"EXPLAIN SELECT _key FROM lake.{topic} {where}")[0].plan
+        assert re.search(r"1 of 2 segments, pushed: .*_offset >= 3", plan), plan
+        assert "_key" not in session.table(f"lake.{topic}").columns
+        found = session.table(f"lake.{topic}").selectExpr("*", "_headers", "_timestampType").first()
+        assert found is not None
+        assert (found._headers, found._timestampType) == (None, 0)
+        sql(f"DELETE FROM lake.{topic} WHERE _offset < 1000 AND _partition = 1")
+        assert [row.p for row in sql(f"SELECT DISTINCT _partition AS p FROM lake.{topic}")] == [0]
+    typed = f"lake.{clicks}{len('(user STRING, `partition` STRING)')}"
+    assert sql(f"SELECT count(*) AS n FROM {typed} WHERE `partition` = '7'")[0].n > 0, "a field, and not the partition"
+    assert "Cannot delete" in refused(sql, f"DELETE FROM {typed} WHERE `partition` = '7'")

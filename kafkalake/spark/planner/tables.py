@@ -46,7 +46,7 @@ def load_table(question: Mapping[str, Any]) -> dict[str, Any]:
         hint = did_you_mean(name, store.topic_names())
         raise UnknownTopicOrPartitionError(f"no topic {name!r} in {lake}" + (f"; {hint}" if hint else ""))
     fields = () if topic is None else topic_fields(topic.config)
-    metadata = metadata_columns([field.name for field in fields]) if fields else {}
+    metadata = metadata_columns([field.name for field in fields] or DDL)
     return {
         "columns": value_schema_sql(fields) or kafka_ddl(headers=True, value_schema=None),
         "is_typed": bool(fields),

@@ -93,7 +93,7 @@ class Sink:
 
         options = self.write.options
         if options.is_typed:
-            return typed_records(rows, options.key)
+            return typed_records(rows, options.key, _variant_texts(rows))
         return with_values(rows, self._fields, self._time_zone) if self._fields else rows
 
     # On the driver.
@@ -120,6 +120,23 @@ class Sink:
         """Remove what a failed job staged, unless the broker may still be reading it."""
         if directory is not None:
             abort_write(self.write.options.lake, directory)
+
+
+def _variant_texts(rows: pa.RecordBatch) -> dict[str, list[str | None]]:
+    """Return the JSON of the columns that are variants."""
+    from pyspark.sql.variant_utils import VariantUtils
+
+    from kafkalake.reader.json_values import VARIANT
+
+    texts = {}
+    for field, column in zip(rows.schema, rows.columns, strict=True):
+        if field.type == VARIANT:
+            values, metadata = (part.to_pylist() for part in column.flatten())
+            texts[field.name] = [
+                None if value is None else VariantUtils.to_json(value, of_value)
+                for value, of_value in zip(values, metadata, strict=True)
+            ]
+    return texts
 
 
 @hide_tracebacks

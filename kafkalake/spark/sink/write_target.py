@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from kafkalake.errors import ConfigurationError
 from kafkalake.reader.columns import value_fields
-from kafkalake.reader.json_values import check_json_type
+from kafkalake.reader.json_values import VARIANT, check_json_type
 
 _BINARY_LIKE = (pa.binary(), pa.string(), pa.large_binary(), pa.large_string())
 
@@ -68,7 +68,8 @@ def check_columns(schema: pa.Schema, topic: str | None, json_fields: bool = Fals
 def check_fields(schema: pa.Schema) -> None:
     """Raise `ConfigurationError` with one sentence if a column of `schema` cannot be a field of JSON values."""
     for field in schema:
-        check_json_type(field.name, field.type)
+        if field.type != VARIANT:
+            check_json_type(field.name, field.type)
 
 
 def _are_headers(kind: pa.DataType) -> bool:
