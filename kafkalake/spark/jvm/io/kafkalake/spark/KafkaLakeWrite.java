@@ -173,6 +173,7 @@ final class KafkaLakeWrite implements Write {
 
     @Override
     public DataWriterFactory createBatchWriterFactory(PhysicalWriteInfo info) {
+      SegmentReaderFactory.sendJar();
       return new StagingWriter.OfBatch(job.plan, directory);
     }
 
@@ -204,6 +205,7 @@ final class KafkaLakeWrite implements Write {
 
     @Override
     public StreamingDataWriterFactory createStreamingWriterFactory(PhysicalWriteInfo info) {
+      SegmentReaderFactory.sendJar();
       return new StagingWriter.OfStream(job.plan, query);
     }
 
