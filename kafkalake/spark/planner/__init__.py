@@ -2,6 +2,7 @@
 
 process     the loop: frames of JSON from the JVM, answered by threads
 requests    what can be asked, and by which function it is answered
+question    the type of a question
 lakes       the Delta tables of the lakes that were asked about, kept open
 tables      topics as tables: list, load
 statements  what a statement changes, through the broker

@@ -7,11 +7,12 @@ transactions, what compaction has removed).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
 from kafkalake.reader.plan import SegmentSlice, check_losses, grouped, selected_slices
+from kafkalake.spark.planner.question import Question
 from kafkalake.spark.planner.scans import begin_scan, shown
 from kafkalake.spark.planner.task_json import encode_task
 
@@ -31,7 +32,7 @@ class Facts(NamedTuple):
     max_timestamp_ms: int | None
 
 
-def plan_aggregate(question: Mapping[str, Any]) -> dict[str, Any]:
+def plan_aggregate(question: Question) -> dict[str, Any]:
     """Return the known facts by partition, and tasks of the slices that are to be read.
 
     offsets, times: whether extremes of them are asked for. is_complete: there is one task. Raise the errors of `begin_scan`

@@ -5,7 +5,7 @@ A question has `lake`, `topic` and the `options` of the query; points are the JS
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -22,6 +22,7 @@ from kafkalake.reader.changelog import (
 from kafkalake.reader.plan import SegmentSlice
 from kafkalake.reader.read_options import TIME_ZONE_NOTE, ReadOptions, parse_options
 from kafkalake.spark.planner.lakes import lake_path, open_lake
+from kafkalake.spark.planner.question import Question
 from kafkalake.spark.planner.task_json import encode_task
 
 _OF_SPARK = frozenset(
@@ -40,13 +41,13 @@ _OF_SPARK = frozenset(
 _POSSIBLE = ("failondataloss", "isolation", "minpartitions", "maxrecordsperpartition")
 
 
-def kind(question: Mapping[str, Any]) -> dict[str, Any]:
+def kind(question: Question) -> dict[str, Any]:
     """Return whether the changes of a topic are those of keys. Raise the errors of `parse_options` and `the_topic`."""
     options = _options(question)
     return {"is_keyed": is_keyed(lake_path(options.lake), the_topic(options, open_lake(options.lake)))}
 
 
-def begin(question: Mapping[str, Any]) -> dict[str, Any]:
+def begin(question: Question) -> dict[str, Any]:
     """Return the points `start` and `end` of a range.
 
     The range is `first` and `last` (versions) or `first_ms` and `last_ms`. Raise the errors of `parse_options` and `begin_changes`.
@@ -57,13 +58,13 @@ def begin(question: Mapping[str, Any]) -> dict[str, Any]:
     return {"start": start.json, "end": end.json}
 
 
-def go_on(question: Mapping[str, Any]) -> dict[str, Any]:
+def go_on(question: Question) -> dict[str, Any]:
     """Return the newest point after `start`, or `start`. Raise the errors of `next_point`."""
     options = _options(question)
     return next_point(options, ChangePoint.of_json(question["start"]), open_lake(options.lake)).json
 
 
-def plan(question: Mapping[str, Any]) -> dict[str, Any]:
+def plan(question: Question) -> dict[str, Any]:
     """Return the tasks that read the changes from `start` to `end`.
 
     Of keys (`is_keyed`) a task has all of a partition, and its part of `before` has the records below the range. commits: by
@@ -95,7 +96,7 @@ def _by_partition(groups: Iterable[Sequence[SegmentSlice]]) -> list[list[Segment
     return [list(group) for _, group in groupby(pieces, key=lambda piece: piece.partition)]
 
 
-def _options(question: Mapping[str, Any]) -> ReadOptions:
+def _options(question: Question) -> ReadOptions:
     """Return the options of the query. Raise `ConfigurationError` for one that changes have not."""
     given = {name: text for name, text in question["options"].items() if name.lower() not in _OF_SPARK}
     wrong = next((name for name in given if not name.startswith("__") and name.lower() not in _POSSIBLE), None)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import pyarrow as pa
 
 from kafkalake.reader.columns import arrow_schema, project
 from kafkalake.reader.read_options import ReadOptions
+from kafkalake.spark.planner.question import Question
 
 
-def check_columns(question: Mapping[str, Any], options: ReadOptions) -> None:
+def check_columns(question: Question, options: ReadOptions) -> None:
     """Check `columns` (of Kafka's, with their Spark types) and `fields` (of JSON values, whose types the jar has checked).
 
     Raise `ConfigurationError` if a read with these options has not such columns.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from typing import Any
 
 from kafkalake.close_names import did_you_mean
@@ -13,15 +12,16 @@ from kafkalake.reader.snapshot import check_past
 from kafkalake.spark.metadata_tables.definitions import TABLES, TOPIC_COLUMN, MetadataTable
 from kafkalake.spark.metadata_tables.subject import Subject
 from kafkalake.spark.planner.lakes import lake_path, open_lake
+from kafkalake.spark.planner.question import Question
 
 
-def list_tables(question: Mapping[str, Any]) -> list[str]:
+def list_tables(question: Question) -> list[str]:
     """Return the names of the tables about a topic, or about the lake (topic None). Raise `UnknownTopicOrPartitionError`."""
     _require_topic(_subject(question))
     return list(TABLES)
 
 
-def columns_of(question: Mapping[str, Any]) -> str:
+def columns_of(question: Question) -> str:
     """Return the columns (DDL) of the table `table` about a topic, or about the lake (topic None).
 
     Raise `UnknownTopicOrPartitionError` if there is no such table or topic, `ConfigurationError` if it has no such past,
@@ -33,7 +33,7 @@ def columns_of(question: Mapping[str, Any]) -> str:
     return table.columns if subject.topic is not None else f"{TOPIC_COLUMN}, {table.columns}"
 
 
-def rows_of(question: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+def rows_of(question: Question) -> list[tuple[Any, ...]]:
     """Return the rows of a table. Raise as `columns_of`, and `LakeError` if files of the lake are missing."""
     table, subject = _table(question), _subject(question)
     _require_past(question["table"], table, subject)
@@ -41,7 +41,7 @@ def rows_of(question: Mapping[str, Any]) -> list[tuple[Any, ...]]:
     return [row[first:] for row in table.rows(subject)]
 
 
-def _table(question: Mapping[str, Any]) -> MetadataTable:
+def _table(question: Question) -> MetadataTable:
     name = question["table"]
     if name not in TABLES:
         hint = did_you_mean(name, TABLES) or f"there are {', '.join(TABLES)}"
@@ -49,7 +49,7 @@ def _table(question: Mapping[str, Any]) -> MetadataTable:
     return TABLES[name]
 
 
-def _subject(question: Mapping[str, Any]) -> Subject:
+def _subject(question: Question) -> Subject:
     lake = lake_path(question["lake"])
     version, as_of_ms = question.get("version"), question.get("as_of_ms")
     now_ms = time.time_ns() // 1_000_000

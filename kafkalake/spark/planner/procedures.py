@@ -27,9 +27,9 @@ from kafkalake.spark.metadata_tables.groups import LAG_COLUMNS, lag_row
 from kafkalake.spark.planner.driver_session import driver_session
 from kafkalake.spark.planner.lakes import lake_path, open_lake
 from kafkalake.spark.planner.process import IS_WITHDRAWN
+from kafkalake.spark.planner.question import Question
 
 Rows = Iterable[tuple[Any, ...]]
-Arguments = Mapping[str, Any]
 
 STEP_COLUMNS = (
     "subject STRING, action STRING, why STRING, now MAP<STRING, STRING>, outcome STRING, after MAP<STRING, STRING>"
@@ -57,11 +57,11 @@ class Procedure:
     description: str
     parameters: tuple[Parameter, ...]
     columns: str
-    run: Callable[[Mapping[str, Any]], Rows]
+    run: Callable[[Question], Rows]
     needs_session: bool = False
 
 
-def list_procedures(question: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def list_procedures(question: Question) -> dict[str, dict[str, Any]]:
     """Return the procedures by name."""
     return {
         name: {
@@ -75,30 +75,30 @@ def list_procedures(question: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     }
 
 
-def call(question: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+def call(question: Question) -> list[tuple[Any, ...]]:
     """Run the procedure `procedure` with all its `arguments`, and return its rows. Raise the errors of its job."""
     return list(PROCEDURES[question["procedure"]].run(question))
 
 
-def _retention(question: Mapping[str, Any]) -> Rows:
+def _retention(question: Question) -> Rows:
     return _steps(_run(Retention(), question, "guard"))
 
 
-def _compact(question: Mapping[str, Any]) -> Rows:
+def _compact(question: Question) -> Rows:
     return _steps(_run(CompactionJob(), question))
 
 
-def _maintenance(question: Mapping[str, Any]) -> Rows:
+def _maintenance(question: Question) -> Rows:
     return _steps(_run(Maintenance(), question, "keep_days", "staged_hours"))
 
 
-def _lag(question: Mapping[str, Any]) -> Rows:
+def _lag(question: Question) -> Rows:
     job = LagJob()
     _run(job, question, "group", "window")
     return [lag_row(row) for row in job.measured]
 
 
-def _run(job: Job, question: Mapping[str, Any], *options: str) -> list[tuple[Step, Done | None]]:
+def _run(job: Job, question: Question, *options: str) -> list[tuple[Step, Done | None]]:
     """Run a job with the arguments of its own options and those that all jobs have."""
     given = question["arguments"]
     arguments = [f"--lake={lake_path(question['lake'])}"]
@@ -127,7 +127,7 @@ def _texts(values: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [(name, str(value)) for name, value in values.items()]
 
 
-def _verify(question: Mapping[str, Any]) -> Rows:
+def _verify(question: Question) -> Rows:
     topic = question["arguments"]["topic"]
     store = open_lake(question["lake"])
     chosen = None if topic is None else {each.topic for each in select_topics(store.load_topics(), topic, None)}
@@ -137,7 +137,7 @@ def _verify(question: Mapping[str, Any]) -> Rows:
         yield problem.file, None if problem.position < 0 else problem.position, problem.what
 
 
-def _reset_offsets(question: Mapping[str, Any]) -> Rows:
+def _reset_offsets(question: Question) -> Rows:
     given = question["arguments"]
     group, topic, to = given["group"], given["topic"], given["to"]
     for name in ("group", "topic", "to"):

@@ -15,13 +15,14 @@ import struct
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 from kafkalake.errors import KafkaLakeError, file_sentence
 from kafkalake.extras import WithoutPandas
+from kafkalake.spark.planner.question import Question
 from kafkalake.spark.source.installed_pyspark import prefer_installed_pyspark
 
 THREADS = 8
@@ -32,7 +33,7 @@ FRAME_BYTES_MAX = 1 << 30
 IS_WITHDRAWN = "is_withdrawn"
 """The key under which `answer` gets a function that says whether the question was withdrawn."""
 
-Answer = Callable[[Mapping[str, Any]], Any]
+Answer = Callable[[Question], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ def serve(incoming: BinaryIO, outgoing: BinaryIO, answer: Answer) -> None:
     writing = threading.Lock()
     waiting: dict[int, _Asked] = {}
 
-    def reply(question: Mapping[str, Any], withdrawn: threading.Event) -> None:
+    def reply(question: Question, withdrawn: threading.Event) -> None:
         answered = _answered({**question, IS_WITHDRAWN: withdrawn.is_set}, answer)
         try:
             frame = encode(answered)
@@ -104,7 +105,7 @@ def encode(content: Any) -> bytes:
     return struct.pack(">i", len(body)) + body
 
 
-def _answered(question: Mapping[str, Any], answer: Answer) -> dict[str, Any]:
+def _answered(question: Question, answer: Answer) -> dict[str, Any]:
     try:
         return {"id": question["id"], "answer": answer(question)}
     except KafkaLakeError as error:

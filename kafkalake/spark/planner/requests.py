@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from kafkalake.spark.planner import (
@@ -17,8 +17,9 @@ from kafkalake.spark.planner import (
     tombstones,
     writes,
 )
+from kafkalake.spark.planner.question import Question
 
-ANSWERS: dict[str, Callable[[Mapping[str, Any]], Any]] = {
+ANSWERS: dict[str, Callable[[Question], Any]] = {
     "scan": scans.plan_scan,
     "aggregate": aggregates.plan_aggregate,
     "stream_open": streams.open_stream,
@@ -57,6 +58,6 @@ ANSWERS: dict[str, Callable[[Mapping[str, Any]], Any]] = {
 }
 
 
-def answer(question: Mapping[str, Any]) -> Any:
+def answer(question: Question) -> Any:
     """Return the answer, as what JSON can hold. Raise the `KafkaLakeError` of the function asked for."""
     return ANSWERS[question["ask"]](question)

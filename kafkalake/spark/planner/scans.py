@@ -15,6 +15,7 @@ from kafkalake.reader.read_options import TIME_ZONE_NOTE, parse_options
 from kafkalake.spark.planner.columns import check_columns
 from kafkalake.spark.planner.lakes import open_lake
 from kafkalake.spark.planner.query_snapshot import QuerySnapshots
+from kafkalake.spark.planner.question import Question
 from kafkalake.spark.planner.task_json import encode_task
 
 _snapshots = QuerySnapshots()
@@ -28,7 +29,7 @@ class Begun(NamedTuple):
     narrowed: list[int]
 
 
-def plan_scan(question: Mapping[str, Any]) -> dict[str, Any]:
+def plan_scan(question: Question) -> dict[str, Any]:
     """Return the tasks of a scan, and what `shown` says of them.
 
     limit: so many records are enough (-1: all are wanted). Raise the errors of `begin_scan` and `RecordsLostError`.
@@ -57,7 +58,7 @@ def _first(slices: Iterable[SegmentSlice], records: int) -> Iterator[SegmentSlic
         records -= piece.records or 0
 
 
-def begin_scan(question: Mapping[str, Any]) -> Begun:
+def begin_scan(question: Question) -> Begun:
     """Begin a scan of `columns` (of Kafka's, with their types) and `fields` (of JSON values) under `filters`.
 
     query: which query the scan is part of. Raise the errors of `parse_options`, `check_columns` and `begin_read`, and `ValueError`

@@ -21,6 +21,7 @@ from kafkalake.internal_topics import INTERNAL
 from kafkalake.reader.columns import DDL, arrow_schema, project
 from kafkalake.reader.lake_broker import connect
 from kafkalake.spark.planner.lakes import lake_path, open_lake
+from kafkalake.spark.planner.question import Question
 from kafkalake.spark.planner.tables import PARTITIONS, TOPIC_ID, id_of
 
 REPLICATION = "replication"
@@ -32,7 +33,7 @@ _altering = threading.Lock()
 """A column is added to the schema that is there: one statement at a time."""
 
 
-def create_table(question: Mapping[str, Any]) -> None:
+def create_table(question: Question) -> None:
     """Create a topic with the settings in `properties`, typed if `columns` are others than Kafka's.
 
     Raise `ConfigurationError` for what a topic cannot have, `TopicAlreadyExistsError`, `InvalidConfigError` and others.
@@ -57,7 +58,7 @@ def create_table(question: Mapping[str, Any]) -> None:
         )
 
 
-def alter_table(question: Mapping[str, Any]) -> None:
+def alter_table(question: Question) -> None:
     """Set the settings in `set`, return those in `unset` to their defaults, and add the columns in `add`, all or none.
 
     Raise `ConfigurationError`, `InvalidConfigError`, `InvalidPartitionsError` and others.
@@ -84,7 +85,7 @@ def alter_table(question: Mapping[str, Any]) -> None:
                 admin.create_partitions(cluster, name, partitions, validate_only=validate_only)
 
 
-def drop_table(question: Mapping[str, Any]) -> bool:
+def drop_table(question: Question) -> bool:
     """Delete the topic and return True, or return False if there is none. With `purge` its files go at once.
 
     Raise `PolicyViolationError` if the topic is protected, `KafkaError` if the broker refuses for another reason.
@@ -105,7 +106,7 @@ def drop_table(question: Mapping[str, Any]) -> bool:
             raise
 
 
-def undo_create(question: Mapping[str, Any]) -> bool:
+def undo_create(question: Question) -> bool:
     """Delete the topic that a statement has just made, protected or not; return False if that one, `topic_id`, is gone already."""
     name = named_topic(question)
     with connect(lake_path(question["lake"])) as cluster:
@@ -122,7 +123,7 @@ def _delete(cluster: Cluster, name: str) -> bool:
     return error is None
 
 
-def delete_records(question: Mapping[str, Any]) -> None:
+def delete_records(question: Question) -> None:
     """Delete the records that are there now, in `partitions` (None: all), and below the offset `before` (None: any)."""
     name, chosen, before = named_topic(question), question["partitions"], question["before"]
     with connect(lake_path(question["lake"])) as cluster:
@@ -160,7 +161,7 @@ def _with_columns(cluster: Cluster, topic: str, columns: Sequence[Mapping[str, A
     return schema
 
 
-def named_topic(question: Mapping[str, Any]) -> str:
+def named_topic(question: Question) -> str:
     """Return the topic of a statement. Raise `InvalidTopicError` for one of the broker's own."""
     name: str = question["topic"]
     if name in INTERNAL:

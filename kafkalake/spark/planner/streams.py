@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -16,6 +15,7 @@ from kafkalake.reader.positions import from_json, to_json
 from kafkalake.reader.read_options import READ_COMMITTED, TIME_ZONE_NOTE, ReadOptions, Use, parse_options
 from kafkalake.spark.planner.columns import check_columns
 from kafkalake.spark.planner.lakes import lake_path, open_lake
+from kafkalake.spark.planner.question import Question
 from kafkalake.spark.planner.task_json import encode_task
 from kafkalake.spark.stream.tails import check_tail_options
 from kafkalake.spark.stream.topic_stream import TopicStream
@@ -26,7 +26,7 @@ _streams: OrderedDict[str, TopicStream] = OrderedDict()
 _opening = threading.Lock()
 
 
-def open_stream(question: Mapping[str, Any]) -> dict[str, Any]:
+def open_stream(question: Question) -> dict[str, Any]:
     """Return what Spark needs to know of a stream of `columns` (of Kafka's) and `fields` (of values) before its first batch.
 
     description: as the progress of a query shows it. offsets_max, offsets_min: of a batch, or None. delay_ms_max: of a batch with
@@ -44,17 +44,17 @@ def open_stream(question: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def begin_stream(question: Mapping[str, Any]) -> str:
+def begin_stream(question: Question) -> str:
     """Return the initial offsets, stored in the checkpoint at `checkpoint`. Raise the errors of `TopicStream.begin`."""
     return json.dumps(_stream(question).begin(question["checkpoint"]))
 
 
-def readable_ends(question: Mapping[str, Any]) -> str:
+def readable_ends(question: Question) -> str:
     """Return the current ends of the partitions. Raise the errors of `TopicStream.readable_ends`."""
     return json.dumps(to_json(_stream(question).readable_ends()))
 
 
-def next_batch(question: Mapping[str, Any]) -> dict[str, str]:
+def next_batch(question: Question) -> dict[str, str]:
     """Return the end of the batch that begins at `start`, and the readable ends of the partitions.
 
     offsets_max: of the batch. target: not to be passed. may_wait: for `minOffsetsPerTrigger`. is_done: `start` is the end of a
@@ -73,29 +73,29 @@ def next_batch(question: Mapping[str, Any]) -> dict[str, str]:
     return {"end": end, "readable_ends": json.dumps(to_json(found.readable_ends))}
 
 
-def first_unread(question: Mapping[str, Any]) -> list[dict[str, Any]]:
+def first_unread(question: Question) -> list[dict[str, Any]]:
     """Return slices with the first records from `start` on, before `readable_ends`. Raise the errors of `plan_batch`."""
     ends = from_json(json.loads(question["readable_ends"]))
     return [asdict(piece) for piece in _stream(question).plan_first(json.loads(question["start"]), ends)]
 
 
-def plan_batch(question: Mapping[str, Any]) -> list[dict[str, Any]]:
+def plan_batch(question: Question) -> list[dict[str, Any]]:
     """Return the tasks of the batch from `start` to `end`. Raise the errors of `TopicStream.plan`."""
     groups = _stream(question).plan(json.loads(question["start"]), json.loads(question["end"]))
     return [encode_task(group) for group in groups]
 
 
-def commit_batch(question: Mapping[str, Any]) -> None:
+def commit_batch(question: Question) -> None:
     """Commit the batches up to `end` to the stream's group, if it has one."""
     _stream(question).commit(json.loads(question["end"]))
 
 
-def check_real_time(question: Mapping[str, Any]) -> None:
+def check_real_time(question: Question) -> None:
     """Raise `ConfigurationError` if the stream cannot run in Real-Time Mode."""
     check_tail_options(_stream(question).options)
 
 
-def plan_tails(question: Mapping[str, Any]) -> list[dict[str, Any]]:
+def plan_tails(question: Question) -> list[dict[str, Any]]:
     """Return the partitions to follow from `start` on. Raise the errors of `TopicStream.plan_tails`."""
     stream = _stream(question)
     return [
@@ -113,7 +113,7 @@ def plan_tails(question: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def merge_ends(question: Mapping[str, Any]) -> str:
+def merge_ends(question: Question) -> str:
     """Return the offsets of a stream whose tasks have ended at `ends`."""
     ends = question["ends"]
     positions = {(end["topic"], end["partition"]): end["offset"] for end in ends}
@@ -132,7 +132,7 @@ def describe(options: ReadOptions) -> str:
     return f"KafkaLake[{topics}, {lake_path(options.lake)}]"
 
 
-def _stream(question: Mapping[str, Any]) -> TopicStream:
+def _stream(question: Question) -> TopicStream:
     """Return the stream of this name, or a new one. Its lake may have been made anew at the same path since."""
     name, given = question["stream"], question["options"]
     with _opening:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
@@ -17,18 +16,19 @@ from kafkalake.reader.option_names import LAKE
 from kafkalake.reader.read_options import ReadOptions, Use, parse_options
 from kafkalake.reader.snapshot import take_snapshot, wanted_partitions
 from kafkalake.spark.planner.lakes import open_lake
+from kafkalake.spark.planner.question import Question
 from kafkalake.uuid_text import encode_uuid
 
 PARTITIONS, TOPIC_ID = "partitions", "topic.id"
 """Properties of a table that are no settings of its topic."""
 
 
-def list_tables(question: Mapping[str, Any]) -> list[str]:
+def list_tables(question: Question) -> list[str]:
     """Return the names of the lake's topics, without the broker's own."""
     return [name for name in open_lake(question["lake"]).topic_names() if name not in INTERNAL]
 
 
-def load_table(question: Mapping[str, Any]) -> dict[str, Any]:
+def load_table(question: Question) -> dict[str, Any]:
     """Return the columns (DDL), metadata columns and properties of a topic.
 
     metadata: Kafka's columns that they are, by name, with their types. is_typed: whether the columns are fields of the values.
@@ -55,18 +55,18 @@ def load_table(question: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def lake_of(question: Mapping[str, Any]) -> str:
+def lake_of(question: Question) -> str:
     """Return the lake of `options` that name brokers. Raise the errors of `located`."""
     return next(value for name, value in located(question["options"]).items() if name.lower() == LAKE)
 
 
-def schema_of(question: Mapping[str, Any]) -> str:
+def schema_of(question: Question) -> str:
     """Return the columns (DDL) of a data frame with `options`. Raise the errors of `located` and `parse_options`."""
     options = parse_options(located(question["options"]), Use.SCHEMA)
     return kafka_ddl(headers=options.headers, value_schema=options.value_schema, topic_id=options.topic_id)
 
 
-def require_topics(question: Mapping[str, Any]) -> None:
+def require_topics(question: Question) -> None:
     """Raise `ConfigurationError`, `LakeError` or `UnknownTopicOrPartitionError` if `options` name no topics that are there.
 
     A pattern may match topics that are created later.

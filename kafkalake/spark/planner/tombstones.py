@@ -7,8 +7,7 @@ Kafka's, or by hand. A key that no partition has gets none.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,13 +22,14 @@ from kafkalake.reader.plan import plan_slices
 from kafkalake.reader.predicate import Selection
 from kafkalake.reader.read_options import ReadOptions
 from kafkalake.spark.planner.lakes import lake_path, open_lake
+from kafkalake.spark.planner.question import Question
 from kafkalake.spark.planner.statements import named_topic
 from kafkalake.spark.sink.sink import Sink
 
 _COLUMNS = StructType().add("key", BinaryType()).add("value", BinaryType()).add("partition", IntegerType())
 
 
-def delete_keys(question: Mapping[str, Any]) -> None:
+def delete_keys(question: Question) -> None:
     """Delete the `keys` (in hexadecimal) of a topic.
 
     Raise `ConfigurationError` if the topic is not compacted, the errors of `begin_read`, and those of a write.

@@ -7,20 +7,21 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from kafkalake.reader.columns import value_fields
 from kafkalake.reader.read_options import TIME_ZONE_NOTE
 from kafkalake.record.layout import TEMPLATE
 from kafkalake.record.schema import PREAMBLE
+from kafkalake.spark.planner.question import Question
 from kafkalake.spark.sink.driver import StagedWrite, abort_write, begin_write, commit_write
 from kafkalake.spark.sink.write_options import WriteOptions, parse_write_options
 from kafkalake.spark.sink.write_target import BATCH_BYTES, HELD_BYTES
 from kafkalake.storage.staging import staging_path
 
 
-def write_begin(question: Mapping[str, Any]) -> dict[str, Any]:
+def write_begin(question: Question) -> dict[str, Any]:
     """Return what the tasks of a write of `columns` (Spark's JSON of a schema) must know. Raise the errors of `begin_write`."""
     # Imported here: most questions do not need it.
     from pyspark.sql.pandas.types import to_arrow_schema
@@ -70,7 +71,7 @@ def _fields(columns: Sequence[str], options: WriteOptions) -> dict[str, str]:
     return value_fields(columns) if options.json_fields else {}
 
 
-def write_commit(question: Mapping[str, Any]) -> None:
+def write_commit(question: Question) -> None:
     """Append what the tasks staged, once. Raise the errors of `commit_write`."""
     commit_write(
         parse_write_options(question["options"]),
@@ -86,6 +87,6 @@ def write_commit(question: Mapping[str, Any]) -> None:
     )
 
 
-def write_abort(question: Mapping[str, Any]) -> None:
+def write_abort(question: Question) -> None:
     """Remove what the tasks staged, unless the broker may be reading it. Raise `OSError` if I/O fails."""
     abort_write(parse_write_options(question["options"]).lake, question["directory"])
