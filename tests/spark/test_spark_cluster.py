@@ -9,14 +9,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyspark
 import pytest
 from compacted_lake import CompactedTopic
 from compaction_model import compacted
-from kafka_reference import PROJECT, die_with_parent
+from kafka_reference import PROJECT, Kafkalake, die_with_parent
 from written_lake import WrittenLake
 
 from kafkalake.cli.log import problems_of
@@ -94,9 +94,35 @@ import local_spark
 from compacted_lake import compact
 from kafkalake.jobs.compaction import key_offsets
 
-lake, scratch, master = sys.argv[1:]
+lake, scratch, master, written = sys.argv[1:]
 of = local_spark.settings(Path(scratch), driver_memory="1g") | local_spark.FEW_ROWS | {"spark.executor.memory": "600m"}
+of |= {"spark.sql.catalog.written": "io.kafkalake.spark.LakeCatalog", "spark.sql.catalog.written.path": written}
 spark = local_spark.session(master=master, name="cluster", of=of)
+
+
+def of_executors():
+    # The processes that executors of this session have started.
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = (process / "stat").read_text().rpartition(")")[2].split()[1]
+            if spark.sparkContext.applicationId in Path(f"/proc/{parent}/cmdline").read_text():
+                yield (process / "cmdline").read_text()
+        except OSError:
+            continue
+
+
+spark.sql("CREATE TABLE written.typed (user STRING, ms BIGINT) TBLPROPERTIES ('partitions' = '2', 'key' = 'user')")
+spark.sql("INSERT INTO written.typed SELECT CONCAT('u', id % 3), id FROM RANGE(0, 300, 1, 4)")
+spark.sql("CREATE TABLE written.raw TBLPROPERTIES ('partitions' = '2')")
+rows = spark.range(0, 300, 1, 4).selectExpr("CAST(id AS STRING) AS key", "'x' AS value")
+rows.write.format("kafkalake").option("lake", written).mode("append").save("raw")
+copied = spark.readStream.option("startingOffsets", "earliest").table("written.raw").select("key", "value")
+copy = copied.writeStream.trigger(availableNow=True)
+copy = copy.format("kafkalake").option("lake", written).option("checkpointLocation", f"{scratch}/copy")
+assert copy.option("topic", "raw").start().awaitTermination(150)
+sums = spark.sql("SELECT user, sum(ms) FROM written.typed GROUP BY 1 ORDER BY 1").collect()
+print("written:", sums[0][1], spark.table("written.raw").count())
+print("of executors:", sorted(of_executors()))
 reader = spark.readStream.format("kafkalake").option("lake", lake).option("startingOffsets", "earliest")
 rows = []
 
@@ -129,8 +155,9 @@ local_spark.end(spark)
 
 
 def test_a_stream_and_a_compaction_of_which_an_executor_is_killed_run_on_a_standalone_cluster(
-    lake: WrittenLake, tmp_path: Path
+    lake: WrittenLake, kafkalake_broker: Callable[..., Kafkalake], tmp_path: Path
 ) -> None:
+    broker = kafkalake_broker(tmp_path / "written")
     topic = CompactedTopic(lake, **{"internal.segment.bytes": "9000"})
     for number in range(12):
         topic.write([(b"k%d" % ((number * 7 + i) % 90), b"v" * 100) for i in range(60)])
@@ -139,14 +166,15 @@ def test_a_stream_and_a_compaction_of_which_an_executor_is_killed_run_on_a_stand
     path = f"{PROJECT}:{PROJECT / 'scripts'}:{PROJECT / 'tests'}"
     with standalone_cluster(tmp_path) as master:
         finished = subprocess.run(
-            [sys.executable, "-c", SCRIPT, str(lake.path), str(tmp_path / "spark"), master],
+            [sys.executable, "-c", SCRIPT, str(lake.path), str(tmp_path / "spark"), master, str(broker.lake)],
             env={**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": path, "SPARK_LOCAL_IP": "127.0.0.1"},
             capture_output=True,
             text=True,
             timeout=250,
         )
     assert finished.returncode == 0, finished.stderr[-4000:]
-    assert finished.stdout.splitlines()[:2] == ["all read: True", "executors: 2"]
+    said = ["written: 14850 600", "of executors: []", "all read: True", "executors: 2"]
+    assert finished.stdout.splitlines()[:4] == said, "written and read with no Python on executors, then with it"
     assert "Lost executor" in finished.stderr
     assert len(left) < len(topic.records)
     assert topic.stored() == topic.sealed(left)
