@@ -20,4 +20,8 @@ def one_line_message(error: BaseException) -> str:
         return f"{text.splitlines()[0]} (--mode append adds to it, --mode overwrite replaces it)"
     if "DATA_SOURCE_NOT_FOUND" in text and "delta" in text:
         return "Spark has no Delta here: add --properties-file spark-conf/spark-defaults.conf to spark-submit"
-    return text.splitlines()[0] if text else type(error).__name__
+    first = text.splitlines()[0] if text else type(error).__name__
+    of_stream = re.fullmatch(
+        r"\[STREAM_FAILED\] Query \[.*?\] terminated with exception: (.+?)(?: SQLSTATE: \w+)?", first
+    )
+    return of_stream[1] if of_stream else first

@@ -192,7 +192,17 @@ _ALL = (
 # fmt: on
 
 _OWN = (
-    _api(APPEND_STAGED_KEY, 0, 0, bytes, append_staged.handle, "AppendStaged", topic=WRITE, transactional_id=WRITE),
+    _api(
+        APPEND_STAGED_KEY,
+        0,
+        0,
+        bytes,
+        append_staged.handle,
+        "AppendStaged",
+        topic=WRITE,
+        transactional_id=WRITE,
+        cluster=DESCRIBE,
+    ),
 )
 """Not part of Kafka's protocol, so ApiVersions does not list it."""
 

@@ -27,7 +27,7 @@ from kafkalake.errors import (
     with_retriable,
 )
 from kafkalake.internal_topics import INTERNAL
-from kafkalake.server.authorizer import CLUSTER_NAME, Operation, Resource
+from kafkalake.server.authorizer import CLUSTER_NAME, Resource
 from kafkalake.server.request import Request
 from kafkalake.wire.staged_append import encode_response
 
@@ -65,7 +65,7 @@ async def _answer(request: Request[bytes], text: bytes) -> None:
 def _describe(request: Request[bytes], names: list[str] | None) -> dict[str, Any]:
     found = _writable(request).values() if names is None else [_topic(request, name) for name in names]
     broker = request.context.broker
-    shows_lake = request.allows(Resource.CLUSTER, CLUSTER_NAME, Operation.DESCRIBE)
+    shows_lake = request.allows(Resource.CLUSTER, CLUSTER_NAME)
     return {
         "error": 0,
         "cluster_id": broker.cluster.cluster_id,
