@@ -210,7 +210,7 @@ def test_a_lake_of_somebody_else_is_refused_in_one_sentence(lake: WrittenLake) -
 
 def test_an_error_of_a_file_is_a_sentence_without_a_number() -> None:
     error = PermissionError(13, "Permission denied", "/lake/metadata/jobs/retention.lock")
-    assert one_line_message(error) == "/lake/metadata/jobs/retention.lock: permission denied"
+    assert one_line_message(error) == "/lake/metadata/jobs/retention.lock: Permission denied"
 
 
 def test_an_error_that_ended_a_stream_is_its_own_sentence() -> None:
