@@ -9,8 +9,9 @@ version shows yet are in no range: the broker publishes a version within `metada
     plan_changes    the slices between two points, and which version committed which offsets
 
 In a compacted topic a record is the state of its key, and its change needs the state before: the records below the range, of
-which compaction leaves the newest of each key. Where compaction or retention has removed records of the range itself, the range
-is refused, as Delta refuses versions whose files were vacuumed, unless `failOnDataLoss` is false.
+which compaction leaves the newest of each key. Where compaction or retention has removed records of the range itself, or
+compaction may have removed those below it because the range has newer ones, the range is refused, as Delta refuses versions whose
+files were vacuumed, unless `failOnDataLoss` is false.
 """
 
 from __future__ import annotations
@@ -145,7 +146,8 @@ def plan_changes(
     exact = replace(options, topics=None, pattern=None, assigned={topic.topic: grown})
     snapshots = take_snapshot(exact, tables).partitions
     if start.version != EVERYTHING and options.fail_on_data_loss:
-        _refuse_removed(topic.topic, snapshots, start, end, commits)
+        cleaned = _cleaned_ends(topic, snapshots, tables) if keyed else {}
+        _refuse_removed(topic.topic, snapshots, cleaned, start, end, commits)
     changed = [_between(each, start.ends.get(each.partition, 0), end.ends[each.partition]) for each in snapshots]
     earlier = [_between(each, 0, start.ends.get(each.partition, 0)) for each in snapshots] if keyed else []
     return Changes(
@@ -244,9 +246,29 @@ def _of_partition(partition: int, commits: Iterable[_Commit]) -> list[tuple[int,
     return found
 
 
+def _cleaned_ends(
+    topic: TopicRow, snapshots: Iterable[PartitionSnapshot], tables: DeltaMetadataStore
+) -> Mapping[int, int]:
+    """Return by partition the end of the offsets for whose keys compaction may have removed an earlier record.
+
+    The segment with the newer record need not be rewritten. A run that was killed has not said how far it went.
+    """
+    said = {row.partition: row for row in tables.load_cleaning() if row.topic_id == topic.topic_id}
+    ends = {}
+    for each in snapshots:
+        sealed = [segment for segment in each.segments if segment.sealed]
+        generation = max((segment.generation for segment in sealed), default=0)
+        if generation > 0:
+            row = said.get(each.partition)
+            known = row is not None and row.generation >= generation
+            ends[each.partition] = row.cleaned_offset if row and known else sealed[-1].next_offset
+    return ends
+
+
 def _refuse_removed(
     topic: str,
     snapshots: Iterable[PartitionSnapshot],
+    cleaned: Mapping[int, int],
     start: ChangePoint,
     end: ChangePoint,
     commits: Sequence[_Commit],
@@ -257,10 +279,10 @@ def _refuse_removed(
     for each in snapshots:
         first = start.ends.get(each.partition, 0)
         rewritten = [segment.next_offset for segment in each.segments if segment.generation > 0]
-        whole_from = max([each.start_offset, *rewritten])
+        whole_from = max([each.start_offset, cleaned.get(each.partition, 0), *rewritten])
         if whole_from <= first:
             continue
-        how = "compacted" if rewritten and rewritten[-1] == whole_from else "deleted"
+        how = "deleted" if whole_from == each.start_offset else "compacted"
         lost = (
             lost
             or f"offsets {first} to {min(whole_from, end.ends[each.partition]) - 1} of {topic}-{each.partition} were {how}"

@@ -14,6 +14,8 @@ from lake_catalog import Statement, refused, statements, with_catalog
 from pyspark.sql import DataFrame, SparkSession
 from written_lake import ABORT, COMMIT, WrittenLake
 
+from kafkalake.metadata.delta import DeltaMetadataStore
+
 
 class Change(NamedTuple):
     key: bytes
@@ -274,6 +276,28 @@ def test_what_compaction_removed_is_refused_and_what_it_left_tells_the_state_bef
     assert changes(sql, "states", f"FROM VERSION {sealed}") == states.changes(sealed, last)
     left = changes(sql, "states", every, "WITH (failOnDataLoss = 'false')")
     assert [each for each in left if each.version == last] == states.changes(last, last)
+
+
+def test_a_state_before_that_compaction_removed_for_a_segment_it_left_alone_is_refused(
+    lake: WrittenLake, sql: Statement, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local_compaction.install(monkeypatch)
+    states = States(CompactedTopic(lake, **{"internal.segment.bytes": "3000"}))
+    versions = []
+    for number in range(2):  # too large to be merged; in the second no key is twice
+        states.topic.write([(b"k", b"%d" % number), (b"other%d" % number, b"v" * 2000)])
+        states.topic.seal()
+        versions.append(states.publish())
+    asked = f"FROM VERSION {versions[1]}"
+    assert changes(sql, "states", asked) == states.changes(versions[1], versions[1])
+    with monkeypatch.context() as killed:
+        killed.setattr(DeltaMetadataStore, "update_cleaning", lambda *_: 0)
+        compact(lake.path, object())
+    assert [row.generation for row in lake.store.load_segments("states")] == [1, 0]
+    assert "were compacted" in refused(sql, f"SELECT {COLUMNS} FROM lake.states CHANGES {asked}")
+    compact(lake.path, object())
+    assert [row.cleaned_offset for row in lake.store.load_cleaning()] == [4]
+    assert "were compacted" in refused(sql, f"SELECT {COLUMNS} FROM lake.states CHANGES {asked}")
 
 
 class Stream:

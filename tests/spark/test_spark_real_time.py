@@ -224,6 +224,21 @@ def test_records_that_are_removed_before_they_are_read(lake: WrittenLake, start:
         assert "clicks-0: offsets 1 to 2 were removed before they were read" in query.error()
 
 
+def test_a_segment_that_is_gone_behind_one_that_is_there_ends_the_query(lake: WrittenLake, start: Start) -> None:
+    lake.create("clicks")
+    lake.append_values("clicks", 0, [b"a"])
+    query = start(lake.path)
+    wait_until(lambda: query.rows() == ["0 0 a"])
+    transactional(lake, 1, [b"b"])  # held back, while compaction rewrites what comes behind it
+    for value in (b"c", b"d"):
+        lake.roll("clicks")
+        lake.append_values("clicks", 0, [value])
+    (gone,) = lake.path.rglob(f"{2:020d}.arrow")
+    gone.unlink()
+    lake.end_transaction("clicks", 0, 1, COMMIT)
+    assert "holds offset 2: it was removed or rewritten since the batch began" in query.error()
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -40,8 +40,7 @@ final class TailSegments {
     }
     Long first = segments.floorKey(from);
     if (first == null) {
-      throw new IOException(
-          name() + ": no segment in " + directory + " holds offset " + from + ": it was removed or rewritten since the batch began");
+      throw gone(from);
     }
     long[][] aborted = tail.isCommitted() ? aborted(segments.tailMap(first), from) : new long[0][];
     List<SegmentSlice> slices = new ArrayList<>();
@@ -58,8 +57,11 @@ final class TailSegments {
               next == null ? to : Math.min(to, next),
               isActive ? state.activePosition() : -1,
               aborted);
-      if (!isActive && tail.failOnDataLoss()) {
-        refuseLosses(slice);
+      if (!isActive) {
+        checkEnd(slice);
+        if (tail.failOnDataLoss()) {
+          refuseLosses(slice);
+        }
       }
       slices.add(slice);
     }
@@ -75,6 +77,23 @@ final class TailSegments {
         }
       }
     }
+  }
+
+  /** Throws if the segment ends before the slice does: the one behind it was removed, and that before it is there still. */
+  private void checkEnd(SegmentSlice slice) throws IOException {
+    long last = slice.to() - 1;
+    SegmentSlice end =
+        new SegmentSlice(slice.path(), slice.topic(), "", slice.partition(), last, slice.to(), slice.size(), slice.aborted());
+    try (SegmentFile file = new SegmentFile(end, null, false)) {
+      if (file.next() == null) {
+        throw gone(last);
+      }
+    }
+  }
+
+  private IOException gone(long offset) {
+    return new IOException(
+        name() + ": no segment in " + directory + " holds offset " + offset + ": it was removed or rewritten since the batch began");
   }
 
   /** Throws if the segment marks offsets whose records a power failure lost, as `kafkalake.storage.lost_records` says. */
