@@ -133,10 +133,21 @@ def _texts(column: pa.Array) -> list[str | None]:
         # Use the digits of the float, not those of the nearest double.
         shown = column.cast(pa.string()).to_pylist() if pa.types.is_float32(kind) else map(_repr, column.to_pylist())
         return [None if text is None else _number(text) for text in shown]
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        column = _moments(column)
     texts = column.cast(pa.string()).to_pylist()
     if pa.types.is_integer(kind) or pa.types.is_decimal(kind):
         return texts if not pa.types.is_decimal(kind) else [None if text is None else _plain(text) for text in texts]
     return [None if text is None else _quoted(text.replace(" ", "T")) for text in texts]  # dates and times
+
+
+def _moments(column: pa.Array) -> pa.Array:
+    """Return the texts of times: in their zone; in UTC where the zone had an offset with seconds, which Arrow cuts off."""
+    in_utc = column.cast(pa.timestamp(column.type.unit, tz="UTC"))
+    offsets = pc.subtract(pc.local_timestamp(column), pc.local_timestamp(in_utc))
+    offsets = offsets.cast(pa.duration("s")).cast(pa.int64())
+    is_whole = pc.equal(offsets, pc.multiply(pc.divide(offsets, 60), 60))
+    return pc.if_else(is_whole, column.cast(pa.string()), in_utc.cast(pa.string()))
 
 
 def _object(names: Sequence[str], texts: Sequence[str | None]) -> str:

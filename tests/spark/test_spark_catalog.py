@@ -124,6 +124,26 @@ def test_a_table_made_of_a_query_is_there_whole_or_not_at_all(sql: Statement, br
     assert sql(f"SELECT count(*) AS n FROM lake.{clicks}_failed")[0].n == 100
 
 
+def test_a_table_is_made_nothing_again_also_by_a_thread_that_was_interrupted(
+    session: SparkSession, broker: Kafkalake, clicks: str
+) -> None:
+    jvm, gateway = session._jvm, session.sparkContext._gateway
+    assert jvm is not None and gateway is not None
+    of_spark = jvm.org.apache.spark.sql.connector.catalog
+    catalog = session._jsparkSession.sessionState().catalogManager().catalog("lake")
+    name = of_spark.Identifier.of(gateway.new_array(jvm.java.lang.String, 0), clicks)
+    columns = gateway.new_array(of_spark.Column, 0)
+    info = getattr(of_spark, "TableInfo$Builder")().withColumns(columns).withProperties(jvm.java.util.HashMap()).build()
+    staged = catalog.stageCreate(name, info)
+    assert partitions(broker, clicks) == 1
+    jvm.java.lang.Thread.currentThread().interrupt()
+    try:
+        staged.abortStagedChanges()
+    finally:
+        assert jvm.java.lang.Thread.interrupted()
+    assert partitions(broker, clicks) == 0
+
+
 def test_a_topic_is_never_replaced(sql: Statement, clicks: str) -> None:
     row = "SELECT CAST('k' AS BINARY) AS key, CAST('v' AS BINARY) AS value"
     sql(f"CREATE OR REPLACE TABLE lake.{clicks} AS {row}")  # there is none yet

@@ -62,6 +62,14 @@ def test_what_is_written_to_the_fields_is_read_from_the_value() -> None:
         assert parsed.equals(written.column(name)), name
 
 
+def test_a_time_is_the_same_moment_where_the_zone_had_an_offset_with_seconds() -> None:
+    moments = pa.array([datetime(1899, 12, 31, 23, 50, 39, 5, tzinfo=UTC), None, MOMENT], pa.timestamp("us", "UTC"))
+    for zone in ("Europe/Paris", "-03:30", "UTC"):
+        local = pa.RecordBatch.from_arrays([moments.cast(pa.timestamp("us", zone))], names=["t"])
+        values = with_values(local, {"t": "t"}).column("value")
+        assert parse_values(values, pa.schema([("t", moments.type)]))[0].equals(moments), values
+
+
 def test_the_json_is_that_of_to_json() -> None:
     few = pa.RecordBatch.from_pylist(
         [{"a": 1, "value_key": None, "f": 0.1}, {"a": None, "value_key": "k", "f": float("nan")}],

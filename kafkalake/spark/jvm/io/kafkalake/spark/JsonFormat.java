@@ -26,6 +26,7 @@ import org.apache.spark.sql.types.StringType;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.types.TimestampNTZType;
 import org.apache.spark.sql.types.TimestampType;
+import org.apache.spark.sql.types.VariantType;
 import org.apache.spark.unsafe.types.UTF8String;
 
 /**
@@ -74,6 +75,8 @@ interface JsonFormat {
         putMoment(out, values.getLong(at), ofTimes);
         out.put('"');
       };
+    } else if (type instanceof VariantType) {
+      return (out, values, at) -> out.put(values.getVariant(at).toJson(ZoneOffset.UTC).getBytes(StandardCharsets.UTF_8));
     } else if (type instanceof StructType) {
       return new OfStruct((StructType) type, zone);
     } else if (type instanceof ArrayType) {
@@ -99,8 +102,10 @@ interface JsonFormat {
     long seconds = Math.floorDiv(microseconds, 1_000_000L);
     int nanoseconds = (int) Math.floorMod(microseconds, 1_000_000L) * 1000;
     ZoneOffset offset = zone == null ? ZoneOffset.UTC : zone.getRules().getOffset(Instant.ofEpochSecond(seconds));
-    out.putTime(LocalDateTime.ofEpochSecond(seconds, nanoseconds, offset));
-    if (zone != null && zone.getId().equals(UTC)) {
+    // An offset is written in minutes, and zones once had seconds (Paris in 1900: +00:09:21).
+    boolean isUtc = zone != null && (zone.getId().equals(UTC) || offset.getTotalSeconds() % 60 != 0);
+    out.putTime(LocalDateTime.ofEpochSecond(seconds, nanoseconds, isUtc ? ZoneOffset.UTC : offset));
+    if (isUtc) {
       out.put('Z');
     } else if (zone != null) {
       out.putOffset(offset.getTotalSeconds());

@@ -138,14 +138,10 @@ final class KafkaLakeWrite implements Write {
     }
 
     void abort(String directory) {
-      // Also from a thread that was interrupted, which is why a stream's batch is given up.
-      boolean isInterrupted = Thread.interrupted();
       try {
-        ask(about(Planner.statement("write_abort")).put("directory", directory), MARGIN_S);
-      } finally {
-        if (isInterrupted) {
-          Thread.currentThread().interrupt();
-        }
+        Planner.askToUndo(about(Planner.statement("write_abort")).put("directory", directory), MARGIN_S);
+      } catch (PlannerException error) {
+        throw error.forUsers();
       }
     }
 

@@ -171,7 +171,16 @@ public final class LakeCatalog implements StagingTableCatalog, SupportsNamespace
   public StagedTable stageCreate(Identifier table, TableInfo info) throws TableAlreadyExistsException, NoSuchNamespaceException {
     TopicTable made = createTable(table, info);
     String topicId = made.properties().get("topic.id");
-    return made.staged(() -> delete(statement("undo_create").put("topic", table.name()).put("topic_id", topicId)));
+    return made.staged(() -> undo(statement("undo_create").put("topic", table.name()).put("topic_id", topicId)));
+  }
+
+  /** Asked again of the next planner, as it deletes no topic but the one that was made. */
+  private static void undo(ObjectNode statement) {
+    try {
+      Planner.askToUndo(statement, Planner.TIMEOUT_S);
+    } catch (PlannerException error) {
+      throw error.forUsers();
+    }
   }
 
   @Override

@@ -35,7 +35,7 @@ final class Planner {
   private static final String STATEMENT = "is_statement";
   private static final String PROCEDURE = "is_procedure";
   private static final String MODULE = "kafkalake.spark.planner.process";
-  private static final long TIMEOUT_S = 120;
+  static final long TIMEOUT_S = 120;
   private static Planner current;
 
   private final SocketChannel channel;
@@ -89,6 +89,18 @@ final class Planner {
     return ask(statement, true, timeoutS, unanswered(timeoutS));
   }
 
+  /** As `askRepeatedly`, also of a thread that was interrupted, which is why much is undone. */
+  static JsonNode askToUndo(ObjectNode statement, long timeoutS) {
+    boolean isInterrupted = Thread.interrupted();
+    try {
+      return askRepeatedly(statement, timeoutS);
+    } finally {
+      if (isInterrupted) {
+        Thread.currentThread().interrupt();
+      }
+    }
+  }
+
   private static String unanswered(long timeoutS) {
     return "kafkalake's planning process has not answered in " + timeoutS + " s";
   }
@@ -113,7 +125,8 @@ final class Planner {
     } catch (TimeoutException error) {
       throw new PlannerException(late, error);
     } catch (IOException error) {
-      throw new PlannerException("kafkalake's planning process ended before it answered; run the statement again", error);
+      String next = question.has(STATEMENT) ? "look whether the statement was carried out before you run it again" : "run the statement again";
+      throw new PlannerException("kafkalake's planning process ended before it answered; " + next, error);
     } catch (InterruptedException error) {
       Thread.currentThread().interrupt();
       throw new PlannerException("the statement was cancelled", error);
