@@ -50,9 +50,9 @@ def published(sql: Statement, topic: str, records: int) -> int:
     """Wait until Delta knows so many added offsets of a topic; returns the version in which it does."""
 
     def versions() -> list[Row]:
-        return sql(f"SELECT version, records FROM lake.{topic}.history ORDER BY version")
+        return sql(f"SELECT version, offsets FROM lake.{topic}.history ORDER BY version")
 
-    wait_until(lambda: sum(row.records for row in versions()) >= records, versions)
+    wait_until(lambda: sum(row.offsets for row in versions()) >= records, versions)
     return int(versions()[-1].version)
 
 
@@ -116,7 +116,7 @@ def test_versions_of_the_history_can_be_read(sql: Statement, clicks: str) -> Non
     assert sum(sum(row.added.values()) for row in found) == 154
     assert found[-1].log_starts == {1: 5}
     assert sql(f"SELECT count(*) AS n FROM lake.{clicks} VERSION AS OF {first}")[0].n == 100
-    before = sql(f"SELECT sum(records) AS n FROM lake.{clicks}.history VERSION AS OF {first}")
+    before = sql(f"SELECT sum(offsets) AS n FROM lake.{clicks}.history VERSION AS OF {first}")
     assert before[0].n == 102
     ends = sql(f"SELECT partition, log_end_offset AS end FROM lake.{clicks}.partitions VERSION AS OF {first}")
     assert ends == [Row(partition=0, end=51), Row(partition=1, end=51)]

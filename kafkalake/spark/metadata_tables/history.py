@@ -18,11 +18,11 @@ from kafkalake.metadata.tables.schemas import PartitionRow, TopicRow, from_table
 from kafkalake.spark.metadata_tables.subject import Rows, Subject, micros
 
 HISTORY_COLUMNS = (
-    "version BIGINT, committed_at TIMESTAMP, what STRING, records BIGINT, added MAP<INT, BIGINT>, "
+    "version BIGINT, committed_at TIMESTAMP, what STRING, offsets BIGINT, added MAP<INT, BIGINT>, "
     "log_starts MAP<INT, BIGINT>, settings MAP<STRING, STRING>"
 )
-"""added: offsets by partition, and their sum `records`. log_starts: by partition, where they moved. settings: their new values,
-null for one that was returned to its default."""
+"""added: offsets by partition, with those of transactions' markers, and their sum `offsets`. log_starts: by partition, where they
+moved. settings: their new values, null for one that was returned to its default."""
 
 VERSIONS_MAX, SETTINGS_VERSIONS_MAX = 10_000, 1_000
 """The most versions of `partitions` and of `topics` that are looked at, the newest."""
@@ -110,7 +110,7 @@ def compare(version: int, committed_ms: int, before: Mapping[_By, Offsets], now:
         if offsets.log_start > was.log_start:
             starts[key[1]] = offsets.log_start
     if added:
-        parts.append(f"{_counted(sum(added.values()), 'record')} added")
+        parts.append(f"{_counted(sum(added.values()), 'offset')} added")
     if starts:
         parts.append("log start moved")
     return Happened(version, committed_ms, parts, added, starts)
