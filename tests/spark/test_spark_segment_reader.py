@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from lake_catalog import with_catalog
 from pyspark.sql import DataFrame, SparkSession
 from record_batches import record_batch
 from written_lake import ABORT, COMMIT, WrittenLake
@@ -160,6 +161,13 @@ def test_a_column_alone_is_the_same_as_among_others(spark: SparkSession, lake: W
     assert sum(row["size"] for row in keys if row["keys"] is not None) == sum(
         len(row["headers"] or []) for row in everything
     )
+
+
+def test_a_column_is_the_same_by_both_of_its_names(spark: SparkSession, lake: WrittenLake) -> None:
+    table = with_catalog(spark, lake.path).table("lake.`append-time`")
+    names = [name for name in KAFKA_SCHEMA.names if name != "headers"]
+    both = " AND ".join(f"{name} <=> _{name}" for name in names)
+    assert table.selectExpr(both).distinct().collect() == [(True,)]
 
 
 @pytest.mark.parametrize("kind", ["sealed", "active", "zstd"])

@@ -161,7 +161,9 @@ final class SegmentReader implements PartitionReader<ColumnarBatch> {
         partition.setInt(slice.partition());
         return partition;
       case "timestampType":
-        timestampType = new ConstantColumnVector(1, type);
+        if (timestampType == null) { // two columns of a query may be this one, by its name and as a metadata column
+          timestampType = new ConstantColumnVector(1, type);
+        }
         return timestampType;
       case "offset":
         return new MessageColumn.Offsets(type, message);
