@@ -545,6 +545,15 @@ def test_all_scans_of_a_query_read_one_snapshot(lake: WrittenLake) -> None:
     assert ends("q1", options, two) == [("clicks", 0, 30), ("clicks", 1, 0)]
     for snapshots in (few, one):
         assert ends("q1", options, snapshots) == [("clicks", 0, 35), ("clicks", 1, 5)], "the oldest query is forgotten"
+    assigned = parse_options({"lake": str(lake.path), "assign": '{"clicks": [1]}'})
+    of_parts = QuerySnapshots()
+    assert ends("q3", assigned, of_parts) == [("clicks", 1, 5)]
+    lake.append("clicks", 1, rows(5, 5))
+    assert ends("q3", options, of_parts) == [("clicks", 0, 35), ("clicks", 1, 5)], (
+        "a scan of some partitions hides none"
+    )
+    lake.append("clicks", 0, rows(35, 5))
+    assert ends("q3", options, of_parts) == [("clicks", 0, 35), ("clicks", 1, 5)]
 
 
 def test_a_topic_joined_with_itself_while_it_grows_is_one_topic(spark: SparkSession, lake: WrittenLake) -> None:
@@ -554,8 +563,11 @@ def test_a_topic_joined_with_itself_while_it_grows_is_one_topic(spark: SparkSess
     try:
         frame = read(spark, lake, "clicks")
         for _ in range(5):
-            counts = frame.filter("offset >= 0").groupBy().count().union(frame.groupBy().count()).collect()
-            assert counts[0] == counts[1]
+            both = frame.filter("offset >= 0").groupBy().count().union(frame.groupBy().count())
+            cached = both.select("count").cache()
+            for counts in (both.collect(), cached.collect()):
+                assert counts[0] == counts[1]
+            cached.unpersist()
     finally:
         process.kill()
         process.wait(timeout=30)

@@ -3,6 +3,7 @@ package io.kafkalake.spark;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.ArrayList;
 import java.util.List;
+import org.apache.spark.SparkContext;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.connector.expressions.aggregate.Aggregation;
 import org.apache.spark.sql.connector.expressions.filter.Predicate;
@@ -122,10 +123,17 @@ final class KafkaLakeScanBuilder
     return found;
   }
 
-  /** Names the running query, so that all its scans read one snapshot; empty where none runs. */
+  /**
+   * Names the query that is planned, so that all its scans read one snapshot: the one that runs, with the queries in it; else, where a
+   * plan is made to be shown, cached or made an RDD, that plan. Empty where there is neither.
+   */
   private static String query() {
-    SparkSession session = SparkSession.active();
-    String execution = session.sparkContext().getLocalProperty("spark.sql.execution.id");
-    return execution == null ? "" : session.sparkContext().applicationId() + "-" + execution;
+    SparkContext context = SparkSession.active().sparkContext();
+    String running = context.getLocalProperty("spark.sql.execution.id");
+    String planned = context.getLocalProperty("spark.sql.dataset.queryExecution.id");
+    if (running == null && planned == null) {
+      return "";
+    }
+    return context.applicationId() + "-" + (running != null ? running : "plan-" + planned);
   }
 }
