@@ -15,7 +15,7 @@ from record_batches import arrow_rows
 
 from kafkalake.errors import ConfigurationError, KafkaLakeError
 from kafkalake.spark.sink.staged_rows import RowStager
-from kafkalake.spark.sink.write_target import BATCH_BYTES, BATCH_OVERHEAD_BYTES, Target, check_columns
+from kafkalake.spark.sink.write_target import BATCH_BYTES, BATCH_OVERHEAD_BYTES, Target, check_columns, check_fields
 from kafkalake.storage.staged_file import StagedReader, StagedWriter
 
 
@@ -157,3 +157,14 @@ def test_a_header_without_a_key_is_refused(tmp_path: Path) -> None:
 def test_columns_that_are_no_records_are_named(schema: dict[str, Any], topic: str | None, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         check_columns(pa.schema(schema), topic)
+
+
+@pytest.mark.parametrize("name", ["value", "key", "user"])
+def test_a_column_that_is_there_twice_is_refused(name: str) -> None:
+    schema = pa.schema([("value", pa.string()), (name, pa.string()), ("id", pa.int32()), (name, pa.string())])
+    with pytest.raises(ConfigurationError, match=f"the data has two columns {name}"):
+        check_columns(schema, "clicks", json_fields=True)
+    with pytest.raises(ConfigurationError, match=f"the data has two columns {name}"):
+        check_fields(schema)
+    if name == "user":
+        check_columns(schema, "clicks")  # no column of a record

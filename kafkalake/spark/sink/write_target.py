@@ -5,12 +5,13 @@ Separate from `staged_rows`, which loads compiled code, because Spark creates an
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from kafkalake.errors import ConfigurationError
-from kafkalake.reader.columns import value_fields
+from kafkalake.reader.columns import DDL, value_fields
 from kafkalake.reader.json_values import VARIANT, check_json_type
 
 _BINARY_LIKE = (pa.binary(), pa.string(), pa.large_binary(), pa.large_string())
@@ -40,6 +41,7 @@ def check_columns(schema: pa.Schema, topic: str | None, json_fields: bool = Fals
     """
     names = schema.names
     fields = value_fields(names) if json_fields else {}
+    _check_once([name for name in names if name in DDL or name in fields])
     for name in fields:
         check_json_type(name, schema.field(name).type)
     if "value" not in names and not fields:
@@ -67,9 +69,17 @@ def check_columns(schema: pa.Schema, topic: str | None, json_fields: bool = Fals
 
 def check_fields(schema: pa.Schema) -> None:
     """Raise `ConfigurationError` with one sentence if a column of `schema` cannot be a field of JSON values."""
+    _check_once(schema.names)
     for field in schema:
         if field.type != VARIANT:
             check_json_type(field.name, field.type)
+
+
+def _check_once(names: Sequence[str]) -> None:
+    """Raise `ConfigurationError` if a name is there twice, as Spark lets it be in a stream: one of the values would be lost."""
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise ConfigurationError(f"the data has two columns {twice}: drop one of them, or give it another name")
 
 
 def _are_headers(kind: pa.DataType) -> bool:
