@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import local_compaction
 import pytest
 from compacted_lake import CompactedTopic, compact
+from deltalake import DeltaTable
 from lake_catalog import Statement, refused, statements, with_catalog
 from pyspark.sql import DataFrame, SparkSession
 from written_lake import ABORT, COMMIT, WrittenLake
 
+from kafkalake.errors import LakeError
+from kafkalake.metadata import paths
 from kafkalake.metadata.delta import DeltaMetadataStore
+from kafkalake.metadata.tables.delta_table import OpenDeltaTable
+from kafkalake.metadata.tables.lake_tables import TABLE_DEFINITIONS
+from kafkalake.reader.changelog import ChangeRange, begin_changes, next_point, plan_changes
+from kafkalake.reader.read_options import parse_options
 
 
 class Change(NamedTuple):
@@ -194,6 +202,39 @@ def test_changes_that_are_gone_are_refused_and_where_they_begin_again_is_said(
     anew = lake.publish()
     assert "deleted and created again" in refused(sql, every)
     assert sql(f"SELECT count(*) AS n FROM lake.clicks CHANGES FROM VERSION {anew}")[0].n == 1
+
+
+@pytest.mark.parametrize("is_log_cleaned", [False, True])
+def test_a_topic_that_was_idle_while_versions_were_removed_is_followed_on(
+    lake: WrittenLake, is_log_cleaned: bool
+) -> None:
+    lake.create("idle")
+    lake.append_values("idle", 0, [b"before"])
+    lake.publish()
+    options = parse_options({"lake": str(lake.path), "subscribe": "idle"})
+    _, idle = begin_changes(options, ChangeRange(), lake.store)
+    lake.create("busy")
+    for _ in range(5):
+        lake.append_values("busy", 0, [b"v"])
+        lake.publish()
+    partitions = paths.table_path(lake.path, paths.PARTITIONS)
+    if is_log_cleaned:
+        OpenDeltaTable(partitions, TABLE_DEFINITIONS[paths.PARTITIONS], create=False).maintain("interval 0 seconds")
+        lake.store = DeltaMetadataStore(lake.path)
+    kept = {(partitions / file).resolve() for file in DeltaTable(partitions).file_uris()}
+    for file in partitions.glob("leader=*/*.parquet"):
+        if file.resolve() not in kept:
+            file.unlink()
+    lake.append_values("idle", 0, [b"after"])
+    last = lake.publish()
+    end = next_point(options, idle, lake.store)
+    planned = plan_changes(options, idle, end, lake.store, keyed=False)
+    assert [commit[:2] for commit in planned.commits[0]] == [(2, last)]
+    lake.append_values("idle", 0, [b"later"])
+    lake.publish()
+    gone = replace(idle, ends={})  # as if the first record had come in one of the versions that are gone
+    with pytest.raises(LakeError, match=r"cannot be read|cannot read"):
+        plan_changes(options, gone, end, lake.store, keyed=False)
 
 
 @pytest.mark.parametrize("seed", range(2))
