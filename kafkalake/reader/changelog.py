@@ -215,33 +215,16 @@ def _commits(
     try:
         found = tables.topic_commits(topic.topic, start.version, end.version, end_of)
     except LakeError:
-        after = _oldest_readable(start, end, topic, tables, options)
-        if after is None or after.ends != start.ends:
+        oldest = tables.oldest_version()
+        if not 0 <= start.version < oldest or _point_at(topic, oldest, tables, options).ends != start.ends:
             raise
         # Nothing was committed in the versions that are gone.
-        found = tables.topic_commits(topic.topic, after.version, end.version, end_of)
+        found = tables.topic_commits(topic.topic, oldest, end.version, end_of)
     # Also where both ends are of this topic: one may have come and gone between.
     earlier = [commit.version for commit in found if any(topic_id != topic.topic_id for topic_id, _ in commit.ends)]
     if earlier and options.fail_on_data_loss:
         raise _of_an_earlier_topic(topic, earlier[-1])
     return [_Commit.of(commit, topic) for commit in found]
-
-
-def _oldest_readable(
-    start: ChangePoint, end: ChangePoint, topic: TopicRow, tables: DeltaMetadataStore, options: ReadOptions
-) -> ChangePoint | None:
-    """Return the oldest point from `start` to `end` whose version can be read: files are removed before the log's entries are."""
-    if start.version < 0:
-        return None
-    low, high, found = max(start.version, tables.oldest_version()), end.version, None
-    while low <= high:
-        middle = (low + high) // 2
-        try:
-            found = _point_at(topic, middle, tables, options)
-            high = middle - 1
-        except LakeError:
-            low = middle + 1
-    return found
 
 
 class _Commit(NamedTuple):

@@ -23,6 +23,8 @@ from kafkalake.metadata.tables.delta_table import OpenDeltaTable
 from kafkalake.metadata.tables.lake_tables import TABLE_DEFINITIONS
 from kafkalake.reader.changelog import ChangeRange, begin_changes, next_point, plan_changes
 from kafkalake.reader.read_options import parse_options
+from kafkalake.spark.metadata_tables.history import history
+from kafkalake.spark.metadata_tables.subject import Subject
 
 
 class Change(NamedTuple):
@@ -230,6 +232,8 @@ def test_a_topic_that_was_idle_while_versions_were_removed_is_followed_on(
     end = next_point(options, idle, lake.store)
     planned = plan_changes(options, idle, end, lake.store, keyed=False)
     assert [commit[:2] for commit in planned.commits[0]] == [(2, last)]
+    *_, newest = history(Subject(lake.path, lake.store, "idle", None, None, now_ms=0))
+    assert (newest[1], newest[3]) == (last, "1 offset added")
     lake.append_values("idle", 0, [b"later"])
     lake.publish()
     gone = replace(idle, ends={})  # as if the first record had come in one of the versions that are gone

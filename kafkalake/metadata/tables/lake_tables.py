@@ -34,7 +34,7 @@ from kafkalake.metadata.tables.schemas import (
     located,
     to_table,
 )
-from kafkalake.metadata.tables.topic_commits import ChangedVersion, State, changed_versions
+from kafkalake.metadata.tables.topic_commits import ChangedVersion, State, changed_versions, oldest_readable
 from kafkalake.ownership import Ownership
 
 TABLE_DEFINITIONS = {
@@ -85,7 +85,8 @@ class LakeTables:
             table = self._tables[name]
             table.refresh()
             oldest, newest = table.version_at_or_oldest(0), table.version
-        after = max(oldest, newest - most) if oldest or newest > most else -1
+        first = oldest_readable(table.path, max(oldest, newest - most), newest)
+        after = first if first > 0 else -1
         return changed_versions(
             table.path, TABLE_DEFINITIONS[name], topic, after, newest, state_of, may_return=may_return
         )

@@ -20,7 +20,7 @@ from kafkalake.metadata.tables.data_files import committed_ms
 from kafkalake.metadata.tables.delta_table import OpenDeltaTable, TableChange
 from kafkalake.metadata.tables.lake_tables import TABLE_DEFINITIONS, LakeTables
 from kafkalake.metadata.tables.schemas import PARTITIONS_SCHEMA, TIMESTAMP, PartitionRow, from_table, to_table
-from kafkalake.metadata.tables.topic_commits import TopicCommit, topic_commits
+from kafkalake.metadata.tables.topic_commits import TopicCommit, oldest_readable, topic_commits
 from kafkalake.topic_partition import PartitionId
 
 
@@ -152,7 +152,10 @@ class DeltaPartitions(LakeTables):
     def oldest_version(self) -> int:
         """Return the oldest version that can be read."""
         with self._locks[paths.PARTITIONS]:
-            return self._tables[paths.PARTITIONS].version_at_or_oldest(0)
+            table = self._tables[paths.PARTITIONS]
+            table.refresh()
+            oldest, newest = table.version_at_or_oldest(0), table.version
+        return oldest_readable(table.path, oldest, newest)
 
     def _led(self, leader: int) -> _LeaderRows:
         return self._leader_rows.setdefault(leader, _LeaderRows(leader))

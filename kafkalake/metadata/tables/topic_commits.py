@@ -124,6 +124,29 @@ def changed_versions(
     ]
 
 
+def oldest_readable(table: Path, first: int, last: int) -> int:
+    """Return the oldest of the versions [first, last] from which on files are there: they are removed before the log's entries."""
+    while first < last and not _is_readable(table, first, last):
+        middle = (first + last) // 2
+        if _is_readable(table, middle, last):
+            first, last = first + 1, middle
+        else:
+            first = middle + 1
+    return first
+
+
+def _is_readable(table: Path, version: int, last: int) -> bool:
+    """Return whether the files of a version are there. One without files, as the first is, is as readable as the next one."""
+    for each in range(version, last + 1):
+        try:
+            files, _ = _files_at(table, each)
+        except LakeError:
+            return False
+        if files:
+            return all((table / path).exists() for path in files)
+    return True
+
+
 def _files_at(table: Path, version: int) -> tuple[dict[str, DataFile], set[str]]:
     if version < 0:
         return {}, set()
