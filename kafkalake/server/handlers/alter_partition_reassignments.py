@@ -50,7 +50,7 @@ def _answer(
     try:
         _check(request, topic, asked)
     except KafkaError as error:
-        message = str(error)
+        message = request.error_text(error)
         return ReassignablePartitionResponse(
             partition_index=asked.partition_index, error_code=error.code, error_message=message
         )

@@ -11,7 +11,7 @@ from kafkalake.wire.messages.security import AclCreationResult, CreateAclsReques
 
 def handle(request: Request[CreateAclsRequest]) -> Generator[None, None, CreateAclsResponse]:
     error = refusal(request, "No Authorizer is configured.")
-    refused = AclCreationResult(error_code=error.code, error_message=str(error))
+    refused = AclCreationResult(error_code=error.code, error_message=request.error_text(error))
     answers = []
     for _ in request.body.creations:
         answers.append(refused)

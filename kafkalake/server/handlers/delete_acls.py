@@ -11,7 +11,7 @@ from kafkalake.wire.messages.security import DeleteAclsFilterResult, DeleteAclsR
 
 def handle(request: Request[DeleteAclsRequest]) -> Generator[None, None, DeleteAclsResponse]:
     error = refusal(request, "No Authorizer is configured.")
-    refused = DeleteAclsFilterResult(error_code=error.code, error_message=str(error))
+    refused = DeleteAclsFilterResult(error_code=error.code, error_message=request.error_text(error))
     answers = []
     for _ in request.body.filters:
         answers.append(refused)

@@ -9,4 +9,4 @@ from kafkalake.wire.messages.security import DescribeAclsRequest, DescribeAclsRe
 
 def handle(request: Request[DescribeAclsRequest]) -> DescribeAclsResponse:
     error = refusal(request, "No Authorizer is configured on the broker")
-    return DescribeAclsResponse(error_code=error.code, error_message=str(error))
+    return DescribeAclsResponse(error_code=error.code, error_message=request.error_text(error))

@@ -39,7 +39,9 @@ def handle(request: Request[ElectLeadersRequest]) -> Generator[None, None, Elect
         for index in asked.partitions:
             error = _outcome(request, asked.topic, index)
             found.append(
-                ElectLeadersPartitionResult(partition_id=index, error_code=error.code, error_message=str(error))
+                ElectLeadersPartitionResult(
+                    partition_id=index, error_code=error.code, error_message=request.error_text(error)
+                )
             )
             yield
         results.append(ReplicaElectionResult(topic=asked.topic, partition_result=found))

@@ -17,4 +17,4 @@ def handle(request: Request[UnregisterBrokerRequest]) -> UnregisterBrokerRespons
         error = InvalidRequestError(f"broker {broker_id} is running, and is unregistered after it has ended")
     else:
         error = BrokerIdNotRegisteredError(f"Broker ID {broker_id} is not currently registered")
-    return UnregisterBrokerResponse(error_code=error.code, error_message=str(error))
+    return UnregisterBrokerResponse(error_code=error.code, error_message=request.error_text(error))
