@@ -26,6 +26,7 @@ from kafkalake.storage.segment_kernels import NO_TIMESTAMP, walk_blocks
 from kafkalake.storage.segment_names import TXN_INDEX_SUFFIX
 from kafkalake.storage.txn_index import ENTRY_BYTES, encode_aborted, encode_seal
 
+_NOTHING = np.empty(0, dtype=np.uint8)
 _WINDOW_BYTES = 64 << 20
 _WINDOW_BLOCKS = 1 << 16
 MAXIMUM_RELATIVE_OFFSET = (1 << 31) - 1
@@ -90,7 +91,9 @@ class ActiveSegment(Segment):
         return self._end
 
     def _readable(self, position: int, length: int) -> Bytes:
-        return self.read_bytes(position, max(0, min(length, self._end - position)))
+        available = min(length, self._end - position)
+        # Before the first append there is no file.
+        return self.read_bytes(position, available) if available > 0 else _NOTHING
 
     @property
     def empty(self) -> bool:

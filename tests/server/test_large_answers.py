@@ -60,7 +60,8 @@ def test_answers_that_nobody_reads_are_bounded(broker: Kafkalake, client: WireCl
     produce_all(client, topic, [batch([(None, b"x" * 900_000)])] * BATCHES)
     asked = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 50 * MIB}
     values = {"max_wait": 0, "min_bytes": 1, "max_bytes": 50 * MIB, "topics": [{"topic": topic, "partitions": [asked]}]}
-    silent = [WireClient(broker.bootstrap_servers) for _ in range(60)]
+    # What the kernel takes of the last answer, and so what counts of each, differs from one kernel to another.
+    silent = [WireClient(broker.bootstrap_servers) for _ in range(90)]
     try:
         with worst_case(broker) as cost:
             for each in silent:

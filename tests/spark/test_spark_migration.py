@@ -115,6 +115,7 @@ def test_a_count_of_words_is_a_table_of_the_lake(
     assert sorted(map(tuple, found)) == [("a", 2), ("b", 2), ("c", 2), ("d", 1)]
 
 
+@pytest.mark.process
 def test_the_lake_is_found_without_the_jar(broker: Kafkalake, words: str) -> None:
     source = KafkaLakeSource({"KAFKA.bootstrap.servers": broker.bootstrap_servers, "subscribe": words})
     reader = source.reader(StructType().add("offset", "long"))
