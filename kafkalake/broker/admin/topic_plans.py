@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 
 from kafkalake.broker.admin.topic_names import check_topic_name, find_collision
@@ -88,7 +88,7 @@ class TopicPlans:
                     "were specified."
                 )
             for brokers in assignments:
-                self._check_assignment(brokers)
+                check_assignment(brokers, (self._broker_id,))
         self.check_room(topic.name, count - have)
 
     def _plan_partitions(self, new: NewTopic) -> int:
@@ -105,7 +105,7 @@ class TopicPlans:
             if indices != list(range(len(indices))):
                 raise InvalidReplicaAssignmentError("partitions should be a consecutive 0-based integer sequence")
             for _, brokers in new.assignments:
-                self._check_assignment(brokers)
+                check_assignment(brokers, (self._broker_id,))
             return len(indices)
         count = new.partitions
         if count == -1:
@@ -128,18 +128,25 @@ class TopicPlans:
             )
         return count
 
-    def _check_assignment(self, brokers: Sequence[int]) -> None:
-        if not brokers:
-            raise InvalidReplicaAssignmentError("The manual partition assignment includes an empty replica list.")
-        if len(set(brokers)) != len(brokers):
+
+def check_assignment(replicas: Sequence[int], brokers: Container[int]) -> None:
+    """Raise `InvalidReplicaAssignmentError` if the replicas named for a partition are none, not among `brokers`, or one twice.
+
+    The order of the checks is Kafka's.
+    """
+    if not replicas:
+        raise InvalidReplicaAssignmentError("The manual partition assignment includes an empty replica list.")
+    previous: int | None = None
+    for replica in sorted(replicas):
+        if replica not in brokers:
             raise InvalidReplicaAssignmentError(
-                f"The manual partition assignment includes the broker {brokers[0]} more than once."
+                f"The manual partition assignment includes broker {replica}, but no such broker is registered."
             )
-        for broker in brokers:
-            if broker != self._broker_id:
-                raise InvalidReplicaAssignmentError(
-                    f"The manual partition assignment includes broker {broker}, but no such broker is registered."
-                )
+        if replica == previous:
+            raise InvalidReplicaAssignmentError(
+                f"The manual partition assignment includes the broker {replica} more than once."
+            )
+        previous = replica
 
 
 def parse_overrides(overrides: Mapping[str, str | None]) -> dict[str, Value]:

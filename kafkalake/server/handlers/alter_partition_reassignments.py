@@ -6,11 +6,11 @@ replication factor may change.
 
 from __future__ import annotations
 
-from collections.abc import Container, Generator, Sequence
+from collections.abc import Generator
 
+from kafkalake.broker.admin.topic_plans import check_assignment
 from kafkalake.errors import (
     ClusterAuthorizationError,
-    InvalidReplicaAssignmentError,
     KafkaError,
     NoReassignmentInProgressError,
     UnknownTopicOrPartitionError,
@@ -67,20 +67,4 @@ def _check(request: Request[AlterPartitionReassignmentsRequest], topic: str, ask
         raise UnknownTopicOrPartitionError(f"Unable to find partition {topic}:{asked.partition_index}.")
     if asked.replicas is None:
         raise NoReassignmentInProgressError("No partition reassignment is in progress.")
-    _check_replicas(asked.replicas, broker.cluster.brokers)
-
-
-def _check_replicas(replicas: Sequence[int], brokers: Container[int]) -> None:
-    if not replicas:
-        raise InvalidReplicaAssignmentError("The manual partition assignment includes an empty replica list.")
-    previous: int | None = None
-    for replica in sorted(replicas):
-        if replica not in brokers:
-            raise InvalidReplicaAssignmentError(
-                f"The manual partition assignment includes broker {replica}, but no such broker is registered."
-            )
-        if replica == previous:
-            raise InvalidReplicaAssignmentError(
-                f"The manual partition assignment includes the broker {replica} more than once."
-            )
-        previous = replica
+    check_assignment(asked.replicas, broker.cluster.brokers)

@@ -37,7 +37,4 @@ def _error(request: Request[AlterReplicaLogDirsRequest], path: str, topic: str, 
     broker = request.context.broker
     if path != str(broker.logs.root.absolute()):
         return LogDirNotFoundError()
-    known = broker.topics.find(topic)
-    if known is None or not 0 <= index < len(known.registrations):
-        return ReplicaNotAvailableError()
-    return None
+    return None if broker.topics.serves(topic, index) else ReplicaNotAvailableError()
