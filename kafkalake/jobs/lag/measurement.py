@@ -59,18 +59,8 @@ class Measurement:
         past = History(self.lake).partitions_at(now_ms - window_ms)
         edges = self._edges(snapshots, past.rows, now_ms - past.time_ms)
         times = self._next_records(committed, edges, snapshots)
-        return [
-            measure(
-                key,
-                commit,
-                edges[key.topic, key.partition],
-                now_ms=now_ms,
-                next_record_ms=times.get((key.topic, key.partition, commit.offset)),
-                rate_out=self.commits.rate(key, now_ms - window_ms, now_ms),
-            )
-            for key, commit in sorted(committed.items())
-            if (key.topic, key.partition) in edges
-        ]
+        there = {key: commit for key, commit in committed.items() if (key.topic, key.partition) in edges}
+        return _measured(there, edges, times, now_ms, lambda key: self.commits.rate(key, now_ms - window_ms, now_ms))
 
     def at(self, time_ms: int) -> list[Lag]:
         """Return the lag at a past time, without rates, and in seconds where the next record is still there.
@@ -91,17 +81,7 @@ class Measurement:
             if (found := snapshots.get((key.topic, key.partition))) is not None and commit.offset >= found.start_offset
         }
         times = self._next_records(there, edges, snapshots)
-        return [
-            measure(
-                key,
-                commit,
-                edges[key.topic, key.partition],
-                now_ms=time_ms,
-                next_record_ms=times.get((key.topic, key.partition, commit.offset)),
-                rate_out=None,
-            )
-            for key, commit in sorted(committed.items())
-        ]
+        return _measured(committed, edges, times, time_ms, lambda key: None)
 
     def _next_records(
         self,
@@ -146,6 +126,27 @@ class Measurement:
                 rate = max(0, snapshot.end_offset - before) * 1000 / passed_ms
             edges[topic, number] = PartitionEdge(snapshot.start_offset, snapshot.end_offset, rate)
         return edges
+
+
+def _measured(
+    committed: Mapping[GroupPartition, Commit],
+    edges: Mapping[TopicPartition, PartitionEdge],
+    times: Mapping[tuple[str, int, int], int | None],
+    now_ms: int,
+    rate_out: Callable[[GroupPartition], float | None],
+) -> list[Lag]:
+    """Return the lag of each commit, in order. times: of the next records, as `Measurement._next_records` returns them."""
+    return [
+        measure(
+            key,
+            commit,
+            edges[key.topic, key.partition],
+            now_ms=now_ms,
+            next_record_ms=times.get((key.topic, key.partition, commit.offset)),
+            rate_out=rate_out(key),
+        )
+        for key, commit in sorted(committed.items())
+    ]
 
 
 def commits_of(
