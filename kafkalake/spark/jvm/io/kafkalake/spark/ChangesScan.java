@@ -1,7 +1,6 @@
 package io.kafkalake.spark;
 
 import com.fasterxml.jackson.databind.JsonNode;
-import java.util.OptionalLong;
 import org.apache.spark.sql.connector.read.Batch;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.PartitionReaderFactory;
@@ -53,20 +52,10 @@ final class ChangesScan implements SupportsReportStatistics, Batch {
   /** Upper bounds, for what Spark decides by size; of a stream nothing is known. */
   @Override
   public Statistics estimateStatistics() {
-    boolean isKnown = !isStream && !changelog.isUnbounded();
-    OptionalLong bytes = isKnown ? OptionalLong.of(2 * planned().get("bytes").longValue()) : OptionalLong.empty();
-    OptionalLong rows = isKnown ? OptionalLong.of(2 * planned().get("records").longValue()) : OptionalLong.empty();
-    return new Statistics() {
-      @Override
-      public OptionalLong sizeInBytes() {
-        return bytes;
-      }
-
-      @Override
-      public OptionalLong numRows() {
-        return rows;
-      }
-    };
+    if (isStream || changelog.isUnbounded()) {
+      return ScanSize.UNKNOWN;
+    }
+    return ScanSize.of(2 * planned().get("bytes").longValue(), 2 * planned().get("records").longValue());
   }
 
   @Override

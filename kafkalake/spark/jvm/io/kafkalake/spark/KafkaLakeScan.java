@@ -5,7 +5,6 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
-import java.util.OptionalLong;
 import org.apache.spark.sql.connector.expressions.Expressions;
 import org.apache.spark.sql.connector.expressions.NamedReference;
 import org.apache.spark.sql.connector.expressions.filter.Predicate;
@@ -23,18 +22,6 @@ import org.apache.spark.sql.types.StructType;
 
 /** One scan of topics, planned once, when Spark first asks for its size or its tasks, and read in columns. */
 final class KafkaLakeScan implements SupportsReportStatistics, SupportsRuntimeV2Filtering, Batch {
-  private static final Statistics UNKNOWN =
-      new Statistics() {
-        @Override
-        public OptionalLong sizeInBytes() {
-          return OptionalLong.empty();
-        }
-
-        @Override
-        public OptionalLong numRows() {
-          return OptionalLong.empty();
-        }
-      };
   private final StructType schema;
   private final ScanColumn[] columns;
   private final Map<String, String> options;
@@ -69,7 +56,7 @@ final class KafkaLakeScan implements SupportsReportStatistics, SupportsRuntimeV2
   /** Of a stream nothing is known. */
   @Override
   public Statistics estimateStatistics() {
-    return stream != null ? UNKNOWN : plan.statistics();
+    return stream != null ? ScanSize.UNKNOWN : plan.size();
   }
 
   @Override

@@ -4,11 +4,9 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.Map;
-import java.util.OptionalLong;
 import java.util.concurrent.TimeUnit;
 import org.apache.spark.sql.connector.expressions.filter.Predicate;
 import org.apache.spark.sql.connector.metric.CustomTaskMetric;
-import org.apache.spark.sql.connector.read.Statistics;
 
 /** The planner's answer to one scan, asked for once, when Spark first wants to know its size, its tasks or what it is. */
 final class ScanPlan {
@@ -71,20 +69,8 @@ final class ScanPlan {
   }
 
   /** Upper bounds. */
-  Statistics statistics() {
-    OptionalLong bytes = OptionalLong.of(answer().get("bytes").longValue());
-    OptionalLong records = OptionalLong.of(answer().get("records").longValue());
-    return new Statistics() {
-      @Override
-      public OptionalLong sizeInBytes() {
-        return bytes;
-      }
-
-      @Override
-      public OptionalLong numRows() {
-        return records;
-      }
-    };
+  ScanSize size() {
+    return ScanSize.of(answer().get("bytes").longValue(), answer().get("records").longValue());
   }
 
   /** What the driver knows for the query's page in Spark's UI. */
