@@ -124,12 +124,6 @@ STATEMENTS: list[tuple[str, Rows | Refused | Has]] = [
 ]
 
 
-@pytest.fixture(scope="module")
-def broker() -> Iterator[Kafkalake]:
-    with Kafkalake() as broker:
-        yield broker
-
-
 class Versions:
     """Fills in the names of a statement: versions that show all of a topic, once the broker has published one."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import datetime
 
 import confluent_kafka
@@ -13,17 +12,6 @@ from pyspark.sql import Row, SparkSession
 from waiting import wait_until
 
 NAMES = ["segments", "partitions", "groups", "lag", "history", "transactions", "producers", "jobs"]
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[Kafkalake]:
-    with Kafkalake() as broker:
-        yield broker
-
-
-@pytest.fixture(scope="module")
-def sql(spark: SparkSession, broker: Kafkalake) -> Statement:
-    return statements(with_catalog(spark, broker.lake))
 
 
 @pytest.fixture
@@ -123,6 +111,7 @@ def test_versions_of_the_history_can_be_read(sql: Statement, clicks: str) -> Non
 
 
 def test_who_wrote_in_which_transaction(sql: Statement, broker: Kafkalake, clicks: str) -> None:
+    published(sql, clicks, 100)  # the past of a topic begins with the first version that has it
     name = f"copier-{clicks}"
     producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": name})
     producer.init_transactions(60)

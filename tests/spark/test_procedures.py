@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import confluent_kafka
 import pytest
-from kafka_reference import Kafkalake, topic_name
+from kafka_reference import Kafkalake
 from lake_catalog import Statement, refused, statements, with_catalog
 from pyspark.sql import Row, SparkSession
 from waiting import wait_until
@@ -20,17 +20,6 @@ from kafkalake.jobs.lock import exclusive_job_lock
 def broker() -> Iterator[Kafkalake]:
     with Kafkalake(settings={"log.retention.check.interval.ms": "3600000"}) as broker:
         yield broker
-
-
-@pytest.fixture(scope="module")
-def sql(spark: SparkSession, broker: Kafkalake) -> Statement:
-    return statements(with_catalog(spark, broker.lake))
-
-
-@pytest.fixture
-def clicks() -> str:
-    """The name of no topic yet."""
-    return topic_name("clicks").replace("-", "_")
 
 
 def fill(sql: Statement, topic: str, settings: str, inserts: int = 3) -> None:

@@ -4,40 +4,18 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
-from kafka_reference import Kafkalake, topic_name
+from kafka_reference import Kafkalake
 from lake_catalog import Statement, refused, statements, with_catalog
 from planning_process import kill_planner
 from pyspark.sql import Row, SparkSession
 from waiting import wait_until
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[Kafkalake]:
-    with Kafkalake() as broker:
-        yield broker
-
-
-@pytest.fixture(scope="module")
-def session(broker: Kafkalake, spark: SparkSession) -> SparkSession:
-    return with_catalog(spark, broker.lake)
-
-
-@pytest.fixture(scope="module")
-def sql(session: SparkSession) -> Statement:
-    return statements(session)
-
-
-@pytest.fixture
-def clicks() -> str:
-    """The name of no topic yet."""
-    return topic_name("clicks").replace("-", "_")
 
 
 def read(

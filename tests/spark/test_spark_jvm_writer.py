@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from hypothesis import strategies as st
 from kafka_reference import Kafkalake, create_topic, topic_name
 from pyspark.sql import DataFrame, SparkSession, functions
 from staged_jobs import addresses, describe, targets
+from test_spark_json_texts import FIELDS
 
 from kafkalake.client.staged_append import ask_once
 from kafkalake.reader.json_texts import with_values
@@ -36,12 +36,6 @@ Messages = dict[tuple[int, int], list[bytes]]
 COLUMNS = """key BINARY, value STRING, topic STRING, partition INT, timestamp TIMESTAMP,
              headers ARRAY<STRUCT<key: STRING, value: BINARY>>, note STRING"""
 MOMENT = datetime(2024, 5, 1, tzinfo=UTC)
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[Kafkalake]:
-    with Kafkalake() as broker:
-        yield broker
 
 
 @pytest.fixture(scope="module")
@@ -152,22 +146,6 @@ def test_records_without_a_key_fill_one_partition_after_another(
     assert max(len(message) for of_partition in found.values() for message in of_partition) < BATCH_BYTES * 1.2
 
 
-VALUES = pa.schema(
-    [
-        ("i", pa.int64()),
-        ("s", pa.string()),
-        ("b", pa.bool_()),
-        ("f", pa.float32()),
-        ("d", pa.float64()),
-        ("n", pa.decimal128(20, 4)),
-        ("t", pa.timestamp("us", tz="UTC")),
-        ("l", pa.timestamp("us")),
-        ("day", pa.date32()),
-        ("list", pa.list_(pa.int32())),
-        ("map", pa.map_(pa.string(), pa.float64())),
-        ("struct", pa.struct([("x", pa.int32()), ("y", pa.list_(pa.struct([("z", pa.string())])))])),
-    ]
-)
 MOMENTS = st.datetimes(datetime(1, 1, 3), datetime(2037, 1, 1))  # later, Arrow knows no summer time
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 INTS = st.integers(-(2**31), 2**31 - 1)
@@ -195,7 +173,7 @@ OF_FIELDS = st.fixed_dictionaries({name: st.none() | of_type for name, of_type i
 def test_values_made_of_fields_have_the_text_of_python(
     rows: list[dict[str, Any]], zone: str, spark: SparkSession, broker: Kafkalake, fields_topic: str
 ) -> None:
-    table = pa.Table.from_pylist(rows, schema=VALUES)
+    table = pa.Table.from_pylist(rows, schema=FIELDS)
     utc = spark.conf.get("spark.sql.session.timeZone")
     spark.conf.set("spark.sql.session.timeZone", zone)
     try:
@@ -205,7 +183,7 @@ def test_values_made_of_fields_have_the_text_of_python(
     finally:
         spark.conf.set("spark.sql.session.timeZone", str(utc))
     # As Spark hands the rows of a task to Python: with times in the session's zone.
-    batch = batch.set_column(VALUES.get_field_index("t"), "t", batch.column("t").cast(pa.timestamp("us", tz=zone)))
+    batch = batch.set_column(FIELDS.get_field_index("t"), "t", batch.column("t").cast(pa.timestamp("us", tz=zone)))
     assert batch.schema.field("l").type == pa.timestamp("us")
-    expected = with_values(batch, {name: name for name in VALUES.names}).column("value").to_pylist()
+    expected = with_values(batch, {name: name for name in FIELDS.names}).column("value").to_pylist()
     assert values(found) == expected

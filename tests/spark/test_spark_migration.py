@@ -9,7 +9,6 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +32,6 @@ from kafkalake.spark.spark_session import session
 from kafkalake.spark.spark_version import SPARK, require_spark
 
 TIMEOUT_S = 90
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[Kafkalake]:
-    with Kafkalake() as broker:
-        yield broker
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,20 +14,6 @@ from kafkalake.jobs.error_sentence import one_line_message
 
 TIMEOUT_S = 90
 Rows = list[tuple[int, bytes]]
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[Kafkalake]:
-    with Kafkalake() as broker:
-        yield broker
-
-
-@pytest.fixture(scope="module")
-def session(broker: Kafkalake, spark: SparkSession) -> SparkSession:
-    session = spark.newSession()
-    session.conf.set("spark.sql.catalog.lake", "io.kafkalake.spark.LakeCatalog")
-    session.conf.set("spark.sql.catalog.lake.path", str(broker.lake))
-    return session
 
 
 @pytest.fixture

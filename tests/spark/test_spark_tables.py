@@ -16,12 +16,6 @@ from kafkalake.dataset import topic_dataset
 from kafkalake.jobs.error_sentence import one_line_message
 
 
-@pytest.fixture(scope="module")
-def broker() -> Iterator[Kafkalake]:
-    with Kafkalake() as broker:
-        yield broker
-
-
 @pytest.fixture(scope="module", params=["delta", "builtin"])
 def sql(request: pytest.FixtureRequest, spark: SparkSession) -> SparkSession:
     """A session with this catalogue; tables are shared by all sessions."""

@@ -4,42 +4,19 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 
 import confluent_kafka
 import pyarrow.dataset as ds
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
-from kafka_reference import Kafkalake, topic_name
-from lake_catalog import Statement, refused, statements, with_catalog
+from kafka_reference import Kafkalake
+from lake_catalog import Statement, refused
 from pyspark.sql import Row, SparkSession
 from test_spark_catalog import partitions, read, setting
 
 from kafkalake.dataset import topic_dataset
 
 COLUMNS = "(user STRING, url STRING COMMENT 'where', ms BIGINT)"
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[Kafkalake]:
-    with Kafkalake() as broker:
-        yield broker
-
-
-@pytest.fixture(scope="module")
-def session(broker: Kafkalake, spark: SparkSession) -> SparkSession:
-    return with_catalog(spark, broker.lake)
-
-
-@pytest.fixture(scope="module")
-def sql(session: SparkSession) -> Statement:
-    return statements(session)
-
-
-@pytest.fixture
-def clicks() -> str:
-    """The name of no topic yet."""
-    return topic_name("clicks").replace("-", "_")
 
 
 def send(broker: Kafkalake, topic: str, records: list[tuple[bytes | None, bytes | None]]) -> dict[bytes, int]:

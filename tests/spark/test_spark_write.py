@@ -9,7 +9,6 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import confluent_kafka
@@ -25,12 +24,6 @@ from kafkalake.jobs.error_sentence import one_line_message
 from kafkalake.storage.staging import remove_staged, staging_path, stale_staging
 
 TIMEOUT_S = 120.0
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[Kafkalake]:
-    with Kafkalake() as broker:
-        yield broker
 
 
 @pytest.fixture
