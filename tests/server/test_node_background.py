@@ -117,7 +117,7 @@ def test_the_upkeep_of_many_partitions_lets_requests_in_between(
             while len(turns) < 1_000:
                 turn += 1
                 await asyncio.sleep(0)
-        assert max(Counter(turns).values()) == PARTITIONS_PER_TURN
+            assert max(Counter(turns).values()) == PARTITIONS_PER_TURN  # turns are not counted while the broker closes
 
     asyncio.run(scenario())
 

@@ -276,7 +276,14 @@ def test_sparks_own_example_runs_with_one_word_changed(broker: Kafkalake, words:
     settings = local_spark.settings(tmp_path) | local_spark.FEW_ROWS | {"spark.master": "local[2]"}
     conf = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
     submitted = subprocess.Popen(
-        ["spark-submit", *conf, str(script), broker.bootstrap_servers, "subscribe", words],
+        [
+            str(Path(sys.executable).parent / "spark-submit"),
+            *conf,
+            str(script),
+            broker.bootstrap_servers,
+            "subscribe",
+            words,
+        ],
         env={**os.environ, "PYTHONPATH": str(PROJECT), "PYSPARK_PYTHON": sys.executable},
         cwd=tmp_path,
         stdout=subprocess.PIPE,

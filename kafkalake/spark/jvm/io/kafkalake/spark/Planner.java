@@ -10,6 +10,8 @@ import java.nio.ByteBuffer;
 import java.nio.channels.Channels;
 import java.nio.channels.ReadableByteChannel;
 import java.nio.channels.SocketChannel;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.Map;
 import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.CompletableFuture;
@@ -160,7 +162,7 @@ final class Planner {
       PythonFunction python = PythonUtils$.MODULE$.createPythonFunction(new byte[0]);
       PythonWorkerFactory factory =
           new PythonWorkerFactory(
-              python.pythonExec(),
+              pythonExec(python.pythonExec()),
               MODULE,
               scala.collection.immutable.Map.from(CollectionConverters.asScala(python.envVars())),
               false);
@@ -171,6 +173,23 @@ final class Planner {
       }
     }
     return current;
+  }
+
+  /**
+   * Returns the Python that is to plan: the one that the driver's environment names, else that of the virtual environment in which this Spark
+   * is installed, so that nobody must have activated it, else Spark's own default.
+   */
+  private static String pythonExec(String sparks) {
+    if (System.getenv("PYSPARK_DRIVER_PYTHON") != null || System.getenv("PYSPARK_PYTHON") != null) {
+      return sparks;
+    }
+    String spark = System.getenv("SPARK_HOME");
+    Path directory = spark == null ? null : Path.of(spark);
+    while (directory != null && !directory.endsWith("lib")) {
+      directory = directory.getParent();
+    }
+    Path python = directory == null ? null : directory.resolveSibling(Path.of("bin", "python3"));
+    return python != null && Files.isExecutable(python) && Files.exists(directory.resolveSibling("pyvenv.cfg")) ? python.toString() : sparks;
   }
 
   private JsonNode answer(ObjectNode question, long timeoutS) throws IOException, InterruptedException, TimeoutException {
