@@ -32,8 +32,8 @@ LEAVES = {
     "uuid_text",
 }
 COORDINATION = {"broker.admin", "broker.callbacks", "broker.coordination", "broker.partitions"}
-BROKER = {"record", "storage", "world", "metadata", "metadata.tables", *LEAVES}
-READER = {"record", "storage", "metadata", "metadata.tables", "client", *LEAVES}
+BROKER = {"cluster", "record", "storage", "world", "metadata", "metadata.tables", *LEAVES}
+READER = {"cluster", "record", "storage", "metadata", "metadata.tables", "client", *LEAVES}
 JOBS = {"jobs", "spark", "spark.source", *READER, "reader"}
 
 MAY_IMPORT: dict[str, set[str]] = {
@@ -41,9 +41,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "record": {"errors"},
     "storage": {"record", "codecs", "errors", "clock", "log_starts", "machine", "ownership", "uuid_text"},
     "world": {"storage", "clock"},
-    "metadata": {"metadata.tables", "errors", "clock", "log_starts", "machine", "ownership"}
+    "cluster": {"errors"},
+    "metadata": {"cluster", "metadata.tables", "errors", "clock", "log_starts", "machine", "ownership"}
     | {"topic_partition", "uuid_text"},
     "metadata.tables": {
+        "cluster",
         *("metadata." + name for name in ("paths", "disk", "damaged_log", "delta_checkpoint", "changes", "store")),
         "errors",
         "ownership",
@@ -61,9 +63,17 @@ MAY_IMPORT: dict[str, set[str]] = {
     # The protocol: `broker` and `wire` meet only in `server`
     "wire": {"wire.messages", "record", "codecs", "errors", "topic_partition"},
     "wire.messages": {"errors"},
-    "server": {"broker", *(f"broker.{room}" for room in ("admin", "coordination", "partitions", "transactions"))}
+    "server": {
+        "cluster",
+        "broker",
+        *(f"broker.{room}" for room in ("admin", "coordination", "partitions", "transactions")),
+    }
     | {"server.handlers", "wire", "wire.messages", "record", *LEAVES},
-    "server.handlers": {"server", *(f"broker.{room}" for room in ("admin", "coordination", "groups", "partitions"))}
+    "server.handlers": {
+        "cluster",
+        "server",
+        *(f"broker.{room}" for room in ("admin", "coordination", "groups", "partitions")),
+    }
     | {"broker.staged", "broker.transactions", "wire", "wire.messages", "record", *LEAVES},
     "client": {"wire", "wire.messages", "record", *LEAVES},
     # Reading a lake: without an engine, by Spark, by jobs
@@ -113,8 +123,20 @@ MAY_IMPORT: dict[str, set[str]] = {
 }
 """Room -> what of kafkalake it may import besides itself: rooms, or single modules of one."""
 
-WITHOUT_SPARK = ("record", "storage", "metadata", "broker", "wire", "server", "client", "reader", "config", "process")
-VERSION_FREE = ("broker", "storage", "record")
+WITHOUT_SPARK = (
+    "cluster",
+    "record",
+    "storage",
+    "metadata",
+    "broker",
+    "wire",
+    "server",
+    "client",
+    "reader",
+    "config",
+    "process",
+)
+VERSION_FREE = ("cluster", "broker", "storage", "record")
 PURE = (
     "server.connection_state",
     "broker.groups.classic",
@@ -122,7 +144,7 @@ PURE = (
     "broker.partitions.fetch_sessions",
 )
 """Modules that decide: bytes, events and times are their arguments."""
-WITHOUT_KIO = ("broker", "storage", "metadata", "record")
+WITHOUT_KIO = ("cluster", "broker", "storage", "metadata", "record")
 
 
 @cache

@@ -15,7 +15,6 @@ from kafkalake.broker.admin.topic_admin import TopicAdmin, TopicObserver
 from kafkalake.broker.callbacks import CallbackLoop, call_isolated
 from kafkalake.broker.groups.service import GroupService
 from kafkalake.broker.partitions.append_queue import AppendQueue, CallSoon
-from kafkalake.broker.partitions.cluster_image import BrokerEndpoint, ClusterImage
 from kafkalake.broker.partitions.fetch import FetchService
 from kafkalake.broker.partitions.fetch_sessions import FetchSessionCache
 from kafkalake.broker.partitions.log_directory import LogDirectory
@@ -27,6 +26,7 @@ from kafkalake.broker.partitions.wire_cache import WireCache
 from kafkalake.broker.staged.service import StagedAppends
 from kafkalake.broker.transactions.held_offsets import HeldOffsets
 from kafkalake.broker.transactions.service import TransactionService
+from kafkalake.cluster.image import BrokerRegistration, ClusterImage, Endpoint
 from kafkalake.config.broker import BrokerConfig
 from kafkalake.config.listener import Listener
 from kafkalake.metadata.store import TopicTable
@@ -124,8 +124,18 @@ class Broker:
 
     def advertise(self, listener: Listener) -> None:
         """Announce the address at which clients reach this broker from now on."""
-        host, port, rack = listener.advertised_host, listener.advertised_port, self.config.broker_rack
-        self.topics.apply(self.cluster.with_broker(BrokerEndpoint(self.broker_id, host, port, rack)))
+        address = Endpoint(
+            listener.name, listener.advertised_host, listener.advertised_port, listener.security_protocol.value
+        )
+        here = BrokerRegistration(
+            self.broker_id,
+            self.cluster.version + 1,
+            self.world.ids(),
+            (address,),
+            self.config.broker_rack,
+            is_fenced=False,
+        )
+        self.topics.apply(self.cluster.with_broker(here))
 
     def moved(self, partition: Partition) -> None:
         """Announce offsets of a partition changed by something other than an append."""

@@ -31,11 +31,11 @@ from kafkalake.broker.admin.broker_settings import BrokerSettings
 from kafkalake.broker.admin.producer_ids import FILE_NAME as PRODUCER_IDS_FILE
 from kafkalake.broker.admin.producer_ids import ProducerIds
 from kafkalake.broker.broker import Broker
-from kafkalake.broker.partitions.cluster_image import ClusterImage
 from kafkalake.broker.partitions.log_directory import LogDirectory
 from kafkalake.broker.publishing.journals import JournalPublisher, publish_groups, publish_transactions
 from kafkalake.broker.publishing.partitions import PartitionPublisher
 from kafkalake.broker.transactions.held_offsets import HeldOffsets
+from kafkalake.cluster.image import ClusterImage
 from kafkalake.config.listener import Listener, parse_listener
 from kafkalake.errors import KafkaStorageError
 from kafkalake.metadata import lease as leases

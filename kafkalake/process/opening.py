@@ -15,6 +15,7 @@ from kafkalake.broker.partitions.log_directory import log_config
 from kafkalake.broker.partitions.partition import Partition
 from kafkalake.broker.publishing.partitions import PartitionPublisher
 from kafkalake.errors import KafkaError, KafkaLakeError, as_value
+from kafkalake.metadata.registrations import registrations_of
 from kafkalake.metadata.store import TopicTable
 from kafkalake.metadata.tables.schemas import PartitionRow
 from kafkalake.storage.log import Log
@@ -75,7 +76,7 @@ async def open_topics(
     reporting = asyncio.get_running_loop().create_task(
         report_recovery(lambda: sum(1 for _ in broker.topics.partitions()), partitions, _PROGRESS_INTERVAL_S)
     )
-    image = broker.cluster.with_rows(rows, published)
+    image = broker.cluster.with_topics(registrations_of(rows, published))
     placed = {}
     try:
         failed = []

@@ -8,24 +8,31 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from kafkalake.broker.partitions.cluster_image import (
-    NO_LEADER,
-    BrokerEndpoint,
-    ClusterImage,
-    PartitionRegistration,
-    sole_replica,
-)
 from kafkalake.broker.partitions.partition import Partition
 from kafkalake.broker.partitions.topics import Topic, Topics
 from kafkalake.broker.partitions.wire_cache import WireCache
 from kafkalake.clock import SystemClock
+from kafkalake.cluster.image import (
+    NO_LEADER,
+    BrokerRegistration,
+    ClusterImage,
+    Endpoint,
+    PartitionRegistration,
+    sole_replica,
+)
 from kafkalake.config.layers import Settings
 from kafkalake.errors import NotLeaderOrFollowerError, UnknownTopicOrPartitionError
+from kafkalake.metadata.registrations import registrations_of
 from kafkalake.metadata.tables.schemas import PartitionRow, TopicRow
 from kafkalake.storage.config import LogConfig
 from kafkalake.storage.files import REAL_FILES
 from kafkalake.storage.log import Log
 from kafkalake.storage.open_files import OpenFiles
+
+
+def registered(host: str, rack: str | None, *, is_fenced: bool = False) -> BrokerRegistration:
+    addresses = Endpoint("PLAINTEXT", host, 9092), Endpoint("INTERNAL", host, 9093)
+    return BrokerRegistration(0, 1, UUID(int=7), addresses, rack, is_fenced=is_fenced)
 
 
 def new_topic(name: str) -> Topic:
@@ -37,9 +44,7 @@ def test_an_image_is_made_of_the_rows_in_delta() -> None:
     rows = [TopicRow("clicks", clicks, 2, {}, 0), TopicRow("views", views, 1, {}, 0)]
     published = PartitionRow("clicks", clicks, 1, 3, 7, (3, 4), (3,), 0, 10, 10, 10)
     dropped = PartitionRow("gone", str(uuid4()), 0, 3, 7, (3,), (3,), 0, 10, 10, 10)
-    image = ClusterImage("lake", 3).with_rows(rows, [published, dropped])
-    assert image.version == 1
-    assert image.partitions == {
+    assert registrations_of(rows, [published, dropped]) == {
         UUID(clicks): (PartitionRegistration(NO_LEADER, -1), PartitionRegistration(3, 7, (3, 4), (3,))),
         UUID(views): (PartitionRegistration(NO_LEADER, -1),),
     }
@@ -49,16 +54,25 @@ def test_a_change_makes_the_next_version_and_leaves_the_one_before() -> None:
     first = ClusterImage("lake", 0)
     topic_id = uuid4()
     second = first.with_topics({topic_id: (sole_replica(0, 5), sole_replica(0, 6, is_offline=True))})
-    third = second.with_broker(BrokerEndpoint(0, "a", 9092, None)).with_broker(BrokerEndpoint(0, "b", 9093, "r"))
+    third = second.with_broker(registered("a", None)).with_broker(registered("b", "r"))
     last = third.without_topic(topic_id)
     assert [each.version for each in (first, second, third, last)] == [0, 1, 3, 4]
     assert (first.partitions, last.partitions) == ({}, {})
     assert second.partitions == third.partitions
-    assert third.brokers == {0: BrokerEndpoint(0, "b", 9093, "r")}
+    assert third.brokers == {0: registered("b", "r")}
     assert second.partitions[topic_id] == (
         PartitionRegistration(0, 5, (0,), (0,)),
         PartitionRegistration(NO_LEADER, 6, (0,), (0,), (0,)),
     )
+
+
+def test_a_fenced_broker_and_one_without_the_listener_are_not_reachable() -> None:
+    image = ClusterImage("lake").with_broker(registered("a", None))
+    assert [address.port for _, address in image.reachable("INTERNAL")] == [9093]
+    assert list(image.reachable("OTHER")) == []
+    assert image.address(0, "PLAINTEXT") == Endpoint("PLAINTEXT", "a", 9092)
+    assert image.address(1, "PLAINTEXT") is None
+    assert list(image.with_broker(registered("a", None, is_fenced=True)).reachable("PLAINTEXT")) == []
 
 
 def test_a_partition_that_another_broker_leads_is_known_and_not_led_here() -> None:
@@ -85,7 +99,7 @@ def test_a_partition_that_another_broker_leads_is_known_and_not_led_here() -> No
 def test_an_older_image_is_not_followed() -> None:
     topics = Topics(ClusterImage("lake", 0))
     before = topics.image
-    topics.apply(before.with_broker(BrokerEndpoint(0, "a", 9092, None)))
+    topics.apply(before.with_broker(registered("a", None)))
     with pytest.raises(AssertionError):
         topics.apply(before)
 

@@ -23,12 +23,12 @@ from kafkalake.broker.admin.topic_plans import (
 )
 from kafkalake.broker.admin.topic_rows import overrides_as_text, topic_of, topic_row
 from kafkalake.broker.callbacks import CallbackLoop, call_isolated
-from kafkalake.broker.partitions.cluster_image import PartitionRegistration, sole_replica
 from kafkalake.broker.partitions.log_directory import LogDirectory, log_config
 from kafkalake.broker.partitions.partition import Partition
 from kafkalake.broker.partitions.topics import Topic, Topics
 from kafkalake.broker.partitions.wire_cache import WireCache
 from kafkalake.clock import Clock
+from kafkalake.cluster.image import PartitionRegistration, sole_replica
 from kafkalake.config.layers import Settings, changed_values
 from kafkalake.config.setting import Value
 from kafkalake.errors import (

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from kafkalake.broker.partitions.cluster_image import ClusterImage, PartitionRegistration
 from kafkalake.broker.partitions.partition import Partition
+from kafkalake.cluster.image import ClusterImage, PartitionRegistration
 from kafkalake.config.setting import Value
 from kafkalake.config.topics import TopicConfig
 from kafkalake.errors import NotLeaderOrFollowerError, UnknownTopicIdError, UnknownTopicOrPartitionError

@@ -5,6 +5,7 @@ Only brokers are described (endpoint type 1). Controllers (2) have no endpoint o
 
 from __future__ import annotations
 
+from kafkalake.config.listener import SecurityProtocol
 from kafkalake.server.authorizer import CLUSTER_NAME, Resource
 from kafkalake.server.handlers.metadata import NOT_ASKED, operation_bits
 from kafkalake.server.request import Request
@@ -35,8 +36,8 @@ def handle(request: Request[DescribeClusterRequest]) -> DescribeClusterResponse:
         cluster_id=cluster.cluster_id,
         controller_id=cluster.controller_id,
         brokers=[
-            DescribeClusterBroker(broker_id=each.broker_id, host=each.host, port=each.port, rack=each.rack)
-            for each in cluster.brokers.values()
+            DescribeClusterBroker(broker_id=each.broker_id, host=address.host, port=address.port, rack=each.rack)
+            for each, address in cluster.reachable(SecurityProtocol.PLAINTEXT.value)
         ],
         cluster_authorized_operations=operations,
     )

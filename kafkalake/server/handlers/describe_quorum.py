@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
+from kafkalake.config.listener import SecurityProtocol
 from kafkalake.errors import ClusterAuthorizationError, UnknownTopicOrPartitionError
 from kafkalake.server.authorizer import CLUSTER_NAME, Resource
 from kafkalake.server.request import Request
@@ -59,8 +60,8 @@ def handle(request: Request[DescribeQuorumRequest]) -> Generator[None, None, Des
         topics.append(QuorumTopicState(topic_name=topic.topic_name, partitions=partitions))
     nodes = [
         QuorumNode(
-            node_id=each.broker_id, listeners=[QuorumListener(name="CONTROLLER", host=each.host, port=each.port)]
+            node_id=each.broker_id, listeners=[QuorumListener(name="CONTROLLER", host=address.host, port=address.port)]
         )
-        for each in cluster.brokers.values()
+        for each, address in cluster.reachable(SecurityProtocol.PLAINTEXT.value)
     ]
     return DescribeQuorumResponse(topics=topics, nodes=nodes if request.version >= 2 else [])

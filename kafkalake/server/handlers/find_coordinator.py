@@ -12,6 +12,7 @@ from collections.abc import Coroutine, Generator
 
 from kafkalake.broker.groups.service import GroupService
 from kafkalake.broker.transactions.service import TransactionService
+from kafkalake.config.listener import SecurityProtocol
 from kafkalake.errors import (
     CoordinatorNotAvailableError,
     GroupAuthorizationError,
@@ -78,13 +79,14 @@ def _find(
             raise unavailable
         broker = request.context.broker
         name, index = (broker.groups if key_type == _GROUP else broker.transactions).journal.key(key)
-        leader = broker.cluster.brokers.get(broker.topics.topic(name).registrations[index].leader)
-        if leader is None:
+        leader = broker.topics.topic(name).registrations[index].leader
+        address = broker.cluster.address(leader, SecurityProtocol.PLAINTEXT.value)
+        if address is None:
             raise CoordinatorNotAvailableError("the partition of the journal that it belongs to is offline")
     except KafkaError as error:
         message = request.error_text(as_value(error))
         return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=error.code, error_message=message)
-    return Coordinator(key=key, node_id=leader.broker_id, host=leader.host, port=leader.port)
+    return Coordinator(key=key, node_id=leader, host=address.host, port=address.port)
 
 
 def _check(request: Request[FindCoordinatorRequest], key: str, key_type: int) -> None:

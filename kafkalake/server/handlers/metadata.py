@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kafkalake.broker.partitions.cluster_image import NO_LEADER, PartitionRegistration
 from kafkalake.broker.partitions.topics import Topic
+from kafkalake.cluster.image import NO_LEADER, PartitionRegistration
+from kafkalake.config.listener import SecurityProtocol
 from kafkalake.errors import KafkaError, LeaderNotAvailableError, TopicAlreadyExistsError
 from kafkalake.internal_topics import GROUP_JOURNAL, INTERNAL
 from kafkalake.server.authorizer import CLUSTER_NAME, OPERATIONS, Operation, Resource
@@ -56,8 +57,8 @@ def _answer(request: Request[MetadataRequest], topics: list[TopicMetadata]) -> M
         operations = operation_bits(request, Resource.CLUSTER, CLUSTER_NAME)
     return MetadataResponse(
         brokers=[
-            NodeEndpoint(node_id=each.broker_id, host=each.host, port=each.port, rack=each.rack)
-            for each in cluster.brokers.values()
+            NodeEndpoint(node_id=each.broker_id, host=address.host, port=address.port, rack=each.rack)
+            for each, address in cluster.reachable(SecurityProtocol.PLAINTEXT.value)
         ],
         cluster_id=cluster.cluster_id,
         controller_id=cluster.controller_id,

@@ -16,7 +16,6 @@ from record_batches import simple_batch
 
 from kafkalake.broker.coordination.decisions import ErrorClass
 from kafkalake.broker.partitions.append_queue import AppendQueue
-from kafkalake.broker.partitions.cluster_image import ClusterImage
 from kafkalake.broker.partitions.partition import Partition, PendingAppend
 from kafkalake.broker.partitions.purgatory import Purgatory, Timers
 from kafkalake.broker.partitions.topics import Topic, Topics
@@ -24,6 +23,7 @@ from kafkalake.broker.partitions.wire_cache import WireCache
 from kafkalake.broker.transactions.decisions import Marker
 from kafkalake.broker.transactions.held_offsets import HeldOffsets
 from kafkalake.broker.transactions.markers import MarkerWriter
+from kafkalake.cluster.image import ClusterImage
 from kafkalake.config.layers import Settings
 from kafkalake.errors import InvalidProducerEpochError, KafkaStorageError, UnknownTopicOrPartitionError
 from kafkalake.ownership import Ownership

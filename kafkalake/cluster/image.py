@@ -1,0 +1,121 @@
+"""The cluster at one version: which brokers there are, who leads and replicates each partition, who is the controller.
+
+A `ClusterImage` is never changed: each change makes the next version. The controller commits it to the control store
+(`control_store`), where a version is the metadata offset; brokers apply the versions in order (`broker.partitions.topics`).
+Local logs stand beside it, in `Topic.replicas`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from uuid import UUID
+
+NO_LEADER = -1
+NO_CONTROLLER = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """An address of a broker: that of one of its listeners, as advertised."""
+
+    listener: str
+    host: str
+    port: int
+    security_protocol: str = "PLAINTEXT"
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRegistration:
+    """A broker that has registered and was not unregistered since.
+
+    epoch: the version that registered this incarnation. incarnation_id: of its process. boot_id: of its machine's kernel.
+    is_fenced: it leads nothing and is in no ISR but its own. is_shutting_down: it asked for a controlled shutdown.
+    """
+
+    broker_id: int
+    epoch: int
+    incarnation_id: UUID
+    endpoints: tuple[Endpoint, ...]
+    rack: str | None = None
+    machine: str = ""
+    boot_id: str = ""
+    is_fenced: bool = True
+    is_shutting_down: bool = False
+
+    def endpoint(self, listener: str) -> Endpoint | None:
+        """Return the address of a listener by its name, None if the broker has no such listener."""
+        return next((each for each in self.endpoints if each.listener == listener), None)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRegistration:
+    """The leader of a partition (`NO_LEADER`: none), its replicas in order of preference, and those without a log (`offline`).
+
+    leader_epoch: grows with each election. partition_epoch: grows with each change. isr, elr, last_known_elr: Kafka's (KIP-966).
+    adding, removing: the replicas that a reassignment adds and removes. is_recovering: elected uncleanly, and not yet recovered.
+    """
+
+    leader: int = NO_LEADER
+    leader_epoch: int = -1
+    replicas: tuple[int, ...] = ()
+    isr: tuple[int, ...] = ()
+    offline: tuple[int, ...] = ()
+    partition_epoch: int = 0
+    elr: tuple[int, ...] = ()
+    last_known_elr: tuple[int, ...] = ()
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+    is_recovering: bool = False
+
+
+def sole_replica(broker_id: int, leader_epoch: int, *, is_offline: bool = False) -> PartitionRegistration:
+    """Return the registration of a partition whose only replica is on `broker_id`. `is_offline`: its log could not be opened."""
+    replicas = (broker_id,)
+    if is_offline:
+        return PartitionRegistration(NO_LEADER, leader_epoch, replicas, replicas, offline=replicas)
+    return PartitionRegistration(broker_id, leader_epoch, replicas, replicas)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterImage:
+    """One version. `brokers` by id, `partitions` by topic id, in order of their numbers.
+
+    topics_version: the version of the table `topics` that belongs to this one, -1 if unknown. config: cluster-wide dynamic
+    settings, as text. next_producer_id: the first of the next block of producer ids. features: finalized levels by name.
+    """
+
+    cluster_id: str
+    controller_id: int = NO_CONTROLLER
+    controller_epoch: int = 0
+    version: int = 0
+    topics_version: int = -1
+    next_producer_id: int = 0
+    brokers: Mapping[int, BrokerRegistration] = field(default_factory=dict)
+    partitions: Mapping[UUID, tuple[PartitionRegistration, ...]] = field(default_factory=dict)
+    config: Mapping[str, str] = field(default_factory=dict)
+    features: Mapping[str, int] = field(default_factory=dict)
+
+    def address(self, broker_id: int, listener: str) -> Endpoint | None:
+        """Return a broker's address at a listener, None if there is no such broker, or none that may lead."""
+        broker = self.brokers.get(broker_id)
+        return None if broker is None or broker.is_fenced else broker.endpoint(listener)
+
+    def reachable(self, listener: str) -> Iterator[tuple[BrokerRegistration, Endpoint]]:
+        """Yield the brokers that may lead and their addresses at a listener, in order of their ids."""
+        for broker_id, broker in sorted(self.brokers.items()):
+            if (endpoint := self.address(broker_id, listener)) is not None:
+                yield broker, endpoint
+
+    def with_broker(self, broker: BrokerRegistration) -> ClusterImage:
+        """Return the next version, with a broker that has registered or changed."""
+        return replace(self, version=self.version + 1, brokers={**self.brokers, broker.broker_id: broker})
+
+    def with_topics(self, partitions: Mapping[UUID, tuple[PartitionRegistration, ...]]) -> ClusterImage:
+        """Return the next version, with the partitions of these topics, new or changed."""
+        return replace(self, version=self.version + 1, partitions={**self.partitions, **partitions})
+
+    def without_topic(self, topic_id: UUID) -> ClusterImage:
+        """Return the next version, without a topic."""
+        others = {known: each for known, each in self.partitions.items() if known != topic_id}
+        return replace(self, version=self.version + 1, partitions=others)
