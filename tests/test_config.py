@@ -72,6 +72,12 @@ def test_a_topic_settings_name_stands_for_the_brokers_default() -> None:
         ("log.cleaner.min.cleanable.ratio", "nan", "DOUBLE"),
         ("log.message.timestamp.type", "createtime", "one of"),
         ("default.replication.factor", "3", "one replica"),
+        ("process.roles", "broker,voter", "one of: broker, controller"),
+        ("process.roles", "", "one of: broker, controller"),
+        ("broker.heartbeat.interval.ms", "9000", "must be less than broker.session.timeout.ms"),
+        ("broker.session.timeout.ms", "0", "at least 1"),
+        ("leader.imbalance.check.interval.seconds", "0", "at least 1"),
+        ("inter.broker.listener.name", "INTERNAL", "the one listener is PLAINTEXT"),
     ],
 )
 def test_what_is_said_of_a_bad_setting(name: str, text: str, said: str) -> None:
@@ -115,6 +121,7 @@ def test_a_topics_own_segment_size_counts_before_the_brokers_internal_one() -> N
         ("sasl.enabled.mechanisms", "no authentication"),
         ("authorizer.class.name", "there is no access control"),
         ("leader.replication.throttled.rate", "there are no quotas"),
+        ("zookeeper.connect", "the metadata is in the lake"),
         ("remote.log.storage.system.enable", "segments are not tiered"),
         ("log.dir", "given with --lake"),
         ("log.dirs", "given with --lake"),
@@ -127,6 +134,18 @@ def test_a_setting_that_means_nothing_here_is_refused_with_the_reason(name: str,
     with pytest.raises(ConfigurationError, match=reason) as raised:
         Settings({name: "1"})
     assert name in str(raised.value)
+
+
+def test_a_member_of_a_cluster_has_kafkas_defaults() -> None:
+    config = Settings().broker
+    assert (config.broker_heartbeat_interval_ms, config.broker_session_timeout_ms) == (2_000, 9_000)
+    assert (config.initial_broker_registration_timeout_ms, config.controller_quorum_election_timeout_ms) == (
+        60_000,
+        1_000,
+    )
+    assert config.controlled_shutdown_enable and config.auto_leader_rebalance_enable
+    assert config.process_roles == "broker,controller" and config.inter_broker_listener_name is None
+    assert Settings({"process.roles": "controller , broker"}).broker.process_roles == "controller,broker"
 
 
 def test_every_setting_is_defined_once() -> None:

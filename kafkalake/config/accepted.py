@@ -7,7 +7,7 @@ by name with the reason, so that users do not rely on a missing feature. Source:
 
 from __future__ import annotations
 
-from kafkalake.config.setting import NO_EFFECT, Kind, Setting, Update, Value
+from kafkalake.config.setting import LONG_MAX, NO_EFFECT, Kind, Setting, Update, Value
 
 _CLUSTER = Update.CLUSTER_WIDE
 
@@ -34,13 +34,29 @@ _ACCEPTED: dict[str, tuple[tuple[str, Kind, Value] | tuple[str, Kind, Value, Upd
         ("log.flush.start.offset.checkpoint.interval.ms", Kind.INT, 60_000),
         ("log.roll.jitter.hours", Kind.INT, 0),
     ),
+    "Kafka's quorum of controllers and its log; here the controller is elected and decides by commits to the lake.": (
+        ("controller.performance.always.log.threshold.ms", Kind.LONG, 2_000),
+        ("controller.performance.sample.period.ms", Kind.LONG, 60_000),
+        ("controller.quorum.append.linger.ms", Kind.INT, 25),
+        ("controller.quorum.bootstrap.servers", Kind.LIST, ""),
+        ("controller.quorum.election.backoff.max.ms", Kind.INT, 1_000),
+        ("controller.quorum.fetch.timeout.ms", Kind.INT, 2_000),
+        ("controller.quorum.request.timeout.ms", Kind.INT, 2_000),
+        ("controller.quorum.retry.backoff.ms", Kind.INT, 20),
+        ("controller.quorum.voters", Kind.LIST, ""),
+        ("controller.socket.timeout.ms", Kind.INT, 30_000),
+        ("metadata.log.dir", Kind.STRING, None),
+        ("metadata.log.max.record.bytes.between.snapshots", Kind.LONG, 20_971_520),
+        ("metadata.log.max.snapshot.interval.ms", Kind.LONG, 3_600_000),
+        ("metadata.log.segment.bytes", Kind.INT, 1_073_741_824),
+        ("metadata.log.segment.ms", Kind.LONG, 604_800_000),
+        ("metadata.max.idle.interval.ms", Kind.INT, 500),
+        ("metadata.max.retention.bytes", Kind.LONG, 104_857_600),
+        ("metadata.max.retention.ms", Kind.LONG, 604_800_000),
+        ("server.max.startup.time.ms", Kind.LONG, LONG_MAX),
+        ("unclean.leader.election.interval.ms", Kind.LONG, 300_000),
+    ),
     "Replication, which one broker has no use for.": (
-        ("auto.leader.rebalance.enable", Kind.BOOLEAN, True),
-        ("broker.heartbeat.interval.ms", Kind.INT, 2_000),
-        ("broker.session.timeout.ms", Kind.INT, 9_000),
-        ("controlled.shutdown.enable", Kind.BOOLEAN, True),
-        ("initial.broker.registration.timeout.ms", Kind.INT, 60_000),
-        ("leader.imbalance.check.interval.seconds", Kind.LONG, 300),
         ("replica.fetch.backoff.ms", Kind.INT, 1_000),
         ("replica.fetch.max.bytes", Kind.INT, 1_048_576),
         ("replica.fetch.min.bytes", Kind.INT, 1),
@@ -88,7 +104,6 @@ _REFUSED = {
         "connection.failed.authentication.delay.ms",
         "connections.max.reauth.ms",
         "early.start.listeners",
-        "inter.broker.listener.name",
         "listener.",
         "principal.builder.class",
         "sasl.",
@@ -107,11 +122,7 @@ _REFUSED = {
         "quota.",
         "replication.quota.",
     ),
-    "the metadata is in the lake's Delta tables, which need no controllers": (
-        "controller.",
-        "metadata.log.",
-        "zookeeper.",
-    ),
+    "the metadata is in the lake's Delta tables": ("zookeeper.",),
     "segments are not tiered": ("remote.",),
     "there are no share groups and no streams groups": ("group.share.", "group.streams."),
     "no classes are loaded": (

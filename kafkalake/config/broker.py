@@ -1,8 +1,8 @@
 """All broker settings of kafkalake: Kafka's name, type, default, range and effect here.
 
-`BrokerConfig` has the broker's own settings. The defaults of the topic settings (`config/topics.py`) are broker settings, too, and
-so are those of Kafka's own parts (`config/accepted.py`). Source of names, types, defaults and ranges: Apache Kafka 4.1, "Broker
-Configs".
+`BrokerConfig` has the broker's own settings, with those of a member of a cluster (`config/membership.py`). The defaults of the
+topic settings (`config/topics.py`) are broker settings, too, and so are those of Kafka's own parts (`config/accepted.py`). Source
+of names, types, defaults and ranges: Apache Kafka 4.1, "Broker Configs".
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from kafkalake.config.accepted import ACCEPTED_SETTINGS
+from kafkalake.config.membership import MembershipConfig
 from kafkalake.config.setting import (
     INT_MAX,
     LONG_MAX,
@@ -29,14 +30,9 @@ _CLUSTER = Update.CLUSTER_WIDE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerConfig:
+class BrokerConfig(MembershipConfig):
     """The broker's own settings, each with its definition. Fields are Kafka's names with underscores."""
 
-    advertised_listeners: str | None = define(
-        None,
-        "What clients are told to connect to, PLAINTEXT://HOST:PORT; where it is not set, the address that is listened on, or "
-        "the machine's name where that is every address.",
-    )
     auto_create_topics_enable: bool = define(
         True, "Whether a Metadata request that allows it creates a topic that is not there."
     )
@@ -46,8 +42,6 @@ class BrokerConfig:
         "counts; a topic beyond it gets LEADER_NOT_AVAILABLE, so that its client asks again. kafkalake's own.",
         minimum=1,
     )
-    broker_id: Int | None = define(None, "The id of this broker.", option="--broker-id")
-    broker_rack: str | None = define(None, "The rack that this broker reports.")
     connection_max_unfinished_ms: Long = define(
         30_000,
         "A connection is closed when a request on it has begun and does not arrive: when less than 64 KiB come in this time. "
@@ -55,7 +49,6 @@ class BrokerConfig:
         minimum=100,
     )
     connections_max_idle_ms: Long = define(600_000, "A connection on which nothing came for so long is closed.")
-    default_replication_factor: Int = define(1, "Replicas of a topic that is created without saying.")
     delete_topic_enable: bool = define(True, "Whether DeleteTopics is allowed.")
     fetch_max_bytes: Int = define(57_671_680, "The most bytes that one Fetch answer holds.", minimum=1_024)
     fetch_wire_cache_bytes: Long = define(
@@ -144,7 +137,6 @@ class BrokerConfig:
         "How long a start waits for the lease of a broker that may still run on another machine. kafkalake's own.",
         minimum=0,
     )
-    listeners: str | None = define(None, "Where the broker listens.", option="--listen")
     log_dirs: str | None = define(None, "Where the broker's logs are.", option="--lake")
     log_flush_scheduler_interval_ms: Long = define(LONG_MAX, "Default of log.flush.interval.ms where that is not set.")
     log_initial_task_delay_ms: Long = define(
@@ -222,7 +214,6 @@ class BrokerConfig:
         minimum=1_000,
         update=_CLUSTER,
     )
-    node_id: Int | None = define(None, "The id of this broker.", option="--broker-id")
     num_partitions: Int = define(1, "Partitions of a topic that is created without saying.", minimum=1)
     offset_metadata_max_bytes: Int = define(4_096, "The longest metadata of a committed offset.", minimum=0)
     offsets_retention_check_interval_ms: Long = define(

@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from kafkalake.config.broker import BROKER_SETTINGS, TOPIC_NAME_OF_BROKER_NAME, BrokerConfig
 from kafkalake.config.listener import parse_listener
+from kafkalake.config.membership import check_membership
 from kafkalake.config.setting import Setting, Update, Value
 from kafkalake.config.topics import TOPIC_SETTINGS, TopicConfig
 from kafkalake.config.values import format_value, parse, parse_broker_settings
@@ -121,10 +122,7 @@ class Settings:
         self._topic_defaults = {name: self._topic_default(setting) for name, setting in TOPIC_SETTINGS.items()}
         parse_listener("localhost", 0, self.broker.advertised_listeners)
         check_group_settings(self.broker)
-        if self.broker.default_replication_factor not in (1, -1):
-            raise ConfigurationError(
-                "Invalid value for configuration default.replication.factor: one broker holds one replica"
-            )
+        check_membership(self.broker)
 
     def with_dynamic(self, dynamic_default: Mapping[str, str], dynamic: Mapping[str, str]) -> Settings:
         """Return the settings with other dynamic layers. Raise `ConfigurationError` as the constructor."""
