@@ -8,6 +8,7 @@
     │   ├── LeaseHeldError            another broker holds this lake and broker id
     │   └── SegmentsChangedError      the segments that a job wanted to replace have changed
     ├── BrokerUnavailableError        no broker answers at the address (client side)
+    ├── StaleImageError               the cluster has changed since the image that a decision was made on
     └── KafkaError                    errors with a Kafka error code; one class per code in use
 
 Each `KafkaError` class carries Kafka's numeric `code`, Kafka's `label` and whether a client may simply retry.
@@ -61,6 +62,10 @@ class SegmentsChangedError(LakeError):
 
 class BrokerUnavailableError(KafkaLakeError):
     """No broker answers at the given address."""
+
+
+class StaleImageError(KafkaLakeError):
+    """The cluster has changed since the image that a decision was made on. Nothing was changed."""
 
 
 MESSAGE_CHARACTERS_MAX = 1_000
