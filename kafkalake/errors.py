@@ -7,7 +7,10 @@
     │   ├── RecordsLostError          requested records were acknowledged, but lost when the machine stopped
     │   ├── LeaseHeldError            another broker holds this lake and broker id
     │   └── SegmentsChangedError      the segments that a job wanted to replace have changed
-    ├── BrokerUnavailableError        no broker answers at the address (client side)
+    ├── BrokerUnavailableError        no broker answers at the address
+    │   ├── BrokerRefusedError        nothing listens there: the connection was refused
+    │   └── ConnectionLostError       the connection broke; the broker may or may not have processed the request
+    │       └── ResponseTimedOutError the same, because no response came in time
     ├── StaleImageError               the cluster has changed since the image that a decision was made on
     └── KafkaError                    errors with a Kafka error code; one class per code in use
 
@@ -62,6 +65,18 @@ class SegmentsChangedError(LakeError):
 
 class BrokerUnavailableError(KafkaLakeError):
     """No broker answers at the given address."""
+
+
+class BrokerRefusedError(BrokerUnavailableError):
+    """Nothing listens at the broker's address: the connection was refused, so no process of the broker takes requests there."""
+
+
+class ConnectionLostError(BrokerUnavailableError):
+    """The connection broke, or the response timed out. The broker may or may not have processed the request."""
+
+
+class ResponseTimedOutError(ConnectionLostError):
+    """The response did not come in time."""
 
 
 class StaleImageError(KafkaLakeError):

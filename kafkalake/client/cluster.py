@@ -14,13 +14,14 @@ from types import TracebackType
 from typing import TypeVar
 from uuid import UUID
 
-from kafkalake.client.connection import Address, BrokerConnection, ConnectionLostError, parse_addresses
+from kafkalake.client.connection import Address, BrokerConnection, parse_addresses
 from kafkalake.client.requests import METADATA, error_name
 from kafkalake.clock import Clock, SystemClock
 from kafkalake.close_names import did_you_mean
 from kafkalake.errors import (
     BrokerUnavailableError,
     ConfigurationError,
+    ConnectionLostError,
     InvalidTopicError,
     KafkaError,
     LeaderNotAvailableError,

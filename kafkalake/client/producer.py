@@ -22,13 +22,14 @@ import pyarrow.compute as pc
 
 from kafkalake import codecs
 from kafkalake.client.cluster import Cluster
-from kafkalake.client.connection import BrokerConnection, ConnectionLostError
+from kafkalake.client.connection import BrokerConnection
 from kafkalake.client.partitioner import partitions_of_keys, sticky_partitions
 from kafkalake.client.record_sizes import cut, record_bytes
 from kafkalake.client.requests import INIT_PRODUCER_ID, PRODUCE
 from kafkalake.client.transaction import Transaction
 from kafkalake.errors import (
     BrokerUnavailableError,
+    ConnectionLostError,
     DuplicateSequenceError,
     KafkaError,
     MessageTooLargeError,

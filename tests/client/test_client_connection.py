@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 import pytest
 from kafka_reference import BrokerProcess, free_port
 
-from kafkalake.client.connection import Address, BrokerConnection, ConnectionLostError, parse_addresses
+from kafkalake.client.connection import Address, BrokerConnection, parse_addresses
 from kafkalake.client.requests import API_VERSIONS, METADATA
-from kafkalake.errors import BrokerUnavailableError, UnsupportedVersionError
+from kafkalake.errors import BrokerUnavailableError, ConnectionLostError, UnsupportedVersionError
 from kafkalake.wire.messages.cluster import ApiVersionsRequest, ApiVersionsResponse, MetadataRequest, MetadataResponse
 
 Serve = Callable[[Callable[[socket.socket], None]], Address]

@@ -1,0 +1,101 @@
+"""The requests and responses of one connection as bytes: versions, correlation ids, sizes. The connection itself is elsewhere.
+
+`connection.BrokerConnection` has it with a blocking socket, `peer_connection.PeerConnection` with the event loop.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic
+
+from kafkalake import __version__
+from kafkalake.client.requests import (
+    API_VERSIONS,
+    A,
+    ClientApi,
+    MalformedResponseError,
+    Q,
+    decode_response,
+    encode_request,
+)
+from kafkalake.errors import UnsupportedVersionError, error_for_code
+from kafkalake.wire.messages.cluster import ApiVersionsRequest, ApiVersionsResponse
+
+LARGEST_RESPONSE_BYTES = 256 * 1024 * 1024
+_LARGEST_VERSIONS_BYTES = 1024 * 1024
+SIZE_BYTES = 4
+"""Length of the size before a frame."""
+
+
+@dataclass(frozen=True)
+class Pending(Generic[Q, A]):
+    """A request that was encoded, by which its response is decoded."""
+
+    api: ClientApi[Q, A]
+    version: int
+    correlation_id: int
+
+
+class Exchange:
+    """See the module. Versions are negotiated first: `ask_versions`, then `take_versions`, until that returns True."""
+
+    def __init__(self, address: object, client_id: str) -> None:
+        """`address`: of the broker, for messages."""
+        self._address = address
+        self._client_id = client_id
+        self._next_correlation_id = 0
+        self._versions = {API_VERSIONS.key: (API_VERSIONS.lowest, API_VERSIONS.highest)}
+        self._has_versions = False
+
+    def version(self, api: ClientApi[Q, A]) -> int:
+        """Return the highest version of `api` that both sides support. Raise `UnsupportedVersionError` if there is none."""
+        lowest, highest = self._versions.get(api.key, (0, -1))
+        version = min(highest, api.highest)
+        if version < max(lowest, api.lowest):
+            offered = f"offers versions {lowest} to {highest}" if highest >= 0 else "does not offer it"
+            raise UnsupportedVersionError(
+                f"{api.name} versions {api.lowest} to {api.highest} are needed; the broker at {self._address} {offered}"
+            )
+        return version
+
+    def encode(self, api: ClientApi[Q, A], message: Q) -> tuple[Pending[Q, A], bytes]:
+        """Return a request, and its frame with size. Raise `UnsupportedVersionError`."""
+        version = self.version(api)
+        correlation_id = self._next_correlation_id = (self._next_correlation_id + 1) & 0x7FFFFFFF
+        frame = encode_request(api, version, correlation_id, self._client_id, message)
+        return Pending(api, version, correlation_id), frame
+
+    def decode(self, pending: Pending[Q, A], data: bytes) -> A:
+        """Return the response in a frame without its size. Raise `MalformedResponseError`."""
+        return decode_response(pending.api, pending.version, pending.correlation_id, data)
+
+    def response_size(self, prefix: bytes | bytearray) -> int:
+        """Return the size of a response, before which `prefix` came. Raise `MalformedResponseError` if no response has it."""
+        size = int.from_bytes(prefix[:SIZE_BYTES], "big", signed=True)
+        if not 4 <= size <= (LARGEST_RESPONSE_BYTES if self._has_versions else _LARGEST_VERSIONS_BYTES):
+            raise MalformedResponseError(f"a response of {size} bytes")
+        return size
+
+    def ask_versions(self) -> tuple[Pending[ApiVersionsRequest, ApiVersionsResponse], bytes]:
+        """Return a request for the broker's versions as `encode` does: the newest, or version 0 after a refusal (KIP-511)."""
+        if self._versions[API_VERSIONS.key][1] == 0:
+            return self.encode(API_VERSIONS, ApiVersionsRequest())
+        about = ApiVersionsRequest(client_software_name="kafkalake", client_software_version=__version__)
+        return self.encode(API_VERSIONS, about)
+
+    def take_versions(self, pending: Pending[ApiVersionsRequest, ApiVersionsResponse], data: bytes) -> bool:
+        """Take over the broker's versions. Return False if it lacks the request's version: then `ask_versions` is next.
+
+        A broker that lacks it responds in version 0. Raise `MalformedResponseError`, or the error that the broker responds with.
+        """
+        is_refusal = data[4:6] == UnsupportedVersionError.code.to_bytes(2, "big")
+        version = 0 if is_refusal else pending.version
+        answer = decode_response(API_VERSIONS, version, pending.correlation_id, data)
+        if is_refusal and pending.version > 0:
+            self._versions[API_VERSIONS.key] = (0, 0)
+            return False
+        if answer.error_code:
+            raise error_for_code(answer.error_code, f"{self._address} refused to name its API versions")
+        self._versions = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
+        self._has_versions = True
+        return True
