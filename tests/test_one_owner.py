@@ -187,7 +187,11 @@ def registrations_made(of: Mapping[str, str]) -> set[str]:
 
 def test_who_leads_a_partition_is_read_from_the_image() -> None:
     assert own_ids_read(sources()) == OWN_ID_READ_BY
-    assert registrations_made(sources()) == {"cluster/image.py", "metadata/registrations.py"}
+    assert registrations_made(sources()) == {
+        "cluster/image.py",
+        "cluster/topic_changes.py",
+        "metadata/registrations.py",
+    }
 
 
 def test_a_handler_that_takes_this_broker_for_the_leader_is_found() -> None:

@@ -14,6 +14,9 @@ from uuid import UUID
 NO_LEADER = -1
 NO_CONTROLLER = -1
 
+TopicIdPartition = tuple[UUID, int]
+"""A partition by the id of its topic and its number."""
+
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
@@ -42,6 +45,11 @@ class BrokerRegistration:
     boot_id: str = ""
     is_fenced: bool = True
     is_shutting_down: bool = False
+
+    @property
+    def is_active(self) -> bool:
+        """Return whether it may be elected and join an ISR."""
+        return not (self.is_fenced or self.is_shutting_down)
 
     def endpoint(self, listener: str) -> Endpoint | None:
         """Return the address of a listener by its name, None if the broker has no such listener."""
@@ -106,6 +114,12 @@ class ClusterImage:
         for broker_id, broker in sorted(self.brokers.items()):
             if (endpoint := self.address(broker_id, listener)) is not None:
                 yield broker, endpoint
+
+    def partition(self, of: TopicIdPartition) -> PartitionRegistration | None:
+        """Return a partition, None if there is no such topic or it has no such number."""
+        topic_id, index = of
+        registrations = self.partitions.get(topic_id, ())
+        return registrations[index] if 0 <= index < len(registrations) else None
 
     def with_broker(self, broker: BrokerRegistration) -> ClusterImage:
         """Return the next version, with a broker that has registered or changed."""

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kafkalake.broker.admin.producer_ids import BLOCK, ProducerIds
+from kafkalake.broker.admin.producer_ids import ProducerIds
+from kafkalake.cluster.producer_ids import BLOCK
 from kafkalake.errors import KafkaStorageError, LakeError
 from kafkalake.storage.files import REAL_FILES, RealFiles
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import logging
 
+from kafkalake.cluster.producer_ids import BLOCK
 from kafkalake.errors import KafkaStorageError, LakeError
 from kafkalake.storage.files import Files, read_file, replace_file
 
 logger = logging.getLogger(__name__)
 
-BLOCK = 1000
 FILE_NAME = "producer-ids.json"
 _IDS_PER_BROKER = 1 << 40
 BROKER_ID_MAX = (1 << 22) - 1

@@ -1,0 +1,171 @@
+"""Brokers come and go: registered, unfenced, shutting down, fenced, unregistered. Each decision elects the leaders that it must.
+
+A broker's epoch is the version that registered its incarnation, so a request of an earlier incarnation is recognized.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from uuid import UUID
+
+from kafkalake.cluster.election import RulesOf, changed_topics, settle, without_replica
+from kafkalake.cluster.image import BrokerRegistration, ClusterImage, PartitionRegistration, TopicIdPartition
+from kafkalake.errors import BrokerIdNotRegisteredError, DuplicateBrokerRegistrationError, StaleBrokerEpochError
+
+NO_EPOCH = -1
+
+
+def check_broker_epoch(image: ClusterImage, broker_id: int, broker_epoch: int) -> BrokerRegistration:
+    """Return a broker's registration. Raise `StaleBrokerEpochError` if it has none, or one with another epoch."""
+    broker = image.brokers.get(broker_id)
+    if broker is None:
+        raise StaleBrokerEpochError(f"No broker registration found for broker id {broker_id}")
+    if broker.epoch != broker_epoch:
+        raise StaleBrokerEpochError(f"Expected broker epoch {broker.epoch}, but got broker epoch {broker_epoch}")
+    return broker
+
+
+def register_broker(image: ClusterImage, broker: BrokerRegistration, rules: RulesOf, *, is_clean: bool) -> ClusterImage:
+    """Return the next version, with an incarnation of a broker registered: fenced, with the version as its epoch.
+
+    is_clean: its logs lost nothing when the incarnation before it ended; otherwise it is no longer eligible to lead partitions
+    where another replica is (see `was_clean`). The same incarnation registered again keeps its epoch and its state.
+
+    Raise `DuplicateBrokerRegistrationError` if another incarnation has the id, and is neither fenced nor shutting down.
+    """
+    known = image.brokers.get(broker.broker_id)
+    if known is not None and known.incarnation_id == broker.incarnation_id:
+        again = replace(broker, epoch=known.epoch, is_fenced=known.is_fenced, is_shutting_down=known.is_shutting_down)
+        return image if again == known else image.with_broker(again)
+    if known is not None and known.is_active:
+        raise DuplicateBrokerRegistrationError(
+            "Another broker is registered with that broker id. If the broker was recently restarted this should self-resolve "
+            "once the heartbeat manager expires the broker's session."
+        )
+    registered = replace(broker, epoch=image.version + 1, is_fenced=True, is_shutting_down=False)
+    lossy = None if is_clean else broker.broker_id
+    brokers = {**image.brokers, broker.broker_id: registered}
+    return _without_broker(image, brokers, broker.broker_id, rules, lossy, keeps_offline=False)
+
+
+def was_clean(
+    known: BrokerRegistration | None, broker: BrokerRegistration, previous_epoch: int, *, is_cut: bool
+) -> bool:
+    """Return whether a broker's logs lost nothing since its last incarnation, which had the registration `known`.
+
+    previous_epoch: the epoch that the broker noted when it had closed its logs in order, `NO_EPOCH` if it had not. is_cut: its
+    recovery removed bytes. After an end without order nothing is lost if the machine's memory survived it and nothing was cut.
+    """
+    if known is None or previous_epoch == known.epoch:
+        return True
+    return bool(broker.boot_id) and broker.boot_id == known.boot_id and not is_cut
+
+
+def unfence_broker(image: ClusterImage, broker_id: int, broker_epoch: int, rules: RulesOf) -> ClusterImage:
+    """Return the next version, with a broker that follows the image and may lead: it leads what has no other leader.
+
+    Raise `StaleBrokerEpochError` if another incarnation is registered.
+    """
+    broker = check_broker_epoch(image, broker_id, broker_epoch)
+    if not broker.is_fenced:
+        return image
+    brokers = {**image.brokers, broker_id: replace(broker, is_fenced=False)}
+
+    def change(of: TopicIdPartition, partition: PartitionRegistration) -> PartitionRegistration:
+        leader = brokers.get(partition.leader)
+        if broker_id not in partition.replicas or (leader is not None and leader.is_active):
+            return partition
+        return settle(brokers, partition, partition, rules(of[0]))
+
+    return _next(image, brokers, changed_topics(image, change))
+
+
+def begin_controlled_shutdown(image: ClusterImage, broker_id: int, broker_epoch: int, rules: RulesOf) -> ClusterImage:
+    """Return the next version, with a broker that is about to end: it leaves each ISR and leads only what no other replica can.
+
+    Its other partitions are without a leader once it is fenced. Raise `StaleBrokerEpochError` as `unfence_broker`.
+    """
+    broker = check_broker_epoch(image, broker_id, broker_epoch)
+    if not broker.is_active:
+        return image
+    brokers = {**image.brokers, broker_id: replace(broker, is_shutting_down=True)}
+    return _without_broker(image, brokers, broker_id, rules)
+
+
+def fence_broker(image: ClusterImage, broker_id: int, broker_epoch: int, rules: RulesOf) -> ClusterImage:
+    """Return the next version, with a broker that leads nothing and is in no ISR, except where it was the last one.
+
+    Raise `StaleBrokerEpochError` as `unfence_broker`.
+    """
+    broker = check_broker_epoch(image, broker_id, broker_epoch)
+    if broker.is_fenced:
+        return image
+    brokers = {**image.brokers, broker_id: replace(broker, is_fenced=True)}
+    return _without_broker(image, brokers, broker_id, rules)
+
+
+def unregister_broker(image: ClusterImage, broker_id: int, rules: RulesOf) -> ClusterImage:
+    """Return the next version, without a broker. Partitions keep it as a replica until they are reassigned.
+
+    Raise `BrokerIdNotRegisteredError` if it is not registered.
+    """
+    if broker_id not in image.brokers:
+        raise BrokerIdNotRegisteredError(f"Broker ID {broker_id} is not currently registered")
+    brokers = {known: each for known, each in image.brokers.items() if known != broker_id}
+    return _without_broker(image, brokers, broker_id, rules, lossy=broker_id)
+
+
+def report_offline_logs(
+    image: ClusterImage, broker_id: int, broker_epoch: int, offline: Collection[TopicIdPartition], rules: RulesOf
+) -> ClusterImage:
+    """Return the next version, where exactly the replicas `offline` of a broker have no log: they do not lead.
+
+    Raise `StaleBrokerEpochError` as `unfence_broker`.
+    """
+    check_broker_epoch(image, broker_id, broker_epoch)
+
+    def change(of: TopicIdPartition, partition: PartitionRegistration) -> PartitionRegistration:
+        is_offline = of in offline and broker_id in partition.replicas
+        if is_offline == (broker_id in partition.offline):
+            return partition
+        if is_offline:
+            isr, replicas = without_replica(partition.isr, broker_id), (*partition.offline, broker_id)
+            target = replace(partition, isr=isr, offline=replicas)
+        else:
+            target = replace(partition, offline=tuple(each for each in partition.offline if each != broker_id))
+        return settle(image.brokers, partition, target, rules(of[0]))
+
+    changed = changed_topics(image, change)
+    return image.with_topics(changed) if changed else image
+
+
+def _without_broker(
+    image: ClusterImage,
+    brokers: Mapping[int, BrokerRegistration],
+    broker_id: int,
+    rules: RulesOf,
+    lossy: int | None = None,
+    *,
+    keeps_offline: bool = True,
+) -> ClusterImage:
+    """Return the next version, with these brokers, and `broker_id` in no ISR where another replica is."""
+
+    def change(of: TopicIdPartition, partition: PartitionRegistration) -> PartitionRegistration:
+        if broker_id not in partition.replicas and broker_id != partition.leader:
+            return partition
+        offline = tuple(each for each in partition.offline if keeps_offline or each != broker_id)
+        target = replace(partition, isr=without_replica(partition.isr, broker_id), offline=offline)
+        if target == partition and broker_id != partition.leader and broker_id not in (*partition.isr, *partition.elr):
+            return partition
+        return settle(brokers, partition, target, rules(of[0]), lossy=lossy)
+
+    return _next(image, brokers, changed_topics(image, change))
+
+
+def _next(
+    image: ClusterImage,
+    brokers: Mapping[int, BrokerRegistration],
+    changed: Mapping[UUID, tuple[PartitionRegistration, ...]],
+) -> ClusterImage:
+    return replace(image, version=image.version + 1, brokers=brokers, partitions={**image.partitions, **changed})

@@ -1,0 +1,73 @@
+"""Topics come and go, and get more partitions; cluster-wide settings change.
+
+`topics_version` is the version of the table `topics` that was written before: name, number of partitions and settings are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from uuid import UUID
+
+from kafkalake.cluster.image import ClusterImage, PartitionRegistration
+from kafkalake.errors import InvalidReplicaAssignmentError, UnknownTopicIdError
+
+Assignment = Sequence[Sequence[int]]
+"""The replicas of new partitions, in order of the partitions' numbers; the first of each is preferred as the leader."""
+
+
+def create_topic(image: ClusterImage, topic_id: UUID, assignment: Assignment, topics_version: int) -> ClusterImage:
+    """Return the next version, with a new topic. Raise `InvalidReplicaAssignmentError` as `new_partitions`."""
+    assert topic_id not in image.partitions
+    partitions = {**image.partitions, topic_id: new_partitions(image, assignment)}
+    return replace(image, version=image.version + 1, topics_version=topics_version, partitions=partitions)
+
+
+def delete_topic(image: ClusterImage, topic_id: UUID, topics_version: int) -> ClusterImage:
+    """Return the next version, without a topic. Raise `UnknownTopicIdError` if there is no such topic."""
+    if topic_id not in image.partitions:
+        raise UnknownTopicIdError()
+    return replace(image.without_topic(topic_id), topics_version=topics_version)
+
+
+def add_partitions(image: ClusterImage, topic_id: UUID, assignment: Assignment, topics_version: int) -> ClusterImage:
+    """Return the next version, with more partitions of a topic.
+
+    Raise `UnknownTopicIdError` if there is no such topic, `InvalidReplicaAssignmentError` as `new_partitions`.
+    """
+    before = image.partitions.get(topic_id)
+    if before is None:
+        raise UnknownTopicIdError()
+    partitions = before + new_partitions(image, assignment, first=len(before))
+    return replace(image.with_topics({topic_id: partitions}), topics_version=topics_version)
+
+
+def change_topics(image: ClusterImage, topics_version: int) -> ClusterImage:
+    """Return the next version, with a newer version of the table `topics`: settings of topics have changed."""
+    if topics_version == image.topics_version:
+        return image
+    return replace(image, version=image.version + 1, topics_version=topics_version)
+
+
+def alter_config(image: ClusterImage, changes: Mapping[str, str | None]) -> ClusterImage:
+    """Return the next version, with cluster-wide settings set, or removed where the value is None."""
+    merged = {**image.config, **changes}
+    config = {name: value for name, value in merged.items() if value is not None}
+    return image if config == image.config else replace(image, version=image.version + 1, config=config)
+
+
+def new_partitions(image: ClusterImage, assignment: Assignment, first: int = 0) -> tuple[PartitionRegistration, ...]:
+    """Return new partitions. Their active replicas are the ISR, the first of them is the leader.
+
+    Raise `InvalidReplicaAssignmentError` if a partition has no active replica; `first` is the number of the first one.
+    """
+    partitions = []
+    for index, replicas in enumerate(assignment, first):
+        isr = tuple(each for each in replicas if each in image.brokers and image.brokers[each].is_active)
+        if not isr:
+            raise InvalidReplicaAssignmentError(
+                f"All brokers specified in the manual partition assignment for partition {index} are fenced or in "
+                "controlled shutdown."
+            )
+        partitions.append(PartitionRegistration(isr[0], 0, tuple(replicas), isr))
+    return tuple(partitions)

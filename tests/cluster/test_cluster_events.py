@@ -1,0 +1,149 @@
+"""Whatever happens to brokers and topics in whatever order: each image is consistent, and follows the one before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from uuid import UUID
+
+from cluster_images import check_next, incarnation
+from examples import examples
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
+
+from kafkalake.cluster.election import Election, ElectionRules, elect_leaders, rebalance_leaders
+from kafkalake.cluster.image import NO_LEADER, ClusterImage, TopicIdPartition
+from kafkalake.cluster.placement import place
+from kafkalake.cluster.registration import (
+    begin_controlled_shutdown,
+    fence_broker,
+    register_broker,
+    report_offline_logs,
+    unfence_broker,
+    unregister_broker,
+)
+from kafkalake.cluster.topic_changes import add_partitions, create_topic, delete_topic
+from kafkalake.errors import DuplicateBrokerRegistrationError, KafkaError
+
+BROKERS = st.integers(0, 3)
+
+
+class Events(RuleBasedStateMachine):
+    """A cluster of up to four brokers. `rules_of`: even topics need two replicas in sync, every third elects uncleanly."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.image = ClusterImage("lake")
+        self.created = 0
+        self.incarnations = 0
+
+    def rules_of(self, topic_id: UUID) -> ElectionRules:
+        return ElectionRules(1 + (topic_id.int % 2 == 0), topic_id.int % 3 == 0)
+
+    def change(self, after: ClusterImage) -> None:
+        before, self.image = self.image, after
+        check_next(before, after)
+        self.check_clean_elections(before)
+
+    def check_clean_elections(self, before: ClusterImage) -> None:
+        """A leader that was neither in the ISR nor in the ELR, or that was the last known one, is marked."""
+        for topic_id, registrations in self.image.partitions.items():
+            for old, new in zip(before.partitions.get(topic_id, ()), registrations, strict=False):
+                if new.leader not in (NO_LEADER, old.leader):
+                    is_clean = new.leader in {*old.isr, *old.elr} - {*old.last_known_elr}
+                    assert is_clean or new.is_recovering
+
+    def epoch(self, broker_id: int) -> int:
+        return self.image.brokers[broker_id].epoch
+
+    def of_registered(self, broker_id: int, decide: Callable[[ClusterImage, int, int], ClusterImage]) -> None:
+        if broker_id in self.image.brokers:
+            self.change(decide(self.image, broker_id, self.epoch(broker_id)))
+
+    @rule(broker_id=BROKERS, is_clean=st.booleans())
+    def register(self, broker_id: int, is_clean: bool) -> None:
+        self.incarnations += 1
+        broker = incarnation(broker_id, self.incarnations, rack="ab"[broker_id % 2])
+        known = self.image.brokers.get(broker_id)
+        try:
+            self.change(register_broker(self.image, broker, self.rules_of, is_clean=is_clean))
+        except DuplicateBrokerRegistrationError:
+            assert known is not None and known.is_active
+        else:
+            assert self.image.brokers[broker_id].epoch == self.image.version
+
+    @rule(broker_id=BROKERS)
+    def unfence(self, broker_id: int) -> None:
+        self.of_registered(broker_id, lambda *of: unfence_broker(*of, self.rules_of))
+
+    @rule(broker_id=BROKERS)
+    def unfence_again(self, broker_id: int) -> None:
+        self.of_registered(broker_id, lambda *of: unfence_broker(*of, self.rules_of))
+
+    @rule(broker_id=BROKERS)
+    def fence(self, broker_id: int) -> None:
+        self.of_registered(broker_id, lambda *of: fence_broker(*of, self.rules_of))
+
+    @rule(broker_id=BROKERS)
+    def shut_down(self, broker_id: int) -> None:
+        self.of_registered(broker_id, lambda *of: begin_controlled_shutdown(*of, self.rules_of))
+        for partitions in self.image.partitions.values():
+            for each in partitions:
+                leader = self.image.brokers.get(each.leader)
+                if leader is not None and leader.is_shutting_down:
+                    assert not any(self.image.brokers[i].is_active for i in each.isr if i in self.image.brokers)
+
+    @rule(broker_id=BROKERS)
+    def unregister(self, broker_id: int) -> None:
+        if broker_id in self.image.brokers:
+            self.change(unregister_broker(self.image, broker_id, self.rules_of))
+
+    @rule(broker_id=BROKERS, data=st.data())
+    def report_offline(self, broker_id: int, data: st.DataObject) -> None:
+        offline = data.draw(st.sets(st.sampled_from(self.partitions()))) if self.partitions() else set()
+        self.of_registered(broker_id, lambda *of: report_offline_logs(*of, offline, self.rules_of))
+
+    @rule(count=st.integers(1, 3), factor=st.integers(1, 3), seed=st.integers(0, 99))
+    def create(self, count: int, factor: int, seed: int) -> None:
+        try:
+            placed = place(self.image, count, factor, Random(seed))
+        except KafkaError:
+            return
+        self.created += 1
+        self.change(create_topic(self.image, UUID(int=self.created), placed, self.created))
+
+    @precondition(lambda self: self.image.partitions)
+    @rule(data=st.data())
+    def delete(self, data: st.DataObject) -> None:
+        topic_id = data.draw(st.sampled_from(sorted(self.image.partitions)))
+        self.change(delete_topic(self.image, topic_id, self.created))
+
+    @precondition(lambda self: self.image.partitions)
+    @rule(data=st.data())
+    def add(self, data: st.DataObject) -> None:
+        topic_id = data.draw(st.sampled_from(sorted(self.image.partitions)))
+        existing = self.image.partitions[topic_id]
+        try:
+            placed = place(self.image, 1, len(existing[0].replicas), Random(0), existing)
+        except KafkaError:
+            return
+        self.change(add_partitions(self.image, topic_id, placed, self.created))
+
+    @rule(election=st.sampled_from([Election.PREFERRED, Election.UNCLEAN]))
+    def elect(self, election: Election) -> None:
+        before, asked = self.image, self.partitions()
+        after, errors = elect_leaders(before, asked, election, self.rules_of)
+        self.change(after)
+        for each in asked:
+            assert (after.partition(each) is before.partition(each)) == (each in errors)
+
+    @rule(percentage=st.integers(0, 100))
+    def rebalance(self, percentage: int) -> None:
+        self.change(rebalance_leaders(self.image, percentage, self.rules_of))
+
+    def partitions(self) -> list[TopicIdPartition]:
+        return [(each, index) for each, known in sorted(self.image.partitions.items()) for index in range(len(known))]
+
+
+def test_every_image_follows_the_one_before() -> None:
+    run_state_machine_as_test(Events, settings=examples(60, stateful_step_count=40))  # type: ignore[no-untyped-call]

@@ -1,0 +1,186 @@
+"""Brokers register, shut down, are fenced and unregistered: their state, and the leaders elected in the same version."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from uuid import uuid4
+
+import pytest
+from cluster_images import TOPIC, check_next, cluster, incarnation, only, partition, rules, text
+
+from kafkalake.cluster.election import ElectionRules
+from kafkalake.cluster.image import ClusterImage, PartitionRegistration
+from kafkalake.cluster.registration import (
+    NO_EPOCH,
+    begin_controlled_shutdown,
+    fence_broker,
+    register_broker,
+    report_offline_logs,
+    unfence_broker,
+    unregister_broker,
+    was_clean,
+)
+from kafkalake.errors import BrokerIdNotRegisteredError, DuplicateBrokerRegistrationError, StaleBrokerEpochError
+
+
+def two(_: object) -> ElectionRules:
+    return rules(2)
+
+
+def one(_: object) -> ElectionRules:
+    return rules(1)
+
+
+def test_a_broker_is_registered_fenced_at_the_version_that_registers_it() -> None:
+    image = cluster(unfenced="0")
+    after = register_broker(image, replace(incarnation(1), is_fenced=False, is_shutting_down=True), one, is_clean=True)
+    check_next(image, after)
+    broker = after.brokers[1]
+    assert (broker.epoch, broker.is_fenced, broker.is_shutting_down) == (101, True, False)
+
+
+def test_the_same_incarnation_keeps_its_epoch_and_its_state() -> None:
+    image = cluster(unfenced="01")
+    assert register_broker(image, incarnation(1), one, is_clean=False) is image
+    after = register_broker(image, incarnation(1, rack="r"), one, is_clean=False)
+    assert after.brokers[1] == replace(image.brokers[1], rack="r")
+
+
+def test_another_incarnation_is_refused_while_the_first_one_is_active() -> None:
+    for fenced, shutting_down in (("1", ""), ("", "1")):
+        image = cluster(unfenced="0", fenced=fenced, shutting_down=shutting_down)
+        assert register_broker(image, incarnation(1, 1), one, is_clean=True).brokers[1].epoch == 101
+    with pytest.raises(DuplicateBrokerRegistrationError):
+        register_broker(cluster(unfenced="01"), incarnation(1, 1), one, is_clean=True)
+
+
+@pytest.mark.parametrize(
+    ("previous_epoch", "boot_id", "is_cut", "clean"),
+    [
+        (20, "other", True, True),  # closed in order
+        (NO_EPOCH, "same", False, True),  # only the process has died
+        (NO_EPOCH, "same", True, False),
+        (NO_EPOCH, "other", False, False),
+        (NO_EPOCH, "", False, False),
+        (19, "other", False, False),  # closed in order, but not by the last incarnation
+    ],
+)
+def test_what_a_restarted_broker_may_have_lost(previous_epoch: int, boot_id: str, is_cut: bool, clean: bool) -> None:
+    known = replace(incarnation(2, boot_id="same"), epoch=20)
+    again = incarnation(2, 1, boot_id=boot_id)
+    assert was_clean(known, again, previous_epoch, is_cut=is_cut) == clean
+    assert not was_clean(replace(known, boot_id=""), replace(again, boot_id=""), NO_EPOCH, is_cut=False)
+    assert was_clean(None, again, previous_epoch, is_cut=is_cut)
+
+
+Change = Callable[[ClusterImage], ClusterImage]
+FENCE: Change = partial(fence_broker, broker_id=0, broker_epoch=0, rules=two)
+SHUT_DOWN: Change = partial(begin_controlled_shutdown, broker_id=0, broker_epoch=0, rules=two)
+UNFENCE: Change = partial(unfence_broker, broker_id=0, broker_epoch=0, rules=two)
+UNREGISTER: Change = partial(unregister_broker, broker_id=0, rules=two)
+RETURN: Change = partial(register_broker, broker=incarnation(0, 1), rules=two, is_clean=True)
+RETURN_LOSSY: Change = partial(register_broker, broker=incarnation(0, 1), rules=two, is_clean=False)
+OFFLINE: Change = partial(report_offline_logs, broker_id=0, broker_epoch=0, offline=[(TOPIC, 0)], rules=two)
+
+
+@pytest.mark.parametrize(
+    ("change", "before", "after"),
+    [
+        (FENCE, partition(0, "012", "012"), "1 12/-/- +1+1"),
+        (FENCE, partition(1, "012", "012"), "1 12/-/- +0+1"),
+        (FENCE, partition(0, "012", "02"), "2 2/0/- +1+1"),
+        (FENCE, partition(0, "0", "0"), "none 0/-/- +1+1"),  # the last replica stays in the ISR
+        (FENCE, partition(0, "012", "0", elr="2"), "2 2/0/- +1+1"),
+        (FENCE, partition(0, "034", "0", elr="3"), "none 0/3/- +1+1"),
+        (FENCE, partition(2, "012", "2", elr="0"), "2 2/0/- +0+0"),
+        (FENCE, partition(1, "12", "12"), "1 12/-/- +0+0"),
+        (SHUT_DOWN, partition(0, "012", "012"), "1 12/-/- +1+1"),
+        (SHUT_DOWN, partition(1, "012", "012"), "1 12/-/- +0+1"),
+        (SHUT_DOWN, partition(0, "012", "0", elr="1"), "1 1/0/- +1+1"),
+        (SHUT_DOWN, partition(0, "0", "0"), "0 0/-/- +0+0"),  # it serves to the end
+        (SHUT_DOWN, partition(0, "034", "0"), "0 0/-/- +0+0"),
+        (UNREGISTER, partition(0, "012", "012"), "1 12/-/- +1+1"),
+        (UNREGISTER, partition(1, "012", "1", elr="0"), "1 1/-/- +0+1"),
+        (UNREGISTER, partition(0, "034", "0", elr="34"), "none 3/4/- +1+1"),
+        (UNREGISTER, partition(0, "0", "0"), "none 0/-/- +1+1"),
+        (OFFLINE, partition(0, "012", "012"), "1 12/-/- +1+1"),
+        (OFFLINE, partition(0, "0", "0"), "none 0/-/- +1+1"),
+        (OFFLINE, partition(0, "0", "0", offline="0"), "0 0/-/- +0+0"),
+    ],
+)
+def test_leaders_when_an_active_broker_goes(change: Change, before: PartitionRegistration, after: str) -> None:
+    image = cluster(before)
+    changed = change(image)
+    check_next(image, changed) if not before.offline else None
+    assert text(only(changed)) == after
+    assert (only(changed) is before) == after.endswith("+0+0")
+
+
+@pytest.mark.parametrize(
+    ("change", "before", "after"),
+    [
+        (UNFENCE, partition(-1, "0", "0"), "0 0/-/- +1+1"),
+        (UNFENCE, partition(1, "012", "12"), "1 12/-/- +0+0"),  # it joins the ISR when it has caught up
+        (UNFENCE, partition(-1, "034", "3", elr="0"), "0 0/3/- +1+1"),
+        (UNFENCE, partition(-1, "034", "3"), "none 3/-/- +0+0"),
+        (UNFENCE, partition(-1, "034", "0", last="0"), "0! 0/-/- +1+1"),
+        (UNFENCE, partition(9, "09", "9", elr="0"), "0 0/9/- +1+1"),  # from a leader that shuts down
+        (RETURN, partition(-1, "012", "0"), "none 0/-/- +0+0"),
+        (RETURN, partition(1, "012", "1", elr="0"), "1 1/0/- +0+0"),
+        (RETURN, partition(-1, "0", "0", offline="0"), "none 0/-/- +0+1"),  # whether it has a log is yet to be seen
+        (RETURN, partition(0, "0", "0"), "none 0/-/- +1+1"),  # a lake that had no table of brokers
+        (RETURN_LOSSY, partition(1, "012", "1", elr="0"), "1 1/-/- +0+1"),
+        (RETURN_LOSSY, partition(-1, "034", "0", elr="43"), "none 3/4/- +0+1"),
+        (RETURN_LOSSY, partition(-1, "034", "0"), "none 0/-/0 +0+1"),
+        (RETURN_LOSSY, partition(-1, "0", "0"), "none 0/-/- +0+0"),  # nobody else has more
+    ],
+)
+def test_leaders_when_a_fenced_broker_returns(change: Change, before: PartitionRegistration, after: str) -> None:
+    image = cluster(before, unfenced="12", fenced="0", shutting_down="9")
+    changed = change(image)
+    assert changed.version == image.version + 1
+    assert text(only(changed)) == after
+
+
+def test_an_incarnation_that_follows_one_in_shutdown_takes_its_leaderships() -> None:
+    image = cluster(partition(0, "0", "0"), unfenced="1", shutting_down="0")
+    assert text(only(RETURN(image))) == "none 0/-/- +1+1"
+
+
+def test_a_log_that_opens_again_leads_again() -> None:
+    image = cluster(partition(-1, "0", "0", offline="0"))
+    after = report_offline_logs(image, 0, 0, [], one)
+    assert (text(only(after)), only(after).offline) == ("0 0/-/- +1+1", ())
+    assert report_offline_logs(after, 0, 0, [], one) is after
+    assert report_offline_logs(after, 0, 0, [(TOPIC, 1), (uuid4(), 0)], one) is after
+
+
+@pytest.mark.parametrize(
+    ("change", "image"),
+    [
+        (FENCE, cluster(fenced="0")),
+        (UNFENCE, cluster()),
+        (SHUT_DOWN, cluster(fenced="0")),
+        (SHUT_DOWN, cluster(unfenced="1", shutting_down="0")),
+    ],
+)
+def test_what_is_so_already_changes_nothing(change: Change, image: ClusterImage) -> None:
+    assert change(image) is image
+
+
+@pytest.mark.parametrize("change", [FENCE, UNFENCE, SHUT_DOWN, OFFLINE])
+def test_an_earlier_incarnation_is_refused(change: Change) -> None:
+    image = cluster(unfenced="1")
+    with pytest.raises(StaleBrokerEpochError, match="No broker registration found for broker id 0"):
+        change(image)
+    newer = register_broker(image, incarnation(0, 1), one, is_clean=True)
+    with pytest.raises(StaleBrokerEpochError, match="Expected broker epoch 101, but got broker epoch 0"):
+        change(newer)
+
+
+def test_a_broker_that_is_not_registered_cannot_be_unregistered() -> None:
+    with pytest.raises(BrokerIdNotRegisteredError, match="Broker ID 0 is not currently registered"):
+        UNREGISTER(cluster(unfenced="1"))
+    assert list(UNREGISTER(cluster()).brokers) == [1, 2]

@@ -1,0 +1,80 @@
+"""Topics and settings of the cluster change, and blocks of producer ids are allocated: one version each."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from uuid import UUID
+
+import pytest
+from cluster_images import TOPIC, check_next, cluster, partition
+
+from kafkalake.cluster.image import PartitionRegistration
+from kafkalake.cluster.producer_ids import BLOCK, allocate_producer_ids
+from kafkalake.cluster.topic_changes import add_partitions, alter_config, change_topics, create_topic, delete_topic
+from kafkalake.errors import InvalidReplicaAssignmentError, KafkaError, StaleBrokerEpochError, UnknownTopicIdError
+
+NEW = UUID(int=2)
+
+
+def test_a_new_topic_is_led_by_its_first_active_replicas() -> None:
+    image = cluster(unfenced="02", fenced="1", shutting_down="3")
+    after = create_topic(image, NEW, [(0, 1, 2), (1, 2), (3, 0)], 7)
+    check_next(image, after)
+    assert after.topics_version == 7
+    assert after.partitions[NEW] == (
+        PartitionRegistration(0, 0, (0, 1, 2), (0, 2)),
+        PartitionRegistration(2, 0, (1, 2), (2,)),
+        PartitionRegistration(0, 0, (3, 0), (0,)),
+    )
+
+
+def test_a_partition_without_an_active_replica_is_refused() -> None:
+    with pytest.raises(InvalidReplicaAssignmentError, match="for partition 1 are fenced or in controlled shutdown"):
+        create_topic(cluster(fenced="3"), NEW, [(0,), (3, 4)], 7)
+
+
+def test_partitions_are_added_behind_the_others() -> None:
+    image = cluster(partition(1, "12", "12"))
+    after = add_partitions(image, TOPIC, [(2,)], 8)
+    check_next(image, after)
+    assert after.partitions[TOPIC] == (*image.partitions[TOPIC], PartitionRegistration(2, 0, (2,), (2,)))
+    assert after.topics_version == 8
+    with pytest.raises(InvalidReplicaAssignmentError, match="partition 1 "):
+        add_partitions(image, TOPIC, [(9,)], 8)
+
+
+def test_a_topic_is_deleted() -> None:
+    image = cluster(partition(1, "12", "12"))
+    after = delete_topic(image, TOPIC, 9)
+    check_next(image, after)
+    assert (after.partitions, after.topics_version) == ({}, 9)
+    for change in (lambda: delete_topic(after, TOPIC, 9), lambda: add_partitions(after, TOPIC, [(0,)], 9)):
+        with pytest.raises(UnknownTopicIdError):
+            change()
+
+
+def test_settings_of_topics_are_a_version_of_their_table() -> None:
+    image = cluster()
+    after = change_topics(image, 3)
+    assert (after.version, after.topics_version) == (image.version + 1, 3)
+    assert change_topics(after, 3) is after
+
+
+def test_settings_of_the_cluster_are_set_and_removed() -> None:
+    image = cluster()
+    after = alter_config(image, {"log.retention.ms": "5", "num.partitions": "2"})
+    assert alter_config(after, {"num.partitions": "2", "x": None}) is after
+    last = alter_config(after, {"num.partitions": None})
+    assert (last.config, last.version) == ({"log.retention.ms": "5"}, image.version + 2)
+
+
+def test_each_block_of_producer_ids_is_allocated_once() -> None:
+    image = cluster()
+    first = allocate_producer_ids(image, 0, 0)
+    second = allocate_producer_ids(first, 1, 10)
+    assert [each.next_producer_id for each in (image, first, second)] == [0, BLOCK, 2 * BLOCK]
+    check_next(first, second)
+    with pytest.raises(StaleBrokerEpochError):
+        allocate_producer_ids(image, 0, 1)
+    with pytest.raises(KafkaError, match="Exhausted all producerIds"):
+        allocate_producer_ids(replace(image, next_producer_id=2**63 - BLOCK), 0, 0)
