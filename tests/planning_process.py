@@ -8,12 +8,17 @@ import signal
 from pyspark.sql import SparkSession
 
 
-def kill_planner(spark: SparkSession) -> None:
-    """Kill the planning process of the session's driver. Raise `AssertionError` if there is not exactly one."""
+def planner_of(spark: SparkSession) -> int:
+    """Return the pid of the planning process of the session's driver. Raise `AssertionError` if there is not exactly one."""
     assert spark._jvm is not None
     handles = spark._jvm.java.lang.ProcessHandle.current().children().toArray()
-    planners = [
+    planners: list[int] = [
         handle.pid() for handle in handles if "kafkalake.spark.planner" in handle.info().commandLine().orElse("")
     ]
     assert len(planners) == 1
-    os.kill(planners[0], signal.SIGKILL)
+    return planners[0]
+
+
+def kill_planner(spark: SparkSession) -> None:
+    """Kill the planning process of the session's driver. Raise `AssertionError` if there is not exactly one."""
+    os.kill(planner_of(spark), signal.SIGKILL)

@@ -17,6 +17,7 @@ from kafkalake.client.requests import (
     CREATE_TOPICS,
     DELETE_RECORDS,
     DELETE_TOPICS,
+    DELETE_TOPICS_BY_ID,
     DESCRIBE_CLUSTER,
     DESCRIBE_CONFIGS,
     INCREMENTAL_ALTER_CONFIGS,
@@ -26,7 +27,7 @@ from kafkalake.client.requests import (
     Q,
     error_name,
 )
-from kafkalake.errors import KafkaError, NotControllerError, error_for_code
+from kafkalake.errors import KafkaError, NotControllerError, PolicyViolationError, error_for_code
 from kafkalake.wire.messages.cluster import DescribeClusterRequest
 from kafkalake.wire.messages.records import (
     DeleteRecordsPartition,
@@ -45,6 +46,7 @@ from kafkalake.wire.messages.topics import (
     CreatePartitionsTopic,
     CreateTopicsRequest,
     DeleteTopicsRequest,
+    DeleteTopicState,
     DescribeConfigsRequest,
     DescribeConfigsResource,
     IncrementalAlterConfigsRequest,
@@ -56,7 +58,7 @@ LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
 """Special timestamps of ListOffsets (KIP-79, KIP-734)."""
 
 TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
-SET_CONFIG, DELETE_CONFIG = 0, 1
+SET_CONFIG, DELETE_CONFIG, APPEND_CONFIG = 0, 1, 2
 
 CONFIG_SOURCES = {
     0: "UNKNOWN",
@@ -175,6 +177,24 @@ def delete_topics(cluster: Cluster, names: Sequence[str]) -> dict[str, KafkaErro
     return errors
 
 
+def delete_topic(cluster: Cluster, topic_id: UUID) -> None:
+    """Delete the topic with this id, and no other of its name.
+
+    Raise `UnknownTopicIdError` if it is gone, `PolicyViolationError` if it is protected, `KafkaError` if the broker refuses for
+    another reason.
+    """
+    answer = _ask_controller(
+        cluster,
+        DELETE_TOPICS_BY_ID,
+        DeleteTopicsRequest(topics=[DeleteTopicState(topic_id=topic_id)], timeout=OPERATION_TIMEOUT_MS),
+        lambda answer: answer.responses,
+    )
+    (result,) = answer.responses
+    if result.name is not None:
+        cluster.forget(result.name)
+    _raise(result, f"topic {topic_id}")
+
+
 def create_partitions(cluster: Cluster, topic: str, count: int, *, validate_only: bool = False) -> None:
     """Increase a topic's number of partitions to `count`. Raise `InvalidPartitionsError` if it has as many or more."""
     answer = _ask_controller(
@@ -228,17 +248,23 @@ def alter_configs(
     *,
     set_values: Mapping[str, str] | None = None,
     delete: Sequence[str] = (),
+    append: Mapping[str, str] | None = None,
     validate_only: bool = False,
 ) -> None:
-    """Set some settings of a topic or broker and reset others to their default (KIP-339). Raise `InvalidConfigError` and others."""
+    """Set some settings of a topic or broker, reset others to their default, and append to others still (KIP-339).
+
+    Raise `InvalidConfigError` and others.
+    """
     configs = [
-        AlterableConfig(name=key, config_operation=SET_CONFIG, value=value) for key, value in (set_values or {}).items()
+        AlterableConfig(name=key, config_operation=operation, value=value)
+        for operation, values in ((SET_CONFIG, set_values), (APPEND_CONFIG, append))
+        for key, value in (values or {}).items()
     ]
     configs += [AlterableConfig(name=key, config_operation=DELETE_CONFIG, value=None) for key in delete]
     connection = _broker_for(cluster, resource_type, [name])
     resource = AlterConfigsResource(resource_type=resource_type, resource_name=name, configs=configs)
-    values = IncrementalAlterConfigsRequest(resources=[resource], validate_only=validate_only)
-    answer = cluster.retrying(lambda: _request(connection(), INCREMENTAL_ALTER_CONFIGS, values))
+    request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=validate_only)
+    answer = cluster.retrying(lambda: _request(connection(), INCREMENTAL_ALTER_CONFIGS, request))
     for result in answer.responses:
         _raise(result, f"'{result.resource_name}'")
 
@@ -281,7 +307,10 @@ def list_offsets(
 
 
 def delete_records(cluster: Cluster, topic: str, before: Mapping[int, int]) -> dict[int, int]:
-    """Delete the records before an offset (-1: the high watermark) per partition. Return the new log start offsets."""
+    """Delete the records before an offset (-1: the high watermark) per partition. Return the new log start offsets.
+
+    Raise `PolicyViolationError` if the topic keeps its records, `KafkaError` if the broker refuses for another reason.
+    """
 
     def ask() -> dict[int, int]:
         found = {}
@@ -294,6 +323,12 @@ def delete_records(cluster: Cluster, topic: str, before: Mapping[int, int]) -> d
             (result,) = answer.topics[0].partitions
             try:
                 _raise(result, f"partition {topic}-{partition}")
+            except PolicyViolationError:
+                # The response has no room for the reason.
+                raise PolicyViolationError(
+                    f"records of topic '{topic}' are not deleted: it has delete.protected=true, or, in Apache Kafka, a "
+                    "cleanup.policy without delete"
+                ) from None
             except KafkaError:
                 cluster.forget(topic)
                 raise

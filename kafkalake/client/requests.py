@@ -53,6 +53,7 @@ LIST_GROUPS = ClientApi(16, groups.ListGroupsRequest, groups.ListGroupsResponse,
 API_VERSIONS = ClientApi(18, cluster.ApiVersionsRequest, cluster.ApiVersionsResponse, 0, 3)
 CREATE_TOPICS = ClientApi(19, topics.CreateTopicsRequest, topics.CreateTopicsResponse, 4, 7)
 DELETE_TOPICS = ClientApi(20, topics.DeleteTopicsRequest, topics.DeleteTopicsResponse, 1, 5)
+DELETE_TOPICS_BY_ID = ClientApi(20, topics.DeleteTopicsRequest, topics.DeleteTopicsResponse, 6, 6)
 DELETE_RECORDS = ClientApi(21, records.DeleteRecordsRequest, records.DeleteRecordsResponse, 0, 2)
 INIT_PRODUCER_ID = ClientApi(22, transactions.InitProducerIdRequest, transactions.InitProducerIdResponse, 0, 4)
 # Later versions are for brokers.

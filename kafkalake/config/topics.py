@@ -60,8 +60,9 @@ class TopicConfig:
     )
     delete_protected: bool = define(
         False,
-        "Whether the topic cannot be deleted, by Kafka clients (POLICY_VIOLATION) as by DROP TABLE, until this is false again. "
-        "kafkalake's own.",
+        "Whether neither the topic nor its records can be deleted, by Kafka clients (POLICY_VIOLATION of DeleteTopics and "
+        "DeleteRecords) as by DROP TABLE, TRUNCATE TABLE and DELETE below an offset, until this is false again. Retention and "
+        "compaction go on, and tombstones are written as other records are. kafkalake's own.",
         broker_name="log.delete.protected",
     )
     delete_retention_ms: Long = define(

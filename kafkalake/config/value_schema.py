@@ -115,6 +115,20 @@ def topic_fields(settings: Mapping[str, object]) -> tuple[ValueField, ...]:
     return parse_value_schema(str(text)) if text else ()
 
 
+def with_fields(text: str | None, more: str) -> str:
+    """Return the schema `text` with the fields of the schema `more` behind its own; those that it has already stay as they are.
+
+    Raise `ConfigurationError` if there is no schema, or a field of this name has another type.
+    """
+    if not text:
+        raise ConfigurationError(f"{VALUE_SCHEMA} has fields to add to only where it is set")
+    fields = parse_value_schema(text)
+    added = [field for field in parse_value_schema(more) if field not in fields]
+    schema = value_schema_sql((*fields, *added))
+    parse_value_schema(schema)  # no name twice
+    return schema
+
+
 def check_key(settings: Mapping[str, object]) -> None:
     """Raise `ConfigurationError` if the setting `key` is no field of `value.schema` that can be a record's key."""
     key = settings.get(KEY)

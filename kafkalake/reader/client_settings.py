@@ -144,6 +144,6 @@ def parse_servers(text: str) -> tuple[tuple[str, int], ...]:
         if not colon or not port.isdecimal() or not 0 < int(port) < 65_536:
             raise ConfigurationError(f"{SERVERS}: {part!r} is not HOST:PORT")
         found.append((host.strip("[]"), int(port)))
-    if not found and text:
+    if not found:
         raise ConfigurationError(f"{SERVERS} names no broker: {text!r}")
     return tuple(found)

@@ -61,13 +61,14 @@ def connect(lake: Path) -> Iterator[Cluster]:
 def located(given: Mapping[str, str]) -> dict[str, str]:
     """Return the options with the option `lake`, found by asking the brokers if they name only `kafka.bootstrap.servers`.
 
-    Raise `ConfigurationError` if the lake is not on this machine, or not that of the brokers, and `BrokerUnavailableError` if it is
-    not named and no broker answers. A lake that is named is read without brokers.
+    Raise `ConfigurationError` if the brokers are named wrongly, if the lake is not on this machine, or not that of the brokers, and
+    `BrokerUnavailableError` if it is not named and no broker answers. A lake that is named is read without brokers.
     """
     named = {name.lower(): value for name, value in given.items()}
-    servers = named.get(SERVERS, "")
-    if not servers or LOCATED_NOTE in named:
+    servers = named.get(SERVERS)
+    if servers is None or LOCATED_NOTE in named:
         return dict(given)
+    parse_servers(servers)  # what is malformed is refused, also where no broker need answer
     if LAKE in named:
         _check_brokers(Path(lake_option(named)), servers)
         return dict(given)

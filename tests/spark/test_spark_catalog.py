@@ -156,6 +156,7 @@ def test_what_a_topic_cannot_be_is_refused(sql: Statement, broker: Kafkalake, cl
 
 
 def test_the_versions_of_a_table(sql: Statement, session: SparkSession, clicks: str) -> None:
+    before = sql("SELECT current_timestamp() AS t")[0].t
     sql(f"CREATE TABLE lake.{clicks}")
     insert = f"INSERT INTO lake.{clicks} (key, value) VALUES (CAST('k' AS BINARY), CAST('v' AS BINARY))"
 
@@ -179,6 +180,11 @@ def test_the_versions_of_a_table(sql: Statement, session: SparkSession, clicks: 
     assert "after the latest version" in refused(sql, f"SELECT * FROM lake.{clicks} TIMESTAMP AS OF '2100-01-01'")
     assert "cannot be read" in refused(sql, f"SELECT * FROM lake.{clicks} VERSION AS OF 1000000")
     assert "whole number" in refused(sql, f"SELECT * FROM lake.{clicks} VERSION AS OF 'main'")
+    for then, when in (("VERSION AS OF 0", "in version 0"), (f"TIMESTAMP AS OF '{before}'", "at the time asked for")):
+        sentence = refused(sql, f"SELECT * FROM lake.{clicks} {then}")
+        assert sentence.startswith(f"topic {clicks} was not there {when}: it was created at 20"), sentence
+    with pytest.raises(Exception, match="TABLE_OR_VIEW_NOT_FOUND"):
+        sql(f"SELECT * FROM lake.{clicks}_2 VERSION AS OF 0")
 
 
 def test_records_are_deleted_from_the_beginning_of_partitions_on(sql: Statement, clicks: str) -> None:
@@ -283,12 +289,23 @@ def test_a_protected_topic_is_deleted_by_nobody_until_it_is_protected_no_more(
     sql: Statement, broker: Kafkalake, clicks: str
 ) -> None:
     sql(f"CREATE TABLE lake.{clicks} TBLPROPERTIES ('delete.protected' = 'true')")
-    for statement in (f"DROP TABLE lake.{clicks}", f"DROP TABLE lake.{clicks} PURGE"):
+    sql(f"INSERT INTO lake.{clicks} (value) VALUES ('a'), ('b')")
+    name = f"lake.{clicks}"
+    for statement in (
+        f"DROP TABLE {name}",
+        f"DROP TABLE {name} PURGE",
+        f"TRUNCATE TABLE {name}",
+        f"DELETE FROM {name} WHERE offset < 1",
+    ):
         assert "has delete.protected=true" in refused(sql, statement)
+    assert sql(f"SELECT count(*) AS n FROM {name}")[0].n == 2
     assert setting(broker, clicks, "file.delete.delay.ms") == "60000"
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     with pytest.raises(confluent_kafka.KafkaException, match="POLICY_VIOLATION"):
         admin.delete_topics([clicks])[clicks].result(30)
+    first = confluent_kafka.TopicPartition(clicks, 0, 1)
+    with pytest.raises(confluent_kafka.KafkaException, match="POLICY_VIOLATION"):
+        admin.delete_records([first])[first].result(30)
     assert partitions(broker, clicks) == 1
     with pytest.raises(Exception, match="USER_RAISED_EXCEPTION"):
         sql(

@@ -169,6 +169,9 @@ def test_a_lake_that_is_not_on_this_machine_is_refused(monkeypatch: pytest.Monke
     assert located({**options, "__located": "true"}) == {**options, "__located": "true"}
     with pytest.raises(ConfigurationError, match="'far' is not HOST:PORT"):
         located({"kafka.bootstrap.servers": "far"})
+    for malformed in ("far", "far:port", "", " , "):
+        with pytest.raises(ConfigurationError, match=r"is not HOST:PORT|names no broker"):
+            located({"lake": str(tmp_path), "kafka.bootstrap.servers": malformed})
 
 
 def test_a_table_is_made_over_topics_that_are_there(spark: SparkSession, broker: Kafkalake, words: str) -> None:

@@ -160,9 +160,11 @@ def parse_overrides(overrides: Mapping[str, str | None]) -> dict[str, Value]:
 
 
 def check_not_protected(topic: Topic) -> None:
-    """Raise `PolicyViolationError` for a topic that its settings protect from deletion."""
+    """Raise `PolicyViolationError` for a topic that its settings protect from deletion, of itself and of its records."""
     if topic.config.delete_protected:
-        raise PolicyViolationError(f"Topic '{topic.name}' has delete.protected=true: it is deleted once that is false.")
+        raise PolicyViolationError(
+            f"Topic '{topic.name}' has delete.protected=true: neither it nor its records are deleted before that is false."
+        )
 
 
 def check_not_internal(name: str) -> None:

@@ -2,10 +2,12 @@
 
 Offset -1 stands for the high watermark. When the response is sent, no reader sees the records. Whole segments below the new
 start are deleted later. The new start must be durable first, so this is done in a thread, partition by partition.
+A topic with `delete.protected` keeps its records: POLICY_VIOLATION, which Kafka has for a cleanup.policy without delete.
 """
 
 from __future__ import annotations
 
+from kafkalake.broker.admin.topic_plans import check_not_protected
 from kafkalake.broker.partitions.offsets import delete_records
 from kafkalake.errors import InvalidTopicError, KafkaError
 from kafkalake.internal_topics import INTERNAL
@@ -39,6 +41,7 @@ async def _partition(
         topic = find_topic(request, name)
         if name in INTERNAL:
             raise InvalidTopicError(f"records of the internal topic {name} cannot be deleted")
+        check_not_protected(topic)
         partition = topic.leader(asked.partition_index)
         broker = request.context.broker
         low_watermark = await broker.run_blocking(lambda: delete_records(partition, asked.offset))

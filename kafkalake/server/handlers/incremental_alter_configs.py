@@ -1,6 +1,7 @@
 """IncrementalAlterConfigs (44), versions 0-1: set, delete, append to or subtract from single settings (KIP-339). 1: flexible.
 
-- Append and subtract are for lists (`cleanup.policy`) only, INVALID_CONFIG for others. Deleting an unset or unknown setting
+- Append and subtract are for lists (`cleanup.policy`) only, INVALID_CONFIG for others; but fields may be appended to
+  `value.schema`, kafkalake's own, so that two clients who add fields at once have both. Deleting an unset or unknown setting
   changes nothing.
 - A setting named twice for one resource, or an unknown operation, gets INVALID_REQUEST.
 """
@@ -15,8 +16,9 @@ from kafkalake.broker.groups.group_settings import GROUP_SETTINGS
 from kafkalake.config.broker import BROKER_SETTINGS
 from kafkalake.config.setting import Kind
 from kafkalake.config.topics import TOPIC_SETTINGS
+from kafkalake.config.value_schema import VALUE_SCHEMA, with_fields
 from kafkalake.config.values import format_value, members_of
-from kafkalake.errors import InvalidConfigError, InvalidRequestError, KafkaError
+from kafkalake.errors import ConfigurationError, InvalidConfigError, InvalidRequestError, KafkaError
 from kafkalake.server.config_changes import change_resource
 from kafkalake.server.handlers.describe_configs import BROKER_LOGGER, GROUP, TOPIC
 from kafkalake.server.logger_levels import check_logger
@@ -87,6 +89,8 @@ def _apply(resource: AlterConfigsResource, present: dict[str, str]) -> Mapping[s
             changed[name] = config.value
         elif config.config_operation == DELETE:
             changed.pop(name, None)
+        elif name == VALUE_SCHEMA and config.config_operation == APPEND:
+            changed[name] = _with_fields(changed.get(name), config.value or "")
         else:
             setting = settings.get(name)
             if setting is None or setting.kind is not Kind.LIST:
@@ -100,3 +104,10 @@ def _apply(resource: AlterConfigsResource, present: dict[str, str]) -> Mapping[s
                 members = [each for each in members if each not in given]
             changed[name] = ",".join(members)
     return changed
+
+
+def _with_fields(present: str | None, more: str) -> str:
+    try:
+        return with_fields(present, more)
+    except ConfigurationError as error:
+        raise InvalidConfigError(str(error)) from None

@@ -23,6 +23,7 @@ from kafkalake.reader.plan import SegmentSlice
 from kafkalake.reader.read_options import TIME_ZONE_NOTE, ReadOptions, parse_options
 from kafkalake.spark.planner.lakes import lake_path, open_lake
 from kafkalake.spark.planner.question import Question
+from kafkalake.spark.planner.tables import require_same
 from kafkalake.spark.planner.task_json import encode_task
 
 _OF_SPARK = frozenset(
@@ -50,11 +51,13 @@ def kind(question: Question) -> dict[str, Any]:
 def begin(question: Question) -> dict[str, Any]:
     """Return the points `start` and `end` of a range.
 
-    The range is `first` and `last` (versions) or `first_ms` and `last_ms`. Raise the errors of `parse_options` and `begin_changes`.
+    The range is `first` and `last` (versions) or `first_ms` and `last_ms`. Raise the errors of `parse_options`, `begin_changes`
+    and `require_same`.
     """
     options = _options(question)
     wanted = ChangeRange(*(question.get(name) for name in ("first", "last", "first_ms", "last_ms")))
     start, end = begin_changes(options, wanted, open_lake(options.lake))
+    require_same(question["topic"], question["topic_id"], end.topic_id)
     return {"start": start.json, "end": end.json}
 
 

@@ -16,6 +16,7 @@ from kafkalake.spark.planner.columns import check_columns
 from kafkalake.spark.planner.lakes import open_lake
 from kafkalake.spark.planner.query_snapshot import QuerySnapshots
 from kafkalake.spark.planner.question import Question
+from kafkalake.spark.planner.tables import TOPIC_ID_NOTE, require_same
 from kafkalake.spark.planner.task_json import encode_task
 
 _snapshots = QuerySnapshots()
@@ -61,8 +62,8 @@ def _first(slices: Iterable[SegmentSlice], records: int) -> Iterator[SegmentSlic
 def begin_scan(question: Question) -> Begun:
     """Begin a scan of `columns` (of Kafka's, with their types) and `fields` (of JSON values) under `filters`.
 
-    query: which query the scan is part of. Raise the errors of `parse_options`, `check_columns` and `begin_read`, and `ValueError`
-    if a filter that is the scan's alone (`is_exact`) cannot be.
+    query: which query the scan is part of. Raise the errors of `parse_options`, `check_columns`, `begin_read` and
+    `require_same`, and `ValueError` if a filter that is the scan's alone (`is_exact`) cannot be.
     """
     given = question["options"]
     options = parse_options(given, time_zone=given.get(TIME_ZONE_NOTE))
@@ -71,6 +72,8 @@ def begin_scan(question: Question) -> Begun:
     read = begin_read(
         options, open_lake(options.lake), agreed=partial(_snapshots.as_first_seen, query=question["query"])
     )
+    for partition in read.partitions:
+        require_same(partition.topic, given.get(TOPIC_ID_NOTE), partition.topic_id)
     return Begun(read, selection, narrowed)
 
 

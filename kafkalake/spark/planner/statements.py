@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,21 +15,29 @@ from kafkalake.config.value_schema import (
     value_field,
     value_schema_sql,
 )
-from kafkalake.errors import ConfigurationError, InvalidTopicError, KafkaError, UnknownTopicOrPartitionError
+from kafkalake.errors import (
+    ConfigurationError,
+    InvalidTopicError,
+    KafkaLakeError,
+    PolicyViolationError,
+    UnknownTopicIdError,
+    UnknownTopicOrPartitionError,
+)
 from kafkalake.internal_topics import INTERNAL
 from kafkalake.reader.columns import DDL, arrow_schema, project
 from kafkalake.reader.lake_broker import connect
 from kafkalake.spark.planner.lakes import lake_path, open_lake
 from kafkalake.spark.planner.question import Question
-from kafkalake.spark.planner.tables import PARTITIONS, TOPIC_ID, id_of
+from kafkalake.spark.planner.tables import PARTITIONS, id_of
+from kafkalake.uuid_text import decode_uuid
 
 REPLICATION = "replication"
 PROTECTED, FILE_DELETE_DELAY = "delete.protected", "file.delete.delay.ms"
 PROVIDER = "kafkalake"
+_BINARY_COLLATION = " COLLATE UTF8_BINARY"
+"""Of every STRING, which SHOW CREATE TABLE says."""
 _OF_SPARK = ("provider", "owner", "external", "is_managed_location", "collation", "path")
 """Properties of a table that Spark sets by itself."""
-_altering = threading.Lock()
-"""A column is added to the schema that is there: one statement at a time."""
 
 
 def create_table(question: Question) -> None:
@@ -61,24 +68,26 @@ def create_table(question: Question) -> None:
 def alter_table(question: Question) -> None:
     """Set the settings in `set`, return those in `unset` to their defaults, and add the columns in `add`, all or none.
 
+    The broker adds columns to those that are there by then, so that nobody's are lost.
+
     Raise `ConfigurationError`, `InvalidConfigError`, `InvalidPartitionsError` and others.
     """
     name, properties, unset = named_topic(question), _settings(question["set"]), tuple(question["unset"])
     partitions = _whole(PARTITIONS, properties.pop(PARTITIONS, None))
-    fixed = next((name for name in (*properties, *unset) if name in (REPLICATION, TOPIC_ID)), None)
+    fixed = next((name for name in (*properties, *unset) if name == REPLICATION), None)
     if fixed is not None or PARTITIONS in unset:
         raise ConfigurationError(f"{fixed or PARTITIONS} is no setting of a topic that can be changed so")
-    with _altering, connect(lake_path(question["lake"])) as cluster:
-        if question["add"]:
-            properties[VALUE_SCHEMA] = _with_columns(cluster, name, question["add"])
+    with connect(lake_path(question["lake"])) as cluster:
+        added = {VALUE_SCHEMA: _added_fields(cluster, name, question["add"])} if question["add"] else {}
         for validate_only in (True, False):
-            if properties or unset:
+            if properties or unset or added:
                 admin.alter_configs(
                     cluster,
                     admin.TOPIC_RESOURCE,
                     name,
                     set_values=properties,
                     delete=unset,
+                    append=added,
                     validate_only=validate_only,
                 )
             if partitions > 0:
@@ -86,41 +95,57 @@ def alter_table(question: Question) -> None:
 
 
 def drop_table(question: Question) -> bool:
-    """Delete the topic and return True, or return False if there is none. With `purge` its files go at once.
+    """Delete the topic `topic_id` and return True, or return False if it is gone. With `purge` its files go at once.
 
-    Raise `PolicyViolationError` if the topic is protected, `KafkaError` if the broker refuses for another reason.
+    A statement that is asked again deletes no topic that has its name by then. Raise `PolicyViolationError` if the topic is
+    protected, `KafkaError` if the broker refuses for another reason.
     """
-    name = named_topic(question)
+    name, topic_id = named_topic(question), question["topic_id"]
     with connect(lake_path(question["lake"])) as cluster:
         topic = open_lake(question["lake"]).find_topic(name)
-        if topic is None or not question.get("purge"):
-            return _delete(cluster, name)
-        delay = topic.config.get(FILE_DELETE_DELAY)
+        if topic is None or not question["purge"] or id_of(question["lake"], name) != topic_id:
+            return _delete(cluster, topic_id)
         admin.alter_configs(cluster, admin.TOPIC_RESOURCE, name, set_values={FILE_DELETE_DELAY: "0"})
+        deleted = False
         try:
-            return _delete(cluster, name)
-        except KafkaError:
-            before = {} if delay is None else {FILE_DELETE_DELAY: delay}
-            unset = () if before else (FILE_DELETE_DELAY,)
-            admin.alter_configs(cluster, admin.TOPIC_RESOURCE, name, set_values=before, delete=unset)
-            raise
+            deleted = _delete(cluster, topic_id)
+        finally:
+            if not deleted:
+                _restore_delay(cluster, name, topic.config.get(FILE_DELETE_DELAY))
+        return deleted
+
+
+def _restore_delay(cluster: Cluster, name: str, delay: str | None) -> None:
+    before, unset = ({}, [FILE_DELETE_DELAY]) if delay is None else ({FILE_DELETE_DELAY: delay}, [])
+    try:
+        admin.alter_configs(cluster, admin.TOPIC_RESOURCE, name, set_values=before, delete=unset)
+    except UnknownTopicOrPartitionError:
+        return
+    except KafkaLakeError as error:
+        raise KafkaLakeError(
+            f"{error}; topic {name} may be there still, with {FILE_DELETE_DELAY}=0: DROP TABLE ... PURGE again deletes it"
+        ) from error
 
 
 def undo_create(question: Question) -> bool:
     """Delete the topic that a statement has just made, protected or not; return False if that one, `topic_id`, is gone already."""
-    name = named_topic(question)
+    name, topic_id = named_topic(question), question["topic_id"]
     with connect(lake_path(question["lake"])) as cluster:
-        if id_of(question["lake"], name) != question["topic_id"]:
-            return False
-        admin.alter_configs(cluster, admin.TOPIC_RESOURCE, name, delete=[PROTECTED])
-        return _delete(cluster, name)
+        try:
+            return _delete(cluster, topic_id)
+        except PolicyViolationError:
+            if id_of(question["lake"], name) != topic_id:
+                return False
+            admin.alter_configs(cluster, admin.TOPIC_RESOURCE, name, delete=[PROTECTED])
+            return _delete(cluster, topic_id)
 
 
-def _delete(cluster: Cluster, name: str) -> bool:
-    error = admin.delete_topics(cluster, [name]).get(name)
-    if error is not None and not isinstance(error, UnknownTopicOrPartitionError):
-        raise error
-    return error is None
+def _delete(cluster: Cluster, topic_id: str) -> bool:
+    try:
+        admin.delete_topic(cluster, decode_uuid(topic_id))
+    except UnknownTopicIdError:
+        return False
+    return True
 
 
 def delete_records(question: Question) -> None:
@@ -139,7 +164,8 @@ def _value_fields(columns: Sequence[Mapping[str, Any]]) -> tuple[ValueField, ...
     if not all(column["name"] in DDL for column in columns):
         return tuple(value_field(column["name"], column["type"], column["comment"]) for column in columns)
     try:
-        project(arrow_schema({column["name"]: column["type"] for column in columns}), json_values=False)
+        types = {column["name"]: column["type"].replace(_BINARY_COLLATION, "") for column in columns}
+        project(arrow_schema(types), json_values=False)
     except ConfigurationError as error:
         raise ConfigurationError(f"{error}; fields of such names stand in the property {VALUE_SCHEMA}") from None
     if any(column["comment"] is not None for column in columns):
@@ -147,18 +173,15 @@ def _value_fields(columns: Sequence[Mapping[str, Any]]) -> tuple[ValueField, ...
     return ()
 
 
-def _with_columns(cluster: Cluster, topic: str, columns: Sequence[Mapping[str, Any]]) -> str:
-    """Return the topic's schema with these columns at its end. Raise `ConfigurationError` if it has none, or one of them."""
+def _added_fields(cluster: Cluster, topic: str, columns: Sequence[Mapping[str, Any]]) -> str:
+    """Return the schema of these columns. Raise `ConfigurationError` if the topic has no fields to which they could be added."""
     entries = admin.describe_configs(cluster, admin.TOPIC_RESOURCE, [topic])[topic]
-    there = topic_fields({entry.name: entry.value for entry in entries})
-    if not there:
+    if not topic_fields({entry.name: entry.value for entry in entries}):
         raise ConfigurationError(
             f"the columns of topic {topic} are those of Kafka's records, and are not altered: "
             f"SET TBLPROPERTIES ('{VALUE_SCHEMA}' = ...) names the fields of its values"
         )
-    schema = value_schema_sql((*there, *(value_field(each["name"], each["type"], each["comment"]) for each in columns)))
-    parse_value_schema(schema)  # no name twice
-    return schema
+    return value_schema_sql(value_field(each["name"], each["type"], each["comment"]) for each in columns)
 
 
 def named_topic(question: Question) -> str:

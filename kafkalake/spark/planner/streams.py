@@ -16,6 +16,7 @@ from kafkalake.reader.read_options import READ_COMMITTED, TIME_ZONE_NOTE, ReadOp
 from kafkalake.spark.planner.columns import check_columns
 from kafkalake.spark.planner.lakes import lake_path, open_lake
 from kafkalake.spark.planner.question import Question
+from kafkalake.spark.planner.tables import TOPIC_ID_NOTE, id_of, require_same
 from kafkalake.spark.planner.task_json import encode_task
 from kafkalake.spark.stream.tails import check_tail_options
 from kafkalake.spark.stream.topic_stream import TopicStream
@@ -30,11 +31,14 @@ def open_stream(question: Question) -> dict[str, Any]:
     """Return what Spark needs to know of a stream of `columns` (of Kafka's) and `fields` (of values) before its first batch.
 
     description: as the progress of a query shows it. offsets_max, offsets_min: of a batch, or None. delay_ms_max: of a batch with
-    fewer than `offsets_min`. has_group: whether offsets are committed. Raise the errors of `parse_options`, `check_columns` and
-    `open_lake`.
+    fewer than `offsets_min`. has_group: whether offsets are committed. Raise the errors of `parse_options`, `check_columns`,
+    `open_lake` and, unless `failOnDataLoss` is false, with which a stream goes on with the next topic of the name, `require_same`.
     """
-    options = _stream(question).options
+    options, topic_id = _stream(question).options, question["options"].get(TOPIC_ID_NOTE)
     check_columns(question, options)
+    if topic_id is not None and options.topics is not None and options.fail_on_data_loss:
+        (name,) = options.topics
+        require_same(name, topic_id, id_of(options.lake, name))
     return {
         "description": describe(options),
         "offsets_max": options.offsets_per_trigger_max,

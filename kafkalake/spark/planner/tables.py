@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
 from kafkalake.close_names import did_you_mean
 from kafkalake.config.value_schema import VALUE_SCHEMA, topic_fields, value_schema_sql
-from kafkalake.errors import UnknownTopicOrPartitionError
+from kafkalake.errors import LakeError, UnknownTopicOrPartitionError
 from kafkalake.internal_topics import INTERNAL
 from kafkalake.metadata.tables.schemas import TopicRow
 from kafkalake.reader.columns import DDL, kafka_ddl, metadata_columns
@@ -19,8 +20,10 @@ from kafkalake.spark.planner.lakes import open_lake
 from kafkalake.spark.planner.question import Question
 from kafkalake.uuid_text import encode_uuid
 
-PARTITIONS, TOPIC_ID = "partitions", "topic.id"
-"""Properties of a table that are no settings of its topic."""
+PARTITIONS = "partitions"
+"""A property of a table that is no setting of its topic."""
+TOPIC_ID_NOTE = "__topicid"
+"""The id of a table's topic, among the options of its scans."""
 
 
 def list_tables(question: Question) -> list[str]:
@@ -29,19 +32,26 @@ def list_tables(question: Question) -> list[str]:
 
 
 def load_table(question: Question) -> dict[str, Any]:
-    """Return the columns (DDL), metadata columns and properties of a topic.
+    """Return the columns (DDL), metadata columns, properties and id of a topic.
 
     metadata: Kafka's columns that they are, by name, with their types. is_typed: whether the columns are fields of the values.
+    topic_id: None for a topic that is read as of the past.
 
-    With `version` or `as_of_ms` raise `LakeError` if the lake cannot be read as of then. Raise `UnknownTopicOrPartitionError` if
-    there is no such topic.
+    With `version` or `as_of_ms` raise `LakeError` if the lake cannot be read as of then, or has the topic only later. Raise
+    `UnknownTopicOrPartitionError` if there is no such topic.
     """
     lake, name = question["lake"], question["topic"]
     version, as_of_ms = question.get("version"), question.get("as_of_ms")
     store = open_lake(lake)
     topic = store.find_topic(name)
-    if version is not None or as_of_ms is not None:
-        take_snapshot(ReadOptions(lake, topics=(name,), version=version, as_of_ms=as_of_ms), store)
+    is_past = version is not None or as_of_ms is not None
+    if is_past:
+        try:
+            take_snapshot(ReadOptions(lake, topics=(name,), version=version, as_of_ms=as_of_ms), store)
+        except UnknownTopicOrPartitionError:
+            if topic is None:
+                raise
+            raise _not_yet(topic, version) from None
     elif topic is None:
         hint = did_you_mean(name, store.topic_names())
         raise UnknownTopicOrPartitionError(f"no topic {name!r} in {lake}" + (f"; {hint}" if hint else ""))
@@ -52,7 +62,16 @@ def load_table(question: Question) -> dict[str, Any]:
         "is_typed": bool(fields),
         "metadata": {name: {"source": source, "type": DDL[source]} for name, source in metadata.items()},
         "properties": {} if topic is None else _properties(topic),
+        "topic_id": None if topic is None or is_past else encode_uuid(UUID(topic.topic_id)),
     }
+
+
+def _not_yet(topic: TopicRow, version: int | None) -> LakeError:
+    created = datetime.fromtimestamp(topic.created_at_ms / 1000, UTC).isoformat(sep=" ", timespec="seconds")
+    then = "at the time asked for" if version is None else f"in version {version}"
+    return LakeError(
+        f"topic {topic.topic} was not there {then}: it was created at {created}, and its versions are in {topic.topic}.history"
+    )
 
 
 def lake_of(question: Question) -> str:
@@ -83,10 +102,17 @@ def id_of(lake: str, name: str) -> str | None:
     return None if topic is None else encode_uuid(UUID(topic.topic_id))
 
 
+def require_same(name: str, wanted: str | None, found: str | None) -> None:
+    """Raise `LakeError` if the topic that has this name now, `found`, is not the one of a data frame's table, `wanted`."""
+    if None not in (wanted, found) and wanted != found:
+        raise LakeError(
+            f"topic {name} was deleted and created again since this data frame was made: make it again, and it reads the new topic"
+        )
+
+
 def _properties(topic: TopicRow) -> dict[str, str]:
     """Return the properties of a topic as a table, without `value.schema`, which its columns are."""
     return {
         **{name: text for name, text in topic.config.items() if name != VALUE_SCHEMA},
         PARTITIONS: str(topic.partitions),
-        TOPIC_ID: encode_uuid(UUID(topic.topic_id)),
     }

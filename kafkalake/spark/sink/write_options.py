@@ -58,7 +58,7 @@ def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
         application=application,
         version=_number("txnVersion", options.get("txnVersion", "0")),
         commit_timeout_s=_seconds(options.get("commitTimeout")),
-        servers=parse_servers(options.get(SERVERS, "")),
+        servers=parse_servers(options[SERVERS]) if SERVERS in options else (),
         json_fields="valueSchema" in options,
         is_typed=given.get(TYPED_NOTE) == "true",
         key=given.get(KEY_NOTE),

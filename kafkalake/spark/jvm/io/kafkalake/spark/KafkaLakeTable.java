@@ -54,6 +54,11 @@ final class KafkaLakeTable implements Table, SupportsRead, SupportsWrite {
     this.options = TableOptions.of(properties);
   }
 
+  /** This table with other columns. */
+  KafkaLakeTable with(StructType schema, Supplier<ScanColumn[]> columns) {
+    return new KafkaLakeTable(name, schema, columns, options);
+  }
+
   /** What the catalogue has of the table, for SHOW CREATE TABLE; of a data frame nothing. */
   @Override
   public Map<String, String> properties() {

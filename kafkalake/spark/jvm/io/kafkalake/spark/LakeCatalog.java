@@ -136,7 +136,7 @@ public final class LakeCatalog implements StagingTableCatalog, SupportsNamespace
   public Changelog loadChangelog(Identifier table, ChangelogContext context, CaseInsensitiveStringMap options)
       throws NoSuchTableException {
     TopicTable topic = load(table, question("load"), Map.of());
-    return new TopicChangelog(topic.name(), lake, table.name(), topic.topicColumns(), context, options);
+    return new TopicChangelog(topic, lake, table.name(), context, options);
   }
 
   private TopicTable load(Identifier table, ObjectNode question, Map<String, String> options) throws NoSuchTableException {
@@ -156,7 +156,8 @@ public final class LakeCatalog implements StagingTableCatalog, SupportsNamespace
     loaded.get("properties").properties().forEach(entry -> properties.put(entry.getKey(), entry.getValue().textValue()));
     properties.put(TableCatalog.PROP_PROVIDER, KafkaLakeProvider.NAME);
     properties.put(TableCatalog.PROP_LOCATION, lake);
-    return new TopicTable(name, lake, table.name(), TopicColumns.of(loaded), properties, options);
+    properties.put(TableCatalog.PROP_IS_MANAGED_LOCATION, "true"); // no part of a CREATE TABLE
+    return new TopicTable(name, lake, table.name(), loaded.get("topic_id").textValue(), TopicColumns.of(loaded), properties, options);
   }
 
   /** For an INSERT, a table that takes text for Kafka's binary columns. */
@@ -170,8 +171,7 @@ public final class LakeCatalog implements StagingTableCatalog, SupportsNamespace
   @Override
   public StagedTable stageCreate(Identifier table, TableInfo info) throws TableAlreadyExistsException, NoSuchNamespaceException {
     TopicTable made = createTable(table, info);
-    String topicId = made.properties().get("topic.id");
-    return made.staged(() -> undo(statement("undo_create").put("topic", table.name()).put("topic_id", topicId)));
+    return made.staged(() -> undo(statement("undo_create").put("topic", table.name()).put("topic_id", made.id())));
   }
 
   /** Asked again of the next planner, as it deletes no topic but the one that was made. */
@@ -307,12 +307,13 @@ public final class LakeCatalog implements StagingTableCatalog, SupportsNamespace
       throw KafkaLakeExtensions.refused(
           "DROP TABLE would delete the topic " + table.name() + " with its records, and spark.sql.catalog." + name + ".drop is forbidden");
     }
-    return delete(statement("drop").put("topic", table.name()).put("purge", purge));
-  }
-
-  private static boolean delete(ObjectNode question) {
     try {
-      return Planner.ask(question).booleanValue();
+      String topicId = load(table, question("load"), Map.of()).id();
+      // Asked again of the next planner, as it deletes no topic but this one.
+      return Planner.askRepeatedly(statement("drop").put("topic", table.name()).put("topic_id", topicId).put("purge", purge), Planner.TIMEOUT_S)
+          .booleanValue();
+    } catch (NoSuchTableException error) {
+      return false;
     } catch (PlannerException error) {
       throw error.forUsers();
     }

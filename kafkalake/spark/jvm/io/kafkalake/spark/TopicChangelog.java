@@ -33,6 +33,7 @@ final class TopicChangelog implements Changelog {
   private final String name;
   private final String lake;
   private final String topic;
+  private final String topicId;
   private final TopicColumns columns;
   private final String[] row;
   private final StructType records;
@@ -41,12 +42,12 @@ final class TopicChangelog implements Changelog {
   private final boolean isKeyed;
   private JsonNode points;
 
-  TopicChangelog(
-      String name, String lake, String topic, TopicColumns columns, ChangelogContext context, CaseInsensitiveStringMap options) {
-    this.name = name;
+  TopicChangelog(TopicTable table, String lake, String topic, ChangelogContext context, CaseInsensitiveStringMap options) {
+    this.name = table.name();
     this.lake = lake;
     this.topic = topic;
-    this.columns = columns;
+    this.topicId = table.id();
+    this.columns = table.topicColumns();
     this.range = context.range();
     this.options = options.asCaseSensitiveMap();
     this.isKeyed = ask(question("changes_of")).get("is_keyed").booleanValue();
@@ -184,7 +185,7 @@ final class TopicChangelog implements Changelog {
   }
 
   private ObjectNode question(String ask) {
-    ObjectNode question = Planner.question(ask).put("lake", lake).put("topic", topic);
+    ObjectNode question = Planner.question(ask).put("lake", lake).put("topic", topic).put("topic_id", topicId);
     options.forEach(question.putObject("options")::put);
     return question;
   }

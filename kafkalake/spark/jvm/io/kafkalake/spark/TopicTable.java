@@ -34,28 +34,37 @@ class TopicTable implements SupportsRead, SupportsWrite, SupportsDeleteV2, Suppo
   private final String name;
   private final String lake;
   private final String topic;
+  private final String topicId;
   private final TopicColumns columns;
   private final Map<String, String> properties;
   private final Map<String, String> options;
   private final KafkaLakeTable records;
 
-  /** @param options of the scans: none, or the version or time of which the table is */
+  /**
+   * @param topicId of the topic that has the name now; null for a table as of the past
+   * @param options of the scans: none, or the version or time of which the table is
+   */
   TopicTable(
-      String catalog, String lake, String topic, TopicColumns columns, Map<String, String> properties, Map<String, String> options) {
-    this(catalog + "." + topic, lake, topic, properties, columns, options);
-  }
-
-  private TopicTable(
-      String name, String lake, String topic, Map<String, String> properties, TopicColumns columns, Map<String, String> options) {
-    this.name = name;
+      String catalog,
+      String lake,
+      String topic,
+      String topicId,
+      TopicColumns columns,
+      Map<String, String> properties,
+      Map<String, String> options) {
+    this.name = catalog + "." + topic;
     this.lake = lake;
     this.topic = topic;
+    this.topicId = topicId;
     this.columns = columns;
     this.properties = properties;
     this.options = options;
     Map<String, String> all = new HashMap<>(options);
     all.put("lake", lake);
     all.put("subscribe", topic);
+    if (topicId != null) {
+      all.put("__topicid", topicId);
+    }
     if (columns.isTyped()) {
       all.put("valueSchema", columns.ddl());
       all.put("__typed", "true");
@@ -66,9 +75,20 @@ class TopicTable implements SupportsRead, SupportsWrite, SupportsDeleteV2, Suppo
     this.records = new KafkaLakeTable(name, columns.all(), columns::sources, all);
   }
 
+  private TopicTable(TopicTable table, TopicColumns columns) {
+    this.name = table.name;
+    this.lake = table.lake;
+    this.topic = table.topic;
+    this.topicId = table.topicId;
+    this.columns = columns;
+    this.properties = table.properties;
+    this.options = table.options;
+    this.records = table.records.with(columns.all(), columns::sources);
+  }
+
   /** This table with some of its columns; with all where none are given. */
   TopicTable with(StructType some) {
-    return some.isEmpty() ? this : new TopicTable(name, lake, topic, properties, columns.with(some), options);
+    return some.isEmpty() ? this : new TopicTable(this, columns.with(some));
   }
 
   /** This table as rows are inserted into it, and not read: what is binary takes text, too, which Spark would not cast to bytes. */
@@ -77,7 +97,7 @@ class TopicTable implements SupportsRead, SupportsWrite, SupportsDeleteV2, Suppo
     for (StructField column : columns.columns().fields()) {
       taken = taken.add(column.name(), column.dataType() instanceof BinaryType ? DataTypes.StringType : column.dataType());
     }
-    return new TopicTable(name, lake, topic, properties, columns.with(taken), options) {
+    return new TopicTable(this, columns.with(taken)) {
       @Override
       public Set<TableCapability> capabilities() {
         Set<TableCapability> writing = EnumSet.copyOf(super.capabilities());
@@ -96,7 +116,7 @@ class TopicTable implements SupportsRead, SupportsWrite, SupportsDeleteV2, Suppo
     private final Runnable undo;
 
     Staged(TopicTable table, Runnable undo) {
-      super(table.name, table.lake, table.topic, table.properties, table.columns, table.options);
+      super(table, table.columns);
       this.undo = undo;
     }
 
@@ -135,6 +155,12 @@ class TopicTable implements SupportsRead, SupportsWrite, SupportsDeleteV2, Suppo
   @Override
   public String name() {
     return name;
+  }
+
+  /** The topic's id: a topic that is created again is another table. */
+  @Override
+  public String id() {
+    return topicId;
   }
 
   @Override

@@ -1,0 +1,135 @@
+"""A table of the catalogue is one topic, and not the next one of its name: for data frames, and for interrupted statements."""
+
+from __future__ import annotations
+
+import os
+import signal
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from kafka_reference import Kafkalake
+from lake_catalog import Statement, statements, with_catalog
+from planning_process import planner_of
+from pyspark.sql import SparkSession
+from waiting import wait_until
+
+from kafkalake.client import admin
+from kafkalake.client.cluster import Cluster
+from kafkalake.errors import BrokerUnavailableError, InvalidConfigError
+from kafkalake.reader.lake_broker import connect
+from kafkalake.spark.planner.statements import drop_table, undo_create
+from kafkalake.spark.planner.tables import id_of
+
+
+def setting(lake: Path, topic: str, name: str) -> str | None:
+    with connect(lake) as cluster:
+        entries = admin.describe_configs(cluster, admin.TOPIC_RESOURCE, [topic])[topic]
+    return next(entry.value for entry in entries if entry.name == name)
+
+
+def sockets(process: int) -> int:
+    def target(name: str) -> str:
+        try:
+            return os.readlink(f"/proc/{process}/fd/{name}")
+        except OSError:
+            return ""  # closed since it was listed
+
+    return sum(target(name).startswith("socket:") for name in os.listdir(f"/proc/{process}/fd"))
+
+
+def test_a_frame_never_reads_the_next_topic_of_the_name(
+    sql: Statement, session: SparkSession, clicks: str, tmp_path: Path
+) -> None:
+    table = f"lake.{clicks}"
+    sql(f"CREATE TABLE {table}")
+    sql(f"INSERT INTO {table} (value) VALUES ('1')")
+    frame, stream = session.table(table), session.readStream.table(table)
+    changes = session.sql(f"SELECT * FROM {table} CHANGES FROM VERSION 0")
+    assert frame.count() == 1
+    sql(f"DROP TABLE {table}")
+    sql(f"CREATE TABLE {table}")
+    sql(f"INSERT INTO {table} (value) VALUES ('2')")
+    query = stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).trigger(availableNow=True)
+    for old in (
+        frame.count,
+        frame.select("value").collect,
+        changes.collect,
+        lambda: query.start().awaitTermination(60),
+    ):
+        with pytest.raises(Exception, match="was deleted and created again since this data frame was made"):
+            old()
+    assert session.table(table).count() == 1
+
+
+def test_a_table_is_dropped_also_where_the_planning_process_dies_over_it(
+    sql: Statement, spark: SparkSession, broker: Kafkalake, clicks: str
+) -> None:
+    sql(f"CREATE TABLE lake.{clicks}")
+    planner = planner_of(spark)
+    before = sockets(planner)
+    os.kill(broker.pid, signal.SIGSTOP)
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            dropped = pool.submit(sql, f"DROP TABLE lake.{clicks} PURGE")
+            wait_until(lambda: sockets(planner) > before)  # it asks the broker
+            os.kill(planner, signal.SIGKILL)
+            os.kill(broker.pid, signal.SIGCONT)
+            dropped.result(60)
+    finally:
+        os.kill(broker.pid, signal.SIGCONT)
+    assert id_of(str(broker.lake), clicks) is None
+
+
+def test_what_is_undone_is_done_to_no_other_topic_and_a_purge_that_fails_leaves_its_topic_as_it_was(
+    sql: Statement, broker: Kafkalake, clicks: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sql(f"CREATE TABLE lake.{clicks} TBLPROPERTIES ('file.delete.delay.ms' = '5000')")
+    topic_id = id_of(str(broker.lake), clicks)
+    statement = {"lake": str(broker.lake), "topic": clicks, "topic_id": topic_id, "purge": True}
+
+    def fail(cluster: Cluster, topic_id: UUID) -> None:
+        assert setting(broker.lake, clicks, "file.delete.delay.ms") == "0"
+        raise BrokerUnavailableError("no answer")
+
+    with monkeypatch.context() as patched, pytest.raises(BrokerUnavailableError, match="no answer"):
+        patched.setattr(admin, "delete_topic", fail)
+        drop_table(statement)
+    assert setting(broker.lake, clicks, "file.delete.delay.ms") == "5000"
+    sql(f"DROP TABLE lake.{clicks}")
+    sql(f"CREATE TABLE lake.{clicks} TBLPROPERTIES ('delete.protected' = 'true')")
+    assert not drop_table(statement)
+    assert not undo_create(statement)
+    assert setting(broker.lake, clicks, "file.delete.delay.ms") == "60000"
+    assert setting(broker.lake, clicks, "delete.protected") == "true"
+
+
+def test_what_show_create_table_prints_makes_such_a_topic_in_another_lake(
+    sql: Statement, spark: SparkSession, clicks: str
+) -> None:
+    typed = "(user STRING COMMENT 'who', at STRUCT<ms BIGINT>) TBLPROPERTIES ('key' = 'user', 'partitions' = '2')"
+    with Kafkalake() as other:
+        run = statements(with_catalog(spark, other.lake))
+        for number, columns in enumerate(("", "(value STRING)", typed)):
+            name = f"lake.{clicks}_{number}"
+            sql(f"CREATE TABLE {name} {columns}")
+            printed = sql(f"SHOW CREATE TABLE {name}")[0].createtab_stmt
+            run(printed)
+            assert run(f"SHOW CREATE TABLE {name}")[0].createtab_stmt == printed
+            assert run(f"DESCRIBE {name}") == sql(f"DESCRIBE {name}")
+
+
+def test_columns_that_two_drivers_add_at_once_are_all_there(sql: Statement, broker: Kafkalake, clicks: str) -> None:
+    sql(f"CREATE TABLE lake.{clicks} (user STRING)")
+    with connect(broker.lake) as cluster:
+
+        def add(fields: str) -> None:
+            """What each driver sends, which has seen the first column alone."""
+            admin.alter_configs(cluster, admin.TOPIC_RESOURCE, clicks, append={"value.schema": fields})
+
+        for fields in ("url STRING", "ms BIGINT COMMENT 'since 1970'", "url STRING"):
+            add(fields)
+        with pytest.raises(InvalidConfigError, match="column ms is there twice"):
+            add("ms STRING")
+    assert [row.col_name for row in sql(f"DESCRIBE lake.{clicks}")] == ["user", "url", "ms"]
