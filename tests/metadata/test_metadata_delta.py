@@ -68,6 +68,26 @@ def test_a_second_handle_sees_what_the_first_commits(tmp_path: Path) -> None:
     assert len(second.load_segments()) == 3
 
 
+@pytest.mark.parametrize("crashed", [False, True])
+def test_a_reader_that_was_idle_for_longer_than_entries_are_kept_sees_the_newest_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, crashed: bool
+) -> None:
+    """It looks for the next version's entry, which the cleanup has removed, with its own or, where it crashed, alone."""
+    writer, reader = DeltaMetadataStore(tmp_path), DeltaMetadataStore(tmp_path, create=False)
+    for number in range(2):
+        writer.publish(published(number, [partition_row(end=number)]))
+    assert reader.load_partitions()[0].high_watermark == 1
+    for number in range(2, 5):
+        writer.publish(published(number, [partition_row(end=number)]))
+    writer.maintain()  # with a checkpoint
+    log = log_directory(tmp_path, "partitions")
+    for version in range(3 if crashed else 0, 4):
+        (log / f"{version:020}.json").unlink()
+    if crashed:
+        monkeypatch.setattr(delta_table, "REFRESH_INTERVAL_S", 0)
+    assert reader.load_partitions()[0].high_watermark == 4
+
+
 def test_a_publish_that_another_process_has_committed_changes_nothing_and_leaves_no_file(tmp_path: Path) -> None:
     """The second handle has not seen the first's commit when it begins."""
     first, second = DeltaMetadataStore(tmp_path), DeltaMetadataStore(tmp_path)

@@ -60,6 +60,7 @@ from kafkalake.metadata.tables.opening import named_directories, open_or_create,
 
 CLEANUP_INTERVAL = 1_000
 ATTEMPTS_MAX = 20
+REFRESH_INTERVAL_S = 60
 COMMIT_ID = "kafkalakeCommit"
 """The key of a commit's id in the `commitInfo` of our commits."""
 logger = logging.getLogger(__name__)
@@ -94,6 +95,8 @@ class OpenDeltaTable:
         self._table = open_or_create(path, definition, disk) if create else open_table(path)
         self._files: list[DataFile] | None = None
         self._rows: dict[str, pa.Table] = {}
+        self._all_rows: pa.Table | None = None
+        self._refreshed_s = time.monotonic()
         self._transactions: dict[str, int | None] = {}
         self._forced_version: int | None = None
         self._forced_files: frozenset[str] = frozenset()
@@ -102,19 +105,31 @@ class OpenDeltaTable:
     def version(self) -> int:
         return self._table.version()
 
-    def is_outdated(self) -> bool:
-        """Return whether a newer version exists. This checks for one file, whereas `refresh` lists the log."""
-        return entry_path(self.path, self._table.version() + 1).exists()
+    def refresh_if_outdated(self) -> None:
+        """Move to the newest version as `refresh` does, which lists the log, if one of two files shows that there is one.
+
+        The next version's entry is there, or was removed after this one's. A cleanup that was killed may have removed it alone,
+        which nobody sees who looks once a minute: entries are kept for longer.
+        """
+        version = self._table.version()
+        if (
+            time.monotonic() - self._refreshed_s > REFRESH_INTERVAL_S
+            or entry_path(self.path, version + 1).exists()
+            or not entry_path(self.path, version).exists()
+        ):
+            self.refresh()
 
     def refresh(self) -> None:
         """Move to the newest version. Raise `KafkaStorageError` if the log cannot be read."""
         before = self._table.version()
+        self._refreshed_s = time.monotonic()
         try:
             self._table.update_incremental()
         except (DeltaError, OSError) as error:
             raise KafkaStorageError(f"cannot read the log of {self.path}: {first_line(error)}") from error
         if self._table.version() != before:
             self._files = None
+            self._all_rows = None
             self._transactions = {}
 
     def transaction_version(self, app_id: str) -> int | None:
@@ -141,7 +156,9 @@ class OpenDeltaTable:
 
     def read(self) -> pa.Table:
         """Return all rows of this version."""
-        return _concatenate(self._definition.schema, (self.rows(file) for file in self.files()))
+        if self._all_rows is None:
+            self._all_rows = _concatenate(self._definition.schema, (self.rows(file) for file in self.files()))
+        return self._all_rows
 
     def read_version(self, version: int) -> pa.Table:
         """Return all rows of a version. Raise `LakeError` if it does not exist (any more)."""

@@ -100,7 +100,7 @@ class LakeTables:
 
     def _load(self, name: str, row_class: type[_Row]) -> list[_Row]:
         with self._locks[name]:
-            self._tables[name].refresh()
+            self._tables[name].refresh_if_outdated()
             return from_table(row_class, self._tables[name].read())
 
     def _replace_rows(

@@ -77,8 +77,7 @@ class DeltaPartitions(LakeTables):
     def raised_log_starts(self, leader: int) -> dict[PartitionId[str], int]:
         table = self._tables[paths.PARTITIONS]
         with self._locks[paths.PARTITIONS]:
-            if table.is_outdated():
-                table.refresh()
+            table.refresh_if_outdated()
             led = self._led(leader)
             led.look(table)
             changed, led.has_changed = led.has_changed, False
@@ -111,7 +110,7 @@ class DeltaPartitions(LakeTables):
             raise ValueError("a version and a time cannot both be asked for")
         with self._locks[paths.PARTITIONS]:
             partitions = self._tables[paths.PARTITIONS]
-            partitions.refresh()
+            partitions.refresh_if_outdated()
             if timestamp_ms is not None:
                 version = partitions.version_at(timestamp_ms)
             found = partitions.version if version is None else version

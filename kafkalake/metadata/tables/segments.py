@@ -57,8 +57,7 @@ class DeltaSegments(LakeTables):
     def load_swapped(self, since: JobPosition | None) -> SwappedSegments | None:
         table = self._tables[paths.SEGMENTS]
         with self._locks[paths.SEGMENTS]:
-            if since is None or table.is_outdated():
-                table.refresh()
+            table.refresh_if_outdated()
             if since is not None and table.version == since.version:
                 return None
             files = frozenset(file.path for file in table.files())
@@ -77,7 +76,7 @@ class DeltaSegments(LakeTables):
         """Return the rows of a version of `segments`, or the newest, of one topic or all."""
         with self._locks[paths.SEGMENTS]:
             table = self._tables[paths.SEGMENTS]
-            table.refresh()
+            table.refresh_if_outdated()
             rows = table.read() if version is None else table.read_version(version)
         if topic is not None:
             rows = rows.filter(pc.equal(rows.column("topic"), topic))

@@ -26,8 +26,7 @@ class DeltaTopics(LakeTables):
         """Return those of the topics that exist. Of thousands of topics the rows of the others are not made."""
         with self._locks[paths.TOPICS]:
             table = self._tables[paths.TOPICS]
-            if table.is_outdated():
-                table.refresh()
+            table.refresh_if_outdated()
             rows = table.read()
         return from_table(TopicRow, rows.filter(pc.is_in(rows.column("topic"), pa.array(names, pa.string()))))
 
@@ -35,8 +34,7 @@ class DeltaTopics(LakeTables):
         """Return the names of all topics, sorted."""
         with self._locks[paths.TOPICS]:
             table = self._tables[paths.TOPICS]
-            if table.is_outdated():
-                table.refresh()
+            table.refresh_if_outdated()
             return sorted(table.read().column("topic").to_pylist())
 
     def create_topic(self, row: TopicRow) -> None:

@@ -11,6 +11,7 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.OptionalDouble;
 import java.util.UUID;
+import java.util.concurrent.Future;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.PartitionReaderFactory;
 import org.apache.spark.sql.connector.read.streaming.CompositeReadLimit;
@@ -42,6 +43,10 @@ final class KafkaLakeStream
   private String target;
   private String readableEnds;
   private boolean isRealTime;
+  private Ahead ahead;
+
+  /** The tasks of a batch that are planned while Spark writes down its offsets. */
+  private record Ahead(String start, String end, Future<JsonNode> tasks) {}
 
   /**
    * @param columns that are read
@@ -109,7 +114,11 @@ final class KafkaLakeStream
     }
     JsonNode next = ask(question.put("is_done", !start.equals(began)));
     readableEnds = next.get("readable_ends").textValue();
-    return new StreamOffset(next.get("end").textValue());
+    String end = next.get("end").textValue();
+    if (!end.equals(start.json())) {
+      ahead = new Ahead(start.json(), end, Planner.askAhead(plan(start.json(), end)));
+    }
+    return new StreamOffset(end);
   }
 
   @Override
@@ -119,7 +128,14 @@ final class KafkaLakeStream
 
   @Override
   public InputPartition[] planInputPartitions(Offset start, Offset end) {
-    return SlicesPartition.allOf(ask(question("stream_plan").put("start", start.json()).put("end", end.json())));
+    Ahead planned = ahead;
+    ahead = null;
+    boolean isPlanned = planned != null && planned.start.equals(start.json()) && planned.end.equals(end.json());
+    return SlicesPartition.allOf(isPlanned ? answer(planned.tasks) : ask(plan(start.json(), end.json())));
+  }
+
+  private ObjectNode plan(String start, String end) {
+    return question("stream_plan").put("start", start).put("end", end);
   }
 
   /** Throws the planner's refusal of options that have no meaning here: in Real-Time Mode the trigger alone says how long a batch is. */
@@ -216,10 +232,23 @@ final class KafkaLakeStream
     try {
       return Planner.ask(question);
     } catch (PlannerException error) {
-      if (Thread.currentThread().isInterrupted()) {
-        throw new UncheckedIOException((IOException) new InterruptedIOException(error.getMessage()).initCause(error));
-      }
-      throw error.forUsers();
+      throw failure(error);
     }
+  }
+
+  private static JsonNode answer(Future<JsonNode> asked) {
+    try {
+      return Planner.answer(asked);
+    } catch (PlannerException error) {
+      throw failure(error);
+    }
+  }
+
+  private static RuntimeException failure(PlannerException error) {
+    // Spark interrupts a query that it stops, and may do so again meanwhile, when the thread's own mark is lost.
+    if (Thread.currentThread().isInterrupted() || error.getCause() instanceof InterruptedException) {
+      return new UncheckedIOException((IOException) new InterruptedIOException(error.getMessage()).initCause(error));
+    }
+    return error.forUsers();
   }
 }

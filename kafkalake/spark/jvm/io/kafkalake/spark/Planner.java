@@ -17,6 +17,8 @@ import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutionException;
+import java.util.concurrent.Future;
+import java.util.concurrent.FutureTask;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
@@ -103,6 +105,31 @@ final class Planner {
     }
   }
 
+  /** As `ask`, without waiting: `answer` does. */
+  static Future<JsonNode> askAhead(ObjectNode question) {
+    FutureTask<JsonNode> asked = new FutureTask<>(() -> ask(question));
+    start("kafkalake-planner-ahead", asked);
+    return asked;
+  }
+
+  /** Returns the answer to a question that was asked ahead. Throws as `ask` does. */
+  static JsonNode answer(Future<JsonNode> asked) {
+    try {
+      return asked.get();
+    } catch (ExecutionException error) {
+      throw error.getCause() instanceof PlannerException
+          ? (PlannerException) error.getCause()
+          : new PlannerException("kafkalake's planning process cannot be asked: " + error.getCause(), error);
+    } catch (InterruptedException error) {
+      throw cancelled(error);
+    }
+  }
+
+  private static PlannerException cancelled(InterruptedException error) {
+    Thread.currentThread().interrupt();
+    return new PlannerException("the statement was cancelled", error);
+  }
+
   private static String unanswered(long timeoutS) {
     return "kafkalake's planning process has not answered in " + timeoutS + " s";
   }
@@ -130,8 +157,7 @@ final class Planner {
       String next = question.has(STATEMENT) ? "look whether the statement was carried out before you run it again" : "run the statement again";
       throw new PlannerException("kafkalake's planning process ended before it answered; " + next, error);
     } catch (InterruptedException error) {
-      Thread.currentThread().interrupt();
-      throw new PlannerException("the statement was cancelled", error);
+      throw cancelled(error);
     }
     if (answered.has("error")) {
       throw new PlannerException(answered.get("error").textValue(), answered.get("message").textValue());
