@@ -8,17 +8,19 @@ import signal
 from pyspark.sql import SparkSession
 
 
-def planner_of(spark: SparkSession) -> int:
-    """Return the pid of the planning process of the session's driver. Raise `AssertionError` if there is not exactly one."""
+def planners_of(spark: SparkSession) -> list[int]:
+    """Return the pids of the planning processes of the session's driver: one, and those that are late with an answer."""
     assert spark._jvm is not None
     handles = spark._jvm.java.lang.ProcessHandle.current().children().toArray()
-    planners: list[int] = [
-        handle.pid() for handle in handles if "kafkalake.spark.planner" in handle.info().commandLine().orElse("")
-    ]
-    assert len(planners) == 1
-    return planners[0]
+    return [handle.pid() for handle in handles if "kafkalake.spark.planner" in handle.info().commandLine().orElse("")]
+
+
+def planner_of(spark: SparkSession) -> int:
+    """Return the pid of the planning process of the session's driver. Raise `ValueError` if there is not exactly one."""
+    (planner,) = planners_of(spark)
+    return planner
 
 
 def kill_planner(spark: SparkSession) -> None:
-    """Kill the planning process of the session's driver. Raise `AssertionError` if there is not exactly one."""
+    """Kill the planning process of the session's driver. Raise `ValueError` if there is not exactly one."""
     os.kill(planner_of(spark), signal.SIGKILL)

@@ -17,6 +17,11 @@ from planning_process import kill_planner
 from pyspark.sql import Row, SparkSession
 from waiting import wait_until
 
+from kafkalake.errors import LakeError
+from kafkalake.spark.planner.process import IS_WITHDRAWN
+from kafkalake.spark.planner.statements import delete_records
+from kafkalake.spark.planner.tombstones import delete_keys
+
 
 def read(
     broker: Kafkalake, topic: str, partitions: int, count: int, by: Callable[[object], Any] | None = None
@@ -235,6 +240,10 @@ def test_keys_of_a_compacted_topic_are_deleted_by_tombstones(sql: Statement, bro
         "key = X'6b37'",
     ):
         sql(f"DELETE FROM lake.{clicks} WHERE {condition}")
+    withdrawn = {"lake": str(broker.lake), "topic": clicks, "keys": [b"k8".hex()], IS_WITHDRAWN: lambda: True}
+    for deletion in (delete_keys, lambda question: delete_records({**question, "partitions": None, "before": None})):
+        with pytest.raises(LakeError, match="the statement was cancelled"):
+            deletion(withdrawn)
     written = [(key, value) for key, value in read(broker, clicks, 3, 28, str) if value is None]
     assert written == [(b"k%d" % number, None) for number in (1, 2, 3, 4, 5, 7, 7)]
     placed = sql(

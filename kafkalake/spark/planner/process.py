@@ -2,7 +2,7 @@
 
 A frame is a length (int32, big-endian) and JSON. The JVM numbers its questions and may ask the next before the last is answered:
 `{"id": 7, "ask": "load", ...}` is answered by `{"id": 7, "answer": ...}`, or `{"id": 7, "error": class, "message": sentence}`.
-Questions that change a topic say `"is_statement": true`, and procedures, which may take hours, `"is_procedure": true`.
+Questions that change a topic say `"is_statement": true`; procedures and deletions, which may take hours, `"is_procedure": true`.
 `{"withdrawn": 7}` takes a question back that nobody waits for any more: a statement that has not begun is not carried out, and a
 procedure that has begun ends before its next step. The process ends when the JVM closes the connection, or ends, with the
 statements that it has begun.

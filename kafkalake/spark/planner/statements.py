@@ -19,6 +19,7 @@ from kafkalake.errors import (
     ConfigurationError,
     InvalidTopicError,
     KafkaLakeError,
+    LakeError,
     PolicyViolationError,
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
@@ -27,6 +28,7 @@ from kafkalake.internal_topics import INTERNAL
 from kafkalake.reader.columns import DDL, arrow_schema, project
 from kafkalake.reader.lake_broker import connect
 from kafkalake.spark.planner.lakes import lake_path, open_lake
+from kafkalake.spark.planner.process import IS_WITHDRAWN
 from kafkalake.spark.planner.question import Question
 from kafkalake.spark.planner.tables import PARTITIONS, id_of
 from kafkalake.uuid_text import decode_uuid
@@ -149,14 +151,21 @@ def _delete(cluster: Cluster, topic_id: str) -> bool:
 
 
 def delete_records(question: Question) -> None:
-    """Delete the records that are there now, in `partitions` (None: all), and below the offset `before` (None: any)."""
+    """Delete the records that are there now, in `partitions` (None: all), and below the offset `before` (None: any).
+
+    Raise `LakeError` if the statement was withdrawn: partitions that are done are done.
+    """
     name, chosen, before = named_topic(question), question["partitions"], question["before"]
     with connect(lake_path(question["lake"])) as cluster:
         partitions = [each for each in range(len(cluster.topic(name).partitions)) if chosen is None or each in chosen]
         ends = admin.list_offsets(cluster, name, dict.fromkeys(partitions, admin.LATEST))
         limits = {each: ends[each].offset if before is None else min(before, ends[each].offset) for each in partitions}
         # Not Kafka's -1 for all: it would take along what is appended meanwhile.
-        admin.delete_records(cluster, name, {each: limit for each, limit in limits.items() if limit > 0})
+        for each, limit in limits.items():
+            if question[IS_WITHDRAWN]():
+                raise LakeError(f"the statement was cancelled before partition {each} of topic {name}")
+            if limit > 0:
+                admin.delete_records(cluster, name, {each: limit})
 
 
 def _value_fields(columns: Sequence[Mapping[str, Any]]) -> tuple[ValueField, ...]:

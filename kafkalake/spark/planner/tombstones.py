@@ -7,13 +7,13 @@ Kafka's, or by hand. A key that no partition has gets none.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import BinaryType, IntegerType, StructType
 
-from kafkalake.errors import ConfigurationError
+from kafkalake.errors import ConfigurationError, LakeError
 from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.reader.bounds import begin_read
 from kafkalake.reader.changelog import is_keyed, the_topic
@@ -22,6 +22,7 @@ from kafkalake.reader.plan import plan_slices
 from kafkalake.reader.predicate import Selection
 from kafkalake.reader.read_options import ReadOptions
 from kafkalake.spark.planner.lakes import lake_path, open_lake
+from kafkalake.spark.planner.process import IS_WITHDRAWN
 from kafkalake.spark.planner.question import Question
 from kafkalake.spark.planner.statements import named_topic
 from kafkalake.spark.sink.sink import Sink
@@ -30,9 +31,10 @@ _COLUMNS = StructType().add("key", BinaryType()).add("value", BinaryType()).add(
 
 
 def delete_keys(question: Question) -> None:
-    """Delete the `keys` (in hexadecimal) of a topic.
+    """Delete the `keys` (in hexadecimal) of a topic, all or, where the statement was withdrawn in time, none.
 
-    Raise `ConfigurationError` if the topic is not compacted, the errors of `begin_read`, and those of a write.
+    Raise `LakeError` if it was withdrawn, `ConfigurationError` if the topic is not compacted, the errors of `begin_read`, and those
+    of a write.
     """
     lake, name = question["lake"], named_topic(question)
     options = ReadOptions(str(lake_path(lake)), topics=(name,), fail_on_data_loss=False)
@@ -42,7 +44,7 @@ def delete_keys(question: Question) -> None:
             f"topic {name} is not compacted, so that no record of it is deleted by its key: DELETE deletes those below an offset "
             "(WHERE offset < 100), and cleanup.policy=compact makes records the states of their keys"
         )
-    rows = _found(options, tables, [bytes.fromhex(key) for key in question["keys"]])
+    rows = _found(options, tables, [bytes.fromhex(key) for key in question["keys"]], question[IS_WITHDRAWN])
     if rows.num_rows:
         sink = Sink({"lake": options.lake, "topic": name}, _COLUMNS, overwrite=False, is_stream=False)
         directory = f"job-{uuid.uuid4().hex}"
@@ -53,7 +55,9 @@ def delete_keys(question: Question) -> None:
             raise
 
 
-def _found(options: ReadOptions, tables: DeltaMetadataStore, keys: Sequence[bytes]) -> pa.RecordBatch:
+def _found(
+    options: ReadOptions, tables: DeltaMetadataStore, keys: Sequence[bytes], is_withdrawn: Callable[[], bool]
+) -> pa.RecordBatch:
     """Return the tombstones: each key that is in the topic, once per partition that has it."""
     # Imported here: compiled code, which no other question needs.
     from kafkalake.reader.slice_reader import SliceReader
@@ -64,6 +68,8 @@ def _found(options: ReadOptions, tables: DeltaMetadataStore, keys: Sequence[byte
     projection = project(arrow_schema({"key": "BINARY", "partition": "INT"}), json_values=False)
     found: set[tuple[int, bytes]] = set()
     for batch in SliceReader(projection, Selection()).read(slices):
+        if is_withdrawn():
+            raise LakeError("the statement was cancelled, and deleted nothing")
         there = batch.filter(pc.is_in(batch.column("key"), value_set=wanted))
         found.update(zip(there.column("partition").to_pylist(), there.column("key").to_pylist(), strict=True))
     partitions, values = [each[0] for each in sorted(found)], [each[1] for each in sorted(found)]

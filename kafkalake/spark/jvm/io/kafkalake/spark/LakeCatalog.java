@@ -36,8 +36,8 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
  *
  * Topics are in the namespace `default`, and found with it and without; `system` has tables about the lake (`MetadataTable`) and the
  * procedures (`LakeProcedure`). What is listed and loaded is read from the lake's files; what changes a topic is asked of the lake's
- * broker. Settings: `path`, the lake; `drop`, `forbidden` where DROP TABLE is not to delete topics; `procedure.timeout`, how long CALL
- * waits before it withdraws the procedure.
+ * broker. Settings: `path`, the lake; `drop`, `forbidden` where DROP TABLE is not to delete topics; `procedure.timeout`, how long CALL,
+ * DELETE and TRUNCATE wait before they withdraw what they have begun.
  */
 public final class LakeCatalog implements StagingTableCatalog, SupportsNamespaces, ProcedureCatalog {
   static final String DEFAULT = "default";
@@ -157,7 +157,8 @@ public final class LakeCatalog implements StagingTableCatalog, SupportsNamespace
     properties.put(TableCatalog.PROP_PROVIDER, KafkaLakeProvider.NAME);
     properties.put(TableCatalog.PROP_LOCATION, lake);
     properties.put(TableCatalog.PROP_IS_MANAGED_LOCATION, "true"); // no part of a CREATE TABLE
-    return new TopicTable(name, lake, table.name(), loaded.get("topic_id").textValue(), TopicColumns.of(loaded), properties, options);
+    String topicId = loaded.get("topic_id").textValue();
+    return new TopicTable(name, lake, table.name(), topicId, TopicColumns.of(loaded), properties, options, procedureTimeout);
   }
 
   /** For an INSERT, a table that takes text for Kafka's binary columns. */

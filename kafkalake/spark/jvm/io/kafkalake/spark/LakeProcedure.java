@@ -91,7 +91,7 @@ final class LakeProcedure implements UnboundProcedure, BoundProcedure {
     }
     JsonNode answer;
     try {
-      answer = Planner.run(asked, timeout);
+      answer = Planner.run(name(), asked, timeout);
     } catch (PlannerException error) {
       throw error.forUsers();
     }

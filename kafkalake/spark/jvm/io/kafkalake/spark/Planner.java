@@ -32,7 +32,8 @@ import scala.jdk.javaapi.CollectionConverters;
 
 /**
  * The Python process that answers this driver's questions (`kafkalake/spark/planner`): one, started with the first question, for as long
- * as the JVM lives. One that ended is started again by the next question.
+ * as the JVM lives. One that ended is started again by the next question. One that is late with an answer, and may be so for ever, gets
+ * no more questions, and ends with the last that it has: a procedure in it goes on.
  */
 final class Planner {
   static final ObjectMapper JSON = new ObjectMapper();
@@ -40,14 +41,15 @@ final class Planner {
   private static final String PROCEDURE = "is_procedure";
   private static final String MODULE = "kafkalake.spark.planner.process";
   static final long TIMEOUT_S = 120;
+  private static final AtomicLong NUMBERS = new AtomicLong();
   private static Planner current;
 
   private final SocketChannel channel;
   private final DataInputStream in;
-  private final AtomicLong numbers = new AtomicLong();
   private final Map<Long, CompletableFuture<JsonNode>> waiting = new ConcurrentHashMap<>();
   private final BlockingQueue<ByteBuffer> outgoing = new LinkedBlockingQueue<>();
   private volatile boolean isEnded;
+  private volatile boolean isRetired;
 
   private Planner(PythonWorker worker) {
     channel = worker.channel();
@@ -135,16 +137,18 @@ final class Planner {
   }
 
   /**
-   * Runs a procedure and returns its rows. Throws `PlannerException` as `ask` does.
+   * Runs a procedure, or another statement whose work grows with the topic, and returns its answer. Throws `PlannerException` as `ask`
+   * does.
    *
    * It has threads of its own there, so that it delays no question. One that its caller no longer waits for is withdrawn: it ends before
    * its next step.
    *
+   * @param name for users
    * @param timeout as Spark's settings say times
    */
-  static JsonNode run(ObjectNode procedure, String timeout) {
-    String late = procedure.get("procedure").textValue() + " has not ended in " + timeout + " and was cancelled; what it has done stays done";
-    return ask(procedure.put(PROCEDURE, true), false, JavaUtils.timeStringAsSec(timeout), late);
+  static JsonNode run(String name, ObjectNode statement, String timeout) {
+    String late = name + " has not ended in " + timeout + " and was cancelled; what it has done stays done";
+    return ask(statement.put(PROCEDURE, true), false, JavaUtils.timeStringAsSec(timeout), late);
   }
 
   private static JsonNode ask(ObjectNode question, boolean isRepeatable, long timeoutS, String late) {
@@ -167,24 +171,39 @@ final class Planner {
 
   private static JsonNode answered(ObjectNode question, boolean isRepeatable, long timeoutS)
       throws IOException, InterruptedException, TimeoutException {
-    Planner planner = running();
+    CompletableFuture<JsonNode> answer = new CompletableFuture<>();
+    long number = NUMBERS.incrementAndGet();
+    Planner planner;
+    synchronized (Planner.class) { // so that a retired one, which ends where nothing waits, gets none
+      planner = running();
+      planner.waiting.put(number, answer);
+    }
     try {
-      return planner.answer(question, timeoutS);
+      return planner.answer(question.put("id", number), answer, timeoutS);
     } catch (IOException error) {
       if (isRepeatable) {
         return answered(question, false, timeoutS);
       }
       throw error;
     } catch (TimeoutException error) {
-      if (!question.has(PROCEDURE)) {
-        planner.end(error); // the next question has another
-      }
+      planner.isRetired = planner.isRetired || !question.has(PROCEDURE);
       throw error;
+    } finally {
+      planner.forget(number);
+    }
+  }
+
+  private void forget(long number) {
+    synchronized (Planner.class) {
+      waiting.remove(number);
+      if (isRetired && waiting.isEmpty()) {
+        end(new IOException("retired"));
+      }
     }
   }
 
   private static synchronized Planner running() {
-    if (current == null || current.isEnded) {
+    if (current == null || current.isEnded || current.isRetired) {
       PythonFunction python = PythonUtils$.MODULE$.createPythonFunction(new byte[0]);
       PythonWorkerFactory factory =
           new PythonWorkerFactory(
@@ -218,12 +237,10 @@ final class Planner {
     return python != null && Files.isExecutable(python) && Files.exists(directory.resolveSibling("pyvenv.cfg")) ? python.toString() : sparks;
   }
 
-  private JsonNode answer(ObjectNode question, long timeoutS) throws IOException, InterruptedException, TimeoutException {
-    long number = numbers.incrementAndGet();
-    CompletableFuture<JsonNode> answer = new CompletableFuture<>();
-    waiting.put(number, answer);
+  private JsonNode answer(ObjectNode question, CompletableFuture<JsonNode> answer, long timeoutS)
+      throws IOException, InterruptedException, TimeoutException {
     try {
-      outgoing.add(frame(question.put("id", number)));
+      outgoing.add(frame(question));
       if (isEnded) {
         throw new IOException("closed");
       }
@@ -231,10 +248,8 @@ final class Planner {
     } catch (ExecutionException error) {
       throw new IOException(error.getCause());
     } catch (InterruptedException | TimeoutException error) {
-      outgoing.add(frame(JSON.createObjectNode().put("withdrawn", number)));
+      outgoing.add(frame(JSON.createObjectNode().put("withdrawn", question.get("id").longValue())));
       throw error;
-    } finally {
-      waiting.remove(number);
     }
   }
 

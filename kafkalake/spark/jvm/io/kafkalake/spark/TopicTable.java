@@ -38,11 +38,13 @@ class TopicTable implements SupportsRead, SupportsWrite, SupportsDeleteV2, Suppo
   private final TopicColumns columns;
   private final Map<String, String> properties;
   private final Map<String, String> options;
+  private final String deletionTimeout;
   private final KafkaLakeTable records;
 
   /**
    * @param topicId of the topic that has the name now; null for a table as of the past
    * @param options of the scans: none, or the version or time of which the table is
+   * @param deletionTimeout how long a deletion of records may take, as Spark's settings say times
    */
   TopicTable(
       String catalog,
@@ -51,7 +53,8 @@ class TopicTable implements SupportsRead, SupportsWrite, SupportsDeleteV2, Suppo
       String topicId,
       TopicColumns columns,
       Map<String, String> properties,
-      Map<String, String> options) {
+      Map<String, String> options,
+      String deletionTimeout) {
     this.name = catalog + "." + topic;
     this.lake = lake;
     this.topic = topic;
@@ -59,6 +62,7 @@ class TopicTable implements SupportsRead, SupportsWrite, SupportsDeleteV2, Suppo
     this.columns = columns;
     this.properties = properties;
     this.options = options;
+    this.deletionTimeout = deletionTimeout;
     Map<String, String> all = new HashMap<>(options);
     all.put("lake", lake);
     all.put("subscribe", topic);
@@ -83,6 +87,7 @@ class TopicTable implements SupportsRead, SupportsWrite, SupportsDeleteV2, Suppo
     this.columns = columns;
     this.properties = table.properties;
     this.options = table.options;
+    this.deletionTimeout = table.deletionTimeout;
     this.records = table.records.with(columns.all(), columns::sources);
   }
 
@@ -257,7 +262,7 @@ class TopicTable implements SupportsRead, SupportsWrite, SupportsDeleteV2, Suppo
 
   private void delete(ObjectNode question) {
     try {
-      Planner.ask(question);
+      Planner.run("DELETE", question, deletionTimeout);
     } catch (PlannerException error) {
       throw error.forUsers();
     }
