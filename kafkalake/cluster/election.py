@@ -115,18 +115,32 @@ def settle(
     """
     after = _with_eligible(before, _completed(target), rules, lossy)
     leader, is_unclean = choose_leader(brokers, after, election or rules.election)
+    isr, elr, last_known_elr = after.isr, after.elr, after.last_known_elr
     if is_unclean:
-        after = replace(after, isr=(leader,), elr=(), last_known_elr=(), is_recovering=True)
-    elif leader != NO_LEADER and leader not in after.isr:
-        eligible = {*after.isr, *after.elr} - {leader, *after.last_known_elr}
-        after = replace(after, isr=(leader,), elr=_in_order(after, eligible), last_known_elr=())
-    elif leader != NO_LEADER:
-        after = replace(after, last_known_elr=())
-    after = replace(after, leader=leader)
-    if after == before:
+        isr, elr, last_known_elr = (leader,), (), ()
+    elif leader in elr:
+        isr, elr = (leader,), _in_order(after, {*isr, *elr} - {leader})
+    is_recovering = is_unclean or after.is_recovering
+    elected = (leader, isr, elr, last_known_elr, is_recovering)
+    if after == before and elected == (
+        before.leader,
+        before.isr,
+        before.elr,
+        before.last_known_elr,
+        before.is_recovering,
+    ):
         return before
     is_new_epoch = leader != before.leader or not set(before.replicas) <= set(after.replicas)
-    return replace(after, leader_epoch=before.leader_epoch + is_new_epoch, partition_epoch=before.partition_epoch + 1)
+    return replace(
+        after,
+        leader=leader,
+        leader_epoch=before.leader_epoch + is_new_epoch,
+        partition_epoch=before.partition_epoch + 1,
+        isr=isr,
+        elr=elr,
+        last_known_elr=last_known_elr,
+        is_recovering=is_recovering,
+    )
 
 
 def _with_eligible(
@@ -140,7 +154,8 @@ def _with_eligible(
             return replace(target, elr=(), last_known_elr=isr)
         isr = others[:1]
     is_enough = len(isr) >= min(rules.min_isr, len(target.replicas))
-    return replace(target, isr=isr, elr=() if is_enough else _in_order(target, eligible - {*isr}))
+    elr = () if is_enough else _in_order(target, eligible - {*isr})
+    return target if (isr, elr) == (target.isr, target.elr) else replace(target, isr=isr, elr=elr)
 
 
 def _in_order(partition: PartitionRegistration, some: set[int]) -> tuple[int, ...]:

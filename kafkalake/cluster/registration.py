@@ -155,8 +155,12 @@ def _without_broker(
         if broker_id not in partition.replicas and broker_id != partition.leader:
             return partition
         offline = tuple(each for each in partition.offline if keeps_offline or each != broker_id)
-        target = replace(partition, isr=without_replica(partition.isr, broker_id), offline=offline)
-        if target == partition and broker_id != partition.leader and broker_id not in (*partition.isr, *partition.elr):
+        isr = without_replica(partition.isr, broker_id)
+        if (isr, offline) != (partition.isr, partition.offline):
+            target = replace(partition, isr=isr, offline=offline)
+        elif broker_id in (partition.leader, *partition.isr, *partition.elr):
+            target = partition
+        else:
             return partition
         return settle(brokers, partition, target, rules(of[0]), lossy=lossy)
 

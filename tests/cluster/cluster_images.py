@@ -70,7 +70,7 @@ def check_image(image: ClusterImage) -> None:
             replicas, isr, elr = set(each.replicas), set(each.isr), set(each.elr)
             assert isr and isr <= replicas and len(isr) == len(each.isr), each
             assert elr <= replicas and not elr & isr and len(elr) == len(each.elr), each
-            assert set(each.last_known_elr) <= replicas, each
+            assert not each.last_known_elr or (each.last_known_elr == each.isr and each.leader == NO_LEADER), each
             assert set(each.adding) | set(each.removing) <= replicas, each
             if each.leader != NO_LEADER:
                 leader = image.brokers[each.leader]

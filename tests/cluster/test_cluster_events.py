@@ -9,10 +9,11 @@ from uuid import UUID
 from cluster_images import check_next, incarnation
 from examples import examples
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
 from kafkalake.cluster.election import Election, ElectionRules, elect_leaders, rebalance_leaders
 from kafkalake.cluster.image import NO_LEADER, ClusterImage, TopicIdPartition
+from kafkalake.cluster.partition_changes import IsrChange, alter_partitions, begin_reassignment, cancel_reassignment
 from kafkalake.cluster.placement import place
 from kafkalake.cluster.registration import (
     begin_controlled_shutdown,
@@ -23,7 +24,14 @@ from kafkalake.cluster.registration import (
     unregister_broker,
 )
 from kafkalake.cluster.topic_changes import add_partitions, create_topic, delete_topic
-from kafkalake.errors import DuplicateBrokerRegistrationError, KafkaError
+from kafkalake.errors import (
+    DuplicateBrokerRegistrationError,
+    IneligibleReplicaError,
+    InvalidReplicaAssignmentError,
+    KafkaError,
+    NewLeaderElectedError,
+    NoReassignmentInProgressError,
+)
 
 BROKERS = st.integers(0, 3)
 
@@ -36,6 +44,14 @@ class Events(RuleBasedStateMachine):
         self.image = ClusterImage("lake")
         self.created = 0
         self.incarnations = 0
+
+    @initialize()
+    def start(self) -> None:
+        for broker_id in range(3):
+            self.register(broker_id, is_clean=True)
+            self.unfence(broker_id)
+        self.create(2, 3, 0)
+        self.create(2, 3, 0)
 
     def rules_of(self, topic_id: UUID) -> ElectionRules:
         return ElectionRules(1 + (topic_id.int % 2 == 0), topic_id.int % 3 == 0)
@@ -76,9 +92,11 @@ class Events(RuleBasedStateMachine):
     def unfence(self, broker_id: int) -> None:
         self.of_registered(broker_id, lambda *of: unfence_broker(*of, self.rules_of))
 
-    @rule(broker_id=BROKERS)
-    def unfence_again(self, broker_id: int) -> None:
-        self.of_registered(broker_id, lambda *of: unfence_broker(*of, self.rules_of))
+    @rule(broker_id=BROKERS, is_clean=st.booleans())
+    def restart(self, broker_id: int, is_clean: bool) -> None:
+        self.fence(broker_id)
+        self.register(broker_id, is_clean)
+        self.unfence(broker_id)
 
     @rule(broker_id=BROKERS)
     def fence(self, broker_id: int) -> None:
@@ -128,6 +146,45 @@ class Events(RuleBasedStateMachine):
         except KafkaError:
             return
         self.change(add_partitions(self.image, topic_id, placed, self.created))
+
+    @precondition(lambda self: self.image.partitions)
+    @rule(data=st.data(), is_recovered=st.booleans())
+    def alter_isr(self, data: st.DataObject, is_recovered: bool) -> None:
+        of = data.draw(st.sampled_from(self.partitions()))
+        before = self.image.partition(of)
+        assert before is not None
+        if before.leader == NO_LEADER:
+            return
+        others = data.draw(st.sets(st.sampled_from(before.replicas)))
+        is_recovering = before.is_recovering and not is_recovered
+        in_sync = (before.leader, *(() if is_recovering else sorted(others - {before.leader})))
+        epochs = tuple((each, self.epoch(each) if each in self.image.brokers else 0) for each in in_sync)
+        asked = IsrChange(before.leader_epoch, before.partition_epoch, epochs, is_recovering)
+        after, errors = alter_partitions(
+            self.image, before.leader, self.epoch(before.leader), {of: asked}, self.rules_of
+        )
+        self.change(after)
+        for error in errors.values():
+            assert isinstance(error, IneligibleReplicaError | NewLeaderElectedError)
+
+    @precondition(lambda self: self.image.partitions)
+    @rule(data=st.data(), replicas=st.lists(BROKERS, unique=True, min_size=1, max_size=3))
+    def reassign(self, data: st.DataObject, replicas: list[int]) -> None:
+        of = data.draw(st.sampled_from(self.partitions()))
+        self.change(begin_reassignment(self.image, of, replicas, self.rules_of))
+
+    @precondition(lambda self: self.image.partitions)
+    @rule(data=st.data())
+    def cancel(self, data: st.DataObject) -> None:
+        of = data.draw(st.sampled_from(self.partitions()))
+        try:
+            self.change(cancel_reassignment(self.image, of, self.rules_of))
+        except NoReassignmentInProgressError:
+            found = self.image.partition(of)
+            assert found is not None and not found.adding and not found.removing
+        except InvalidReplicaAssignmentError:
+            found = self.image.partition(of)
+            assert found is not None and {*found.isr, *found.elr} <= {*found.adding}
 
     @rule(election=st.sampled_from([Election.PREFERRED, Election.UNCLEAN]))
     def elect(self, election: Election) -> None:

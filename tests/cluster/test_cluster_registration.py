@@ -144,6 +144,11 @@ def test_leaders_when_a_fenced_broker_returns(change: Change, before: PartitionR
     assert text(only(changed)) == after
 
 
+def test_a_new_incarnation_has_yet_to_say_which_logs_it_has() -> None:
+    image = cluster(partition(-1, "01", "0", offline="10"), unfenced="1", fenced="0")
+    assert only(RETURN(image)).offline == (1,)
+
+
 def test_an_incarnation_that_follows_one_in_shutdown_takes_its_leaderships() -> None:
     image = cluster(partition(0, "0", "0"), unfenced="1", shutting_down="0")
     assert text(only(RETURN(image))) == "none 0/-/- +1+1"
