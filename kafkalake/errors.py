@@ -291,6 +291,9 @@ class FetchSessionIdNotFoundError(KafkaError, code=70, label="FETCH_SESSION_ID_N
 class InvalidFetchSessionEpochError(KafkaError, code=71, label="INVALID_FETCH_SESSION_EPOCH", retriable=True): ...
 
 
+class ListenerNotFoundError(KafkaError, code=72, label="LISTENER_NOT_FOUND", retriable=True): ...
+
+
 class TopicDeletionDisabledError(KafkaError, code=73, label="TOPIC_DELETION_DISABLED"): ...
 
 

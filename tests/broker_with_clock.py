@@ -29,12 +29,12 @@ async def run(node: Node) -> None:
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     await node.start()
-    print(f"listening on {node.host}:{node.port}", flush=True)
+    print(f"listening on {node.listeners[0].address}", flush=True)
     await stop.wait()
     await node.stop()
 
 
 if __name__ == "__main__":
     lake, port, ahead, *pairs = sys.argv[1:]
-    settings = dict(pair.split("=", 1) for pair in pairs)
-    asyncio.run(run(Node(Path(lake), "127.0.0.1", int(port), 0, settings, world=World(ShiftedClock(Path(ahead))))))
+    settings = {"listeners": f"PLAINTEXT://127.0.0.1:{port}", **dict(pair.split("=", 1) for pair in pairs)}
+    asyncio.run(run(Node(Path(lake), settings, world=World(ShiftedClock(Path(ahead))))))

@@ -43,5 +43,5 @@ if __name__ == "__main__":
     RealFiles.sync = sync  # type: ignore[method-assign]
     transaction.ApplicationTransaction.end = end  # type: ignore[method-assign]
     transaction.ANSWER_TIMEOUT_S = 1.0
-    settings = dict(pair.split("=", 1) for pair in pairs)
-    asyncio.run(run(Node(Path(lake), "127.0.0.1", int(port), 0, settings)))
+    settings = {"listeners": f"PLAINTEXT://127.0.0.1:{port}", **dict(pair.split("=", 1) for pair in pairs)}
+    asyncio.run(run(Node(Path(lake), settings)))

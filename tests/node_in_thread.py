@@ -23,7 +23,11 @@ class NodeInThread:
 
     def __init__(self, lake: Path, settings: Mapping[str, str] | None = None) -> None:
         # Tests write records of 1970, which retention would take away.
-        self._settings = {"log.initial.task.delay.ms": str(24 * 60 * 60 * 1000), **(settings or {})}
+        self._settings = {
+            "listeners": "PLAINTEXT://127.0.0.1:0",
+            "log.initial.task.delay.ms": str(24 * 60 * 60 * 1000),
+            **(settings or {}),
+        }
         self._lake = lake
         self._started = threading.Event()
         self._stop: asyncio.Event | None = None
@@ -36,10 +40,10 @@ class NodeInThread:
     async def _main(self) -> None:
         self.loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
-        self.node = Node(self._lake, "127.0.0.1", 0, 0, self._settings)
+        self.node = Node(self._lake, self._settings)
         try:
             await self.node.start()
-            self.servers = f"127.0.0.1:{self.node.port}"
+            self.servers = f"127.0.0.1:{self.node.listeners[0].port}"
             self._started.set()
             await self._stop.wait()
         except BaseException as error:

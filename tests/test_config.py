@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,6 @@ from kafkalake.broker.admin.broker_settings import FILE_NAME, BrokerSettings
 from kafkalake.config.accepted import reason_for_refusal
 from kafkalake.config.broker import BROKER_SETTINGS
 from kafkalake.config.layers import ConfigSource, Settings
-from kafkalake.config.listener import parse_listener
 from kafkalake.config.setting import by_name
 from kafkalake.config.stored import parse_stored_overrides
 from kafkalake.config.topics import TOPIC_SETTINGS
@@ -77,7 +75,8 @@ def test_a_topic_settings_name_stands_for_the_brokers_default() -> None:
         ("broker.heartbeat.interval.ms", "9000", "must be less than broker.session.timeout.ms"),
         ("broker.session.timeout.ms", "0", "at least 1"),
         ("leader.imbalance.check.interval.seconds", "0", "at least 1"),
-        ("inter.broker.listener.name", "INTERNAL", "the one listener is PLAINTEXT"),
+        ("security.inter.broker.protocol", "SSL", "one of: PLAINTEXT"),
+        ("node.id", "-1", "at least 0"),
     ],
 )
 def test_what_is_said_of_a_bad_setting(name: str, text: str, said: str) -> None:
@@ -123,10 +122,6 @@ def test_a_topics_own_segment_size_counts_before_the_brokers_internal_one() -> N
         ("leader.replication.throttled.rate", "there are no quotas"),
         ("zookeeper.connect", "the metadata is in the lake"),
         ("remote.log.storage.system.enable", "segments are not tiered"),
-        ("log.dir", "given with --lake"),
-        ("log.dirs", "given with --lake"),
-        ("broker.id", "given with --broker-id"),
-        ("listeners", "given with --listen"),
         ("listenersx", "Unknown broker config name"),
     ],
 )
@@ -159,32 +154,11 @@ def test_settings_that_are_taken_are_none_of_those_that_are_refused() -> None:
     assert not [name for name in BROKER_SETTINGS if "cannot be set" in reason_for_refusal(name)]
 
 
-@pytest.mark.parametrize(
-    ("listener", "address"),
-    [
-        (None, ("10.0.0.1", 9092)),
-        ("PLAINTEXT://kafka.example:1234", ("kafka.example", 1234)),
-        ("kafka.example:1234", ("kafka.example", 1234)),
-        ("PLAINTEXT://[::1]:1", ("::1", 1)),
-    ],
-)
-def test_what_clients_are_told(listener: str | None, address: tuple[str, int]) -> None:
-    settings = Settings({} if listener is None else {"advertised.listeners": listener})
-    found = parse_listener("10.0.0.1", 9092, settings.broker.advertised_listeners)
-    assert (found.advertised_host, found.advertised_port) == address
-
-
-def test_every_address_is_told_as_the_machines_name() -> None:
-    listener = parse_listener("0.0.0.0", 0, None).bound_to(5)
-    assert (listener.advertised_host, listener.advertised_port) == (socket.gethostname(), 5)
-    assert str(listener) == "PLAINTEXT://0.0.0.0:5"
-    assert parse_listener("h", 0, "PLAINTEXT://outside:7").bound_to(5).advertised_port == 7
-
-
-@pytest.mark.parametrize("listener", ["SSL://a:1", "PLAINTEXT://a", "PLAINTEXT://:1", "PLAINTEXT://a:70000"])
-def test_a_listener_that_cannot_be_advertised(listener: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"advertised\.listeners"):
-        Settings({"advertised.listeners": listener})
+def test_the_two_names_of_a_brokers_id_agree() -> None:
+    assert [Settings(given).broker.id for given in ({}, {"broker.id": "2"}, {"node.id": "3"})] == [0, 2, 3]
+    assert Settings({"broker.id": "2", "node.id": "2"}).broker.id == 2
+    with pytest.raises(ConfigurationError, match=r"the same value as broker\.id"):
+        Settings({"broker.id": "1", "node.id": "2"})
 
 
 @pytest.mark.parametrize(

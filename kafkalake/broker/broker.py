@@ -5,7 +5,7 @@ Everything runs on the event loop's thread. Calls that block on Delta or on many
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -122,16 +122,18 @@ class Broker:
         """The cluster as this broker knows it now."""
         return self.topics.image
 
-    def advertise(self, listener: Listener) -> None:
-        """Announce the address at which clients reach this broker from now on."""
-        address = Endpoint(
-            listener.name, listener.advertised_host, listener.advertised_port, listener.security_protocol.value
+    def advertise(self, listeners: Iterable[Listener]) -> None:
+        """Announce the addresses at which this broker is reached from now on, the one for other brokers first."""
+        addresses = tuple(
+            Endpoint(each.name, each.advertised_host, each.advertised_port, each.security_protocol.value)
+            for each in listeners
+            if each.is_advertised
         )
         here = BrokerRegistration(
             self.broker_id,
             self.cluster.version + 1,
             self.world.ids(),
-            (address,),
+            addresses,
             self.config.broker_rack,
             is_fenced=False,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated
@@ -18,7 +19,8 @@ from kafkalake.cli.options import (
     parse_pairs,
     unknown_setting_hint,
 )
-from kafkalake.cli.output import Failure, UsageProblem, on_terminal, table, write_json, write_line
+from kafkalake.cli.output import Failure, UsageProblem, note, on_terminal, table, write_json, write_line
+from kafkalake.close_names import did_you_mean
 
 app = typer.Typer(no_args_is_help=True, help="Start a broker on a lake, list the brokers of a cluster.")
 
@@ -32,9 +34,18 @@ app = typer.Typer(no_args_is_help=True, help="Start a broker on a lake, list the
 def start(
     lake: Lake,
     listen: Annotated[
-        str, typer.Option("--listen", metavar="HOST:PORT", help="Where clients connect; port 0 takes a free one.")
-    ] = "127.0.0.1:9092",
-    broker_id: Annotated[int, typer.Option("--broker-id", min=0, help="Id of this broker within the lake.")] = 0,
+        str | None,
+        typer.Option(
+            "--listen",
+            metavar="HOST:PORT",
+            help="Where clients connect, as the setting listeners=PLAINTEXT://HOST:PORT; port 0 takes a free one.",
+            show_default="127.0.0.1:9092",
+        ),
+    ] = None,
+    broker_id: Annotated[
+        int | None,
+        typer.Option("--broker-id", min=0, help="Id of this broker, as the setting node.id.", show_default="0"),
+    ] = None,
     config: Annotated[
         list[str] | None,
         typer.Option(
@@ -51,8 +62,9 @@ def start(
         typer.Option(
             "--config-file",
             metavar="FILE",
-            help="Broker settings, a NAME=VALUE a line, as Kafka's server.properties; --config comes first. Values may be "
-            "${file:PATH:NAME} or ${env:NAME}: secrets then stand in no command line and no file of the lake.",
+            help="Broker settings, a NAME=VALUE a line, such as Kafka's server.properties. Variables such as "
+            "KAFKA_NUM_PARTITIONS go over it, and options over both. Values may be ${file:PATH:NAME} or ${env:NAME}: secrets "
+            "then stand in no command line and no file of the lake.",
             show_default=False,
         ),
     ] = None,
@@ -62,8 +74,7 @@ def start(
     ] = False,
 ) -> None:
     """Start a broker in the foreground. It prints `listening on HOST:PORT` when it is ready; Ctrl-C stops it."""
-    settings = {**_settings_of(config_file), **parse_pairs(config or (), "--config")}
-    host, port = parse_listen(listen)
+    settings = _settings(config_file, _given(parse_pairs(config or (), "--config"), listen, broker_id))
     if lake.exists() and not lake.is_dir():
         raise UsageProblem(f"--lake {lake} is a file; it takes a directory")
     _check_settings(settings)
@@ -74,25 +85,46 @@ def start(
     tune_malloc()  # before the imports of a broker
     from kafkalake.process.run import run_broker
 
-    raise typer.Exit(run_broker(lake, host, port, broker_id, settings, with_jobs=jobs))
+    raise typer.Exit(run_broker(lake, settings, with_jobs=jobs))
 
 
-def _settings_of(file: Path | None) -> dict[str, str]:
+def _given(pairs: dict[str, str], listen: str | None, broker_id: int | None) -> dict[str, str]:
+    """Return the settings of the command line. Raise `UsageProblem` if an option and `--config` give the same one."""
+    options: dict[str, str] = {}
+    if listen is not None:
+        options["listeners"] = _listener(listen)
+    if broker_id is not None:
+        options["node.id"] = str(broker_id)
+    for name, option in (("listeners", "--listen"), ("node.id", "--broker-id"), ("broker.id", "--broker-id")):
+        if name in pairs and ("node.id" if name == "broker.id" else name) in options:
+            raise UsageProblem(f"{option} and --config {name}=... say the same; give one of them")
+    return {**pairs, **options}
+
+
+def _settings(file: Path | None, given: dict[str, str]) -> dict[str, str]:
+    """Return the settings of all sources. Notes go to stderr for variables that are no settings."""
+    from kafkalake.config.broker import BROKER_SETTINGS
     from kafkalake.config.providers import read_settings
+    from kafkalake.config.sources import combine, read_environment
 
-    return {} if file is None else read_settings(file)
+    environment, others = read_environment(os.environ)
+    for variable, name in others.items():
+        close = did_you_mean(name, BROKER_SETTINGS)
+        note(f"the environment variable {variable} is no setting of a broker" + (f"; {close}" if close else ""))
+    return combine({} if file is None else read_settings(file), environment, given)
 
 
 def _check_settings(settings: dict[str, str]) -> None:
     """Raise `Failure` for an unknown or invalid setting, with a suggestion, before anything is started."""
     from kafkalake.config.broker import BROKER_SETTINGS
+    from kafkalake.config.layers import Settings
+    from kafkalake.config.listener import parse_listeners
     from kafkalake.config.providers import resolve, without_secrets
-    from kafkalake.config.values import parse_broker_settings
     from kafkalake.errors import ConfigurationError
 
     resolved = resolve(settings)
     try:
-        parse_broker_settings(resolved)
+        parse_listeners(Settings(resolved).broker)
     except ConfigurationError as error:
         raise Failure(
             without_secrets(str(error), settings, resolved), unknown_setting_hint(settings, BROKER_SETTINGS)
@@ -130,9 +162,10 @@ def list_brokers(bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER, j
         write_line("\t".join("" if cell is None else str(cell) for cell in row))
 
 
-def parse_listen(text: str) -> tuple[str, int]:
-    """Parse `HOST:PORT`; `[::1]:9092` for IPv6, port 0 for a free one. Raise `UsageProblem` for any other text."""
+def _listener(text: str) -> str:
+    """Return the listener at `HOST:PORT`; `[::1]:9092` for IPv6. Raise `UsageProblem` for any other text."""
     host, colon, port = text.rpartition(":")
     if not colon or not host or not port.isdecimal() or int(port) > 65_535:
         raise UsageProblem(f"--listen takes HOST:PORT, such as 127.0.0.1:9092, not '{text}'")
-    return host.strip("[]"), int(port)
+    host = host.strip("[]")
+    return f"PLAINTEXT://[{host}]:{port}" if ":" in host else f"PLAINTEXT://{host}:{port}"

@@ -33,7 +33,8 @@ class BrokerRegistration:
     """A broker that has registered and was not unregistered since.
 
     epoch: the version that registered this incarnation. incarnation_id: of its process. boot_id: of its machine's kernel.
-    is_fenced: it leads nothing and is in no ISR but its own. is_shutting_down: it asked for a controlled shutdown.
+    endpoints: the first is the one at which other brokers connect. is_fenced: it leads nothing and is in no ISR but its own.
+    is_shutting_down: it asked for a controlled shutdown.
     """
 
     broker_id: int

@@ -12,6 +12,11 @@ from kafkalake.config.setting import LONG_MAX, NO_EFFECT, Kind, Setting, Update,
 _CLUSTER = Update.CLUSTER_WIDE
 
 _ACCEPTED: dict[str, tuple[tuple[str, Kind, Value] | tuple[str, Kind, Value, Update], ...]] = {
+    "The directory of the logs, which is in the lake that is given with --lake.": (
+        ("log.dir", Kind.STRING, None),
+        ("log.dirs", Kind.STRING, None),
+    ),
+    "The order in which Kafka opens its listeners.": (("early.start.listeners", Kind.STRING, None),),
     "Threads of Kafka's broker.": (
         ("background.threads", Kind.INT, 10, _CLUSTER),
         ("num.io.threads", Kind.INT, 8, _CLUSTER),
@@ -100,14 +105,13 @@ ACCEPTED_SETTINGS: tuple[Setting, ...] = tuple(
 )
 
 _REFUSED = {
-    "there is no encryption and no authentication, and one listener, PLAINTEXT": (
+    "there is no encryption and no authentication": (
         "connection.failed.authentication.delay.ms",
         "connections.max.reauth.ms",
-        "early.start.listeners",
-        "listener.",
+        "listener.name.",
         "principal.builder.class",
         "sasl.",
-        "security.",
+        "security.providers",
         "ssl.",
     ),
     "there is no access control": ("allow.everyone.if.no.acl.found", "authorizer.", "delegation.token.", "super.users"),
@@ -131,14 +135,25 @@ _REFUSED = {
         "metric.reporters",
         "replica.selector.class",
     ),
-    "the directory of the logs is given with --lake": ("log.dir",),
 }
 """Reason -> names, or prefixes if they end with a dot."""
 
 
 def reason_for_refusal(name: str) -> str:
     """Return the error message for a rejected or unknown broker setting."""
+    reason = _reason(name)
+    return (
+        f"Unknown broker config name: {name}" if reason is None else f"The broker config {name} cannot be set: {reason}"
+    )
+
+
+def is_refused(name: str) -> bool:
+    """Return whether Kafka has a broker setting of this name that is rejected here."""
+    return _reason(name) is not None
+
+
+def _reason(name: str) -> str | None:
     for reason, beginnings in _REFUSED.items():
         if any(name == each or (each.endswith(".") and name.startswith(each)) for each in beginnings):
-            return f"The broker config {name} cannot be set: {reason}"
-    return f"Unknown broker config name: {name}"
+            return reason
+    return None

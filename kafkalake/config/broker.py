@@ -137,7 +137,6 @@ class BrokerConfig(MembershipConfig):
         "How long a start waits for the lease of a broker that may still run on another machine. kafkalake's own.",
         minimum=0,
     )
-    log_dirs: str | None = define(None, "Where the broker's logs are.", option="--lake")
     log_flush_scheduler_interval_ms: Long = define(LONG_MAX, "Default of log.flush.interval.ms where that is not set.")
     log_initial_task_delay_ms: Long = define(
         30_000, "How long after its start the broker first looks for segments that retention removes.", minimum=0

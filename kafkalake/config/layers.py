@@ -13,7 +13,6 @@ from itertools import dropwhile
 from typing import TypeVar
 
 from kafkalake.config.broker import BROKER_SETTINGS, TOPIC_NAME_OF_BROKER_NAME, BrokerConfig
-from kafkalake.config.listener import parse_listener
 from kafkalake.config.membership import check_membership
 from kafkalake.config.setting import Setting, Update, Value
 from kafkalake.config.topics import TOPIC_SETTINGS, TopicConfig
@@ -120,7 +119,6 @@ class Settings:
         self.dynamic = parse_broker_settings(dynamic or {})
         self.broker = _build(BrokerConfig, {name: self._value(name) for name in BROKER_SETTINGS})
         self._topic_defaults = {name: self._topic_default(setting) for name, setting in TOPIC_SETTINGS.items()}
-        parse_listener("localhost", 0, self.broker.advertised_listeners)
         check_group_settings(self.broker)
         check_membership(self.broker)
 

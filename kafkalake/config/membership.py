@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from kafkalake.config.setting import Int, Long, Names, define
 from kafkalake.errors import ConfigurationError
 
+DEFAULT_PROTOCOL_MAP = "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL"
 BROKER_ROLE, CONTROLLER_ROLE = "broker", "controller"
 
 
@@ -19,8 +20,9 @@ class MembershipConfig:
 
     advertised_listeners: str | None = define(
         None,
-        "What clients are told to connect to, PLAINTEXT://HOST:PORT; where it is not set, the address that is listened on, or "
-        "the machine's name where that is every address.",
+        "The addresses that clients are told, NAME://HOST:PORT by the names of listeners; where it is not set, those that are "
+        "listened on, or the machine's name where that is every address. A listener that it does not name is told to nobody, "
+        "but for a controller's.",
     )
     auto_leader_rebalance_enable: bool = define(
         True, "Whether the controller gives leadership back to preferred replicas, as often as it looks for imbalance."
@@ -33,13 +35,18 @@ class MembershipConfig:
     broker_heartbeat_interval_ms: Int = define(
         2_000, "How often this broker sends a heartbeat to the controller.", minimum=1
     )
-    broker_id: Int | None = define(None, "The id of this broker.", option="--broker-id")
+    broker_id: Int | None = define(None, "The id of this broker, as node.id.", minimum=0)
     broker_rack: str | None = define(None, "The rack that this broker reports.")
     broker_session_timeout_ms: Int = define(
         9_000, "A broker whose heartbeats do not reach the controller for so long is fenced.", minimum=1
     )
     controlled_shutdown_enable: bool = define(
         True, "Whether a broker that stops in order first gives its leadership to other replicas."
+    )
+    controller_listener_names: str | None = define(
+        None,
+        "Listeners that Kafka has for its controllers. They are opened; brokers reach the controller at the inter-broker "
+        "listener, which none of these is unless there are no others.",
     )
     controller_quorum_election_timeout_ms: Int = define(
         1_000,
@@ -53,7 +60,9 @@ class MembershipConfig:
         minimum=1,
     )
     inter_broker_listener_name: str | None = define(
-        None, "The listener at which other brokers connect to this one; where it is not set, the first of listeners."
+        None,
+        "The listener at which other brokers connect to this one, and what works on the same lake; where it is not set, "
+        "PLAINTEXT, or the first where none has that name.",
     )
     leader_imbalance_check_interval_seconds: Long = define(
         300, "How often the controller looks for leaders that are not their partitions' preferred replicas.", minimum=1
@@ -65,25 +74,37 @@ class MembershipConfig:
         minimum=0,
         maximum=100,
     )
-    listeners: str | None = define(None, "Where the broker listens.", option="--listen")
-    node_id: Int | None = define(None, "The id of this broker.", option="--broker-id")
+    listener_security_protocol_map: str = define(
+        DEFAULT_PROTOCOL_MAP, "The security protocol of each listener, NAME:PROTOCOL; PLAINTEXT alone is spoken."
+    )
+    listeners: str = define(
+        "PLAINTEXT://127.0.0.1:9092",
+        "Where the broker listens, NAME://HOST:PORT, several if they differ in name and port. Without a host: at every address. "
+        "Port 0: a free one.",
+    )
+    node_id: Int | None = define(None, "The id of this broker, 0 where neither this nor broker.id is set.", minimum=0)
     process_roles: Names = define(
         "broker,controller",
         "What this process is: a broker, which has partitions; a controller, which may be elected to decide about the cluster; "
         "or both.",
         choices=(BROKER_ROLE, CONTROLLER_ROLE),
     )
+    security_inter_broker_protocol: str = define(
+        "PLAINTEXT", "The security protocol between brokers.", choices=("PLAINTEXT",)
+    )
+
+    @property
+    def id(self) -> int:
+        """The broker's id."""
+        return next((each for each in (self.node_id, self.broker_id) if each is not None), 0)
 
 
 def check_membership(config: MembershipConfig) -> None:
     """Raise `ConfigurationError` if the settings contradict each other."""
     if config.broker_heartbeat_interval_ms >= config.broker_session_timeout_ms:
         raise ConfigurationError("broker.heartbeat.interval.ms must be less than broker.session.timeout.ms")
-    if config.inter_broker_listener_name not in (None, "PLAINTEXT"):
-        raise ConfigurationError(
-            f"Invalid value {config.inter_broker_listener_name} for configuration inter.broker.listener.name: "
-            "the one listener is PLAINTEXT"
-        )
+    if config.broker_id is not None and config.broker_id != config.id:
+        raise ConfigurationError("node.id must have the same value as broker.id, where both are set")
     if config.default_replication_factor not in (1, -1):
         raise ConfigurationError(
             "Invalid value for configuration default.replication.factor: one broker holds one replica"

@@ -43,8 +43,7 @@ class Setting:
 
     `minimum` / `maximum` bound numbers, `choices` strings and the members of lists. `broker_name` (topic settings only) is the
     broker setting with the default, if any. A list with `choices` may be empty only if `allows_empty`. A `hidden` setting is
-    described only if set. `option` is the only command line option that sets the value, if the setting cannot be set by name.
-    `check` raises `ConfigurationError` with the reason why a text is no value of the setting.
+    described only if set. `check` raises `ConfigurationError` with the reason why a text is no value of the setting.
     """
 
     name: str
@@ -59,11 +58,10 @@ class Setting:
     nullable: bool = False
     hidden: bool = False
     allows_empty: bool = False
-    option: str | None = None
     check: Callable[[str], object] | None = None
 
 
-NO_EFFECT = " Accepted for Kafka's tools; changes nothing here yet."
+NO_EFFECT = " Accepted for Kafka's tools and files; changes nothing here."
 """A suffix for the documentation of Kafka settings without effect, accepted so that tools that set them work."""
 
 

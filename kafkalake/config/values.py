@@ -114,7 +114,5 @@ def parse_broker_settings(settings: Mapping[str, str]) -> dict[str, Value]:
         setting = BROKER_SETTINGS.get(name)
         if setting is None:
             raise ConfigurationError(reason_for_refusal(given))
-        if setting.option is not None:
-            raise ConfigurationError(f"The broker config {given} cannot be set: it is given with {setting.option}")
         parsed[name] = parse(setting, text)
     return parsed

@@ -36,7 +36,9 @@ from kafkalake.broker.publishing.journals import JournalPublisher, publish_group
 from kafkalake.broker.publishing.partitions import PartitionPublisher
 from kafkalake.broker.transactions.held_offsets import HeldOffsets
 from kafkalake.cluster.image import ClusterImage
-from kafkalake.config.listener import Listener, parse_listener
+from kafkalake.config.layers import Settings
+from kafkalake.config.listener import parse_listeners
+from kafkalake.config.providers import resolve
 from kafkalake.errors import KafkaStorageError
 from kafkalake.metadata import lease as leases
 from kafkalake.metadata import paths, reserve
@@ -79,20 +81,21 @@ class Node:
     def __init__(
         self,
         lake: Path,
-        host: str,
-        port: int,
-        broker_id: int,
         overrides: Mapping[str, str],
         *,
         world: World | None = None,
         ends_process: bool = False,
         with_jobs: bool = False,
     ) -> None:
-        """`ends_process`: end the process if the lease is lost and the event loop hangs."""
+        """`overrides`: settings by Kafka's names. `ends_process`: end the process if the lease is lost and the event loop hangs.
+
+        Raise `ConfigurationError` if a setting is invalid.
+        """
+        config = Settings(resolve(overrides)).broker
         self.lake = lake
-        self.host = host
-        self.port = port
-        self.broker_id = broker_id
+        self.broker_id = config.id
+        self.listeners = parse_listeners(config)
+        """Where the broker listens, with the ports of the settings until it is started. The first is for other brokers."""
         self.failed = False
         self._lease_lost = False
         self.is_stuck = False
@@ -110,7 +113,7 @@ class Node:
         # Two executors, so that threads blocked in fsync do not delay publishing of metadata.
         self._executor = ThreadPoolExecutor(OPENING_THREADS, thread_name_prefix="blocking")
         self._metadata_executor = ThreadPoolExecutor(METADATA_THREADS, thread_name_prefix="metadata")
-        self._root = paths.broker_log_path(lake, broker_id)
+        self._root = paths.broker_log_path(lake, self.broker_id)
         self._stack = contextlib.AsyncExitStack()
         self.broker: Broker | None = None
         self.acceptor: Acceptor | None = None
@@ -137,10 +140,9 @@ class Node:
         await self._blocking(lambda: reserve.keep(paths.reserve_path(self.lake, self.broker_id)))
         await acceptor.serve()
         logger.info(
-            "broker started broker=%d address=%s:%d lake=%s topics=%d",
+            "broker started broker=%d listeners=%s lake=%s topics=%d",
             self.broker_id,
-            self.host,
-            self.port,
+            ",".join(map(str, self.listeners)),
             self.lake,
             len(broker.topics),
         )
@@ -165,8 +167,8 @@ class Node:
                 store,
                 self.lake,
                 self.broker_id,
-                self.host,
-                self.port,
+                self.listeners[0].host,
+                self.listeners[0].port,
                 self._clock,
                 lease_ms=settings.current.broker.lease_duration_ms,
                 ownership=self._ownership,
@@ -249,20 +251,19 @@ class Node:
         return groups, transactions
 
     async def _listen(self, broker: Broker, lease: leases.Lease, connections_max: int, stop_s: float) -> Acceptor:
-        """Bind the listener and publish the address."""
+        """Bind the listeners and publish the addresses."""
         loop, settings = asyncio.get_running_loop(), broker.settings
         memory_bytes = allocator.memory_bytes()
         context = ServerContext(
             broker, self._clock, loop, advertised(), memory_bytes=memory_bytes, trim_heap=allocator.trim_heap
         )
-        listener = parse_listener(self.host, self.port, settings.current.broker.advertised_listeners)
-        acceptor = self.acceptor = Acceptor(context, listener, connections_max)
-        listener = await acceptor.start()
-        self.port = listener.port
-        broker.advertise(listener)
-        settings.show_given(self._given_settings(listener))
+        acceptor = self.acceptor = Acceptor(context, self.listeners, connections_max)
+        self.listeners = await acceptor.start()
+        broker.advertise(self.listeners)
+        settings.show_given(self._settings_in_use())
         self._stack.push_async_callback(self._stop_serving, broker, acceptor, stop_s)
-        await self._on_metadata(lambda: lease.renew(host=listener.advertised_host, port=listener.advertised_port))
+        first = self.listeners[0]
+        await self._on_metadata(lambda: lease.renew(host=first.advertised_host, port=first.advertised_port))
         return acceptor
 
     def _start_background(
@@ -298,13 +299,13 @@ class Node:
             self.is_stuck = self._clock.monotonic_ms() >= deadline_ms
         logger.info("broker stopped broker=%d in_time=%s", self.broker_id, not self.is_stuck)
 
-    def _given_settings(self, listener: Listener) -> dict[str, str]:
-        """Return the command line's options under the names that Kafka's tools look for."""
+    def _settings_in_use(self) -> dict[str, str]:
+        """Return what the broker took for settings that need not be set, under the names that Kafka's tools look for."""
         broker_id = str(self.broker_id)
         return {
             "broker.id": broker_id,
             "node.id": broker_id,
-            "listeners": str(listener),
+            "listeners": ",".join(map(str, self.listeners)),
             "log.dirs": str(self._root.absolute()),
         }
 

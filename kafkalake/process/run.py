@@ -7,14 +7,15 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import uvloop
 
 from kafkalake import descriptors
+from kafkalake.config.listener import Listener
 from kafkalake.config.providers import resolvable
-from kafkalake.errors import KafkaLakeError
+from kafkalake.errors import KafkaLakeError, file_sentence
 from kafkalake.extras import import_arrow_without_pandas
 from kafkalake.metadata import paths
 from kafkalake.process import logs
@@ -23,20 +24,19 @@ from kafkalake.process.node import Node
 logger = logging.getLogger(__name__)
 
 
-def run_broker(
-    lake: Path, host: str, port: int, broker_id: int, overrides: Mapping[str, str], *, with_jobs: bool = False
-) -> int:
+def run_broker(lake: Path, overrides: Mapping[str, str], *, with_jobs: bool = False) -> int:
     """Run a broker in the foreground until SIGTERM or SIGINT. Return the exit code.
 
-    Prints one line `listening on HOST:PORT` to stdout when it is ready. `overrides` are settings under Kafka's names. `with_jobs`:
-    run jobs by their schedule in a process beside it. If the start fails, print one line to stderr and return 1.
+    Prints one line `listening on HOST:PORT` to stdout when it is ready, `listening on NAME://HOST:PORT, ...` if it has several.
+    `overrides` are settings under Kafka's names. `with_jobs`: run jobs by their schedule in a process beside it. If the start
+    fails, print one line to stderr and return 1.
     """
     settings = resolvable(overrides)
     logs.write_to_stderr(settings.get("log.level", "info") if settings.get("log.level") in logs.LEVELS else "info")
     import_arrow_without_pandas()
     descriptors.raise_limit()
-    node = Node(Path(lake), host, port, broker_id, overrides, ends_process=True, with_jobs=with_jobs)
     try:
+        node = Node(Path(lake), overrides, ends_process=True, with_jobs=with_jobs)
         os.umask(paths.lake_umask(Path(lake), settings.get("lake.umask")))
         code = uvloop.run(_run(node, with_jobs=with_jobs))
         if node.is_stuck:
@@ -46,7 +46,7 @@ def run_broker(
     except KafkaLakeError as error:
         print(f"kafkalake: {error}", file=sys.stderr)
     except OSError as error:
-        print(f"kafkalake: cannot listen on {host}:{port}: {error}", file=sys.stderr)
+        print(f"kafkalake: {file_sentence(error)}", file=sys.stderr)
     return 1
 
 
@@ -58,12 +58,16 @@ async def _run(node: Node, *, with_jobs: bool) -> int:
     try:
         await node.start()
         _follow_log_level(node)
-        print(f"listening on {node.host}:{node.port}", flush=True)
+        print(f"listening on {_shown(node.listeners)}", flush=True)
         _log_who_runs_jobs(node.lake, with_jobs=with_jobs)
         await node.ended.wait()
     finally:
         await node.stop()
     return 1 if node.failed else 0
+
+
+def _shown(listeners: Sequence[Listener]) -> str:
+    return listeners[0].address if len(listeners) == 1 else ", ".join(map(str, listeners))
 
 
 def _follow_log_level(node: Node) -> None:

@@ -1,10 +1,12 @@
-"""The listening socket of a listener and its accepted connections."""
+"""The listening sockets of a broker's listeners and their accepted connections."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections import Counter
+from collections.abc import Sequence
 
 from kafkalake.broker.callbacks import CallbackLoop, call_isolated
 from kafkalake.config.listener import Listener
@@ -23,14 +25,17 @@ _IDLE_CHECK_MS_MAX = 10_000
 class Acceptor:
     """Accepts connections up to the limits, closes idle ones, and stops gracefully."""
 
-    def __init__(self, context: ServerContext, listener: Listener, connections_max: int = INT_MAX) -> None:
-        """`connections_max`: connections for which there are file descriptors, a bound beside `max.connections`."""
+    def __init__(self, context: ServerContext, listeners: Sequence[Listener], connections_max: int = INT_MAX) -> None:
+        """`connections_max`: connections for which there are file descriptors, a bound beside `max.connections`.
+
+        The bounds are the broker's, over all listeners.
+        """
         self._context = context
-        self.listener = listener
+        self._listeners = listeners
         self._connections_max = connections_max
         self._connections: set[Connection] = set()
         self._per_address: Counter[str] = Counter()
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []
         self._shared = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
         self._check_due_ms = context.clock.monotonic_ms()
 
@@ -39,30 +44,48 @@ class Acceptor:
         """The number of open connections."""
         return len(self._connections)
 
-    async def start(self) -> Listener:
-        """Bind and return the listener with its port. Raise `OSError`. Connections are accepted by `serve`."""
+    async def start(self) -> tuple[Listener, ...]:
+        """Bind the listeners and return them with their ports. Connections are accepted by `serve`.
+
+        Raise `OSError` with the address if one cannot be bound. Then none stays bound.
+        """
+        try:
+            return tuple([await self._bind(listener) for listener in self._listeners])
+        except OSError:
+            self._close_servers()
+            raise
+
+    async def _bind(self, listener: Listener) -> Listener:
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(
-            lambda: Connection(self._context, self, self._shared),
-            self.listener.host,
-            self.listener.port,
-            backlog=self._context.broker.config.socket_listen_backlog_size,
-            start_serving=False,
-        )
-        self.listener = self.listener.bound_to(int(self._server.sockets[0].getsockname()[1]))
-        return self.listener
+        backlog = self._context.broker.config.socket_listen_backlog_size
+
+        def connection() -> Connection:
+            return Connection(self._context, self, listener, self._shared)
+
+        try:
+            if listener.host:
+                server = await loop.create_server(
+                    connection, listener.host, listener.port, backlog=backlog, start_serving=False
+                )
+            else:
+                bound = _bind_every_address(listener.port)
+                server = await loop.create_server(connection, sock=bound, backlog=backlog, start_serving=False)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise OSError(error.errno, f"cannot listen on {listener.address}: {reason}") from error
+        self._servers.append(server)
+        return listener.bound_to(int(server.sockets[0].getsockname()[1]))
 
     async def serve(self) -> None:
         """Accept connections."""
-        assert self._server is not None
-        await self._server.start_serving()
+        for server in self._servers:
+            await server.start_serving()
         self._context.broker.scheduler.every("idle connections", self._check_interval_ms, self._check_idle, first_ms=0)
 
     async def stop(self, timeout_s: float) -> None:
         """Stop accepting and reading. Close each connection when its requests are answered, at the latest after `timeout_s`."""
         loop = asyncio.get_running_loop()
-        if self._server is not None:
-            self._server.close()
+        self._close_servers()
         for connection in self._connections:
             call_isolated(CallbackLoop.CONNECTION, connection.stop_reading)
         self._context.broker.finish_waiting()
@@ -78,10 +101,13 @@ class Acceptor:
     def abort(self) -> None:
         """Close all connections now, without responses."""
         self._context.turns.stop()
-        if self._server is not None:
-            self._server.close()
+        self._close_servers()
         for connection in list(self._connections):
             call_isolated(CallbackLoop.CONNECTION, connection.abort)
+
+    def _close_servers(self) -> None:
+        for server in self._servers:
+            server.close()
 
     def admit(self, connection: Connection) -> bool:
         """Return whether a new connection is admitted: `max.connections`, `max.connections.per.ip`, descriptors."""
@@ -138,3 +164,10 @@ class Acceptor:
             limits = idle_ms, None if was_paused else unfinished_ms
             call_isolated(CallbackLoop.CONNECTION, connection.check, now_ms, *limits)
         self._check_due_ms = now_ms + self._check_interval_ms()
+
+
+def _bind_every_address(port: int) -> socket.socket:
+    """Return a socket bound to a port of all addresses, of IPv6 too where the machine has it."""
+    if socket.has_dualstack_ipv6():
+        return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
+    return socket.create_server(("", port))

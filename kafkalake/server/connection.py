@@ -14,6 +14,7 @@ import socket
 from typing import TYPE_CHECKING, cast
 
 from kafkalake.broker.callbacks import CallbackLoop, call_isolated
+from kafkalake.config.listener import Listener
 from kafkalake.errors import InvalidRequestError
 from kafkalake.server.authorizer import authenticate
 from kafkalake.server.connection_state import ConnectionState
@@ -34,11 +35,12 @@ _JOINED_BYTES = 16 * 1024
 
 
 class Connection(asyncio.BufferedProtocol):
-    """See the module. `shared` is the server's receive buffer."""
+    """See the module. `listener` is the one that the client connected to, `shared` the server's receive buffer."""
 
-    def __init__(self, context: ServerContext, acceptor: Acceptor, shared: memoryview) -> None:
+    def __init__(self, context: ServerContext, acceptor: Acceptor, listener: Listener, shared: memoryview) -> None:
         self._context = context
         self._acceptor = acceptor
+        self.listener = listener
         self._state = ConnectionState(
             shared,
             context.request_memory,
@@ -52,7 +54,7 @@ class Connection(asyncio.BufferedProtocol):
         self._resume_scheduled = False
         self._waits_for_memory = False
         self._transport: asyncio.Transport | None = None
-        self.principal = authenticate(acceptor.listener)
+        self.principal = authenticate(listener)
         self.address = ""
         self.peer = ""
         self.logs_requests = logger.isEnabledFor(logging.DEBUG)

@@ -154,6 +154,11 @@ class Request(Generic[Body]):
         return guarded
 
     @property
+    def listener(self) -> str:
+        """The name of the listener that the client is connected to. It reaches other brokers at their listener of this name."""
+        return self.connection.listener.name
+
+    @property
     def api_key(self) -> int:
         """The API's number."""
         return self.api.key

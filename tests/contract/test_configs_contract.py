@@ -224,6 +224,7 @@ def test_a_setting_cannot_be_null(client: WireClient, topic: str) -> None:
 
 NOT_ALIKE = {
     "listeners": "Apache Kafka adds listeners while it runs",
+    "listener.security.protocol.map": "the same",
     "min.insync.replicas": "Apache Kafka sets it for the cluster when it formats its first directory",
 }
 

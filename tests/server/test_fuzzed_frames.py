@@ -86,6 +86,7 @@ class Fuzz:
     def __init__(self, node: NodeInThread, frames: Frames) -> None:
         assert node.node.acceptor is not None
         self._acceptor = node.node.acceptor
+        self._listener = node.node.listeners[0]
         self.context = self._acceptor._context
         self._frames = frames
         self._random = random.Random(SEED)
@@ -119,7 +120,7 @@ class Fuzz:
         while True:
             if len(self._open) < CONNECTIONS:
                 sink = Sink()
-                sink.connection = Connection(self.context, self._acceptor, self._acceptor._shared)
+                sink.connection = Connection(self.context, self._acceptor, self._listener, self._acceptor._shared)
                 sink.connection.connection_made(cast(asyncio.Transport, sink))
                 self._open.append(sink)
                 return sink

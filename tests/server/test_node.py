@@ -336,7 +336,7 @@ async def start(self):
     self.acceptor._context.start_task(self._blocking(threading.Event().wait))
 
 node.Node.start = start
-sys.exit(run.run_broker(Path(sys.argv[1]), "127.0.0.1", int(sys.argv[2]), 0, {}))
+sys.exit(run.run_broker(Path(sys.argv[1]), {"listeners": f"PLAINTEXT://127.0.0.1:{sys.argv[2]}"}))
 """
     with subprocess.Popen(
         [sys.executable, "-c", script, str(tmp_path / "lake"), str(free_port())], stdout=subprocess.PIPE

@@ -36,7 +36,7 @@ TIMEOUT_MS = 20_000
 @asynccontextmanager
 async def running(lake: Path, **settings: str) -> AsyncIterator[Node]:
     pairs = {name.replace("_", "."): value for name, value in settings.items()}
-    node = Node(lake, "127.0.0.1", free_port(), 0, pairs)
+    node = Node(lake, {"listeners": f"PLAINTEXT://127.0.0.1:{free_port()}", **pairs})
     try:
         await node.start()
         yield node

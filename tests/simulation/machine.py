@@ -427,7 +427,7 @@ class SimulatedNode(Node):
 
     def __init__(self, machine: Machine, process: Process, settings: dict[str, str]) -> None:
         world = World(machine.clock, machine.random, process.files, machine.new_id)
-        super().__init__(machine.lake, "127.0.0.1", 9092, 0, settings, world=world)
+        super().__init__(machine.lake, settings, world=world)
         self._machine = machine
 
     async def _run_in(self, executor: Any, work: Callable[[], Any]) -> Any:

@@ -1,11 +1,11 @@
 """DescribeCluster (60), versions 0-2: the brokers of the cluster. 1: endpoint type. 2: fenced brokers.
 
-Only brokers are described (endpoint type 1). Controllers (2) have no endpoint of their own here: MISMATCHED_ENDPOINT_TYPE.
+At a listener of `controller.listener.names` the controllers are described (endpoint type 2), at every other one the brokers (1).
+The other type gets MISMATCHED_ENDPOINT_TYPE. Here every broker may be the controller.
 """
 
 from __future__ import annotations
 
-from kafkalake.config.listener import SecurityProtocol
 from kafkalake.server.authorizer import CLUSTER_NAME, Resource
 from kafkalake.server.handlers.metadata import NOT_ASKED, operation_bits
 from kafkalake.server.request import Request
@@ -18,8 +18,8 @@ _MISMATCHED_ENDPOINT_TYPE, _UNSUPPORTED_ENDPOINT_TYPE = 114, 115
 def handle(request: Request[DescribeClusterRequest]) -> DescribeClusterResponse:
     body = request.body
     endpoint_type = body.endpoint_type
-    if endpoint_type != _BROKERS:
-        known = endpoint_type == _CONTROLLERS
+    if endpoint_type != (_CONTROLLERS if request.connection.listener.is_for_controllers else _BROKERS):
+        known = endpoint_type in (_BROKERS, _CONTROLLERS)
         return DescribeClusterResponse(
             error_code=_MISMATCHED_ENDPOINT_TYPE if known else _UNSUPPORTED_ENDPOINT_TYPE,
             error_message="The request was sent to an endpoint of the wrong type."
@@ -32,12 +32,12 @@ def handle(request: Request[DescribeClusterRequest]) -> DescribeClusterResponse:
     if body.include_cluster_authorized_operations:
         operations = operation_bits(request, Resource.CLUSTER, CLUSTER_NAME)
     return DescribeClusterResponse(
-        endpoint_type=_BROKERS,
+        endpoint_type=endpoint_type,
         cluster_id=cluster.cluster_id,
         controller_id=cluster.controller_id,
         brokers=[
             DescribeClusterBroker(broker_id=each.broker_id, host=address.host, port=address.port, rack=each.rack)
-            for each, address in cluster.reachable(SecurityProtocol.PLAINTEXT.value)
+            for each, address in cluster.reachable(request.listener)
         ],
         cluster_authorized_operations=operations,
     )

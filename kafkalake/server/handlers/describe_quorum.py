@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
-from kafkalake.config.listener import SecurityProtocol
 from kafkalake.errors import ClusterAuthorizationError, UnknownTopicOrPartitionError
 from kafkalake.server.authorizer import CLUSTER_NAME, Resource
 from kafkalake.server.request import Request
@@ -62,6 +61,6 @@ def handle(request: Request[DescribeQuorumRequest]) -> Generator[None, None, Des
         QuorumNode(
             node_id=each.broker_id, listeners=[QuorumListener(name="CONTROLLER", host=address.host, port=address.port)]
         )
-        for each, address in cluster.reachable(SecurityProtocol.PLAINTEXT.value)
+        for each, address in cluster.reachable(request.listener)
     ]
     return DescribeQuorumResponse(topics=topics, nodes=nodes if request.version >= 2 else [])

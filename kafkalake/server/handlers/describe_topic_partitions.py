@@ -63,6 +63,6 @@ def _describe(
         return TopicMetadata(error_code=error.code, name=name), None
     shown = topic.registrations[first : first + limit]
     operations = operation_bits(request, Resource.TOPIC, topic.name)
-    answer = topic_metadata(topic, dict(enumerate(shown, first)), operations)
+    answer = topic_metadata(request, topic, dict(enumerate(shown, first)), operations, knows_listeners=True)
     following = first + len(shown)
     return answer, following if following < len(topic.registrations) else None

@@ -12,7 +12,6 @@ from collections.abc import Coroutine, Generator
 
 from kafkalake.broker.groups.service import GroupService
 from kafkalake.broker.transactions.service import TransactionService
-from kafkalake.config.listener import SecurityProtocol
 from kafkalake.errors import (
     CoordinatorNotAvailableError,
     GroupAuthorizationError,
@@ -80,7 +79,7 @@ def _find(
         broker = request.context.broker
         name, index = (broker.groups if key_type == _GROUP else broker.transactions).journal.key(key)
         leader = broker.topics.topic(name).registrations[index].leader
-        address = broker.cluster.address(leader, SecurityProtocol.PLAINTEXT.value)
+        address = broker.cluster.address(leader, request.listener)
         if address is None:
             raise CoordinatorNotAvailableError("the partition of the journal that it belongs to is offline")
     except KafkaError as error:

@@ -14,8 +14,7 @@ from collections.abc import Mapping
 
 from kafkalake.broker.partitions.topics import Topic
 from kafkalake.cluster.image import NO_LEADER, PartitionRegistration
-from kafkalake.config.listener import SecurityProtocol
-from kafkalake.errors import KafkaError, LeaderNotAvailableError, TopicAlreadyExistsError
+from kafkalake.errors import KafkaError, LeaderNotAvailableError, ListenerNotFoundError, TopicAlreadyExistsError
 from kafkalake.internal_topics import GROUP_JOURNAL, INTERNAL
 from kafkalake.server.authorizer import CLUSTER_NAME, OPERATIONS, Operation, Resource
 from kafkalake.server.request import Request
@@ -58,7 +57,7 @@ def _answer(request: Request[MetadataRequest], topics: list[TopicMetadata]) -> M
     return MetadataResponse(
         brokers=[
             NodeEndpoint(node_id=each.broker_id, host=address.host, port=address.port, rack=each.rack)
-            for each, address in cluster.reachable(SecurityProtocol.PLAINTEXT.value)
+            for each, address in cluster.reachable(request.listener)
         ],
         cluster_id=cluster.cluster_id,
         controller_id=cluster.controller_id,
@@ -104,25 +103,47 @@ async def _create(request: Request[MetadataRequest], name: str) -> None:
 def _topic(request: Request[MetadataRequest], topic: Topic) -> TopicMetadata:
     asked = request.body.include_topic_authorized_operations
     operations = operation_bits(request, Resource.TOPIC, topic.name) if asked else NOT_ASKED
-    return topic_metadata(topic, dict(enumerate(topic.registrations)), operations)
+    knows_listeners = request.version >= 6
+    return topic_metadata(
+        request, topic, dict(enumerate(topic.registrations)), operations, knows_listeners=knows_listeners
+    )
 
 
-def topic_metadata(topic: Topic, partitions: Mapping[int, PartitionRegistration], operations: int) -> TopicMetadata:
-    """Return the description of a topic and of some of its partitions."""
+def topic_metadata(
+    request: Request[object],
+    topic: Topic,
+    partitions: Mapping[int, PartitionRegistration],
+    operations: int,
+    *,
+    knows_listeners: bool,
+) -> TopicMetadata:
+    """Return the description of a topic and of some of its partitions.
+
+    `knows_listeners`: the client understands LISTENER_NOT_FOUND, for a leader without the listener that the client is connected to.
+    """
+    cluster = request.context.broker.cluster
+    leaders = {each.broker_id for each, _ in cluster.reachable(request.listener)}
+
+    def error_code(leader: int) -> int:
+        if leader in leaders:
+            return 0
+        is_alive = leader in cluster.brokers and not cluster.brokers[leader].is_fenced
+        return ListenerNotFoundError.code if knows_listeners and is_alive else LeaderNotAvailableError.code
+
     return TopicMetadata(
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.name in INTERNAL,
         partitions=[
             PartitionMetadata(
-                error_code=LeaderNotAvailableError.code if each.leader == NO_LEADER else 0,
+                error_code=error_code(each.leader),
                 partition_index=index,
-                leader_id=each.leader,
+                leader_id=each.leader if each.leader in leaders else NO_LEADER,
                 leader_epoch=each.leader_epoch,
                 replica_nodes=each.replicas,
                 isr_nodes=each.isr,
-                eligible_leader_replicas=(),
-                last_known_elr=(),
+                eligible_leader_replicas=each.elr,
+                last_known_elr=each.last_known_elr,
                 offline_replicas=each.offline,
             )
             for index, each in partitions.items()
