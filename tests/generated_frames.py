@@ -1,6 +1,6 @@
 """Frames of every API and version that the broker serves, right and broken, the same for the same seed.
 
-A frame is written field by field from kio's schema. Names, partitions, epochs and records are often such as exist, elements of
+A frame is written field by field from its schema. Names, partitions, epochs and records are often such as exist, elements of
 arrays repeat, tagged fields come known and unknown. `broken` then breaks it: bits, ends, lengths, varints, keys, versions.
 """
 
@@ -16,10 +16,10 @@ from typing import Any, get_args, get_origin
 from uuid import UUID
 
 from contract.wire_client import batch, gzipped, old_message
-from kio.index import load_request_schema
 from wire.test_wire_requests import without_none
 
 from kafkalake.server.registry import APIS
+from kafkalake.wire.messages.schemas import request_schema
 from kafkalake.wire.messages.shapes import NUMBERS
 from kafkalake.wire.staged_append import API_KEY as APPEND_STAGED_KEY
 
@@ -97,7 +97,7 @@ class Frames:
         self._records = self._some_records()
         self._apis = [(api.key, version) for api in APIS.values() for version in range(api.lowest, api.highest + 1)]
         self._schemas: dict[tuple[int, int], Any] = {
-            api: load_request_schema(*api) for api in self._apis if api[0] != APPEND_STAGED_KEY
+            api: request_schema(*api) for api in self._apis if api[0] != APPEND_STAGED_KEY
         }
         self._drawn: list[bytes] = []
         self._wrong_lengths = False
@@ -153,7 +153,7 @@ class Frames:
             )
         elif kind == 4:
             frame[4:8] = struct.pack(
-                ">hh", rnd.choice((-1, 4, 7, 17, 50, 76, 10_001, 32_767, frame[5])), rnd.randrange(-1, 20)
+                ">hh", rnd.choice((-1, 4, 7, 17, 50, 62, 76, 10_001, 32_767, frame[5])), rnd.randrange(-1, 20)
             )
         elif kind == 5:
             at = rnd.randrange(4, len(frame))
@@ -298,6 +298,8 @@ class Frames:
         edges = (0, 1) if bits is None else (2**bits - 1, -(2**bits), 100, 10_000 if bits > 14 else 50)
         if name in ("num_partitions", "count", "max_wait", "resource_type"):
             edges = known
+        if layout == "H":  # a port
+            known = edges = (0, 1, 9092, 65_535)
 
         def write(out: bytearray) -> None:
             out += pack(rnd.choice(known if rnd.random() < 0.9 else edges))

@@ -52,7 +52,11 @@ MAY_IMPORT: dict[str, set[str]] = {
         "topic_partition",
     },
     # The broker: what it does, without the protocol's bytes
-    "broker": {"broker.partitions", "broker.admin", "broker.groups", "broker.staged", "broker.transactions", *BROKER},
+    "broker": {
+        *(f"broker.{room}" for room in ("partitions", "admin", "controller", "groups", "staged", "transactions")),
+        *BROKER,
+    },
+    "broker.controller": {"broker.callbacks", "broker.partitions", "broker.admin", *BROKER},
     "broker.partitions": {"broker.callbacks", "broker.broker", *BROKER},
     "broker.admin": {"broker.callbacks", "broker.partitions", *BROKER},
     "broker.coordination": {"broker.callbacks", "broker.partitions", "broker.admin", *BROKER},
@@ -66,9 +70,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "server": {
         "cluster",
         "broker",
-        *(f"broker.{room}" for room in ("admin", "coordination", "partitions", "transactions")),
+        *(f"broker.{room}" for room in ("admin", "controller", "coordination", "partitions", "transactions")),
     }
-    | {"server.handlers", "wire", "wire.messages", "record", *LEAVES},
+    | {"client.peers", "client.requests", "server.handlers", "wire", "wire.messages", "record", *LEAVES},
     "server.handlers": {
         "cluster",
         "server",
@@ -103,7 +107,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "jobs.lag": JOBS,
     # What is started
     "config": {"close_names", "codecs", "errors"},
-    "process": {"broker", "broker.admin", "broker.partitions", "broker.publishing", "broker.transactions", "server"}
+    "process": {"broker", "broker.admin", "broker.controller", "broker.partitions", "broker.publishing"}
+    | {"broker.transactions", "server"}
     | BROKER,
     "cli": {
         "client",

@@ -13,6 +13,7 @@ from kafkalake.broker.admin.broker_settings import BrokerSettings
 from kafkalake.broker.admin.producer_ids import ProducerIds
 from kafkalake.broker.admin.topic_admin import TopicAdmin, TopicObserver
 from kafkalake.broker.callbacks import CallbackLoop, call_isolated
+from kafkalake.broker.controller.protocol import ClusterController, ImageFollower
 from kafkalake.broker.groups.service import GroupService
 from kafkalake.broker.partitions.append_queue import AppendQueue, CallSoon
 from kafkalake.broker.partitions.fetch import FetchService
@@ -51,6 +52,8 @@ class Broker:
         lake: Path,
         broker_id: int,
         cluster: ClusterImage,
+        controller: ClusterController,
+        membership: ImageFollower,
         settings: BrokerSettings,
         store: TopicTable,
         logs: LogDirectory,
@@ -64,6 +67,9 @@ class Broker:
         run_blocking: Callable[[Callable[[], Any]], Awaitable[Any]],
     ) -> None:
         self.broker_id = broker_id
+        self.controller = controller
+        """The cluster's controller, if this broker is it."""
+        self.membership = membership
         self.settings = settings
         self.logs = logs
         self.producer_ids = producer_ids

@@ -19,7 +19,7 @@ from kafkalake.client.requests import (
     encode_request,
 )
 from kafkalake.errors import UnsupportedVersionError, error_for_code
-from kafkalake.wire.messages.cluster import ApiVersionsRequest, ApiVersionsResponse
+from kafkalake.wire.messages.cluster import OWN_SOFTWARE, ApiVersionsRequest, ApiVersionsResponse
 
 LARGEST_RESPONSE_BYTES = 256 * 1024 * 1024
 _LARGEST_VERSIONS_BYTES = 1024 * 1024
@@ -80,7 +80,7 @@ class Exchange:
         """Return a request for the broker's versions as `encode` does: the newest, or version 0 after a refusal (KIP-511)."""
         if self._versions[API_VERSIONS.key][1] == 0:
             return self.encode(API_VERSIONS, ApiVersionsRequest())
-        about = ApiVersionsRequest(client_software_name="kafkalake", client_software_version=__version__)
+        about = ApiVersionsRequest(client_software_name=OWN_SOFTWARE, client_software_version=__version__)
         return self.encode(API_VERSIONS, about)
 
     def take_versions(self, pending: Pending[ApiVersionsRequest, ApiVersionsResponse], data: bytes) -> bool:

@@ -11,8 +11,19 @@ from typing import Generic, NamedTuple, TypeVar
 from kio.schema.errors import ErrorCode
 
 from kafkalake.errors import InvalidRequestError
-from kafkalake.wire.messages import cluster, codec, groups, offsets, records, topics, transactions
+from kafkalake.wire.messages import (
+    cluster,
+    codec,
+    controller,
+    groups,
+    membership,
+    offsets,
+    records,
+    topics,
+    transactions,
+)
 from kafkalake.wire.messages.message import Message
+from kafkalake.wire.messages.schemas import UPDATE_IMAGE_KEY
 
 Q = TypeVar("Q", bound=Message)
 A = TypeVar("A", bound=Message)
@@ -69,6 +80,8 @@ DELETE_GROUPS = ClientApi(42, groups.DeleteGroupsRequest, groups.DeleteGroupsRes
 INCREMENTAL_ALTER_CONFIGS = ClientApi(
     44, topics.IncrementalAlterConfigsRequest, topics.IncrementalAlterConfigsResponse, 0, 1
 )
+# Version 3 has the epochs of the brokers in an ISR.
+ALTER_PARTITION = ClientApi(56, membership.AlterPartitionRequest, membership.AlterPartitionResponse, 3, 3)
 OFFSET_DELETE = ClientApi(47, offsets.OffsetDeleteRequest, offsets.OffsetDeleteResponse, 0, 0)
 DESCRIBE_CLUSTER = ClientApi(60, cluster.DescribeClusterRequest, cluster.DescribeClusterResponse, 0, 1)
 CONSUMER_GROUP_DESCRIBE = ClientApi(69, groups.ConsumerGroupDescribeRequest, groups.ConsumerGroupDescribeResponse, 0, 1)
@@ -76,6 +89,14 @@ DESCRIBE_PRODUCERS = ClientApi(61, transactions.DescribeProducersRequest, transa
 DESCRIBE_TRANSACTIONS = ClientApi(
     65, transactions.DescribeTransactionsRequest, transactions.DescribeTransactionsResponse, 0, 0
 )
+# Version 4 has kafkalake's own fields.
+BROKER_REGISTRATION = ClientApi(62, membership.BrokerRegistrationRequest, membership.BrokerRegistrationResponse, 4, 4)
+BROKER_HEARTBEAT = ClientApi(63, membership.BrokerHeartbeatRequest, membership.BrokerHeartbeatResponse, 1, 1)
+UNREGISTER_BROKER = ClientApi(64, controller.UnregisterBrokerRequest, controller.UnregisterBrokerResponse, 0, 0)
+ALLOCATE_PRODUCER_IDS = ClientApi(
+    67, membership.AllocateProducerIdsRequest, membership.AllocateProducerIdsResponse, 0, 0
+)
+UPDATE_IMAGE = ClientApi(UPDATE_IMAGE_KEY, membership.UpdateImageRequest, membership.UpdateImageResponse, 0, 0)
 LIST_TRANSACTIONS = ClientApi(66, transactions.ListTransactionsRequest, transactions.ListTransactionsResponse, 0, 1)
 
 

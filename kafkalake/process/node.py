@@ -31,6 +31,7 @@ from kafkalake.broker.admin.broker_settings import BrokerSettings
 from kafkalake.broker.admin.producer_ids import FILE_NAME as PRODUCER_IDS_FILE
 from kafkalake.broker.admin.producer_ids import ProducerIds
 from kafkalake.broker.broker import Broker
+from kafkalake.broker.controller.protocol import SoleBroker
 from kafkalake.broker.partitions.log_directory import LogDirectory
 from kafkalake.broker.publishing.journals import JournalPublisher, publish_groups, publish_transactions
 from kafkalake.broker.publishing.partitions import PartitionPublisher
@@ -197,6 +198,8 @@ class Node:
             broker_id=self.broker_id,
             cluster=cluster,
             settings=settings,
+            controller=SoleBroker(),
+            membership=SoleBroker(),
             store=store,
             logs=LogDirectory(self._root, self._clock, open_files, publishing.events_of),
             producer_ids=ProducerIds(str(self._root / PRODUCER_IDS_FILE), self.broker_id, files),

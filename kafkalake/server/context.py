@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from kafkalake.broker.broker import Broker
 from kafkalake.clock import Clock
@@ -22,6 +22,13 @@ _THREADS = 2
 """Threads that decode and encode large messages. More would take more memory, and the event loop's CPU."""
 
 
+class AdvertisedApis(NamedTuple):
+    """The APIs that ApiVersions lists (see `registry`), to clients and to brokers."""
+
+    clients: list[ApiVersion]
+    brokers: list[ApiVersion]
+
+
 class ServerContext:
     """The broker, the clock, the authorizer, and the event loop's ways to defer work."""
 
@@ -30,13 +37,13 @@ class ServerContext:
         broker: Broker,
         clock: Clock,
         loop: asyncio.AbstractEventLoop,
-        advertised_apis: list[ApiVersion],
+        advertised: AdvertisedApis,
         authorizer: Authorizer | None = None,
         *,
         memory_bytes: int,
         trim_heap: Callable[[], None],
     ) -> None:
-        """`advertised_apis`: response of ApiVersions, see `registry.advertised`. memory_bytes: memory of this machine.
+        """`memory_bytes`: memory of this machine.
 
         `trim_heap`: returns free heap to the system, called in a thread.
         """
@@ -46,7 +53,7 @@ class ServerContext:
         """Returns whether responses may be sent. A broker that may have lost ownership of its logs sends none."""
         self.authorizer: Authorizer = authorizer or AllowEverything()
         self.call_soon: Callable[[Callable[[], None]], object] = loop.call_soon
-        self.advertised_apis = advertised_apis
+        self.advertised = advertised
         bytes_max = broker.config.queued_max_request_bytes
         unread_max = broker.config.queued_max_response_bytes
         self.unread_answers = UnreadAnswers(unread_max if unread_max >= 0 else memory_bytes // 8)

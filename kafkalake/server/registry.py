@@ -5,18 +5,23 @@ An API is listed once it works in all listed versions. One line each. The handle
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from kafkalake.server.authorizer import Operation, Resource
+from kafkalake.server.context import AdvertisedApis
 from kafkalake.server.handlers import (
     add_offsets_to_txn,
     add_partitions_to_txn,
+    allocate_producer_ids,
     alter_configs,
+    alter_partition,
     alter_partition_reassignments,
     alter_replica_log_dirs,
     api_versions,
     append_staged,
+    broker_heartbeat,
+    broker_registration,
     consumer_group_describe,
     consumer_group_heartbeat,
     create_acls,
@@ -65,10 +70,22 @@ from kafkalake.server.handlers import (
     txn_offset_commit,
     unregister_broker,
     update_features,
+    update_image,
     write_txn_markers,
 )
 from kafkalake.server.request import Answer, Request
-from kafkalake.wire.messages import cluster, controller, groups, offsets, records, security, topics, transactions
+from kafkalake.wire.messages import (
+    cluster,
+    controller,
+    groups,
+    membership,
+    offsets,
+    records,
+    security,
+    topics,
+    transactions,
+)
+from kafkalake.wire.messages.schemas import UPDATE_IMAGE_KEY
 from kafkalake.wire.produce_request import API_KEY as PRODUCE_KEY
 from kafkalake.wire.produce_request import ProduceBody
 from kafkalake.wire.staged_append import API_KEY as APPEND_STAGED_KEY
@@ -78,6 +95,7 @@ Body = TypeVar("Body")
 READ, WRITE, CREATE, DELETE = Operation.READ, Operation.WRITE, Operation.CREATE, Operation.DELETE
 ALTER, DESCRIBE, IDEMPOTENT_WRITE = Operation.ALTER, Operation.DESCRIBE, Operation.IDEMPOTENT_WRITE
 DESCRIBE_CONFIGS, ALTER_CONFIGS = Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS
+CLUSTER_ACTION = Operation.CLUSTER_ACTION
 
 
 class Api(NamedTuple):
@@ -189,7 +207,15 @@ _ALL = (
     _api(74, 0, 1, controller.ListConfigResourcesRequest, list_config_resources.handle, cluster=DESCRIBE_CONFIGS),
     _api(75, 0, 0, cluster.DescribeTopicPartitionsRequest, describe_topic_partitions.handle, topic=DESCRIBE),
 )
+_BETWEEN_BROKERS = (
+    _api(56, 2, 3, membership.AlterPartitionRequest, alter_partition.handle, cluster=CLUSTER_ACTION),
+    _api(62, 0, 4, membership.BrokerRegistrationRequest, broker_registration.handle, cluster=CLUSTER_ACTION),
+    _api(63, 0, 1, membership.BrokerHeartbeatRequest, broker_heartbeat.handle, cluster=CLUSTER_ACTION),
+    _api(67, 0, 0, membership.AllocateProducerIdsRequest, allocate_producer_ids.handle, cluster=CLUSTER_ACTION),
+    _api(UPDATE_IMAGE_KEY, 0, 0, membership.UpdateImageRequest, update_image.handle, cluster=CLUSTER_ACTION),
+)
 # fmt: on
+"""Kafka's, but for the last. Clients have no use for them, so ApiVersions lists them to brokers only, as in Kafka."""
 
 _OWN = (
     _api(
@@ -206,15 +232,19 @@ _OWN = (
 )
 """Not part of Kafka's protocol, so ApiVersions does not list it."""
 
-APIS: dict[int, Api] = {api.key: api for api in _ALL + _OWN}
+APIS: dict[int, Api] = {api.key: api for api in _ALL + _BETWEEN_BROKERS + _OWN}
 """The APIs by key."""
 
 APPENDS = frozenset((PRODUCE_KEY, OFFSET_COMMIT_KEY, TXN_OFFSET_COMMIT_KEY))
 """APIs whose requests of one turn of the event loop are one append of the log."""
 
 
-def advertised() -> list[cluster.ApiVersion]:
-    """Return the APIs as listed in the ApiVersions response."""
+def advertised() -> AdvertisedApis:
+    """Return the APIs as ApiVersions lists them."""
+    return AdvertisedApis(_listed(_ALL), _listed(_ALL + _BETWEEN_BROKERS))
+
+
+def _listed(apis: Iterable[Api]) -> list[cluster.ApiVersion]:
     return [
-        cluster.ApiVersion(api_key=api.key, min_version=api.advertised_lowest, max_version=api.highest) for api in _ALL
+        cluster.ApiVersion(api_key=api.key, min_version=api.advertised_lowest, max_version=api.highest) for api in apis
     ]

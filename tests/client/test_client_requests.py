@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 import pytest
-from kio.index import load_request_schema
 from kio.serial import entity_reader
 from wire.message_codec import as_message
 
 from kafkalake.client import requests
 from kafkalake.client.requests import ClientApi, MalformedResponseError, decode_response, encode_request
 from kafkalake.errors import UnsupportedVersionError
+from kafkalake.wire.messages.schemas import request_schema
 from kafkalake.wire.messages.topics import DescribeConfigsRequest
 
 SAMPLES: dict[str, dict[str, Any]] = {
@@ -116,6 +117,42 @@ SAMPLES: dict[str, dict[str, Any]] = {
     "DescribeGroups": {"groups": ("etl",)},
     "ListGroups": {},
     "DeleteGroups": {"groups_names": ("etl",)},
+    "AlterPartition": {
+        "broker_id": 1,
+        "broker_epoch": 7,
+        "topics": [
+            {
+                "topic_id": UUID(int=5),
+                "partitions": [
+                    {
+                        "partition_index": 0,
+                        "leader_epoch": 3,
+                        "new_isr_with_epochs": [{"broker_id": 1, "broker_epoch": 7}],
+                        "partition_epoch": 9,
+                    }
+                ],
+            }
+        ],
+    },
+    "BrokerRegistration": {
+        "broker_id": 1,
+        "cluster_id": "c",
+        "incarnation_id": UUID(int=6),
+        "listeners": [{"name": "PLAINTEXT", "host": "localhost", "port": 65_535, "security_protocol": 0}],
+        "machine": "m",
+        "boot_id": "b",
+        "is_cut": True,
+    },
+    "BrokerHeartbeat": {
+        "broker_id": 1,
+        "broker_epoch": 7,
+        "current_metadata_offset": 8,
+        "want_fence": True,
+        "offline_topics": [{"topic_id": UUID(int=5), "partitions": (0, 2)}],
+    },
+    "UnregisterBroker": {"broker_id": 1},
+    "AllocateProducerIds": {"broker_id": 1, "broker_epoch": 7},
+    "UpdateImage": {"version": 9, "timeout": 100},
     "WriteTxnMarkers": {
         "markers": [
             {
@@ -145,7 +182,7 @@ APIS = [value for value in vars(requests).values() if isinstance(value, ClientAp
 def test_kio_reads_what_was_encoded(api: ClientApi[Any, Any], version: int) -> None:
     frame = encode_request(api, version, 77, "tests", as_message(api.request, SAMPLES[api.name]))
     assert int.from_bytes(frame[:4], "big") == len(frame) - 4
-    schema: Any = load_request_schema(api.key, version)
+    schema = request_schema(api.key, version)
     header, size = entity_reader(schema.__header_schema__)(frame[4:], 0)
     assert (header.request_api_key, header.request_api_version, header.correlation_id) == (api.key, version, 77)
     body, used = entity_reader(schema)(frame[4:], size)

@@ -497,6 +497,43 @@ WORST: dict[str, tuple[str, int, Callable[[], Values]]] = {
         },
     ),
     "UnregisterBroker": ("UnregisterBroker", 0, lambda: {"broker_id": 0}),
+    "BrokerRegistration": (
+        "BrokerRegistration",
+        4,
+        lambda: {
+            "cluster_id": "c",
+            "incarnation_id": UUID(int=1),
+            "listeners": [{"name": name, "host": "h", "port": 1, "security_protocol": 0} for name in names()],
+        },
+    ),
+    "BrokerHeartbeat": (
+        "BrokerHeartbeat",
+        1,
+        lambda: {"offline_topics": [{"topic_id": UUID(int=1), "partitions": list(range(MANY - 1))}]},
+    ),
+    "AllocateProducerIds": ("AllocateProducerIds", 0, lambda: {"broker_id": 0}),
+    "AlterPartition": (
+        "AlterPartition",
+        3,
+        lambda: {
+            "topics": [
+                {"topic_id": UUID(int=1), "partitions": [{"partition_index": number} for number in range(MANY - 1)]}
+            ]
+        },
+    ),
+    "AlterPartition of one ISR": (
+        "AlterPartition",
+        3,
+        lambda: {
+            "topics": [
+                {
+                    "topic_id": UUID(int=1),
+                    "partitions": [{"new_isr_with_epochs": [{"broker_id": number} for number in range(MANY - 2)]}],
+                }
+            ]
+        },
+    ),
+    "UpdateImage": ("UpdateImage", 0, lambda: {"version": 0, "timeout": 0}),
     "ListConfigResources": ("ListConfigResources", 1, lambda: {"resource_types": [2] * MANY}),
 }
 

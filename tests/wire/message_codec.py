@@ -7,12 +7,22 @@ from functools import cache
 from typing import Any
 
 from kafkalake.server.registry import APIS
-from kafkalake.wire.messages import cluster, controller, groups, offsets, records, security, topics, transactions
+from kafkalake.wire.messages import (
+    cluster,
+    controller,
+    groups,
+    membership,
+    offsets,
+    records,
+    security,
+    topics,
+    transactions,
+)
 from kafkalake.wire.messages.codec import decode_request, decode_response, encode_request, encode_response, read_header
 from kafkalake.wire.messages.message import Message
 from kafkalake.wire.messages.shapes import structs
 
-MODULES = (cluster, controller, groups, offsets, records, security, topics, transactions)
+MODULES = (cluster, controller, groups, membership, offsets, records, security, topics, transactions)
 
 
 @cache

@@ -1,4 +1,4 @@
-"""The classes of Kafka's messages are kio's schemas: the same fields and types, over all versions served."""
+"""The classes of messages are their schemas: the same fields and types, over all versions served."""
 
 from __future__ import annotations
 
@@ -9,17 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kio.index import load_request_schema, load_response_schema
+from kio.index import load_response_schema
 from wire.message_codec import MODULES, message_class
 
 from kafkalake.server.registry import APIS
 from kafkalake.wire.messages import controller, groups, transactions
 from kafkalake.wire.messages.message import Message, Response
 from kafkalake.wire.messages.reading import reader
+from kafkalake.wire.messages.schemas import request_schema, response_schema
 from kafkalake.wire.messages.shapes import Shape, shapes, structs
 from kafkalake.wire.messages.writing import writer
+from kafkalake.wire.staged_append import API_KEY as APPEND_STAGED_KEY
 
-KEYS = sorted(key for key in APIS if key < 1000)
+KEYS = sorted(set(APIS) - {APPEND_STAGED_KEY})
 TYPES = {"bool": "bool", "float64": "float", "string": "str", "uuid": "UUID", "bytes": "Buffer", "records": "Buffer"}
 
 
@@ -38,7 +40,7 @@ def annotation(message: type[Message], shape: Shape, nullable: bool) -> str:
 
 
 def loads(key: int, direction: str) -> list[Any]:
-    load = load_request_schema if direction == "Request" else load_response_schema
+    load = request_schema if direction == "Request" else response_schema
     return [load(key, version) for version in range(APIS[key].lowest, APIS[key].highest + 1)]
 
 

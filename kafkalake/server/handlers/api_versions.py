@@ -3,6 +3,7 @@
 - 3: name and version of the client software (KIP-511). A malformed name gets INVALID_REQUEST.
 - 3: features (KIP-584): `transaction.version` 2 makes clients use KIP-890, `group.version` 1 announces groups of the consumer
   protocol (KIP-848). 4: supported features with a lowest version of 0 too.
+- kafkalake's own software also finds the APIs between brokers. No other client has a use for them.
 - An unsupported version gets a version-0 response with UNSUPPORTED_VERSION and the list, so that the client can retry
   (KIP-511).
 """
@@ -14,6 +15,7 @@ import re
 from kafkalake.errors import InvalidRequestError, UnsupportedVersionError
 from kafkalake.server.request import Request
 from kafkalake.wire.messages.cluster import (
+    OWN_SOFTWARE,
     ApiVersionsRequest,
     ApiVersionsResponse,
     FinalizedFeatureKey,
@@ -31,8 +33,9 @@ def handle(request: Request[ApiVersionsRequest]) -> ApiVersionsResponse:
         name, version = request.body.client_software_name, request.body.client_software_version
         if not (_SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(version)):
             return ApiVersionsResponse(error_code=InvalidRequestError.code)
+    is_own = request.version >= 3 and request.body.client_software_name == OWN_SOFTWARE
     return ApiVersionsResponse(
-        api_keys=request.context.advertised_apis,
+        api_keys=request.context.advertised.brokers if is_own else request.context.advertised.clients,
         supported_features=[
             SupportedFeatureKey(name=name, min_version=0, max_version=level) for name, level in FEATURES.items()
         ]
@@ -48,4 +51,4 @@ def handle(request: Request[ApiVersionsRequest]) -> ApiVersionsResponse:
 
 def unsupported_version(request: Request[object]) -> ApiVersionsResponse:
     """Return the response, in version 0, to an unsupported version."""
-    return ApiVersionsResponse(error_code=UnsupportedVersionError.code, api_keys=request.context.advertised_apis)
+    return ApiVersionsResponse(error_code=UnsupportedVersionError.code, api_keys=request.context.advertised.clients)

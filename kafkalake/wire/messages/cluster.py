@@ -57,6 +57,10 @@ class MetadataResponse(Response):
     error_code: int = 0
 
 
+OWN_SOFTWARE = "kafkalake"
+"""The name by which kafkalake's clients and brokers are told apart from others."""
+
+
 class ApiVersionsRequest(Message):
     client_software_name: str = ""
     client_software_version: str = ""

@@ -1,6 +1,6 @@
 """Encodes and decodes the frames of Kafka's requests and responses, for broker and client.
 
-kio's schemas define each version's fields; readers and writers are made from them once for each (message, version). kio's own
+Schemas (`schemas`) define each version's fields; readers and writers are made from them once for each (message, version). kio's own
 native reader is not used: it allocates a claimed count before it checks the bytes, so that one hostile frame would end the process.
 
 All malformed input raises `InvalidRequestError`. Source: Kafka protocol guide, "Headers", "Messages"; KIP-482 (flexible versions).
@@ -12,8 +12,6 @@ import struct
 from functools import cache
 from typing import Any, NamedTuple, TypeVar, cast
 
-from kio.index import load_request_schema, load_response_schema
-
 from kafkalake.errors import InvalidRequestError
 from kafkalake.wire.messages.message import Buffer, Message
 from kafkalake.wire.messages.reading import (
@@ -23,6 +21,7 @@ from kafkalake.wire.messages.reading import (
     reader,
     skip_unknown_tagged_fields,
 )
+from kafkalake.wire.messages.schemas import request_schema, response_schema
 from kafkalake.wire.messages.writing import BYTES_MAX, writer
 
 M = TypeVar("M", bound=Message)
@@ -133,12 +132,12 @@ def decode_response(response: type[M], key: int, version: int, correlation_id: i
 
 @cache
 def _request_schema(key: int, version: int) -> tuple[Any, bool]:
-    """Return kio's dataclass and whether the header is flexible."""
-    schema: Any = load_request_schema(key, version)
+    """Return the schema and whether the header is flexible."""
+    schema = request_schema(key, version)
     return schema, bool(schema.__flexible__)
 
 
 @cache
 def _response_schema(key: int, version: int) -> tuple[Any, bool]:
-    schema: Any = load_response_schema(key, version)
+    schema = response_schema(key, version)
     return schema, bool(schema.__header_schema__.__flexible__)

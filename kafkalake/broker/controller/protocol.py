@@ -1,0 +1,134 @@
+"""The requests between the controller and the brokers, as plain values. A controller on another broker has the same protocol.
+
+Every call may raise `NotControllerError`: another broker is the controller, or none. A remote controller's calls may also raise
+`BrokerUnavailableError`, after which a change may or may not have been made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from kafkalake.cluster.image import BrokerRegistration, TopicIdPartition
+from kafkalake.errors import InvalidRequestError, KafkaError
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """A broker's sign of life. version: of the image that it has applied. offline: all its replicas that have no log.
+
+    wants_fence: it does not serve yet, or no longer. wants_shutdown: it asks to be relieved of leaderships, so that it can stop.
+    """
+
+    broker_id: int
+    broker_epoch: int
+    version: int
+    wants_fence: bool = False
+    wants_shutdown: bool = False
+    offline: frozenset[TopicIdPartition] = frozenset()
+
+
+class HeartbeatAnswer(NamedTuple):
+    """The controller's permission for a broker.
+
+    is_caught_up: its image is as new as it must be to serve. should_shut_down: it leads nothing now.
+    """
+
+    is_caught_up: bool
+    is_fenced: bool
+    should_shut_down: bool
+
+
+class Replica(NamedTuple):
+    """A replica that is to be in an ISR, with its broker's epoch, -1 if the leader does not know it (KIP-903)."""
+
+    broker_id: int
+    broker_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class IsrChange:
+    """The ISR that the leader of a partition proposes, based on its leader epoch and partition epoch."""
+
+    partition: TopicIdPartition
+    leader_epoch: int
+    partition_epoch: int
+    isr: tuple[Replica, ...]
+    is_recovering: bool = False
+
+
+class IsrState(NamedTuple):
+    """Leader and ISR of a partition, after a change."""
+
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
+    isr: tuple[int, ...]
+    is_recovering: bool = False
+
+
+class ClusterController(Protocol):
+    """The controller of the cluster."""
+
+    @property
+    def is_active(self) -> bool:
+        """Return whether this broker is the controller, as far as it knows. False for a remote one."""
+        ...
+
+    async def register(self, broker: BrokerRegistration, *, previous_epoch: int, is_cut: bool) -> int:
+        """Register an incarnation of a broker, whose epoch is not given, and return its epoch.
+
+        previous_epoch: noted when the logs were closed in order, -1 if they were not. is_cut: recovery removed bytes of a log.
+        Raise `DuplicateBrokerRegistrationError` if another incarnation has the id.
+        """
+        ...
+
+    async def heartbeat(self, heartbeat: Heartbeat) -> HeartbeatAnswer:
+        """Take a sign of life. Raise `StaleBrokerEpochError` if another incarnation, or none, is registered."""
+        ...
+
+    async def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> range:
+        """Return ids that no broker was given before. Raise as `heartbeat`."""
+        ...
+
+    async def alter_partition(
+        self, broker_id: int, broker_epoch: int, changes: Sequence[IsrChange]
+    ) -> list[IsrState | KafkaError]:
+        """Return the partition after each change, or why it was refused. Raise as `heartbeat`."""
+        ...
+
+
+class ImageFollower(Protocol):
+    """The part of a broker that applies the versions of the image."""
+
+    async def follow(self, version: int, timeout_ms: int) -> None:
+        """Return when the image of this broker is of that version or a newer one, or after `timeout_ms`."""
+        ...
+
+
+class SoleBroker:
+    """The controller and the follower of a broker whose lake has no other one."""
+
+    is_active = True
+
+    async def register(self, broker: BrokerRegistration, *, previous_epoch: int, is_cut: bool) -> int:
+        raise _refusal()
+
+    async def heartbeat(self, heartbeat: Heartbeat) -> HeartbeatAnswer:
+        raise _refusal()
+
+    async def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> range:
+        raise _refusal()
+
+    async def alter_partition(
+        self, broker_id: int, broker_epoch: int, changes: Sequence[IsrChange]
+    ) -> list[IsrState | KafkaError]:
+        raise _refusal()
+
+    async def follow(self, version: int, timeout_ms: int) -> None:
+        """Do nothing: this broker makes every version itself."""
+
+
+def _refusal() -> InvalidRequestError:
+    return InvalidRequestError("This lake has one broker, which has no requests to its controller.")

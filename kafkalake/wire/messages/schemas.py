@@ -1,0 +1,92 @@
+"""The schemas of messages by API and version: kio's, and in their form those of kafkalake's own messages and fields.
+
+Own APIs have keys, and own fields of Kafka's messages have tags, from `OWN_FROM` on, so that no version of Kafka's will have them.
+An own tagged field is written only if it is set, and skipped by whoever does not know it (KIP-482). Annotations are types here, not
+texts: readers and writers are made from them.
+"""
+
+import uuid
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from kio.index import load_request_schema, load_response_schema
+from kio.schema.broker_heartbeat.v1.request import BrokerHeartbeatRequest as KafkasBrokerHeartbeatRequest
+from kio.schema.broker_registration.v4.request import BrokerRegistrationRequest as KafkasBrokerRegistrationRequest
+from kio.schema.errors import ErrorCode
+from kio.schema.request_header.v2.header import RequestHeader
+from kio.schema.response_header.v1.header import ResponseHeader
+from kio.static.constants import EntityType
+from kio.static.primitive import i16, i32, i64
+
+OWN_FROM = 10_000
+UPDATE_IMAGE_KEY = 10_002
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerRegistrationRequest(KafkasBrokerRegistrationRequest):
+    """Kafka's, with what tells whether the logs lost anything since the incarnation before."""
+
+    machine: str = field(metadata={"kafka_type": "string", "tag": OWN_FROM}, default="")
+    boot_id: str = field(metadata={"kafka_type": "string", "tag": OWN_FROM + 1}, default="")
+    is_cut: bool = field(metadata={"kafka_type": "bool", "tag": OWN_FROM + 2}, default=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfflineTopic:
+    """The replicas of one topic that have no log on the broker that sends this."""
+
+    __type__: ClassVar = EntityType.nested
+    __version__: ClassVar[i16] = i16(1)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(63)
+    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
+    topic_id: uuid.UUID | None = field(metadata={"kafka_type": "uuid"})
+    partitions: tuple[i32, ...] = field(metadata={"kafka_type": "int32"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerHeartbeatRequest(KafkasBrokerHeartbeatRequest):
+    """Kafka's, with single replicas that are offline. Kafka's broker loses whole directories."""
+
+    offline_topics: tuple[OfflineTopic, ...] = field(metadata={"tag": OWN_FROM}, default=())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateImageRequest:
+    __type__: ClassVar = EntityType.request
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(UPDATE_IMAGE_KEY)
+    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
+    version: i64 = field(metadata={"kafka_type": "int64"})
+    timeout: i32 = field(metadata={"kafka_type": "int32"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateImageResponse:
+    __type__: ClassVar = EntityType.response
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(UPDATE_IMAGE_KEY)
+    __header_schema__: ClassVar[type[ResponseHeader]] = ResponseHeader
+    throttle_time: i32 = field(metadata={"kafka_type": "int32"})
+    error_code: ErrorCode = field(metadata={"kafka_type": "error_code"})
+    version: i64 = field(metadata={"kafka_type": "int64"})
+
+
+_REQUESTS: dict[tuple[int, int], type] = {
+    (62, 4): BrokerRegistrationRequest,
+    (63, 1): BrokerHeartbeatRequest,
+    (UPDATE_IMAGE_KEY, 0): UpdateImageRequest,
+}
+_RESPONSES: dict[tuple[int, int], type] = {(UPDATE_IMAGE_KEY, 0): UpdateImageResponse}
+
+
+def request_schema(key: int, version: int) -> Any:
+    """Return the dataclass of a request, as kio has it."""
+    return _REQUESTS.get((key, version)) or load_request_schema(key, version)
+
+
+def response_schema(key: int, version: int) -> Any:
+    """Return the dataclass of a response, as kio has it."""
+    return _RESPONSES.get((key, version)) or load_response_schema(key, version)
