@@ -6,8 +6,9 @@ once all replicas that it aims at are in the ISR, `election.settle` removes the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from kafkalake.cluster.election import RulesOf, settle, with_partitions
 from kafkalake.cluster.image import ClusterImage, PartitionRegistration, TopicIdPartition
@@ -30,30 +31,38 @@ from kafkalake.errors import (
 ANY_EPOCH = -1
 
 
+class Replica(NamedTuple):
+    """A replica that is to be in an ISR, with the epoch of its broker under which the leader saw it fetch, or `ANY_EPOCH`."""
+
+    broker_id: int
+    broker_epoch: int
+
+
 @dataclass(frozen=True, slots=True)
 class IsrChange:
-    """The ISR that a leader asks for: broker ids with the epochs under which the leader saw them fetch, or `ANY_EPOCH`.
+    """The ISR that the leader of a partition asks for.
 
     leader_epoch, partition_epoch: those of the registration that the leader goes by. is_recovering: it has not recovered from the
     unclean election that made it the leader.
     """
 
+    partition: TopicIdPartition
     leader_epoch: int
     partition_epoch: int
-    isr: tuple[tuple[int, int], ...]
+    isr: tuple[Replica, ...]
     is_recovering: bool = False
 
     @property
     def broker_ids(self) -> tuple[int, ...]:
-        """The ids without the epochs."""
-        return tuple(broker_id for broker_id, _ in self.isr)
+        """The replicas without the epochs."""
+        return tuple(each.broker_id for each in self.isr)
 
 
 def alter_partitions(
     image: ClusterImage,
     broker_id: int,
     broker_epoch: int,
-    changes: Mapping[TopicIdPartition, IsrChange],
+    changes: Iterable[IsrChange],
     rules: RulesOf,
 ) -> tuple[ClusterImage, dict[TopicIdPartition, KafkaError]]:
     """Return the next version, with the ISRs that the leader `broker_id` asks for, and the error of each partition without success.
@@ -65,7 +74,8 @@ def alter_partitions(
     check_broker_epoch(image, broker_id, broker_epoch)
     changed: dict[TopicIdPartition, PartitionRegistration] = {}
     errors: dict[TopicIdPartition, KafkaError] = {}
-    for of, asked in changes.items():
+    for asked in changes:
+        of = asked.partition
         before = image.partition(of)
         if before is None:
             errors[of] = UnknownTopicOrPartitionError() if of[0] in image.partitions else UnknownTopicIdError()
@@ -106,16 +116,16 @@ def _refusal(
         return InvalidRequestError("An ISR consists of different replicas, and the leader is one of them.")
     if asked.is_recovering and (len(isr) > 1 or not partition.is_recovering):
         return InvalidRequestError("A recovering leader is alone in the ISR, and only an election makes it recover.")
-    if not all(_is_eligible(image, each, epoch, broker_id) for each, epoch in asked.isr):
+    if not all(_is_eligible(image, each, broker_id) for each in asked.isr):
         return IneligibleReplicaError()
     return None
 
 
-def _is_eligible(image: ClusterImage, broker_id: int, broker_epoch: int, leader: int) -> bool:
-    broker = image.brokers.get(broker_id)
-    if broker is None or broker_epoch not in (ANY_EPOCH, broker.epoch):
+def _is_eligible(image: ClusterImage, replica: Replica, leader: int) -> bool:
+    broker = image.brokers.get(replica.broker_id)
+    if broker is None or replica.broker_epoch not in (ANY_EPOCH, broker.epoch):
         return False
-    return broker.is_active or broker_id == leader
+    return broker.is_active or broker.broker_id == leader
 
 
 def begin_reassignment(

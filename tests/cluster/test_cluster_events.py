@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from random import Random
 from uuid import UUID
 
@@ -13,7 +13,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from kafkalake.cluster.election import Election, ElectionRules, elect_leaders, rebalance_leaders
 from kafkalake.cluster.image import NO_LEADER, ClusterImage, TopicIdPartition
-from kafkalake.cluster.partition_changes import IsrChange, alter_partitions, begin_reassignment, cancel_reassignment
+from kafkalake.cluster.partition_changes import (
+    IsrChange,
+    Replica,
+    alter_partitions,
+    begin_reassignment,
+    cancel_reassignment,
+)
 from kafkalake.cluster.placement import place
 from kafkalake.cluster.registration import (
     begin_controlled_shutdown,
@@ -56,17 +62,18 @@ class Events(RuleBasedStateMachine):
     def rules_of(self, topic_id: UUID) -> ElectionRules:
         return ElectionRules(1 + (topic_id.int % 2 == 0), topic_id.int % 3 == 0)
 
-    def change(self, after: ClusterImage) -> None:
+    def change(self, after: ClusterImage, joined: Collection[int] = ()) -> None:
+        """Follow an image. `joined`: the replicas that have caught up with the leader of the partition that changes."""
         before, self.image = self.image, after
         check_next(before, after)
-        self.check_clean_elections(before)
+        self.check_clean_elections(before, joined)
 
-    def check_clean_elections(self, before: ClusterImage) -> None:
+    def check_clean_elections(self, before: ClusterImage, joined: Collection[int]) -> None:
         """A leader that was neither in the ISR nor in the ELR, or that was the last known one, is marked."""
         for topic_id, registrations in self.image.partitions.items():
             for old, new in zip(before.partitions.get(topic_id, ()), registrations, strict=False):
                 if new.leader not in (NO_LEADER, old.leader):
-                    is_clean = new.leader in {*old.isr, *old.elr} - {*old.last_known_elr}
+                    is_clean = new.leader in {*old.isr, *old.elr, *joined} - {*old.last_known_elr}
                     assert is_clean or new.is_recovering
 
     def epoch(self, broker_id: int) -> int:
@@ -158,12 +165,10 @@ class Events(RuleBasedStateMachine):
         others = data.draw(st.sets(st.sampled_from(before.replicas)))
         is_recovering = before.is_recovering and not is_recovered
         in_sync = (before.leader, *(() if is_recovering else sorted(others - {before.leader})))
-        epochs = tuple((each, self.epoch(each) if each in self.image.brokers else 0) for each in in_sync)
-        asked = IsrChange(before.leader_epoch, before.partition_epoch, epochs, is_recovering)
-        after, errors = alter_partitions(
-            self.image, before.leader, self.epoch(before.leader), {of: asked}, self.rules_of
-        )
-        self.change(after)
+        isr = tuple(Replica(each, self.epoch(each) if each in self.image.brokers else 0) for each in in_sync)
+        asked = IsrChange(of, before.leader_epoch, before.partition_epoch, isr, is_recovering)
+        after, errors = alter_partitions(self.image, before.leader, self.epoch(before.leader), [asked], self.rules_of)
+        self.change(after, in_sync)
         for error in errors.values():
             assert isinstance(error, IneligibleReplicaError | NewLeaderElectedError)
 

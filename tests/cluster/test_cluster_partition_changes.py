@@ -13,6 +13,7 @@ from kafkalake.cluster.image import ClusterImage, PartitionRegistration
 from kafkalake.cluster.partition_changes import (
     ANY_EPOCH,
     IsrChange,
+    Replica,
     alter_partitions,
     begin_reassignment,
     cancel_reassignment,
@@ -45,12 +46,12 @@ def isr(
     ids: str, leader_epoch: int = 5, partition_epoch: int = 7, epoch: int | None = None, *, recovering: bool = False
 ) -> IsrChange:
     """Return a change to an ISR, with the epochs of `cluster` and `partition`."""
-    pairs = tuple((int(each), 10 * int(each) if epoch is None else epoch) for each in ids)
-    return IsrChange(leader_epoch, partition_epoch, pairs, recovering)
+    replicas = tuple(Replica(int(each), 10 * int(each) if epoch is None else epoch) for each in ids)
+    return IsrChange(P, leader_epoch, partition_epoch, replicas, recovering)
 
 
 def alter(image: ClusterImage, change: IsrChange, leader: int = 0) -> tuple[ClusterImage, KafkaError | None]:
-    after, errors = alter_partitions(image, leader, 10 * leader, {P: change}, two)
+    after, errors = alter_partitions(image, leader, 10 * leader, [change], two)
     check_next(image, after)
     return after, errors.get(P)
 
@@ -106,8 +107,9 @@ def test_a_recovering_leader_is_alone_in_the_isr() -> None:
 
 def test_one_refused_partition_does_not_stop_the_others() -> None:
     image = cluster(partition(0, "012", "012"), partition(1, "012", "012"), partition(0, "02", "02"))
-    changes = {(TOPIC, 0): isr("01"), (TOPIC, 1): isr("01"), (TOPIC, 2): isr("0"), (TOPIC, 3): isr("0")}
-    after, errors = alter_partitions(image, 0, 0, {**changes, (UUID(int=9), 0): isr("0")}, two)
+    asked = {(TOPIC, 0): "01", (TOPIC, 1): "01", (TOPIC, 2): "0", (TOPIC, 3): "0", (UUID(int=9), 0): "0"}
+    changes = [replace(isr(ids), partition=of) for of, ids in asked.items()]
+    after, errors = alter_partitions(image, 0, 0, changes, two)
     check_next(image, after)
     assert [each.isr for each in after.partitions[TOPIC]] == [(0, 1), (0, 1, 2), (0,)]
     assert {of[1]: type(error) for of, error in errors.items() if of[0] == TOPIC} == {
