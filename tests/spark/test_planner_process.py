@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import io
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, BinaryIO, cast
@@ -13,6 +15,7 @@ import pytest
 
 from kafkalake.errors import LakeError
 from kafkalake.spark.planner.process import IS_WITHDRAWN, STATEMENT_THREADS, THREADS, encode, read_frame, serve
+from kafkalake.spark.planner.requests import ANSWERS, function_of
 
 TIMEOUT_S = 20
 
@@ -173,3 +176,18 @@ def test_what_had_not_begun_when_the_connection_ended_is_not_carried_out(gate: t
 def test_a_frame_of_an_impossible_size_ends_the_process(length: int) -> None:
     with pytest.raises(ValueError, match="a frame of"):
         read_frame(io.BytesIO(length.to_bytes(4, "big", signed=True)))
+
+
+def test_every_question_has_a_function() -> None:
+    assert all(callable(function_of(ask)) for ask in ANSWERS)
+
+
+@pytest.mark.process
+def test_the_first_query_of_a_driver_waits_for_no_compiled_kernels_and_no_client() -> None:
+    code = (
+        "import sys, kafkalake.spark.planner.requests as requests\n"
+        "for ask in requests.FIRST: requests.function_of(ask)\n"
+        "print([name for name in ('numba', 'kio', 'confluent_kafka') if name in sys.modules])"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=TIMEOUT_S)
+    assert found.stdout.strip() == "[]"

@@ -15,14 +15,13 @@ import struct
 import sys
 import threading
 import traceback
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 from kafkalake.errors import KafkaLakeError, file_sentence
 from kafkalake.extras import WithoutPandas
-from kafkalake.spark.planner.question import Question
+from kafkalake.spark.planner.question import Answer, Question
 from kafkalake.spark.source.installed_pyspark import prefer_installed_pyspark
 
 THREADS = 8
@@ -32,8 +31,6 @@ FRAME_BYTES_MAX = 1 << 30
 
 IS_WITHDRAWN = "is_withdrawn"
 """The key under which `answer` gets a function that says whether the question was withdrawn."""
-
-Answer = Callable[[Question], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +122,10 @@ def main() -> None:
 
     with get_sock_file_to_executor(timeout=None) as connection:
         # Imported here: the JVM waits for the connection for a few seconds only.
-        from kafkalake.spark.planner.requests import answer
+        from kafkalake.spark.planner.requests import FIRST, answer, function_of
 
+        for ask in FIRST:
+            function_of(ask)
         serve(connection, connection, answer)  # type: ignore[arg-type]  # pyspark says IO
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 Question = Mapping[str, Any]
+
+Answer = Callable[[Question], Any]
