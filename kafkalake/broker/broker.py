@@ -30,7 +30,7 @@ from kafkalake.broker.transactions.service import TransactionService
 from kafkalake.cluster.image import BrokerRegistration, ClusterImage, Endpoint
 from kafkalake.config.broker import BrokerConfig
 from kafkalake.config.listener import Listener
-from kafkalake.metadata.store import TopicTable
+from kafkalake.metadata.store import BrokerTables
 from kafkalake.ownership import Ownership
 from kafkalake.world import World
 
@@ -55,7 +55,7 @@ class Broker:
         controller: ClusterController,
         membership: ImageFollower,
         settings: BrokerSettings,
-        store: TopicTable,
+        store: BrokerTables,
         logs: LogDirectory,
         producer_ids: ProducerIds,
         world: World,
@@ -71,6 +71,7 @@ class Broker:
         """The cluster's controller, if this broker is it."""
         self.membership = membership
         self.settings = settings
+        self.store = store
         self.logs = logs
         self.producer_ids = producer_ids
         self.world = world

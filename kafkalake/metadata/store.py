@@ -256,3 +256,11 @@ class TransactionTable(Protocol):
     def load_transactions(self, timestamp_ms: int | None = None) -> Transactions:
         """Return the transactional ids now or at a time, by name. Only the current ones have positions."""
         ...
+
+
+class JournalTables(PartitionTable, GroupOffsetTable, TransactionTable, Protocol):
+    """The tables from which coordinators are loaded."""
+
+
+class BrokerTables(TopicTable, JournalTables, Protocol):
+    """The tables that the parts of a broker use, except its publishing."""

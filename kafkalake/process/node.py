@@ -241,12 +241,8 @@ class Node:
         transactions = publish_transactions(
             broker.transactions.journal, store, self._clock, self._on_metadata, interval_ms
         )
-        committed = await self._blocking(store.load_group_offsets)
-        broker.groups.start(committed.rows, committed.positions)
-        states = await self._blocking(store.load_transactions)
-        partitions = await self._blocking(store.load_partitions)
-        stable_offsets = {(row.topic, row.partition): row.last_stable_offset for row in partitions}
-        broker.transactions.start(states.rows, states.positions, stable_offsets)
+        await broker.groups.start()
+        await broker.transactions.start()
         self._at_stop("last publish of groups", groups.finish, stop_s)
         self._at_stop("last publish of transactions", transactions.finish, stop_s)
         self._stack.push_async_callback(broker.scheduler.stop)

@@ -1,7 +1,7 @@
 """An internal topic as a coordinator's journal, written through the append queue like any topic and read again at start.
 
-Batches of all requests in one turn of the event loop become one append of the log (group commit). The topic is attached
-when it is created or when the broker starts. Until then the journal has the number of partitions for its creation.
+Batches of all requests in one turn of the event loop become one append of the log (group commit). Until the topic is created, the
+journal has the number of partitions for its creation.
 """
 
 from __future__ import annotations
@@ -11,38 +11,46 @@ from collections.abc import Sequence
 from kafkalake.broker.coordination.journal import Appended, JournalRecord, ProducerIdAndEpoch
 from kafkalake.broker.partitions.append_queue import AppendQueue
 from kafkalake.broker.partitions.partition import Partition, PendingAppend
-from kafkalake.broker.partitions.topics import Topic
-from kafkalake.errors import KafkaError, MessageTooLargeError, NotLeaderOrFollowerError
+from kafkalake.broker.partitions.topics import Topic, Topics
+from kafkalake.errors import KafkaError, MessageTooLargeError, NotLeaderOrFollowerError, as_value
 from kafkalake.record.build import build_batch
 
 
 class JournalWriter:
     """A `Journal` over one topic. Runs on the event loop's thread."""
 
-    def __init__(self, queue: AppendQueue, partitions: int) -> None:
-        """Set up a journal whose topic will be created with `partitions` partitions."""
+    def __init__(self, topics: Topics, name: str, queue: AppendQueue, partitions: int) -> None:
+        """Set up a journal whose topic `name` will be created with `partitions` partitions, unless it exists."""
+        self._topics = topics
+        self._name = name
         self._queue = queue
         self._partitions = partitions
         self._topic: Topic | None = None
 
     @property
     def topic(self) -> Topic | None:
-        """The topic, None until it is attached."""
+        """The topic, None until it exists. It is never deleted."""
+        if self._topic is None:
+            self._topic = self._topics.find(self._name)
         return self._topic
 
     @property
     def partitions(self) -> int:
-        return self._partitions
-
-    def attach(self, topic: Topic) -> None:
-        """Attach the existing topic. Its number of partitions applies from now on."""
-        self._topic = topic
-        self._partitions = len(topic.registrations)
+        topic = self.topic
+        return (topic is not None and len(topic.registrations)) or self._partitions
 
     def partition(self, index: int) -> Partition:
-        """Return one partition of the attached topic."""
-        assert self._topic is not None
-        return self._topic.leader(index)
+        """Return one partition that this broker leads. Raise `NotLeaderOrFollowerError`."""
+        if self.topic is None:
+            raise NotLeaderOrFollowerError
+        return self.topic.leader(index)
+
+    def led(self) -> list[Partition]:
+        """Return the partitions that this broker leads, except those whose logs could not be opened.
+
+        The names of an offline one are not served: Delta may lack their newest records.
+        """
+        return [each for each in self.topic.replicas.values() if not each.is_offline] if self.topic is not None else []
 
     def append(
         self,
@@ -52,8 +60,10 @@ class JournalWriter:
         producer: ProducerIdAndEpoch | None,
         done: Appended,
     ) -> None:
-        if self._topic is None:
-            done(-1, NotLeaderOrFollowerError())
+        try:
+            leader = self.partition(partition)
+        except KafkaError as error:
+            done(-1, as_value(error))
             return
         batch = build_batch(
             records,
@@ -62,10 +72,10 @@ class JournalWriter:
             producer_epoch=-1 if producer is None else producer.epoch,
             transactional=producer is not None,
         )
-        if len(batch.body) > self._topic.config.max_message_bytes:
+        if len(batch.body) > leader.topic.config.max_message_bytes:
             done(-1, MessageTooLargeError())
             return
-        pending = PendingAppend(self.partition(partition), batch, None)
+        pending = PendingAppend(leader, batch, None)
         self._queue.add(pending, lambda: _tell(pending, done))
 
 

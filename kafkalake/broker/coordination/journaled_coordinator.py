@@ -7,6 +7,7 @@ applied before requests are answered, so a response never runs ahead of the jour
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -59,6 +60,9 @@ class JournaledCoordinator(Generic[E, R, C]):
         self.format = records
         self._journal = journal
         self._clock = clock
+        self._under_way: Counter[int] = Counter()
+        """Journal partition -> number of batches that are being written to it."""
+        self._when_written: dict[int, list[Callable[[None], None]]] = {}
 
     # Start and end of a journal partition
 
@@ -73,9 +77,7 @@ class JournaledCoordinator(Generic[E, R, C]):
         Raise `JournalFormatError` if it cannot be decoded.
         """
         if batch.committed is not None:
-            self.table.end_transaction(
-                partition, batch.producer_id, committed=batch.committed, position=batch.base_offset
-            )
+            self.table.follow_end(partition, batch.producer_id, committed=batch.committed, position=batch.base_offset)
         producer_id = None if batch.producer_id < 0 else batch.producer_id
         for position, (key, value) in enumerate(batch.pairs, batch.base_offset):
             if position < begin and self.format.is_published(key or b""):
@@ -124,9 +126,24 @@ class JournaledCoordinator(Generic[E, R, C]):
         shard = self.table.shard(partition)
 
         def appended(position: int, error: KafkaError | None) -> None:
+            self._written(partition)
             if error is None and self.table.shard(partition) is shard:  # else the next load of the journal reads them
                 for index, record in enumerate(records, position):
                     self.table.follow(partition, index, record, producer_id)
             written(None if error is None else coordinator_error(error))
 
+        self._under_way[partition] += 1
         self._journal.append(partition, encoded, self._clock.now_ms(), producer, appended)
+
+    def when_written(self, partition: int, action: Callable[[None], None]) -> None:
+        """Call `action` once, when no batch is being written to the partition, at once or later."""
+        if self._under_way[partition]:
+            self._when_written.setdefault(partition, []).append(action)
+        else:
+            action(None)
+
+    def _written(self, partition: int) -> None:
+        self._under_way[partition] -= 1
+        if self._when_written and not self._under_way[partition]:
+            for action in self._when_written.pop(partition, ()):
+                call_isolated(CallbackLoop.COORDINATED, action, None)

@@ -113,8 +113,13 @@ class JournaledTable(Generic[E, C]):
 
     @property
     def is_whole(self) -> bool:
-        """Return whether all partitions of the journal are coordinated here."""
-        return len(self._shards) == self._partitions()
+        """Return whether all partitions of the journal are loaded here, so that an unknown name has no state anywhere."""
+        return len(self._shards) == self._partitions() and not self.is_loading
+
+    def is_serving(self, partition: int) -> bool:
+        """Return whether a partition is loaded here."""
+        shard = self._shards.get(partition)
+        return shard is not None and not shard.loading
 
     def check(self, name: str, *, may_be_empty: bool = False) -> int:
         """Return the journal partition of a name that this broker serves.
@@ -157,6 +162,11 @@ class JournaledTable(Generic[E, C]):
         assert partition not in self._shards
         self._shards[partition] = Shard(position, leader_epoch)
 
+    def raise_epoch(self, partition: int, leader_epoch: int) -> None:
+        """Note that this broker leads a partition in a newer epoch, with all that it had."""
+        shard = self._shards[partition]
+        shard.leader_epoch = max(shard.leader_epoch, leader_epoch)
+
     def load_published(self, rows: Iterable[C]) -> None:
         """Load Delta's rows as of the journal position to read from. Call between `begin` and `follow`."""
         raise NotImplementedError
@@ -166,11 +176,14 @@ class JournaledTable(Generic[E, C]):
         raise NotImplementedError
 
     def end_transaction(self, partition: int, producer_id: int, *, committed: bool, position: int) -> None:
-        """Apply a commit or abort marker at `position` of the journal."""
-        shard = self._shards.get(partition)
-        if shard is not None:
-            shard.passed(position)
-            self._complete(partition, producer_id, committed=committed)
+        """Apply a commit or abort marker just written at `position`. While the partition is loading, it is read there instead."""
+        if self.is_serving(partition):
+            self.follow_end(partition, producer_id, committed=committed, position=position)
+
+    def follow_end(self, partition: int, producer_id: int, *, committed: bool, position: int) -> None:
+        """Apply a commit or abort marker at `position` of the journal, in order."""
+        self._shards[partition].passed(position)
+        self._complete(partition, producer_id, committed=committed)
 
     def _complete(self, partition: int, producer_id: int, *, committed: bool) -> None:
         """Apply or discard the records of a producer's transaction. Only some tables have records in transactions."""
@@ -207,15 +220,20 @@ class JournaledTable(Generic[E, C]):
     # For Delta
 
     def take_changes(self) -> Changes[C]:
-        """Return the changes that Delta lacks. After a failed publish, pass them to `put_back`."""
+        """Return the changes that Delta lacks. After a failed publish, pass them to `put_back`.
+
+        Those of a partition that is loading stay, and those of one led elsewhere are left to its leader.
+        """
         changed, self._changed = self._changed, {}
         rows = []
         for name, detail in changed:
             partition = self.partition_of(name)
             shard = self._shards.get(partition)
-            if shard is not None:
+            if shard is not None and shard.loading:
+                self._changed[name, detail] = None
+            elif shard is not None:
                 rows.append(self._row(name, detail, partition, shard.next_position - 1))
-        return Changes(rows, {partition: self.resume_at(partition) for partition in self._shards})
+        return Changes(rows, {each: self.resume_at(each) for each, shard in self._shards.items() if not shard.loading})
 
     def put_back(self, changes: Changes[C]) -> None:
         """Restore `changes` after a failed publish."""

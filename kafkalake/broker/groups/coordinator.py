@@ -52,6 +52,7 @@ from kafkalake.errors import (
     InvalidSessionTimeoutError,
     KafkaError,
     MemberIdRequiredError,
+    NotCoordinatorError,
     UnknownMemberIdError,
 )
 
@@ -341,7 +342,15 @@ class GroupCoordinator:
                         action(None)
 
         if may_wait and self.config.group_coordinator_append_linger_ms:
-            self._linger(lambda: self.journaled.write(partition, records, settled))
+            shard = self.table.shard(partition)
+
+            def append() -> None:
+                if self.table.shard(partition) is shard:
+                    self.journaled.write(partition, records, settled)
+                else:
+                    settled(NotCoordinatorError)  # unloaded meanwhile: the records are of a state that is no more
+
+            self._linger(append)
         else:
             self.flush()  # group records stay in order
             self.journaled.write(partition, records, settled)

@@ -38,6 +38,7 @@ from kafkalake.errors import (
     InvalidCommitOffsetSizeError,
     KafkaError,
     MessageTooLargeError,
+    NotCoordinatorError,
     OffsetMetadataTooLargeError,
     UnknownTopicOrPartitionError,
 )
@@ -316,9 +317,11 @@ class OffsetRequests:
         self, partition: int, records: Sequence[Record], written: Callable[[ErrorClass | None], None]
     ) -> None:
         """Write in as many batches as needed. `written` gets the result of the last one, or the first error."""
-        batches = _batches(records)
+        batches, shard = _batches(records), self._table.shard(partition)
 
         def next_batch(error: ErrorClass | None) -> None:
+            if error is None and self._table.shard(partition) is not shard:
+                error = NotCoordinatorError  # unloaded meanwhile
             batch = None if error is not None else next(batches, None)
             if batch is None:
                 written(error)

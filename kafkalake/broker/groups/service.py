@@ -7,13 +7,13 @@ trim would lose are written again first.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Protocol
 
 from kafkalake.broker.admin.broker_settings import BrokerSettings
 from kafkalake.broker.coordination.decisions import ErrorClass
 from kafkalake.broker.coordination.journal_lifecycle import JournalHost, JournalLifecycle
+from kafkalake.broker.coordination.journal_loading import Published
 from kafkalake.broker.coordination.journal_writer import JournalWriter
 from kafkalake.broker.coordination.waiting import wait_for_call
 from kafkalake.broker.groups.config import GroupConfig
@@ -23,12 +23,13 @@ from kafkalake.broker.groups.coordinator import GroupCoordinator
 from kafkalake.broker.groups.group_settings import GroupSettings
 from kafkalake.broker.groups.offset_requests import RECORDS_PER_BATCH, OffsetRequests
 from kafkalake.broker.groups.published import changed_offset
+from kafkalake.broker.groups.table import ChangedOffset
 from kafkalake.broker.partitions.purgatory import Timers
 from kafkalake.broker.partitions.scheduler import Scheduler
 from kafkalake.errors import CoordinatorNotAvailableError
 from kafkalake.internal_topics import GROUP_JOURNAL
 from kafkalake.metadata.paths import GROUP_SETTINGS_FILE
-from kafkalake.metadata.tables.schemas import GroupOffsetRow
+from kafkalake.metadata.store import GroupOffsetTable
 from kafkalake.world import World
 
 QUIET_WITHIN_S = 5
@@ -43,6 +44,9 @@ class GroupHost(JournalHost, Protocol):
     scheduler: Scheduler
     world: World
 
+    @property
+    def store(self) -> GroupOffsetTable: ...
+
 
 class GroupService:
     """The group coordinator of one broker. Runs on the event loop's thread. Loading at start blocks it."""
@@ -53,7 +57,7 @@ class GroupService:
         self.settings = GroupSettings(
             settings.path_beside(GROUP_SETTINGS_FILE), host.world.files, lambda: settings.current.broker
         )
-        writer = JournalWriter(host.append_queue, config.offsets_topic_num_partitions)
+        writer = JournalWriter(host.topics, GROUP_JOURNAL, host.append_queue, config.offsets_topic_num_partitions)
         self.coordinator = GroupCoordinator(
             GroupConfig.of(config),
             host.clock,
@@ -71,16 +75,18 @@ class GroupService:
             host,
             writer,
             self.coordinator.journaled,
+            self._published,
             self._write_again,
+            self.offsets.delete_stale,
         )
         self._topics: Topics | None = None
 
-    def start(self, published: Iterable[GroupOffsetRow], positions: Mapping[int, int]) -> None:
+    async def start(self) -> None:
         """Load the journal at the broker's start, see `JournalLifecycle.start`.
 
         Lost records cost group state (members rejoin) and offsets that Delta does not have.
         """
-        self.journal.start(map(changed_offset, published), positions)
+        await self.journal.start()
         self.offsets.delete_stale()
         self.offsets.start_expiry(self._host.scheduler)
 
@@ -88,6 +94,10 @@ class GroupService:
         """Stop serving, see `JournalLifecycle.stop`."""
         self.coordinator.flush()
         self.journal.stop()
+
+    def _published(self) -> Published[ChangedOffset]:
+        committed = self._host.store.load_group_offsets()
+        return Published(map(changed_offset, committed.rows), committed.positions)
 
     def topic_changed(self, name: str) -> None:
         """Handle a topic that was created, deleted or extended by partitions."""

@@ -1,8 +1,9 @@
 """Retention by the broker: every `log.retention.check.interval.ms` each log drops segments its topic's settings no longer keep.
 
 `storage.retention` holds the one rule for the broker and the retention job. As in Kafka, records unread by a group are removed
-too, unless the topic has `retention.groups.guard=block`. The guard `warn` is handled by the job. The active segment is rolled and
-removed once all its records have expired. The coordinators trim their journals themselves.
+too, unless the topic has `retention.groups.guard=block`: then nothing is removed while some groups may be coordinated elsewhere.
+The guard `warn` is handled by the job. The active segment is rolled and removed once all its records have expired. The
+coordinators trim their journals themselves.
 
 A job may enforce retention concurrently: both only advance the log start, and removing a removed segment changes nothing.
 """
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from kafkalake.broker.partitions.partition import Partition
 from kafkalake.config.topics import TopicConfig
-from kafkalake.internal_topics import INTERNAL
+from kafkalake.internal_topics import GROUP_JOURNAL, INTERNAL
 from kafkalake.storage.retention import BLOCK, OFF, RetentionRule
 from kafkalake.topic_partition import TopicPartition
 
@@ -28,13 +29,17 @@ logger = logging.getLogger(__name__)
 async def enforce_retention(broker: Broker) -> None:
     """Enforce retention on every log. A failure in one partition is logged and retried the next time."""
     blocked = {topic.name for topic in broker.topics if topic.config.retention_groups_guard == BLOCK}
-    if blocked and broker.groups.coordinator.table.is_loading:
-        logger.info("retention waits until all groups are loaded")
-        return
+    waiting: set[str] = set()
+    if blocked and GROUP_JOURNAL in broker.topics and not broker.groups.coordinator.table.is_whole:
+        logger.warning(
+            "retention of topics with retention.groups.guard=block waits: not all groups are coordinated here topics=%s",
+            sorted(blocked),
+        )
+        waiting = blocked
     committed = _committed_offsets(broker, blocked) if blocked else {}
     for partition in list(broker.topics.partitions()):
         rule = rule_of(partition.topic.config)
-        if partition.topic.name in INTERNAL or not rule.has_limit:
+        if partition.topic.name in INTERNAL or partition.topic.name in waiting or not rule.has_limit:
             continue
         of_groups = committed.get((partition.topic.name, partition.index), {})
         try:

@@ -6,11 +6,11 @@ After a start a prepared transaction gets its markers (again) before the first r
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from kafkalake.broker.admin.producer_ids import ProducerIds
 from kafkalake.broker.coordination.journal_lifecycle import JournalHost, JournalLifecycle
+from kafkalake.broker.coordination.journal_loading import Published
 from kafkalake.broker.coordination.journal_writer import JournalWriter
 from kafkalake.broker.partitions.purgatory import Timers
 from kafkalake.broker.partitions.scheduler import Scheduler
@@ -22,10 +22,10 @@ from kafkalake.broker.transactions.held_offsets import HeldOffsets
 from kafkalake.broker.transactions.markers import MarkerWriter, TransactionalOffsets
 from kafkalake.broker.transactions.orphans import end_orphans
 from kafkalake.broker.transactions.published import changed_transaction
+from kafkalake.broker.transactions.table import ChangedTransaction
 from kafkalake.config.part import part_of
 from kafkalake.internal_topics import TRANSACTION_JOURNAL
-from kafkalake.metadata.tables.schemas import TransactionRow
-from kafkalake.topic_partition import TopicPartition
+from kafkalake.metadata.store import JournalTables
 
 
 class TransactionHost(JournalHost, Protocol):
@@ -37,6 +37,9 @@ class TransactionHost(JournalHost, Protocol):
 
     held_offsets: HeldOffsets
 
+    @property
+    def store(self) -> JournalTables: ...
+
 
 class TransactionService:
     """The transaction coordinator of one broker. Runs on the event loop's thread. Loading at start blocks it."""
@@ -46,7 +49,8 @@ class TransactionService:
         self._offsets = offsets
         config = host.config
         self.markers = MarkerWriter(host.topics, host.append_queue, host.held_offsets, host.moved, offsets)
-        writer = JournalWriter(host.append_queue, config.transaction_state_log_num_partitions)
+        partitions = config.transaction_state_log_num_partitions
+        writer = JournalWriter(host.topics, TRANSACTION_JOURNAL, host.append_queue, partitions)
         self.coordinator = TransactionCoordinator(
             part_of(config, TransactionConfig),
             host.clock,
@@ -63,25 +67,27 @@ class TransactionService:
             host,
             writer,
             self.coordinator.journaled,
+            self._published,
         )
 
-    def start(
-        self,
-        published: Iterable[TransactionRow],
-        positions: Mapping[int, int],
-        stable_offsets: Mapping[TopicPartition, int] | None = None,
-    ) -> None:
+    async def start(self) -> None:
         """Load the journal at the broker's start, after the groups', and resume unfinished transactions.
 
-        `published`, `positions` and `stable_offsets` (of partitions) come from Delta. See `JournalLifecycle.start`.
+        See `JournalLifecycle.start`.
         """
-        self._host.held_offsets.resume(stable_offsets or {})
-        self.journal.start(map(changed_transaction, published), positions)
+        rows = await self._host.run_blocking(self._host.store.load_partitions)
+        self._host.held_offsets.resume({(row.topic, row.partition): row.last_stable_offset for row in rows})
+        await self.journal.start()
         self.journal.flush()
         self._host.held_offsets.resumed()
         table = self.coordinator.table
-        # With an offline journal partition the owners are not all known: no transaction counts as an orphan.
+        # The owners are not all known with an offline journal partition, or one led by another broker: no transaction counts as an
+        # orphan.
         if table.is_whole and (table.is_damaged or self._offsets.is_damaged):
             end_orphans(self._host.topics, self._offsets, table, self.markers)
             self.journal.flush()
         self.coordinator.start_expiry(self._host.scheduler)
+
+    def _published(self) -> Published[ChangedTransaction]:
+        transactions = self._host.store.load_transactions()
+        return Published(map(changed_transaction, transactions.rows), transactions.positions)

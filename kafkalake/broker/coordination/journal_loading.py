@@ -1,0 +1,182 @@
+"""Loads the partitions of a journal that a broker leads: all at once at its start, and in the background those it is given later.
+
+While a partition is loading, requests for its names are refused with COORDINATOR_LOAD_IN_PROGRESS. A partition that is taken away
+meanwhile is read no further. One that could not be read is tried again until it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
+from typing import Any, Generic, Protocol, TypeVar
+
+from kafkalake.broker.coordination.automata import MachineSlot
+from kafkalake.broker.coordination.journal_replay import JournalReplay
+from kafkalake.broker.coordination.journal_writer import JournalWriter
+from kafkalake.broker.coordination.journaled_coordinator import JournaledCoordinator
+from kafkalake.broker.coordination.table import Changed, Shard
+from kafkalake.broker.coordination.waiting import wait_for_call
+from kafkalake.broker.partitions.partition import Partition
+from kafkalake.clock import Clock
+from kafkalake.errors import KafkaError
+from kafkalake.record.build import build_batch
+
+logger = logging.getLogger(__name__)
+
+FILL_RECORDS = 500
+READ_BYTES = 256 << 10
+"""Bytes read at once in the background."""
+TURN_NS = 5_000_000
+RETRY_S = 1.0
+RETRY_S_MAX = 30.0
+
+E = TypeVar("E", bound=MachineSlot)
+R = TypeVar("R")
+C = TypeVar("C", bound=Changed)
+
+
+class LoadingHost(Protocol):
+    """The parts of a broker that loading needs."""
+
+    clock: Clock
+    run_blocking: Callable[[Callable[[], Any]], Awaitable[Any]]
+
+
+class Published(Generic[C]):
+    """Delta's rows of a journal by partition, and the positions of its partitions from which Delta lacks records."""
+
+    def __init__(self, rows: Iterable[C] = (), positions: Mapping[int, int] | None = None) -> None:
+        self.positions = positions or {}
+        self.rows: dict[int, list[C]] = defaultdict(list)
+        for row in rows:
+            self.rows[row.journal_partition].append(row)
+
+
+class JournalLoading(Generic[E, R, C]):
+    """The loading of one journal. Runs on the event loop's thread.
+
+    `published` reads Delta and is called in a thread. `loaded` is called when partitions were loaded in the background.
+    """
+
+    def __init__(
+        self,
+        host: LoadingHost,
+        writer: JournalWriter,
+        coordinator: JournaledCoordinator[E, R, C],
+        published: Callable[[], Published[C]],
+        loaded: Callable[[], None],
+    ) -> None:
+        self.damage_ends_at: dict[int, int] = {}
+        """Journal partition -> the offset behind the damage found when it was loaded. Trimming removes the damage."""
+        self._host = host
+        self._writer = writer
+        self._coordinator = coordinator
+        self._published = published
+        self._loaded = loaded
+        self._given: dict[int, Shard] = {}
+        self._work: asyncio.Task[None] | None = None
+
+    def load(self, published: Published[C]) -> None:
+        """Load all partitions that this broker leads and that are not loaded. Blocks. Raise `KafkaStorageError` on I/O errors.
+
+        All are loaded before any resumes: the markers of transactions are written together, before the next publish.
+        """
+        table = self._coordinator.table
+        replays = [self._begin(each, published) for each in self._writer.led() if table.shard(each.index) is None]
+        for replay in replays:
+            replay.run()
+        self._finish(replays)
+
+    def load_soon(self, index: int) -> None:
+        """Begin to load a partition that this broker leads now, in the background."""
+        leader_epoch = self._writer.partition(index).leader_epoch
+        self._coordinator.begin_load(index, leader_epoch=leader_epoch)
+        self._given[index] = self._shard(index)
+        if self._work is None or self._work.done():
+            self._work = asyncio.ensure_future(self._load_given())
+
+    def stop(self) -> None:
+        """Stop loading in the background."""
+        self._given.clear()
+        if self._work is not None:
+            self._work.cancel()
+
+    async def _load_given(self) -> None:
+        retry_s = RETRY_S
+        while self._given:
+            given, self._given = self._given, {}
+            try:
+                await self._load_these(given)
+                retry_s = RETRY_S
+            except Exception as error:
+                logger.warning("journal not loaded partitions=%s error=%s", sorted(given), error)
+                await asyncio.sleep(retry_s)
+                retry_s = min(2 * retry_s, RETRY_S_MAX)
+                self._given = {index: shard for index, shard in given.items() if self._is(index, shard)} | self._given
+
+    async def _load_these(self, given: dict[int, Shard]) -> None:
+        """Load the partitions of `given`. It has the shards to go on with if this raises."""
+        published: Published[C] = await self._host.run_blocking(self._published)
+        replays: dict[int, JournalReplay] = {}
+        for index in list(given):
+            if not self._is(index, given[index]):
+                continue
+            self._coordinator.unload(index)  # an earlier attempt may have read some of it
+            replays[index] = self._begin(self._writer.partition(index), published)
+            given[index] = self._shard(index)
+            await self._run(replays[index], partial(self._is, index, given[index]))
+            # Writes from before an earlier resignation are then in the journal, or will never be.
+            await wait_for_call(partial(self._coordinator.when_written, index))
+        led = [replay for index, replay in replays.items() if self._is(index, given[index])]
+        for replay in led:
+            replay.run()  # what was appended while the others were read
+        self._finish(led)
+        self._loaded()
+
+    async def _run(self, replay: JournalReplay, is_wanted: Callable[[], bool]) -> None:
+        now_ns = self._host.clock.monotonic_ns
+        end_ns = now_ns() + TURN_NS
+        for _ in replay.steps(READ_BYTES):
+            if now_ns() >= end_ns:
+                await asyncio.sleep(0)
+                if not is_wanted():
+                    return
+                end_ns = now_ns() + TURN_NS
+
+    def _is(self, index: int, shard: Shard) -> bool:
+        return self._coordinator.table.shard(index) is shard
+
+    def _shard(self, index: int) -> Shard:
+        shard = self._coordinator.table.shard(index)
+        assert shard is not None
+        return shard
+
+    def _begin(self, partition: Partition, published: Published[C]) -> JournalReplay:
+        coordinator, index = self._coordinator, partition.index
+        position = published.positions.get(index, 0)
+        self._fill(partition, position)
+        begin = max(position, partition.log.log_start_offset)
+        coordinator.begin_load(index, begin, published.rows[index], partition.leader_epoch)
+        return JournalReplay(partition, partial(coordinator.load, index, begin=begin))
+
+    def _fill(self, partition: Partition, position: int) -> None:
+        """Append filler up to `position`: after a power loss the journal may end before Delta's, and no offset may be reused."""
+        records = self._coordinator.format
+        filler, log = records.encode(records.filler), partition.log
+        while log.log_end_offset < position:
+            count = min(position - log.log_end_offset, FILL_RECORDS)
+            batch = build_batch([filler] * count, self._host.clock.now_ms())
+            for result in log.append([batch], partition.leader_epoch):
+                if isinstance(result, KafkaError):
+                    raise result
+            partition.advance_high_watermark()
+
+    def _finish(self, replays: Iterable[JournalReplay]) -> None:
+        for replay in replays:
+            partition = replay.partition
+            if replay.lost:
+                self.damage_ends_at[partition.index] = replay.lost[-1].stop
+            self._coordinator.finish_load(partition.index, partition.log.high_watermark, replay.lost)
