@@ -236,8 +236,18 @@ def _print_csv(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
 
 
 def _rows(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
-    columns = [column.to_pylist() for column in batch.columns]
-    return zip(*columns, strict=True)
+    return zip(*map(_values, batch.columns), strict=True)
+
+
+def _values(column: pa.Array) -> list[Any]:
+    import json
+
+    try:
+        return column.to_pylist()  # type: ignore[no-any-return]
+    except (OverflowError, ValueError):  # years that Python does not have
+        from kafkalake.reader.json_texts import texts_of
+
+        return [None if text is None else json.loads(text) for text in texts_of(column)]
 
 
 def _plain(value: Any) -> Any:

@@ -15,9 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafkalake.errors import InvalidRecordError
-from kafkalake.reader.json_values import parse_values
+from kafkalake.reader.json_values import DAYS_PER_CYCLE, parse_values
 
 NULL = "null"
+_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 def with_values(rows: pa.RecordBatch, fields: Mapping[str, str], time_zone: str = "UTC") -> pa.RecordBatch:
@@ -57,7 +58,7 @@ def typed_records(
     """
     columns = dict(zip(rows.schema.names, rows.columns, strict=True))
     given = texts or {}
-    fields = [given[name] if name in given else _texts(column) for name, column in columns.items()]
+    fields = [given[name] if name in given else texts_of(column) for name, column in columns.items()]
     names = [_quoted(name) for name in columns]
     values = pa.array([_object(names, row).encode() for row in zip(*fields, strict=True)], pa.binary())
     keys = _key_texts(columns[key]) if key in columns else pa.nulls(rows.num_rows, pa.string())
@@ -66,7 +67,7 @@ def typed_records(
 
 def _key_texts(column: pa.Array) -> pa.Array:
     if pa.types.is_decimal(column.type):
-        return pa.array(_texts(column), pa.string())
+        return pa.array(texts_of(column), pa.string())
     return column.cast(pa.string())
 
 
@@ -75,7 +76,7 @@ def json_objects(fields: Mapping[str, pa.Array], wanted: pa.BooleanArray) -> pa.
     names = [_quoted(name) for name in fields]
     objects: list[bytes | None] = [
         _object(names, texts).encode() if is_wanted else None
-        for is_wanted, *texts in zip(wanted.to_pylist(), *map(_texts, fields.values()), strict=True)
+        for is_wanted, *texts in zip(wanted.to_pylist(), *map(texts_of, fields.values()), strict=True)
     ]
     return pa.array(objects, pa.binary())
 
@@ -93,7 +94,7 @@ def _check_same(values: pa.Array, columns: Mapping[str, pa.Array], fields: Mappi
     for (name, column), parsed in zip(columns.items(), parse_values(values, schema, time_zone), strict=True):
         if column.equals(parsed):
             continue
-        for there, said in zip(_texts(column), _texts(parsed), strict=True):
+        for there, said in zip(texts_of(column), texts_of(parsed), strict=True):
             if there is not None and there != said:
                 raise InvalidRecordError(
                     f"a row has a value, and column {name} is {there}, where the value has {said or 'nothing'}: "
@@ -101,18 +102,18 @@ def _check_same(values: pa.Array, columns: Mapping[str, pa.Array], fields: Mappi
                 )
 
 
-def _texts(column: pa.Array) -> list[str | None]:
+def texts_of(column: pa.Array) -> list[str | None]:
     """Return the JSON of each element, or None if it is null."""
     kind = column.type
     if pa.types.is_struct(kind):
         names = [_quoted(part.name) for part in kind]
-        parts = zip(*map(_texts, column.flatten()), strict=True) if len(names) else iter([()] * len(column))
+        parts = zip(*map(texts_of, column.flatten()), strict=True) if len(names) else iter([()] * len(column))
         return [
             _object(names, texts) if is_there else None
             for is_there, texts in zip(column.is_valid().to_pylist(), parts, strict=True)
         ]
     if pa.types.is_list(kind):
-        items = iter(_texts(column.flatten()))
+        items = iter(texts_of(column.flatten()))
         lengths = column.value_lengths().to_pylist()
         return [
             None if length is None else f"[{','.join(next(items) or NULL for _ in range(length))}]"
@@ -120,7 +121,7 @@ def _texts(column: pa.Array) -> list[str | None]:
         ]
     if pa.types.is_map(kind):
         maps = column.to_pylist()
-        items = iter(_texts(pa.array([value for pairs in maps for _, value in pairs or ()], kind.item_type)))
+        items = iter(texts_of(pa.array([value for pairs in maps for _, value in pairs or ()], kind.item_type)))
         return [
             None if pairs is None else f"{{{','.join([f'{_quoted(key)}:{next(items) or NULL}' for key, _ in pairs])}}}"
             for pairs in maps
@@ -133,12 +134,38 @@ def _texts(column: pa.Array) -> list[str | None]:
         # Use the digits of the float, not those of the nearest double.
         shown = column.cast(pa.string()).to_pylist() if pa.types.is_float32(kind) else map(_repr, column.to_pylist())
         return [None if text is None else _number(text) for text in shown]
-    if pa.types.is_timestamp(kind) and kind.tz is not None:
-        column = _moments(column)
-    texts = column.cast(pa.string()).to_pylist()
-    if pa.types.is_integer(kind) or pa.types.is_decimal(kind):
-        return texts if not pa.types.is_decimal(kind) else [None if text is None else _plain(text) for text in texts]
-    return [None if text is None else _quoted(text.replace(" ", "T")) for text in texts]  # dates and times
+    if pa.types.is_integer(kind):
+        return column.cast(pa.string()).to_pylist()  # type: ignore[no-any-return]
+    if pa.types.is_decimal(kind):
+        return [None if text is None else _plain(text) for text in column.cast(pa.string()).to_pylist()]
+    return [None if text is None else _quoted(text.replace(" ", "T")) for text in _times(column)]
+
+
+def _times(column: pa.Array) -> list[str | None]:
+    """Return the texts of dates or times.
+
+    Arrow has no years beyond some 32,000, and takes them for others where there is a zone: those that are far from now are written
+    as the same time in a near cycle of the calendar, of 400 years, and the year is put right.
+    """
+    kind, numbers = column.type, column.cast(pa.int32() if pa.types.is_date32(column.type) else pa.int64()).to_pylist()
+    day = 1 if pa.types.is_date32(kind) else 86_400 * _PER_SECOND[kind.unit]
+    cycle = DAYS_PER_CYCLE * day
+    cycles = [
+        0 if number is None or -719_162 * day <= number < 2_932_897 * day else number // cycle for number in numbers
+    ]
+    if any(cycles):
+        near = [None if number is None else number - far * cycle for number, far in zip(numbers, cycles, strict=True)]
+        column = pa.array(near, pa.int32() if day == 1 else pa.int64()).cast(kind)
+    has_zone = pa.types.is_timestamp(kind) and kind.tz is not None
+    texts = (_moments(column) if has_zone else column.cast(pa.string())).to_pylist()
+    return [
+        text if text is None or not far else _later(text, 400 * far) for text, far in zip(texts, cycles, strict=True)
+    ]
+
+
+def _later(text: str, years: int) -> str:
+    year = int(text[:4]) + years
+    return (f"{year:04d}" if 0 <= year <= 9999 else f"{year:+05d}") + text[4:]
 
 
 def _moments(column: pa.Array) -> pa.Array:

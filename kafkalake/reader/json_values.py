@@ -15,7 +15,8 @@ In Spark the jar reads fields, with these same results (`spark/jvm/io/kafkalake/
 - Objects and arrays are nested at most `json_lines.DEPTH_MAX` deep.
 - A string field takes other values as their JSON, character by character.
 - A whole number may be written with a point or an exponent. Decimals are rounded half up, as Spark does, and may be strings.
-- Times and dates are those of ISO 8601 that are written in full, and times may be whole numbers: seconds since 1970.
+- Times and dates are those of ISO 8601 that are written in full, also those of years that have a sign and up to seven digits, as
+  Spark writes years beyond 9999. Times may be whole numbers: seconds since 1970.
 """
 
 from __future__ import annotations
@@ -46,13 +47,17 @@ _NUMBER_CHARACTERS_MAX = 1000
 _DECODER = json.JSONDecoder(parse_int=float)  # int() refuses numbers of more than 4300 digits
 _SPACE = re.compile(r"[ \t\n\r]*")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?0*([0-9]*))?")
-_DATE = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
+_DATE = r"(?:[0-9]{4}|[+-][0-9]{4,7})-[0-9]{2}-[0-9]{2}"
 _TIME = re.compile(
     rf"{_DATE}(?:[T ][0-9]{{2}}(?::[0-9]{{2}}(?::[0-9]{{2}}(?:\.[0-9]+)?)?)?"
     r"(?:Z|[+-][0-9]{2}(?:[0-9]{2}|:[0-9]{2}(?::[0-9]{2})?)?)?)?"
 )
 _SECONDS = re.compile(r"-?[0-9]{1,12}")
 _SPECIAL = re.compile(r"[+-]?(?:nan|inf|infinity)", re.IGNORECASE | re.ASCII)
+_YEAR = re.compile(r"[+-][0-9]{4,7}|0000")
+_FAR_YEARS = 9000
+DAYS_PER_CYCLE = 146_097
+"""Of 400 years, in each of which days of the week, leap years and daylight saving are the same."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 VARIANT = pa.struct([pa.field(name, pa.binary(), nullable=False) for name in ("value", "metadata")])
 """A VARIANT in the Arrow schema that Spark sends."""
@@ -168,9 +173,11 @@ def _convert(text: str, kind: pa.DataType, zone: tzinfo) -> Any:
     for is_it, convert in _CONVERSIONS.items():
         if is_it(kind):
             try:
-                converted = convert(text, kind)
+                near, cycles = _near(text) if pa.types.is_temporal(kind) else (text, 0)
+                converted = convert(near, kind)
                 if isinstance(converted, datetime) and kind.tz is not None and converted.tzinfo is None:
                     converted = converted.replace(tzinfo=zone)
+                converted = _cycles_later(converted, cycles) if cycles else converted
                 pa.scalar(converted, kind)
             except (ValueError, TypeError, ArithmeticError, pa.ArrowException):
                 return None
@@ -284,6 +291,24 @@ def _date(text: str, kind: pa.DataType) -> date:
     if text[0] != '"' or not re.fullmatch(_DATE, _characters(text)):
         raise ValueError(text)
     return date.fromisoformat(_characters(text))
+
+
+def _near(text: str) -> tuple[str, int]:
+    """Return a time in a year that Python has, and how many cycles of the calendar it is earlier than `text`."""
+    if text[0] != '"' or (found := _YEAR.match(_characters(text))) is None:
+        return text, 0
+    year = int(found[0])
+    cycles = 0 if 0 < year <= 9999 else (year - _FAR_YEARS) // 400 if year > 0 else (year - 1) // 400 - 1
+    return f'"{year - 400 * cycles:04d}{_characters(text)[found.end() :]}"', cycles
+
+
+def _cycles_later(near: date, cycles: int) -> int:
+    """Return days, or microseconds, since 1970."""
+    days = DAYS_PER_CYCLE * cycles
+    if not isinstance(near, datetime):
+        return near.toordinal() - _EPOCH.toordinal() + days
+    since = near - (_EPOCH if near.tzinfo is not None else _EPOCH.replace(tzinfo=None))
+    return since // timedelta(microseconds=1) + days * 86_400_000_000
 
 
 _CONVERSIONS: dict[Callable[[pa.DataType], bool], Callable[[str, pa.DataType], Any]] = {

@@ -118,6 +118,12 @@ def test_a_row_has_the_columns_of_sparks_kafka_source(query: Callable[..., list[
     }
 
 
+def test_years_that_python_does_not_have_are_shown(query: Callable[..., list[dict[str, object]]]) -> None:
+    days = "VALUES (DATE '2024-02-29'), (NULL), (DATE '9999-12-31' + 1), (DATE '0001-01-01' - 1)"
+    shown: list[object] = ["2024-02-29", None, "+10000-01-01", "0000-12-31"]
+    assert query(f"SELECT day FROM ({days}) AS t(day)") == [{"day": day} for day in shown]
+
+
 def test_a_query_sees_the_last_acknowledged_record(
     broker: Kafkalake, query: Callable[..., list[dict[str, object]]], topic: str
 ) -> None:

@@ -41,6 +41,8 @@ def rows(columns: list[pa.Array]) -> list[tuple[Any, ...]]:
 
 
 def numbers(column: pa.Array) -> pa.Array:
+    if pa.types.is_date(column.type):
+        return column.cast(pa.int32())
     return column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
 
 

@@ -70,6 +70,23 @@ def test_a_time_is_the_same_moment_where_the_zone_had_an_offset_with_seconds() -
         assert parse_values(values, pa.schema([("t", moments.type)]))[0].equals(moments), values
 
 
+def test_years_that_python_does_not_have_are_kept() -> None:
+    days = pa.array([2_932_897, -719_529, -719_893, 2**31 - 1, -(2**31), 19_000], pa.int32()).cast(pa.date32())
+    micros = pa.array([253_402_300_800_000_000, -62_167_219_200_000_001, 2**63 - 1, 0, None, 7], pa.int64())
+    names = ["day", "t", "l"]
+    given = pa.RecordBatch.from_arrays(
+        [days, *(micros.cast(kind) for kind in (pa.timestamp("us", "UTC"), pa.timestamp("us")))], names=names
+    )
+    values = with_values(given, {name: name for name in names}).column("value")
+    assert json.loads(values[0].as_py()) == {
+        "day": "+10000-01-01",
+        "t": "+10000-01-01T00:00:00.000000Z",
+        "l": "+10000-01-01T00:00:00.000000",
+    }
+    for name, parsed in zip(names, parse_values(values, given.schema), strict=True):
+        assert parsed.equals(given.column(name)), name
+
+
 def test_the_json_is_that_of_to_json() -> None:
     few = pa.RecordBatch.from_pylist(
         [{"a": 1, "value_key": None, "f": 0.1}, {"a": None, "value_key": "k", "f": float("nan")}],

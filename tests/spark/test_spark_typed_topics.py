@@ -246,6 +246,28 @@ def test_values_of_every_type_are_the_json_of_spark_and_come_back(
     assert sorted(of_arrow["m"].to_pylist()) == sorted(row.m for row in sql(f"SELECT m FROM lake.{clicks}"))
 
 
+def test_years_beyond_9999_and_before_1_are_the_json_of_spark_and_come_back(
+    sql: Statement, broker: Kafkalake, clicks: str
+) -> None:
+    rows = " UNION ALL ".join(
+        f"SELECT DATE'{day}' AS day, TIMESTAMP'{day} 12:00:00' AS time, TIMESTAMP_NTZ'{day} 12:00:00' AS local"
+        for day in ("+10000-01-01", "0000-02-29", "-0001-12-31", "+290000-07-01")
+    )
+    sql(f"CREATE TABLE lake.{clicks} TBLPROPERTIES ('key' = 'day') AS {rows}")
+    texts = "CAST(day AS STRING) AS day, CAST(time AS STRING) AS time, CAST(local AS STRING) AS local"
+    expected = sorted(sql(f"SELECT {texts} FROM ({rows})"))
+    assert sorted(sql(f"SELECT {texts} FROM lake.{clicks}")) == expected
+    fields = (
+        f"from_json(CAST(_value AS STRING), 'day DATE, time TIMESTAMP, local TIMESTAMP_NTZ') AS x FROM lake.{clicks}"
+    )
+    assert sorted(sql(f"SELECT {texts} FROM (SELECT x.* FROM (SELECT {fields}))")) == expected
+    assert sorted(row.k for row in sql(f"SELECT CAST(_key AS STRING) AS k FROM lake.{clicks}")) == [
+        row.day for row in expected
+    ]
+    found = topic_dataset(broker.lake, clicks).to_table(["day", "time", "local"])
+    assert [found[name].null_count for name in found.column_names] == [0, 0, 0]
+
+
 def test_a_variant_is_written_as_the_json_that_it_is(sql: Statement, broker: Kafkalake, clicks: str) -> None:
     sql(f"CREATE TABLE lake.{clicks} (id INT, v VARIANT)")
     texts = ['{"a":[1,2.5,"x\\"",null,true]}', '"text"', "null", "7"]

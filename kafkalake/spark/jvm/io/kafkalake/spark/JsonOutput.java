@@ -174,9 +174,10 @@ final class JsonOutput {
     }
   }
 
+  /** Writes a date as Spark's `to_json` does: years beyond 9999 have a sign, as ISO 8601 wants it. */
   void putDate(LocalDate date) {
-    if (date.getYear() < 0) {
-      put('-');
+    if (date.getYear() < 0 || date.getYear() > 9999) {
+      put(date.getYear() < 0 ? '-' : '+');
     }
     putPadded(Math.abs(date.getYear()), 4);
     put('-');

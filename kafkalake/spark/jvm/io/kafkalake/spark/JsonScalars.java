@@ -226,7 +226,7 @@ final class JsonScalars {
 
   static void appendDate(WritableColumnVector column, byte[] data, int begin, int end) {
     byte[] text = data[begin] == '"' ? JsonText.unescape(data, begin + 1, end - 1) : null;
-    long days = text == null || text.length != JsonTimes.DATE_CHARACTERS ? JsonTimes.NONE : JsonTimes.days(text);
+    long days = text == null ? JsonTimes.NONE : JsonTimes.days(text);
     if (days == JsonTimes.NONE) {
       column.appendNull();
     } else {

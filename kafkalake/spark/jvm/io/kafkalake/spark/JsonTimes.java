@@ -7,15 +7,17 @@ import java.time.ZoneId;
 import java.time.ZoneOffset;
 
 /**
- * Times as `kafkalake.reader.json_values` reads them, of ISO 8601: `yyyy-MM-dd`, then perhaps `T` or a space and `HH[:mm[:ss[.f...]]]`,
+ * Times as `kafkalake.reader.json_values` reads them, of ISO 8601: `yyyy-MM-dd`, of which a year with a sign may have seven digits, then perhaps `T` or a space and `HH[:mm[:ss[.f...]]]`,
  * then perhaps `Z` or `+HH[mm]` or `+HH:mm[:ss]`. Of a fraction six digits count.
  */
 final class JsonTimes {
   /** No time. */
   static final long NONE = Long.MIN_VALUE;
 
-  static final int DATE_CHARACTERS = 10;
+  private static final int YEAR_DIGITS = 4;
+  private static final int YEAR_DIGITS_MAX = 7;
   private static final long SECONDS_PER_DAY = 86_400;
+  private static final long MICROS = 1_000_000;
 
   private final byte[] text;
   private int at;
@@ -24,19 +26,11 @@ final class JsonTimes {
     this.text = text;
   }
 
-  /** Returns the days since 1970 of the date that the text begins with, or `NONE`. */
+  /** Returns the days since 1970 of the date that the text is, or `NONE`. */
   static long days(byte[] text) {
-    if (text.length < DATE_CHARACTERS || text[4] != '-' || text[7] != '-') {
-      return NONE;
-    }
-    int year = 100 * pair(text, 0) + pair(text, 2);
-    int month = pair(text, 5);
-    int day = pair(text, 8);
-    boolean isYear = pair(text, 0) >= 0 && pair(text, 2) >= 0 && year > 0;
-    if (!isYear || month < 1 || month > 12 || day < 1 || day > YearMonth.of(year, month).lengthOfMonth()) {
-      return NONE;
-    }
-    return LocalDate.of(year, month, day).toEpochDay();
+    JsonTimes times = new JsonTimes(text);
+    long days = times.days();
+    return times.at == text.length ? days : NONE;
   }
 
   /**
@@ -45,25 +39,45 @@ final class JsonTimes {
    * @param zone of a text that names none; null: the time is local, whatever zone it names
    */
   static long micros(byte[] text, ZoneId zone) {
-    long days = days(text);
-    return days == NONE ? NONE : new JsonTimes(text).micros(days, zone);
+    JsonTimes times = new JsonTimes(text);
+    long days = times.days();
+    return days == NONE ? NONE : times.micros(days, zone);
+  }
+
+  /** The date that is next. */
+  private long days() {
+    boolean isSigned = text.length > 0 && (text[0] == '-' || text[0] == '+');
+    int first = isSigned ? 1 : 0;
+    int year = 0;
+    for (at = first; at < text.length && at < first + YEAR_DIGITS_MAX && text[at] >= '0' && text[at] <= '9'; at++) {
+      year = 10 * year + text[at] - '0';
+    }
+    int digits = at - first;
+    int month = isAt('-') ? next(13) : -1;
+    int day = month > 0 && isAt('-') ? next(32) : -1;
+    year = text.length > 0 && text[0] == '-' ? -year : year;
+    if (digits < YEAR_DIGITS || !isSigned && digits > YEAR_DIGITS || day < 1 || day > YearMonth.of(year, month).lengthOfMonth()) {
+      return NONE;
+    }
+    long days = LocalDate.of(year, month, day).toEpochDay();
+    return days == (int) days ? days : NONE;
   }
 
   private long micros(long days, ZoneId zone) {
+    int date = at;
     long seconds = SECONDS_PER_DAY * days;
     long fraction = 0;
     boolean isZoned = false;
-    at = DATE_CHARACTERS;
     if (at < text.length) {
       boolean isSeparated = text[at] == 'T' || text[at] == ' ';
       at++;
       int hour = isSeparated ? next(24) : -1;
       int minute = hour >= 0 && isAt(':') ? next(60) : 0;
-      int second = minute >= 0 && hour >= 0 && at > 15 && isAt(':') ? next(60) : 0;
+      int second = minute >= 0 && hour >= 0 && at > date + 5 && isAt(':') ? next(60) : 0;
       if (hour < 0 || minute < 0 || second < 0) {
         return NONE;
       }
-      fraction = at > 18 && isAt('.') ? fraction() : 0;
+      fraction = at > date + 8 && isAt('.') ? fraction() : 0;
       seconds += 3600L * hour + 60L * minute + second;
       isZoned = at < text.length;
       long offset = isZoned ? offset() : 0;
@@ -75,7 +89,11 @@ final class JsonTimes {
     if (zone != null && !isZoned) {
       seconds -= zone.getRules().getOffset(LocalDateTime.ofEpochSecond(seconds, 0, ZoneOffset.UTC)).getTotalSeconds();
     }
-    return 1_000_000L * seconds + fraction;
+    try {
+      return Math.addExact(Math.multiplyExact(MICROS, seconds), fraction);
+    } catch (ArithmeticException error) {
+      return NONE;
+    }
   }
 
   /** Whether this character is next, which is passed over. */
