@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from kafkalake.clock import Clock, SystemClock
+from kafkalake.cluster.control_store import ControlStore, MemoryControlStore
 from kafkalake.errors import LakeError, SegmentsChangedError
 from kafkalake.metadata import changes
 from kafkalake.metadata.store import (
@@ -47,6 +48,9 @@ class MetadataStore(
 ):
     """All tables, and what the contract tests ask of them besides."""
 
+    @property
+    def control_store(self) -> ControlStore: ...
+
     def load_snapshot(self, version: int | None = None, timestamp_ms: int | None = None) -> MetadataSnapshot: ...
 
     def maintain(self, retention_ms: int | None = None) -> None: ...
@@ -72,6 +76,7 @@ class MemoryMetadataStore:
         self._raised = False
         self._cleaning: list[list[CleaningRow]] = [[]]
         self.fail_next: list[Exception] = []
+        self.control_store: ControlStore = MemoryControlStore()
 
     def load_topics(self) -> list[TopicRow]:
         with self._lock:

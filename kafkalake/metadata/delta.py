@@ -1,7 +1,7 @@
 """The metadata of a lake on Delta tables, readable by Spark with `format("delta")`.
 
 `DeltaMetadataStore` is all tables of `tables/`, one module each, and here what concerns two of them: a publish, and a version of
-`partitions` with the segments that belong to it.
+`partitions` with the segments that belong to it. The table `cluster` is its `control_store`.
 
 Commits are fsynced, except publishes of `partitions`. Entries damaged by a power loss are set aside when a broker opens the lake.
 """
@@ -16,6 +16,7 @@ from kafkalake.metadata.disk import DISK, Disk
 from kafkalake.metadata.store import MetadataSnapshot, PublishedState
 from kafkalake.metadata.tables.brokers import DeltaBrokers
 from kafkalake.metadata.tables.cleaning import DeltaCleaning
+from kafkalake.metadata.tables.cluster import DeltaClusterTable
 from kafkalake.metadata.tables.group_offsets import DeltaGroupOffsets
 from kafkalake.metadata.tables.partitions import DeltaPartitions, is_published, stamp_change
 from kafkalake.metadata.tables.schemas import SegmentRow
@@ -52,6 +53,9 @@ class DeltaMetadataStore(
         else:
             paths.require_lake(lake)
         super().__init__(lake, create=create, disk=disk, ownership=ownership, randomness=randomness)
+        self.control_store = DeltaClusterTable(
+            lambda: self._tables[paths.CLUSTER] if self._exists(paths.CLUSTER) else None, self._locks[paths.CLUSTER]
+        )
 
     def publish(self, state: PublishedState) -> int:
         with self._locks[paths.PARTITIONS]:

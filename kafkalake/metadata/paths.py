@@ -33,7 +33,8 @@ SEGMENTS = "segments"
 GROUP_OFFSETS = "group_offsets"
 CLEANING = "cleaning"
 TRANSACTIONS = "transactions"
-TABLES = (BROKERS, SEGMENTS, PARTITIONS, GROUP_OFFSETS, CLEANING, TRANSACTIONS, TOPICS)
+CLUSTER = "cluster"
+TABLES = (BROKERS, SEGMENTS, PARTITIONS, GROUP_OFFSETS, CLEANING, TRANSACTIONS, CLUSTER, TOPICS)
 """The Delta tables in the order in which they are created."""
 
 JOB_RUNS = "job_runs"

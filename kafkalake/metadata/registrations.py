@@ -1,12 +1,17 @@
-"""The partitions of a lake whose leaders stand in `partitions` alone, as the cluster's image has them."""
+"""The image of a lake whose table `cluster` has no version yet, because the leaders stand in `partitions` alone."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from uuid import UUID
 
-from kafkalake.cluster.image import PartitionRegistration
+from kafkalake.cluster.image import ClusterImage, PartitionRegistration
 from kafkalake.metadata.tables.schemas import PartitionRow, TopicRow
+
+
+def initial_image(cluster_id: str, topics: Iterable[TopicRow], partitions: Iterable[PartitionRow]) -> ClusterImage:
+    """Return the image, of version 0, on which the first one to be committed is decided."""
+    return ClusterImage(cluster_id, partitions=registrations_of(topics, partitions))
 
 
 def registrations_of(

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from uuid import UUID
 
 import pytest
 from deltalake import DeltaTable
@@ -19,6 +20,7 @@ from metadata_rows import NOW_MS, broker_row, partition_row, published, segment_
 from test_metadata_group_offsets import row as offset_row
 from test_metadata_transactions import ROW as TRANSACTION
 
+from kafkalake.cluster.image import sole_replica
 from kafkalake.errors import KafkaLakeError, KafkaStorageError, LakeError, TopicAlreadyExistsError
 from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.metadata.disk import Disk
@@ -68,7 +70,7 @@ def checkpoints(lake: Path, table: str) -> list[Path]:
 def random_operation(random: Random, number: int) -> Operation:
     """Something that a broker or a job has the store do; durable when the call returns, but for rows of `partitions`."""
     name = f"topic-{random.randrange(6)}"
-    chosen = random.randrange(10)
+    chosen, random_topic = random.randrange(11), random.randrange(40)
     if chosen == 0:
         return lambda store: store.create_topic(topic_row(name, topic_id=f"id-{number}"))
     if chosen == 1:
@@ -93,9 +95,18 @@ def random_operation(random: Random, number: int) -> Operation:
     if chosen == 7:
         removed = segment_row(base=100 * random.randrange(number)).key
         return lambda store: store.remove_segments([removed])
+    if chosen == 8:
+        return lambda store: commit_image(store, number, UUID(int=random_topic))
     rows = [partition_row(end=100_000 + number)]
     state = published(number, rows, [segment_row(base=100 * number)])
     return lambda store: store.publish(state)
+
+
+def commit_image(store: MetadataStore, number: int, topic_id: UUID) -> None:
+    """Commit the next version of the cluster's image, with a change of this number."""
+    image = store.control_store.load()
+    partitions = {topic_id: (sole_replica(number, number),)}
+    store.control_store.commit(replace(image.with_topics(partitions), controller_epoch=number))
 
 
 def durable_state(store: MetadataStore) -> list[object]:
@@ -110,6 +121,7 @@ def durable_state(store: MetadataStore) -> list[object]:
         transactions.rows,
         {key: value for key, value in transactions.positions.items() if value},
         [replace(row, updated_at_ms=0) for row in store.load_cleaning()],
+        store.control_store.load(),
     ]
 
 
@@ -223,6 +235,7 @@ def written(lake: Path, short_logs: None) -> Path:
         store.publish_group_offsets(PublishedOffsets([offset_row(number, number)], {3: number + 1}))
         store.publish_transactions(Transactions([replace(TRANSACTION, journal_offset=number)], {3: number + 1}))
         store.update_cleaning([CleaningRow("topic-0", "id-topic-0", 0, cleaned_offset=number)])
+        commit_image(store, number, UUID(int=number))
     store.close()
     return lake
 

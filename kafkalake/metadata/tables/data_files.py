@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import time
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +14,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
+from deltalake.transaction import AddAction
 
 from kafkalake.errors import LakeError
 from kafkalake.metadata.delta_checkpoint import entry_path
@@ -118,6 +122,30 @@ def read_file(root: Path, definition: TableDefinition, file: DataFile) -> pa.Tab
     except (OSError, KeyError, pa.ArrowException) as error:
         raise LakeError(f"cannot read {root / file.path}: {error}") from error
     return definition.accept(pa.Table.from_arrays(columns, schema=definition.schema))
+
+
+def write_file(root: Path, definition: TableDefinition, rows: pa.Table) -> AddAction:
+    """Write a Parquet file and return its action, with the values of the partition columns.
+
+    There is a directory for each value of the first of them, because each directory costs an fsync.
+    """
+    partition = {name: str(rows.column(name)[0]) for name in definition.partition_by}
+    directory = "".join(f"{name}={partition[name]}/" for name in definition.partition_by[:1])
+    path = f"{directory}{uuid.uuid4()}.parquet"
+    (root / directory).mkdir(exist_ok=True)
+    try:
+        pq.write_table(rows.drop_columns(list(partition)), root / path, compression="zstd")
+    except BaseException:
+        (root / path).unlink(missing_ok=True)
+        raise
+    size = (root / path).stat().st_size
+    statistics = json.dumps({"numRecords": rows.num_rows})
+    return AddAction(path, size, partition, wall_ms(), True, statistics)
+
+
+def wall_ms() -> int:
+    """Return the machine's time, with which Delta's vacuum compares the times of files."""
+    return time.time_ns() // 1_000_000
 
 
 def _column(stored: pa.Table, column: pa.Field) -> pa.Array | pa.ChunkedArray:

@@ -21,19 +21,17 @@ Source: Delta protocol, "Delta Transaction Log Protocol".
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import os
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
@@ -55,6 +53,8 @@ from kafkalake.metadata.tables.data_files import (
     data_files,
     first_line,
     read_file,
+    wall_ms,
+    write_file,
 )
 from kafkalake.metadata.tables.opening import named_directories, open_or_create, open_table
 
@@ -72,12 +72,14 @@ class CommitConflict(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TableChange:
-    """The content of one commit: tables to `add` (one file each, empty ones skipped) and files to `remove`."""
+    """The content of one commit: tables to `add` (one file each, empty ones skipped) and files to `remove`.
+
+    All rows of a table to add have the same values in the columns that the Delta table is partitioned by.
+    """
 
     add: Sequence[pa.Table] = ()
     remove: Sequence[DataFile] = ()
     transactions: Sequence[tuple[str, int]] = ()
-    partition: Mapping[str, str] = field(default_factory=dict)
 
 
 class OpenDeltaTable:
@@ -197,18 +199,20 @@ class OpenDeltaTable:
                 f"no version of {self.path} at {_utc(timestamp_ms).isoformat()}: {first_line(error)}"
             ) from error
 
-    def commit(self, change: TableChange, *, durable: bool = False) -> None:
+    def commit(self, change: TableChange, *, durable: bool = False, commit_id: str | None = None) -> None:
         """Commit `change` on top of the version seen and move to the new version.
 
         With `durable`, the commit and all earlier ones survive a power loss. Raise `CommitConflict` if another version came first
         (the table is then refreshed), `KafkaStorageError` on I/O errors. The outcome is then unknown and shows when the change is
-        decided again on fresh rows.
+        decided again on fresh rows, or by `has_committed` with a `commit_id` that the caller has made.
         """
         before = self._table.version()
         written: list[AddAction] = []
-        commit_id = uuid.uuid4().hex
+        commit_id = commit_id or uuid.uuid4().hex
         try:
-            written = [self._write_file(rows, change.partition) for rows in change.add if rows.num_rows]
+            for rows in change.add:
+                if rows.num_rows:
+                    written.append(write_file(self.path, self._definition, rows))
             if durable:
                 self._force_files(action.path for action in written)
             self._commit_files(written, change, commit_id)
@@ -308,11 +312,13 @@ class OpenDeltaTable:
 
     def _force_files(self, data_files: Iterable[str]) -> None:
         """Fsync data files and their directories. Raise `OSError` if that fails."""
-        paths = [self.path / file for file in data_files if file not in self._forced_files]
+        files = frozenset(data_files) - self._forced_files
+        paths = sorted(self.path / file for file in files)
         for path in paths:
             self._forcing.force(path)
         for directory in sorted({parent for path in paths for parent in (path.parent, self.path)}):
             self._disk.force_directory(directory)
+        self._forced_files |= files
 
     def _write_checkpoint(self) -> None:
         """Write a checkpoint. A failure is only logged: readers read a longer log until the next checkpoint."""
@@ -329,22 +335,8 @@ class OpenDeltaTable:
         except (DeltaError, OSError) as error:
             logger.warning("cannot remove expired log entries of %s: %s", self.path, error)
 
-    def _write_file(self, rows: pa.Table, partition: Mapping[str, str]) -> AddAction:
-        """Write a Parquet file and return its action. The partition columns are in its path, as in Delta."""
-        directory = "".join(f"{name}={value}/" for name, value in partition.items())
-        path = f"{directory}{uuid.uuid4()}.parquet"
-        (self.path / directory).mkdir(exist_ok=True)
-        try:
-            pq.write_table(rows.drop_columns(list(partition)), self.path / path, compression="zstd")
-        except BaseException:
-            (self.path / path).unlink(missing_ok=True)
-            raise
-        size = (self.path / path).stat().st_size
-        statistics = json.dumps({"numRecords": rows.num_rows})
-        return AddAction(path, size, dict(partition), _wall_ms(), True, statistics)
-
     def _commit_files(self, written: Sequence[AddAction], change: TableChange, commit_id: str) -> None:
-        now_ms = _wall_ms()
+        now_ms = wall_ms()
         removed = [RemoveAction(file.path, True, now_ms, file.size, dict(file.partition)) for file in change.remove]
         transactions = [Transaction(*each) for each in change.transactions]
         marks = {COMMIT_ID: commit_id, ACTIONS: len(written) + len(removed) + len(transactions)}
@@ -366,7 +358,7 @@ class OpenDeltaTable:
         """
         before = self._table.version()
         self.refresh()
-        if self._has_committed(commit_id, before + 1):
+        if self.has_committed(commit_id, before + 1):
             return  # the error came after the commit
         for action in written:
             (self.path / action.path).unlink(missing_ok=True)
@@ -374,7 +366,7 @@ class OpenDeltaTable:
             raise CommitConflict(str(error)) from error
         raise KafkaStorageError(f"cannot commit to {self.path}: {first_line(error)}") from error
 
-    def _has_committed(self, commit_id: str, first_version: int) -> bool:
+    def has_committed(self, commit_id: str, first_version: int) -> bool:
         """Return whether the log has this commit at or after a version. Raise `KafkaStorageError` if it cannot be read."""
         try:
             return any(
@@ -391,8 +383,3 @@ def _concatenate(schema: pa.Schema, tables: Iterable[pa.Table]) -> pa.Table:
 
 def _utc(timestamp_ms: int) -> datetime:
     return datetime.fromtimestamp(timestamp_ms / 1000, UTC)
-
-
-def _wall_ms() -> int:
-    # Vacuum compares Delta's times (file modified, file removed) with the machine's clock, not with ours.
-    return time.time_ns() // 1_000_000

@@ -17,6 +17,7 @@ import pyarrow as pa
 from kafkalake.errors import KafkaStorageError
 from kafkalake.metadata import paths
 from kafkalake.metadata.disk import Disk
+from kafkalake.metadata.tables.cluster_rows import CLUSTER_SCHEMA, PARTITION_BY
 from kafkalake.metadata.tables.data_files import TableDefinition
 from kafkalake.metadata.tables.delta_table import OpenDeltaTable, TableChange
 from kafkalake.metadata.tables.schemas import (
@@ -49,6 +50,8 @@ TABLE_DEFINITIONS = {
     paths.GROUP_OFFSETS: TableDefinition(GROUP_OFFSETS_SCHEMA, history="interval 7 days"),
     paths.CLEANING: TableDefinition(CLEANING_SCHEMA, history="interval 7 days"),
     paths.TRANSACTIONS: TableDefinition(TRANSACTIONS_SCHEMA, history="interval 1 days"),
+    # Never begun anew: it is the only record of the brokers' epochs and of who leads what.
+    paths.CLUSTER: TableDefinition(CLUSTER_SCHEMA, history="interval 7 days", partition_by=PARTITION_BY),
     paths.TOPICS: TableDefinition(TOPICS_SCHEMA, history="interval 30 days"),
 }
 

@@ -41,6 +41,10 @@ def _mended_or_created(path: Path, definition: TableDefinition, disk: Disk) -> D
     except OSError as error:
         raise LakeError(f"cannot mend the Delta table {path}: {error}") from error
     if not DeltaTable.is_deltatable(str(path)):
+        if not definition.expendable and any(path.glob("**/*.parquet")):
+            raise LakeError(
+                f"cannot open the Delta table {path}: it has files but no log. Restore the directory from a backup."
+            )
         return _create(path, definition, disk)
     try:
         return _open_whole(path, definition)

@@ -184,7 +184,7 @@ def _publish_change(
         index = PARTITIONS_SCHEMA.get_field_index(name)
         rows = rows.set_column(index, PARTITIONS_SCHEMA.field(index), pa.repeat(value, rows.num_rows))
     replaced = [file for file in partitions.files() if file.partition == leader]
-    return TableChange(add=[rows], remove=replaced, transactions=[(state.app_id, state.version)], partition=leader)
+    return TableChange(add=[rows], remove=replaced, transactions=[(state.app_id, state.version)])
 
 
 def _log_starts_of(rows: Iterable[PartitionRow]) -> dict[PartitionId[str], int]:
@@ -197,7 +197,7 @@ def _log_starts_change(partitions: OpenDeltaTable, log_starts: Mapping[Partition
         rows = from_table(PartitionRow, partitions.rows(file))
         raised = changes.with_log_starts(rows, log_starts)
         if raised != rows:
-            return TableChange(add=[to_table(PARTITIONS_SCHEMA, raised)], remove=[file], partition=file.partition)
+            return TableChange(add=[to_table(PARTITIONS_SCHEMA, raised)], remove=[file])
     return None
 
 
@@ -209,4 +209,4 @@ def stamp_change(partitions: OpenDeltaTable, leader: int, segments_version: int)
     stamped = [replace(row, segments_version=segments_version) for row in rows]
     if stamped == rows:
         return None
-    return TableChange(add=[to_table(PARTITIONS_SCHEMA, stamped)], remove=replaced, partition=of_leader)
+    return TableChange(add=[to_table(PARTITIONS_SCHEMA, stamped)], remove=replaced)
