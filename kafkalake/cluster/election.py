@@ -164,7 +164,7 @@ def _in_order(partition: PartitionRegistration, some: set[int]) -> tuple[int, ..
 
 def _completed(target: PartitionRegistration) -> PartitionRegistration:
     """Return `target` without the replicas that its reassignment removes, once all others are in the ISR."""
-    if not (target.adding or target.removing):
+    if not target.is_moving:
         return target
     replicas = tuple(each for each in target.replicas if each not in target.removing)
     if not replicas or not set(replicas) <= set(target.isr):
@@ -257,12 +257,7 @@ def rebalance_leaders(image: ClusterImage, percentage: int, rules: RulesOf) -> C
 
 
 def _is_movable(image: ClusterImage, partition: PartitionRegistration, imbalanced: set[int]) -> bool:
-    if (
-        partition.leader == NO_LEADER
-        or partition.leader == partition.replicas[0]
-        or partition.adding
-        or partition.removing
-    ):
+    if partition.leader == NO_LEADER or partition.leader == partition.replicas[0] or partition.is_moving:
         return False
     preferred = partition.replicas[0]
     return preferred in imbalanced and choose_leader(image.brokers, partition, Election.PREFERRED)[0] == preferred

@@ -77,6 +77,11 @@ class PartitionRegistration:
     removing: tuple[int, ...] = ()
     is_recovering: bool = False
 
+    @property
+    def is_moving(self) -> bool:
+        """Return whether a reassignment is under way."""
+        return bool(self.adding or self.removing)
+
 
 def sole_replica(broker_id: int, leader_epoch: int, *, is_offline: bool = False) -> PartitionRegistration:
     """Return the registration of a partition whose only replica is on `broker_id`. `is_offline`: its log could not be opened."""

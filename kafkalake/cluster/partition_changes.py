@@ -164,7 +164,7 @@ def cancel_reassignment(image: ClusterImage, of: TopicIdPartition, rules: RulesO
     is eligible and unclean elections are not allowed.
     """
     before = _partition(image, of)
-    if not (before.adding or before.removing):
+    if not before.is_moving:
         raise NoReassignmentInProgressError()
     replicas = tuple(each for each in before.replicas if each not in before.adding)
     isr = tuple(each for each in before.isr if each in replicas)

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Sequence
 from itertools import groupby
 
-from kafkalake.broker.controller.protocol import Heartbeat, IsrChange, IsrState, Replica
+from kafkalake.broker.controller.protocol import Heartbeat, IsrState
 from kafkalake.cluster.image import BrokerRegistration, Endpoint, TopicIdPartition
+from kafkalake.cluster.partition_changes import ANY_EPOCH, IsrChange, Replica
 from kafkalake.errors import InvalidRequestError, KafkaError, error_for_code
 from kafkalake.wire.messages.membership import (
     AlteredPartition,
@@ -149,7 +150,7 @@ def isr_changes_of(body: AlterPartitionRequest) -> Generator[None, None, list[Is
             raise InvalidRequestError("The ISR of a partition is changed by the id of its topic.")
         for each in topic.partitions:
             isr = [Replica(member.broker_id, member.broker_epoch) for member in each.new_isr_with_epochs]
-            isr = isr or [Replica(broker_id, _NO_EPOCH) for broker_id in each.new_isr]  # version 2
+            isr = isr or [Replica(broker_id, ANY_EPOCH) for broker_id in each.new_isr]  # version 2
             found.append(
                 IsrChange(
                     (topic.topic_id, each.partition_index),

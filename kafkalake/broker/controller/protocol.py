@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from kafkalake.cluster.image import BrokerRegistration, TopicIdPartition
+from kafkalake.cluster.partition_changes import IsrChange
 from kafkalake.errors import InvalidRequestError, KafkaError
 
 
@@ -38,24 +39,6 @@ class HeartbeatAnswer(NamedTuple):
     is_caught_up: bool
     is_fenced: bool
     should_shut_down: bool
-
-
-class Replica(NamedTuple):
-    """A replica that is to be in an ISR, with its broker's epoch, -1 if the leader does not know it (KIP-903)."""
-
-    broker_id: int
-    broker_epoch: int
-
-
-@dataclass(frozen=True, slots=True)
-class IsrChange:
-    """The ISR that the leader of a partition proposes, based on its leader epoch and partition epoch."""
-
-    partition: TopicIdPartition
-    leader_epoch: int
-    partition_epoch: int
-    isr: tuple[Replica, ...]
-    is_recovering: bool = False
 
 
 class IsrState(NamedTuple):

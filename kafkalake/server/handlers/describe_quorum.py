@@ -1,12 +1,15 @@
-"""DescribeQuorum (55), versions 0-2: who decides about the cluster's metadata. Here the lake does: the one broker is the voter.
+"""DescribeQuorum (55), versions 0-2: who decides about the cluster's metadata, and how far each follows.
 
-The high watermark is the version of the image that this broker serves.
+The controller is the leader, its epoch the leader epoch, the version of the image the high watermark. Every registered broker has a
+vote. The log is a table of the lake, so what is committed is there for each of them; when another one last read it is unknown (-1).
+2: the addresses of the voters.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 
+from kafkalake.cluster.image import NO_CONTROLLER, ClusterImage
 from kafkalake.errors import ClusterAuthorizationError, UnknownTopicOrPartitionError
 from kafkalake.server.authorizer import CLUSTER_NAME, Resource
 from kafkalake.server.request import Request
@@ -21,46 +24,56 @@ from kafkalake.wire.messages.controller import (
 )
 
 METADATA_TOPIC = "__cluster_metadata"
+_UNKNOWN = -1
 
 
 def handle(request: Request[DescribeQuorumRequest]) -> Generator[None, None, DescribeQuorumResponse]:
     if not request.allows(Resource.CLUSTER, CLUSTER_NAME):
         return DescribeQuorumResponse(error_code=ClusterAuthorizationError.code)
-    cluster, now_ms = request.context.broker.cluster, request.context.clock.now_ms()
-    unknown = UnknownTopicOrPartitionError()
+    cluster = request.context.broker.cluster
+    metadata_partition = _metadata_partition(cluster, request.context.clock.now_ms())
     topics = []
     for topic in request.body.topics:
         partitions = []
         for partition in topic.partitions:
             yield
-            if topic.topic_name != METADATA_TOPIC or partition.partition_index != 0:
+            if topic.topic_name == METADATA_TOPIC and partition.partition_index == 0:
+                partitions.append(metadata_partition)
+            else:
+                error = UnknownTopicOrPartitionError()
+                message = str(error) if request.version >= 2 else None
                 partitions.append(
                     QuorumPartitionState(
-                        partition_index=partition.partition_index,
-                        error_code=unknown.code,
-                        error_message=str(unknown) if request.version >= 2 else None,
+                        partition_index=partition.partition_index, error_code=error.code, error_message=message
                     )
                 )
-                continue
-            voter = QuorumReplicaState(
-                replica_id=cluster.controller_id,
-                log_end_offset=cluster.version,
-                last_fetch_timestamp=now_ms,
-                last_caught_up_timestamp=now_ms,
-            )
-            partitions.append(
-                QuorumPartitionState(
-                    leader_id=cluster.controller_id,
-                    leader_epoch=0,
-                    high_watermark=cluster.version,
-                    current_voters=[voter],
-                )
-            )
         topics.append(QuorumTopicState(topic_name=topic.topic_name, partitions=partitions))
-    nodes = [
-        QuorumNode(
-            node_id=each.broker_id, listeners=[QuorumListener(name="CONTROLLER", host=address.host, port=address.port)]
+    nodes = list(_nodes(cluster, request.listener)) if request.version >= 2 else []
+    return DescribeQuorumResponse(topics=topics, nodes=nodes)
+
+
+def _metadata_partition(cluster: ClusterImage, now_ms: int) -> QuorumPartitionState:
+    voters = []
+    for broker_id in sorted({cluster.controller_id, *cluster.brokers} - {NO_CONTROLLER}):
+        seen_ms = now_ms if broker_id == cluster.controller_id else _UNKNOWN
+        voters.append(
+            QuorumReplicaState(
+                replica_id=broker_id,
+                log_end_offset=cluster.version,
+                last_fetch_timestamp=seen_ms,
+                last_caught_up_timestamp=seen_ms,
+            )
         )
-        for each, address in cluster.reachable(request.listener)
-    ]
-    return DescribeQuorumResponse(topics=topics, nodes=nodes if request.version >= 2 else [])
+    return QuorumPartitionState(
+        leader_id=cluster.controller_id,
+        leader_epoch=cluster.controller_epoch,
+        high_watermark=cluster.version,
+        current_voters=voters,
+    )
+
+
+def _nodes(cluster: ClusterImage, listener: str) -> Iterator[QuorumNode]:
+    for broker_id, broker in sorted(cluster.brokers.items()):
+        if (address := broker.endpoint(listener)) is not None:
+            endpoint = QuorumListener(name="CONTROLLER", host=address.host, port=address.port)
+            yield QuorumNode(node_id=broker_id, listeners=[endpoint])
