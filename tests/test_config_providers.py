@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kafkalake.config.providers import has_reference, read_settings, resolvable, resolve, without_secrets
+from kafkalake.config.properties import read_properties
+from kafkalake.config.providers import has_reference, resolvable, resolve, without_secrets
 from kafkalake.errors import ConfigurationError
 
 
@@ -43,9 +44,9 @@ def test_a_reference_to_nothing_is_refused_and_another_process_does_without(text
 
 def test_a_file_of_settings_names_the_line_that_is_none(tmp_path: Path) -> None:
     file = tmp_path / "broker.properties"
-    file.write_text("num.partitions=4\nwhat is this\n")
+    file.write_text("num.partitions=4\nwhat\n")
     with pytest.raises(ConfigurationError, match=r"broker\.properties, line 2: not NAME=VALUE"):
-        read_settings(file)
+        read_properties(file)
     file.write_text("password=hunter2\n")
     with pytest.raises(ConfigurationError, match="no line other=") as raised:
         resolve({"a": f"${{file:{file}:other}}"})

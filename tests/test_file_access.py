@@ -54,7 +54,7 @@ ALLOWED: dict[str, str] = {
     # What the user, the machine and the installation have
     "cli": "files that the user names, standard input and output",
     "broker.transactions.fault_points": "the step at which a test kills the broker",
-    "config.providers": "the user's files of secrets",
+    "config.properties": "the user's files of settings and secrets",
     "machine": "the boot id and the mounts",
     "process.allocator": "the memory limit of the container",
     "record.compiled": "the cache of compiled code",

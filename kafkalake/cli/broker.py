@@ -104,14 +104,14 @@ def _given(pairs: dict[str, str], listen: str | None, broker_id: int | None) -> 
 def _settings(file: Path | None, given: dict[str, str]) -> dict[str, str]:
     """Return the settings of all sources. Notes go to stderr for variables that are no settings."""
     from kafkalake.config.broker import BROKER_SETTINGS
-    from kafkalake.config.providers import read_settings
+    from kafkalake.config.properties import read_properties
     from kafkalake.config.sources import combine, read_environment
 
     environment, others = read_environment(os.environ)
     for variable, name in others.items():
         close = did_you_mean(name, BROKER_SETTINGS)
         note(f"the environment variable {variable} is no setting of a broker" + (f"; {close}" if close else ""))
-    return combine({} if file is None else read_settings(file), environment, given)
+    return combine({} if file is None else read_properties(file), environment, given)
 
 
 def _check_settings(settings: dict[str, str]) -> None:

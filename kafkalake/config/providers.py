@@ -1,4 +1,4 @@
-"""Resolves references in settings, like Kafka's config providers, and reads files of settings.
+"""Resolves references in settings, like Kafka's config providers.
 
     ${file:/etc/kafkalake/secrets.properties:keystore.password}    a line of a file of `name=value` lines
     ${env:KEYSTORE_PASSWORD}                                        an environment variable
@@ -14,6 +14,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from kafkalake.config.properties import read_properties
 from kafkalake.errors import ConfigurationError
 
 _REFERENCE = re.compile(r"\$\{(file|env):([^}]*)\}")
@@ -51,27 +52,6 @@ def without_secrets(text: str, stated: Mapping[str, str], resolved: Mapping[str,
     return text
 
 
-def read_settings(file: Path) -> dict[str, str]:
-    """Return the settings in a file of `name=value` lines. `#` and `!` begin comments, as in Kafka's `server.properties`.
-
-    Raise `ConfigurationError` if the file is unreadable or malformed.
-    """
-    try:
-        lines = file.read_text().splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"cannot read {file}: {getattr(error, 'strerror', None) or 'it is no text'}") from None
-    found: dict[str, str] = {}
-    for number, line in enumerate(lines, 1):
-        stripped = line.strip()
-        if not stripped or stripped[0] in "#!":
-            continue
-        name, equals, value = stripped.partition("=")
-        if not equals or not name.strip():
-            raise ConfigurationError(f"{file}, line {number}: not NAME=VALUE")
-        found[name.strip()] = value.strip()
-    return found
-
-
 def _look_up(reference: str, provider: str, rest: str) -> str:
     if provider == "env":
         if rest not in os.environ:
@@ -80,7 +60,7 @@ def _look_up(reference: str, provider: str, rest: str) -> str:
     path, colon, key = rest.rpartition(":")
     if not colon:
         raise ConfigurationError(f"{reference}: it takes a file and a name in it, ${{file:PATH:NAME}}")
-    values = read_settings(Path(path))
+    values = read_properties(Path(path))
     if key not in values:
         raise ConfigurationError(f"{reference}: the file has no line {key}=...")
     return values[key]

@@ -60,6 +60,11 @@ class Setting:
     allows_empty: bool = False
     check: Callable[[str], object] | None = None
 
+    @property
+    def has_effect(self) -> bool:
+        """Return whether the setting changes anything here, see `NO_EFFECT`."""
+        return not self.documentation.endswith(NO_EFFECT)
+
 
 NO_EFFECT = " Accepted for Kafka's tools and files; changes nothing here."
 """A suffix for the documentation of Kafka settings without effect, accepted so that tools that set them work."""

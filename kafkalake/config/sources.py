@@ -1,7 +1,7 @@
 """Where a broker's settings come from: the command line over the environment over a properties file, and Kafka's defaults last.
 
 Variables of the environment name settings as the images of Apache Kafka do: `KAFKA_` and the name in capitals, with `_` for a dot,
-`__` for an underscore, `___` for a dash. `KAFKA_NUM_PARTITIONS=3` is `num.partitions=3`. Files are read by `providers`.
+`__` for an underscore, `___` for a dash. `KAFKA_NUM_PARTITIONS=3` is `num.partitions=3`. Files are read by `properties`.
 """
 
 from __future__ import annotations

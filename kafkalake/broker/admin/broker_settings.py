@@ -18,7 +18,7 @@ from kafkalake.config.accepted import reason_for_refusal
 from kafkalake.config.broker import BROKER_SETTINGS
 from kafkalake.config.layers import ConfigSource, Settings, changed_values
 from kafkalake.config.providers import has_reference, resolvable, resolve
-from kafkalake.config.setting import Update
+from kafkalake.config.setting import NO_EFFECT, Update
 from kafkalake.config.stored import usable_broker_settings
 from kafkalake.config.values import format_value
 from kafkalake.errors import ConfigurationError, InvalidConfigError, InvalidRequestError, KafkaStorageError, LakeError
@@ -66,9 +66,13 @@ class BrokerSettings:
         """Log the settings that differ from the defaults, and those changed since the broker last ran."""
         for entry in self.current.describe_broker():
             if entry.source is not ConfigSource.DEFAULT:
-                source = entry.source.name.lower()
-                shown = self._shown(entry.setting.name, entry.value)
-                logger.info("broker setting name=%s value=%s source=%s", entry.setting.name, shown, source)
+                setting, source = entry.setting, entry.source.name.lower()
+                shown = self._shown(setting.name, entry.value)
+                if setting.has_effect:
+                    logger.info("broker setting name=%s value=%s source=%s", setting.name, shown, source)
+                else:
+                    reason = setting.documentation.removesuffix(NO_EFFECT)
+                    logger.info("broker setting without effect name=%s value=%s reason=%r", setting.name, shown, reason)
         try:
             stored = resolvable(json.loads(read_file(self._files, path)))
             earlier = Settings(usable_broker_settings(stored)[0])
