@@ -11,6 +11,7 @@ from contract.wire_client import WireClient, create_topic
 from node_in_thread import NodeInThread
 
 from kafkalake.cluster.image import BrokerRegistration, Endpoint
+from kafkalake.errors import InvalidReplicaAssignmentError, KafkaError, NoReassignmentInProgressError
 
 pytestmark = pytest.mark.process
 
@@ -58,6 +59,26 @@ def test_partitions_that_move_are_listed(
     for topic in answer.topics:
         (moving,) = topic.partitions
         assert (moving.replicas, moving.adding_replicas, moving.removing_replicas) == ([7, 0], [7], [0])
+
+
+@pytest.mark.parametrize(
+    ("replicas", "error"),
+    [
+        ([0], None),
+        ([7], InvalidReplicaAssignmentError),
+        ([0, 7], InvalidReplicaAssignmentError),
+        ([9], InvalidReplicaAssignmentError),
+        (None, NoReassignmentInProgressError),
+    ],
+)
+def test_no_partition_moves_and_none_is_said_to_move(
+    client: WireClient, replicas: list[int] | None, error: type[KafkaError] | None
+) -> None:
+    asked = [{"name": "still", "partitions": [{"partition_index": 0, "replicas": replicas}]}]
+    answer = client.call("AlterPartitionReassignments", 0, timeout=1000, topics=asked)
+    (found,) = answer.responses[0].partitions
+    assert found.error_code == (0 if error is None else error.code)
+    assert (found.error_message is None) == (error is None)
 
 
 def test_every_registered_broker_has_a_vote(client: WireClient) -> None:

@@ -1,7 +1,7 @@
 """AlterPartitionReassignments (45), versions 0-1: other replicas for partitions.
 
-With the only broker there is one possible assignment, which is the current one and therefore reached at once. 1: whether the
-replication factor may change.
+Partitions are not replicated yet, so none can move: the assignment that can be reached is the current one, and it is reached at
+once. 1: whether the replication factor may change.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Generator
 from kafkalake.broker.admin.topic_plans import check_assignment
 from kafkalake.errors import (
     ClusterAuthorizationError,
+    InvalidReplicaAssignmentError,
     KafkaError,
     NoReassignmentInProgressError,
     UnknownTopicOrPartitionError,
@@ -58,7 +59,7 @@ def _answer(
 
 
 def _check(request: Request[AlterPartitionReassignmentsRequest], topic: str, asked: ReassignablePartition) -> None:
-    """Raise what Kafka answers. An assignment that passes is the current one."""
+    """Raise what Kafka answers, or `InvalidReplicaAssignmentError` for an assignment that is not the current one."""
     broker = request.context.broker
     known = broker.topics.find(topic)
     if known is None:
@@ -68,3 +69,5 @@ def _check(request: Request[AlterPartitionReassignmentsRequest], topic: str, ask
     if asked.replicas is None:
         raise NoReassignmentInProgressError("No partition reassignment is in progress.")
     check_assignment(asked.replicas, broker.cluster.brokers)
+    if tuple(asked.replicas) != known.registrations[asked.partition_index].replicas:
+        raise InvalidReplicaAssignmentError("The partition cannot move: partitions are not replicated yet.")
