@@ -26,6 +26,7 @@ from kafkalake.broker.partitions.topics import Topics
 from kafkalake.broker.partitions.wire_cache import WireCache
 from kafkalake.broker.staged.service import StagedAppends
 from kafkalake.broker.transactions.held_offsets import HeldOffsets
+from kafkalake.broker.transactions.other_brokers import OtherBrokers
 from kafkalake.broker.transactions.service import TransactionService
 from kafkalake.cluster.image import BrokerRegistration, ClusterImage, Endpoint
 from kafkalake.config.broker import BrokerConfig
@@ -61,6 +62,7 @@ class Broker:
         world: World,
         observer: BrokerObserver,
         held_offsets: HeldOffsets,
+        others: OtherBrokers,
         ownership: Ownership,
         new_alarm: Callable[[], Alarm],
         call_soon: CallSoon,
@@ -80,6 +82,7 @@ class Broker:
         self.run_blocking = run_blocking
         self._observer = observer
         self.held_offsets = held_offsets
+        self.others = others
         self.topics = Topics(cluster)
         self.timers = Timers(clock, new_alarm())
         self.scheduler = Scheduler(clock, new_alarm())
@@ -159,7 +162,7 @@ class Broker:
         """Complete all pending requests with what is available now. Called when the broker stops."""
         call_isolated(CallbackLoop.COORDINATED, self.staged.stop)
         self.flush()
-        call_isolated(CallbackLoop.COORDINATED, self.transactions.journal.stop)
+        call_isolated(CallbackLoop.COORDINATED, self.transactions.stop)
         call_isolated(CallbackLoop.COORDINATED, self.groups.stop)
         self.purgatory.finish_all()
 

@@ -71,6 +71,8 @@ INIT_PRODUCER_ID = ClientApi(22, transactions.InitProducerIdRequest, transaction
 ADD_PARTITIONS_TO_TXN = ClientApi(
     24, transactions.AddPartitionsToTxnRequest, transactions.AddPartitionsToTxnResponse, 0, 3
 )
+# The same between brokers, for several transactions.
+ADMIT_TO_TXN = ClientApi(24, transactions.AddPartitionsToTxnRequest, transactions.AddPartitionsToTxnResponse, 5, 5)
 # Later versions bump the epoch, useless for a producer with one transaction.
 END_TXN = ClientApi(26, transactions.EndTxnRequest, transactions.EndTxnResponse, 0, 3)
 WRITE_TXN_MARKERS = ClientApi(27, transactions.WriteTxnMarkersRequest, transactions.WriteTxnMarkersResponse, 1, 1)

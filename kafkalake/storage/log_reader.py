@@ -97,6 +97,11 @@ class LogReader:
         with self._access.lock:
             return list(self._state.producers.items())
 
+    def producer(self, producer_id: int) -> ProducerStateEntry | None:
+        """Return the state of a producer id, None if it has none."""
+        with self._access.lock:
+            return self._state.producers.get(producer_id)
+
     def read(self, offset: int, max_bytes: int, end_offset: int | None = None) -> MessageSet:
         """Return whole messages from the one with `offset`: about `max_bytes`, at least one, none that begins at or past
         `end_offset`.

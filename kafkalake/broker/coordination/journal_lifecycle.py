@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from kafkalake.broker.admin.topic_admin import TopicAdmin
@@ -70,7 +70,8 @@ class JournalLifecycle(Generic[E, R, C]):
 
     `segment_bytes` applies to the topic's creation, as does the number of partitions of `writer`. `published` reads Delta's rows.
     `keep(index, position)` writes records again that a trim would lose, and waits until they are durable. It may raise a
-    `KafkaError`. `loaded` is called when partitions were loaded after the start.
+    `KafkaError`. `loaded` is called when partitions were loaded after the start, `resigned` with the entries of one that
+    was unloaded before the stop.
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class JournalLifecycle(Generic[E, R, C]):
         published: Callable[[], Published[C]],
         keep: Callable[[int, int], Awaitable[None]] | None = None,
         loaded: Callable[[], None] = lambda: None,
+        resigned: Callable[[Sequence[E]], None] = lambda entries: None,
     ) -> None:
         self._name = name
         self._segment_bytes = segment_bytes
@@ -90,6 +92,7 @@ class JournalLifecycle(Generic[E, R, C]):
         self._writer = writer
         self._coordinator = coordinator
         self._keep = keep
+        self._resigned = resigned
         self._published = published
         self._loading = JournalLoading(host, writer, coordinator, published, loaded)
         self._creating = asyncio.Lock()
@@ -101,6 +104,11 @@ class JournalLifecycle(Generic[E, R, C]):
     def is_ready(self) -> bool:
         """Return whether the topic exists, and the partitions led here are loaded or loading."""
         return self._is_ready
+
+    @property
+    def exists(self) -> bool:
+        """Return whether the topic exists."""
+        return self._writer.topic is not None
 
     @property
     def is_stopped(self) -> bool:
@@ -183,7 +191,7 @@ class JournalLifecycle(Generic[E, R, C]):
 
         The next leader publishes the changes that Delta lacks: it reads them in the journal.
         """
-        self._coordinator.unload(index)
+        self._resigned(self._coordinator.unload(index))
 
     def stop(self) -> None:
         """Stop serving. Pending requests fail with NOT_COORDINATOR. Changes are kept for the last `take_changes`."""

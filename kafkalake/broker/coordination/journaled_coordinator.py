@@ -98,10 +98,15 @@ class JournaledCoordinator(Generic[E, R, C]):
         entry.restored(lost)
         self.effects.run(entry)
 
-    def unload(self, partition: int) -> None:
-        """Unload a partition this broker no longer leads, or on shutdown. Pending requests fail with NOT_COORDINATOR."""
-        for entry in self.table.end(partition):
+    def unload(self, partition: int) -> list[E]:
+        """Unload a partition this broker no longer leads, or on shutdown. Pending requests fail with NOT_COORDINATOR.
+
+        Return what it had.
+        """
+        entries = self.table.end(partition)
+        for entry in entries:
             call_isolated(CallbackLoop.COORDINATED, self._close, entry)
+        return entries
 
     def _close(self, entry: E) -> None:
         entry.close(NotCoordinatorError)

@@ -12,6 +12,7 @@ from kafkalake.config.setting import Value
 from kafkalake.config.topics import TopicConfig
 from kafkalake.errors import NotLeaderOrFollowerError, UnknownTopicIdError, UnknownTopicOrPartitionError
 from kafkalake.storage.config import LogConfig
+from kafkalake.topic_partition import TopicPartition
 
 _NEVER_MS = 2**63 - 1
 
@@ -130,6 +131,14 @@ class Topics:
     def leader(self, name: str, index: int) -> Partition:
         """Return a partition that this broker leads. Raise as `Topic.leader`, and if there is no such topic."""
         return self.topic(name).leader(index)
+
+    def leader_id(self, partition: TopicPartition) -> int:
+        """Return the id of the broker that leads a partition, or `NO_LEADER`. Raise `UnknownTopicOrPartitionError`."""
+        name, index = partition
+        registrations = self.topic(name).registrations
+        if not 0 <= index < len(registrations):
+            raise UnknownTopicOrPartitionError()
+        return registrations[index].leader
 
     def serves(self, topic: str | UUID, index: int) -> bool:
         """Return whether a topic with that name or id has that partition."""

@@ -21,6 +21,8 @@ from kafkalake.broker.coordination.decisions import ErrorClass
 from kafkalake.broker.coordination.journal import ProducerIdAndEpoch, Timers
 from kafkalake.broker.transactions.coordinator import TransactionCoordinator
 from kafkalake.broker.transactions.ending import CLIENT_VERSION_2
+from kafkalake.broker.transactions.other_brokers import AdmissionRequest
+from kafkalake.broker.transactions.remote_admission import RemoteAdmission
 from kafkalake.broker.transactions.requests import PartitionResults
 from kafkalake.errors import ConcurrentTransactionsError, KafkaError
 from kafkalake.topic_partition import TopicPartition
@@ -42,9 +44,18 @@ class _Line:
 class Admission:
     """Queue of transactional writes in front of the coordinator. Runs on the event loop's thread."""
 
-    def __init__(self, coordinator: TransactionCoordinator, timers: Timers) -> None:
+    def __init__(
+        self,
+        coordinator: TransactionCoordinator,
+        timers: Timers,
+        remote: RemoteAdmission,
+        coordinator_elsewhere: Callable[[str], int | None],
+    ) -> None:
+        """`coordinator_elsewhere` returns the id of the broker that coordinates a transactional id, None if no other one does."""
         self._coordinator = coordinator
         self._timers = timers
+        self._remote = remote
+        self._coordinator_elsewhere = coordinator_elsewhere
         self._lines: dict[str, _Line] = {}
         """Queues by transactional id, while writes are pending."""
 
@@ -60,18 +71,21 @@ class Admission:
         """Reply whether the producer may write to `partitions` in its transaction, before a leader appends a batch.
 
         `add`: missing partitions are added (transactions version 2), else they get `TransactionAbortableError`.
-        If a step is being written, wait for it, at most `wait_ms`.
+        If a step is being written, wait for it, at most `wait_ms`. A coordinator that is another broker is asked.
         """
         line = self._lines.get(transactional_id)
         if line is None:
-            entry = self._coordinator.table.find(transactional_id)
-            if entry is not None and entry.transaction.accepts(producer, partitions):
+            if self._accepts(transactional_id, producer, partitions):
                 reply(dict.fromkeys(partitions))
                 return
             line = self._lines[transactional_id] = _Line()
 
         def ask(answer: Callable[[PartitionResults], None]) -> None:
-            if add:
+            elsewhere = self._coordinator_elsewhere(transactional_id)
+            if elsewhere is not None:
+                request = AdmissionRequest(transactional_id, producer, tuple(partitions), add)
+                self._remote.admit(elsewhere, request, answer)
+            elif add:
                 self._coordinator.add_partitions(
                     transactional_id,
                     producer,
@@ -79,17 +93,12 @@ class Admission:
                     lambda error: answer(dict.fromkeys(partitions, error)),
                     client_version=CLIENT_VERSION_2,
                 )
-                return
-            try:
-                results = self._coordinator.verify_partitions(transactional_id, producer, partitions)
-            except KafkaError as error:
-                results = dict.fromkeys(partitions, type(error))
-            answer(results)
+            else:
+                answer(self._verified(transactional_id, producer, partitions))
 
         def ask_in_turn(answer: Callable[[PartitionResults], None]) -> None:
             # An earlier queued write may have added the partitions meanwhile.
-            entry = self._coordinator.table.find(transactional_id)
-            if entry is not None and entry.transaction.accepts(producer, partitions):
+            if self._accepts(transactional_id, producer, partitions):
                 answer(dict.fromkeys(partitions))
             else:
                 ask(answer)
@@ -113,6 +122,40 @@ class Admission:
         line.turns.append(turn)
         self._move(transactional_id, line)
 
+    def _accepts(
+        self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Collection[TopicPartition]
+    ) -> bool:
+        """Return whether the producer may write to the partitions, as far as it is known here."""
+        entry = self._coordinator.table.find(transactional_id)
+        if entry is not None:
+            return entry.transaction.accepts(producer, partitions)
+        return self._coordinator_elsewhere(transactional_id) is not None and self._remote.accepts(producer, partitions)
+
+    def _verified(
+        self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Collection[TopicPartition]
+    ) -> PartitionResults:
+        try:
+            return self._coordinator.verify_partitions(transactional_id, producer, partitions)
+        except KafkaError as error:
+            return dict.fromkeys(partitions, type(error))
+
+    def verify(
+        self,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        partitions: Collection[TopicPartition],
+        reply: Callable[[PartitionResults], None],
+    ) -> None:
+        """Answer a leader that is to write to `partitions`. If a step is being written, wait for it, at most `wait_ms`."""
+        unexpected: PartitionResults = dict.fromkeys(partitions, KafkaError)
+        self._in_turn(
+            transactional_id,
+            lambda answer: answer(self._verified(transactional_id, producer, partitions)),
+            lambda results: ConcurrentTransactionsError in results.values(),
+            unexpected,
+            reply,
+        )
+
     def _move(self, transactional_id: str, line: _Line) -> None:
         """Process queued writes until one has to wait."""
         if line.is_moving:
@@ -133,12 +176,16 @@ class Admission:
         producer: ProducerIdAndEpoch,
         partitions: Collection[TopicPartition],
         reply: Callable[[ErrorClass | None], None],
+        *,
+        client_version: int = 0,
     ) -> None:
         """Call the coordinator's `add_partitions`. If a step is being written, wait for it, at most `wait_ms`."""
         unexpected: ErrorClass | None = KafkaError
         self._in_turn(
             transactional_id,
-            lambda answer: self._coordinator.add_partitions(transactional_id, producer, partitions, answer),
+            lambda answer: self._coordinator.add_partitions(
+                transactional_id, producer, partitions, answer, client_version=client_version
+            ),
             lambda error: error is ConcurrentTransactionsError,
             unexpected,
             reply,

@@ -3,6 +3,10 @@
 **Atomic.** The markers of one transaction are appended one after the other, and a publish may come between (after a failed write,
 or during the fsync of a partition). Until the last one is written, `stable_offset` of each of its partitions stays where it was
 before the first. So one version of `partitions` shows a transaction in all partitions or in none.
+
+*Several brokers.* This holds of the partitions that one broker leads. Where the markers of a transaction are written by several
+brokers, each publishes for itself: a version of `partitions` may show the transaction in the partitions of one and not yet in those
+of another. The coordinator's broker holds its partitions until all markers are written, the others while they write theirs.
 """
 
 from __future__ import annotations
@@ -50,6 +54,10 @@ class HeldOffsets:
             held[producer_id] = min(stable, self._published.get(key, stable))
             self._holders.setdefault(producer_id, []).append(partition)
 
+    def expect(self, key: TopicPartition, producer_id: int) -> None:
+        """Hold the others also until the marker of a partition led by another broker is written."""
+        self._unwritten.setdefault(producer_id, set()).add(key)
+
     def written(self, key: TopicPartition, producer_id: int) -> list[Partition]:
         """Note a written marker, and return the partitions that this releases."""
         unwritten = self._unwritten.get(producer_id)
@@ -62,7 +70,7 @@ class HeldOffsets:
         """Release the partitions of a producer's transaction whose markers are all written, or never will be. Return them."""
         if self._unwritten.pop(producer_id, None) is None:
             return []
-        released = self._holders.pop(producer_id)
+        released = self._holders.pop(producer_id, [])
         for partition in released:
             held = self._held[partition]
             del held[producer_id]

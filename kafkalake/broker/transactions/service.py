@@ -6,6 +6,7 @@ After a start a prepared transaction gets its markers (again) before the first r
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Protocol
 
 from kafkalake.broker.admin.producer_ids import ProducerIds
@@ -21,8 +22,12 @@ from kafkalake.broker.transactions.fault_points import kill_as_asked
 from kafkalake.broker.transactions.held_offsets import HeldOffsets
 from kafkalake.broker.transactions.markers import MarkerWriter, TransactionalOffsets
 from kafkalake.broker.transactions.orphans import end_orphans
+from kafkalake.broker.transactions.other_brokers import OtherBrokers
 from kafkalake.broker.transactions.published import changed_transaction
-from kafkalake.broker.transactions.table import ChangedTransaction
+from kafkalake.broker.transactions.remote_admission import MarkerWatch, RemoteAdmission
+from kafkalake.broker.transactions.remote_markers import RemoteMarkers
+from kafkalake.broker.transactions.table import ChangedTransaction, TransactionEntry
+from kafkalake.cluster.image import NO_LEADER
 from kafkalake.config.part import part_of
 from kafkalake.internal_topics import TRANSACTION_JOURNAL
 from kafkalake.metadata.store import JournalTables
@@ -36,6 +41,8 @@ class TransactionHost(JournalHost, Protocol):
     scheduler: Scheduler
 
     held_offsets: HeldOffsets
+    broker_id: int
+    others: OtherBrokers
 
     @property
     def store(self) -> JournalTables: ...
@@ -47,12 +54,21 @@ class TransactionService:
     def __init__(self, host: TransactionHost, offsets: TransactionalOffsets) -> None:
         self._host = host
         self._offsets = offsets
-        config = host.config
-        self.markers = MarkerWriter(host.topics, host.append_queue, host.held_offsets, host.moved, offsets)
+        config, settings = host.config, part_of(host.config, TransactionConfig)
+        watch = MarkerWatch()
+        self.markers = MarkerWriter(
+            host.topics,
+            host.append_queue,
+            host.held_offsets,
+            host.moved,
+            offsets,
+            watch,
+            lambda write: RemoteMarkers(host.broker_id, host.topics.leader_id, host.others, host.timers, write),
+        )
         partitions = config.transaction_state_log_num_partitions
         writer = JournalWriter(host.topics, TRANSACTION_JOURNAL, host.append_queue, partitions)
         self.coordinator = TransactionCoordinator(
-            part_of(config, TransactionConfig),
+            settings,
             host.clock,
             host.timers,
             writer,
@@ -60,7 +76,8 @@ class TransactionService:
             host.producer_ids.next_id,
             kill_as_asked(os.environ),
         )
-        self.admission = Admission(self.coordinator, host.timers)
+        self._remote = RemoteAdmission(host.topics, host.others, host.timers, watch, settings.remote_wait_ms)
+        self.admission = Admission(self.coordinator, host.timers, self._remote, self._coordinator_elsewhere)
         self.journal = JournalLifecycle(
             TRANSACTION_JOURNAL,
             config.transaction_state_log_segment_bytes,
@@ -68,7 +85,27 @@ class TransactionService:
             writer,
             self.coordinator.journaled,
             self._published,
+            resigned=self._resigned,
         )
+
+    def stop(self) -> None:
+        """Stop serving, see `JournalLifecycle.stop`. The next leader of a journal partition sends the markers that are missing."""
+        self.journal.stop()
+        self.markers.stop()
+        self._remote.stop()
+
+    def _coordinator_elsewhere(self, transactional_id: str) -> int | None:
+        partition = self.coordinator.table.partition_of(transactional_id)
+        if self.coordinator.table.shard(partition) is not None or not self.journal.exists:
+            return None
+        leader = self._host.topics.leader_id((TRANSACTION_JOURNAL, partition))
+        return None if leader in (NO_LEADER, self._host.broker_id) else leader
+
+    def _resigned(self, entries: Sequence[TransactionEntry]) -> None:
+        for entry in entries:
+            current = entry.transaction.current
+            if current is not None and current.state.is_prepared:
+                self.markers.abandon(current.producer_id)
 
     async def start(self) -> None:
         """Load the journal at the broker's start, after the groups', and resume unfinished transactions.

@@ -2,16 +2,18 @@
 
 - 2: PRODUCER_FENCED, INVALID_PRODUCER_EPOCH before. 3: flexible. 4: several transactions in one request, and `verify_only`: between
   brokers (KIP-890). 5: TRANSACTION_ABORTABLE if a partition to verify is not in the transaction.
+  Of version 4 on the producer takes part in transactions version 2. A group's partition of `__consumer_offsets` may be added then.
 - All or nothing: if a partition does not exist, the others get OPERATION_NOT_ATTEMPTED.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from functools import partial
 
 from kafkalake.broker.coordination.decisions import ErrorClass
 from kafkalake.broker.coordination.journal import ProducerIdAndEpoch
+from kafkalake.broker.transactions.ending import CLIENT_VERSION_2
 from kafkalake.broker.transactions.requests import PartitionResults
 from kafkalake.errors import (
     InvalidTxnStateError,
@@ -21,7 +23,7 @@ from kafkalake.errors import (
     TransactionAbortableError,
     UnknownTopicOrPartitionError,
 )
-from kafkalake.internal_topics import INTERNAL
+from kafkalake.internal_topics import GROUP_JOURNAL, INTERNAL
 from kafkalake.server.request import Request
 from kafkalake.server.topic_lookup import find_topic
 from kafkalake.server.transaction_lookup import check_transactional_id, transaction_code
@@ -104,7 +106,9 @@ def _add(
     except KafkaError as error:
         reply(dict.fromkeys(keys, type(error)))
         return
-    partitions = {name: _writable_partitions(request, name) for name in {name for name, _ in keys}}
+    between_brokers = request.version >= _BATCHED_SINCE
+    internal = INTERNAL - {GROUP_JOURNAL} if between_brokers else INTERNAL
+    partitions = {name: _writable_partitions(request, name, internal) for name in {name for name, _ in keys}}
     refused: dict[TopicPartition, ErrorClass] = {}
     for key in keys:
         refusal = _refusal(key, partitions)
@@ -115,7 +119,11 @@ def _add(
         reply({**dict.fromkeys(keys, OperationNotAttemptedError), **refused})
         return
     request.context.broker.transactions.admission.add(
-        transactional_id, producer, keys, lambda error: reply(dict.fromkeys(keys, error))
+        transactional_id,
+        producer,
+        keys,
+        lambda error: reply(dict.fromkeys(keys, error)),
+        client_version=CLIENT_VERSION_2 if between_brokers else 0,
     )
 
 
@@ -129,10 +137,10 @@ def _verify(
     keys = yield from _keys(topics)
     try:
         check_transactional_id(request, transactional_id)
-        results = request.context.broker.transactions.coordinator.verify_partitions(transactional_id, producer, keys)
     except KafkaError as error:
-        results = dict.fromkeys(keys, type(error))
-    reply(results)
+        reply(dict.fromkeys(keys, type(error)))
+        return
+    request.context.broker.transactions.admission.verify(transactional_id, producer, keys, reply)
 
 
 def _keys(topics: Iterable[AddPartitionsToTxnTopic]) -> Generator[None, None, list[TopicPartition]]:
@@ -143,10 +151,12 @@ def _keys(topics: Iterable[AddPartitionsToTxnTopic]) -> Generator[None, None, li
     return list(keys)
 
 
-def _writable_partitions(request: Request[AddPartitionsToTxnRequest], name: str) -> int | ErrorClass:
+def _writable_partitions(
+    request: Request[AddPartitionsToTxnRequest], name: str, internal: Collection[str]
+) -> int | ErrorClass:
     """Return the topic's number of partitions, or the error that prevents writing to it."""
     try:
-        if name in INTERNAL:
+        if name in internal:
             raise TopicAuthorizationError()
         return len(find_topic(request, name).registrations)
     except KafkaError as error:

@@ -77,8 +77,8 @@ def _find(
         if unavailable is not None:
             raise unavailable
         broker = request.context.broker
-        name, index = (broker.groups if key_type == _GROUP else broker.transactions).journal.key(key)
-        leader = broker.topics.topic(name).registrations[index].leader
+        journal = (broker.groups if key_type == _GROUP else broker.transactions).journal
+        leader = broker.topics.leader_id(journal.key(key))
         address = broker.cluster.address(leader, request.listener)
         if address is None:
             raise CoordinatorNotAvailableError("the partition of the journal that it belongs to is offline")

@@ -45,21 +45,26 @@ class _Markers:
         if not self._left:
             self._reply()
         broker = self._request.context.broker
+        found: dict[tuple[int, str, int], tuple[Partition, Marker]] = {}
         for key in keys:
             yield
             number, name, index = key
             asked = self._asked[number]
-            marker = Marker(asked.producer_id, asked.producer_epoch, asked.transaction_result)
             try:
                 if refusal is not None:
                     raise refusal()
-                partition: Partition = broker.topics.leader(name, index)
+                marker = Marker(asked.producer_id, asked.producer_epoch, asked.transaction_result)
+                found[key] = broker.topics.leader(name, index), marker
             except KafkaError as error:
                 self._written(key, type(error))
-                continue
-            broker.transactions.markers.write(
-                partition, marker, asked.coordinator_epoch, self._request.guarded(partial(self._written, key))
-            )
+        for partition, marker in found.values():
+            broker.transactions.markers.hold(partition, marker)
+            yield
+        for key, (partition, marker) in found.items():
+            written = self._request.guarded(partial(self._written, key))
+            epoch = self._asked[key[0]].coordinator_epoch
+            broker.transactions.markers.receive(partition, marker, epoch, written)
+            yield
 
     def _keys(self) -> Generator[None, None, dict[tuple[int, str, int], None]]:
         """Return the distinct (number of the marker, topic, partition)."""

@@ -8,7 +8,11 @@ import pytest
 from broker.transactions.our_world import ID, Cluster
 
 from kafkalake.broker.coordination.journal import ProducerIdAndEpoch
+from kafkalake.broker.partitions.topics import Topics
 from kafkalake.broker.transactions.admission import Admission
+from kafkalake.broker.transactions.other_brokers import NoOtherBrokers
+from kafkalake.broker.transactions.remote_admission import MarkerWatch, RemoteAdmission
+from kafkalake.cluster.image import ClusterImage
 from kafkalake.errors import (
     ConcurrentTransactionsError,
     KafkaError,
@@ -27,7 +31,9 @@ class World:
         self.cluster = Cluster()
         (made,) = self.cluster.init()
         self.producer = ProducerIdAndEpoch(made.producer_id, made.epoch)
-        self.admission = Admission(self.cluster.coordinator, self.cluster.timers)
+        timers, watch = self.cluster.timers, MarkerWatch()
+        remote = RemoteAdmission(Topics(ClusterImage("")), NoOtherBrokers(), timers, watch, 1_000)
+        self.admission = Admission(self.cluster.coordinator, timers, remote, lambda transactional_id: None)
         self.answers: list[Any] = []
 
     def admit(self, *partitions: tuple[str, int], add: bool = True, producer: ProducerIdAndEpoch | None = None) -> None:

@@ -22,7 +22,10 @@ from kafkalake.broker.partitions.topics import Topic, Topics
 from kafkalake.broker.partitions.wire_cache import WireCache
 from kafkalake.broker.transactions.decisions import Marker
 from kafkalake.broker.transactions.held_offsets import HeldOffsets
-from kafkalake.broker.transactions.markers import MarkerWriter
+from kafkalake.broker.transactions.markers import MarkerWriter, WriteMarkers
+from kafkalake.broker.transactions.other_brokers import NoOtherBrokers
+from kafkalake.broker.transactions.remote_admission import MarkerWatch
+from kafkalake.broker.transactions.remote_markers import RemoteMarkers
 from kafkalake.cluster.image import ClusterImage
 from kafkalake.config.layers import Settings
 from kafkalake.errors import InvalidProducerEpochError, KafkaStorageError, UnknownTopicOrPartitionError
@@ -57,8 +60,9 @@ class World:
         self.disks = [FaultyFiles(), FaultyFiles()]
         ownership = Ownership(clock)
         ownership.renewed(clock.elapsed_ms(), 3_600_000)
+        self.timers = Timers(clock)
         self.queue = AppendQueue(
-            Purgatory(Timers(clock)), self.turns.append, self._no_threads, lambda partition: None, ownership, clock
+            Purgatory(self.timers), self.turns.append, self._no_threads, lambda partition: None, ownership, clock
         )
         topic = Topic("clicks", uuid4(), {}, Settings({}, {}, {}).topic({}), 0)
         for index, files in enumerate(self.disks):
@@ -76,7 +80,10 @@ class World:
         def moved(partition: Partition) -> None:
             self.moved.append(partition.name)
 
-        return MarkerWriter(self.topics, self.queue, self.held, moved, NoOffsets())
+        def alone(write: WriteMarkers) -> RemoteMarkers:
+            return RemoteMarkers(0, self.topics.leader_id, NoOtherBrokers(), self.timers, write)
+
+        return MarkerWriter(self.topics, self.queue, self.held, moved, NoOffsets(), MarkerWatch(), alone)
 
     async def _no_threads(self, work: Callable[[], None]) -> None:
         raise AssertionError("no partition is forced to the disk here")
@@ -193,3 +200,16 @@ def test_a_broker_that_dies_between_two_markers_and_fails_at_the_second_again_sh
     w.mark(1)
     w.turn()
     assert w.stable() == [partition.log.last_stable_offset for partition in w.partitions]
+
+
+def test_markers_of_another_brokers_coordinator_are_shown_together(w: World) -> None:
+    for index in (0, 1):
+        w.write(index)
+    w.turn()
+    for partition in w.partitions:
+        w.markers.hold(partition, COMMIT)
+    for index, partition in enumerate(w.partitions):
+        w.markers.receive(partition, COMMIT, 3, w.answers[index].append)
+        w.queue.flush(0)
+        assert w.stable() == [[0, 0], [2, 2]][index]
+    assert w.answers == {0: [None], 1: [None]}

@@ -1,0 +1,59 @@
+"""The questions that a coordinator, and the leader of a partition, have for other brokers about transactions.
+
+The journal partition of a transactional id and the partitions of its transaction may each have another leader. `server` asks by
+Kafka's own requests; a broker that is alone has no other to ask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from kafkalake.broker.coordination.decisions import ErrorClass
+from kafkalake.broker.coordination.journal import ProducerIdAndEpoch
+from kafkalake.broker.transactions.decisions import Marker
+from kafkalake.broker.transactions.requests import PartitionResults
+from kafkalake.errors import BrokerUnavailableError
+from kafkalake.topic_partition import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class MarkerRequest:
+    """A marker to be written by the leader of its partition."""
+
+    partition: TopicPartition
+    marker: Marker
+    coordinator_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionRequest:
+    """A producer's write to partitions, to be admitted by the coordinator of its transactional id. `add`: see `Admission.admit`."""
+
+    transactional_id: str
+    producer: ProducerIdAndEpoch
+    partitions: tuple[TopicPartition, ...]
+    add: bool
+
+
+class OtherBrokers(Protocol):
+    """The other brokers. Each question raises `BrokerUnavailableError` if there is no answer: it may or may not have arrived."""
+
+    async def write_markers(self, broker_id: int, markers: Sequence[MarkerRequest]) -> Sequence[ErrorClass | None]:
+        """Have markers written by the leader of their partitions, and return the result of each."""
+        ...
+
+    async def admit(self, broker_id: int, writes: Sequence[AdmissionRequest]) -> Sequence[PartitionResults]:
+        """Ask the coordinator of transactional ids, of each id at most once, and return the result of each write."""
+        ...
+
+
+class NoOtherBrokers:
+    """`OtherBrokers` of a broker that is alone."""
+
+    async def write_markers(self, broker_id: int, markers: Sequence[MarkerRequest]) -> Sequence[ErrorClass | None]:
+        raise BrokerUnavailableError(f"broker {broker_id} cannot be reached from here")
+
+    async def admit(self, broker_id: int, writes: Sequence[AdmissionRequest]) -> Sequence[PartitionResults]:
+        raise BrokerUnavailableError(f"broker {broker_id} cannot be reached from here")

@@ -1,0 +1,202 @@
+"""Has the markers of partitions that other brokers lead written by their leaders, until each is.
+
+Markers of one turn of the event loop go to a broker as one request, and those that come while it is answered as the next one. A
+marker without an answer, or with an error that passes, is sent again with increasing pauses, to the leader that its partition has
+then. So a marker may be written twice: the second one ends nothing. Those that a broker has refused are sent apart from the others,
+so that one partition with a broken disk does not hold up the rest.
+
+The number of markers is bounded by those of the transactions that are being ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from kafkalake.broker.callbacks import CallbackLoop, call_isolated
+from kafkalake.broker.coordination.decisions import ErrorClass
+from kafkalake.broker.coordination.journal import Timers
+from kafkalake.broker.coordination.waiting import wait_for_call
+from kafkalake.broker.transactions.decisions import Marker
+from kafkalake.broker.transactions.other_brokers import MarkerRequest, OtherBrokers
+from kafkalake.cluster.image import NO_LEADER
+from kafkalake.errors import (
+    InvalidProducerEpochError,
+    KafkaLakeError,
+    TransactionCoordinatorFencedError,
+    UnknownTopicOrPartitionError,
+)
+from kafkalake.topic_partition import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+NEVER_WRITTEN = (InvalidProducerEpochError, TransactionCoordinatorFencedError)
+"""Errors that are not retried, because another coordinator has taken over."""
+MARKERS_MAX = 1_000
+"""The maximum number of markers in one request."""
+PAUSE_MS = 20
+PAUSE_MS_MAX = 1_000
+
+Done = Callable[[ErrorClass | None], None]
+
+
+@dataclass(slots=True, eq=False)
+class _Pending:
+    """A marker that is not written yet. `done`: of the newest request for it."""
+
+    request: MarkerRequest
+    done: Done
+    was_refused: bool = False
+
+
+_Lane = tuple[int, bool]
+"""The broker, and whether the markers were refused before."""
+
+
+class RemoteMarkers:
+    """The markers on their way to other brokers. Runs on the event loop's thread."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        leader_of: Callable[[TopicPartition], int],
+        others: OtherBrokers,
+        timers: Timers,
+        write_here: Callable[[TopicPartition, Marker, int, Done], None],
+    ) -> None:
+        """`leader_of` returns the id of a partition's leader, or raises `UnknownTopicOrPartitionError`.
+
+        `write_here` gets the markers of partitions that this broker leads by now.
+        """
+        self._broker_id = broker_id
+        self._leader_of = leader_of
+        self._others = others
+        self._timers = timers
+        self._write_here = write_here
+        self._pending: dict[int, dict[TopicPartition, _Pending]] = {}
+        """Producer id -> its markers."""
+        self._lanes: defaultdict[_Lane, deque[_Pending]] = defaultdict(deque)
+        self._work: dict[_Lane, asyncio.Task[None]] = {}
+
+    def write(self, partition: TopicPartition, marker: Marker, coordinator_epoch: int, done: Done) -> None:
+        """Have a marker written. `done` is called once: with None, `UnknownTopicOrPartitionError` or one of `NEVER_WRITTEN`.
+
+        It is not called after `abandon`, nor if the same marker is asked for again: then the later `done` is.
+        """
+        request = MarkerRequest(partition, marker, coordinator_epoch)
+        of_producer = self._pending.setdefault(marker.producer_id, {})
+        known = of_producer.get(partition)
+        if known is not None and known.request == request:
+            known.done = done
+            return
+        of_producer[partition] = pending = _Pending(request, done)
+        self._route(pending)
+
+    def abandon(self, producer_id: int) -> list[TopicPartition]:
+        """Write no more markers of a producer, whose coordinator is another one now. Return the partitions without an answer."""
+        return list(self._pending.pop(producer_id, ()))
+
+    def stop(self) -> None:
+        """Send nothing more."""
+        self._pending.clear()
+        for task in self._work.values():
+            task.cancel()
+
+    def _is_wanted(self, pending: _Pending) -> bool:
+        return self._pending.get(pending.request.marker.producer_id, {}).get(pending.request.partition) is pending
+
+    def _settle(self, pending: _Pending, error: ErrorClass | None) -> None:
+        if self._is_wanted(pending):
+            producer_id = pending.request.marker.producer_id
+            of_producer = self._pending[producer_id]
+            del of_producer[pending.request.partition]
+            if not of_producer:
+                del self._pending[producer_id]
+            call_isolated(CallbackLoop.COORDINATED, pending.done, error)
+
+    def _route(self, pending: _Pending) -> None:
+        """Queue a marker for the leader that its partition has now."""
+        request = pending.request
+        leader = self._leader(pending)
+        if leader == self._broker_id:
+            done = partial(self._settle, pending)
+            self._write_here(request.partition, request.marker, request.coordinator_epoch, done)
+        elif leader is not None:
+            lane = leader, pending.was_refused
+            self._lanes[lane].append(pending)
+            if lane not in self._work:
+                self._work[lane] = asyncio.ensure_future(self._serve(lane))
+
+    def _leader(self, pending: _Pending) -> int | None:
+        """Return the id of the leader now, None if the partition is gone: then nothing has to be written."""
+        try:
+            return self._leader_of(pending.request.partition)
+        except UnknownTopicOrPartitionError:
+            self._settle(pending, UnknownTopicOrPartitionError)
+            return None
+
+    async def _serve(self, lane: _Lane) -> None:
+        """Send the markers of one lane, until it is empty."""
+        waiting = self._lanes[lane]
+        leader, was_refused = lane
+        pause_ms = PAUSE_MS if was_refused else 0
+        try:
+            await asyncio.sleep(0)  # those of this turn go together
+            while waiting:
+                if pause_ms:
+                    await wait_for_call(partial(self._later, pause_ms))
+                batch = self._take(lane)
+                if not batch or (leader != NO_LEADER and await self._send(leader, batch)):
+                    pause_ms = min(2 * pause_ms, PAUSE_MS_MAX) if was_refused else 0
+                else:
+                    waiting.extendleft(reversed(batch))
+                    pause_ms = min(max(2 * pause_ms, PAUSE_MS), PAUSE_MS_MAX)
+        finally:
+            del self._work[lane], self._lanes[lane]
+
+    def _later(self, delay_ms: int, call: Callable[[None], None]) -> None:
+        self._timers.schedule(delay_ms, partial(call, None))
+
+    def _take(self, lane: _Lane) -> list[_Pending]:
+        """Return the next markers of a lane. Those whose partition has another leader by now go to that one."""
+        waiting = self._lanes[lane]
+        batch: list[_Pending] = []
+        while waiting and len(batch) < MARKERS_MAX:
+            pending = waiting.popleft()
+            if not self._is_wanted(pending):
+                continue
+            if self._leader(pending) == lane[0]:
+                batch.append(pending)
+            elif self._is_wanted(pending):
+                self._route(pending)
+        return batch
+
+    async def _send(self, broker_id: int, batch: Sequence[_Pending]) -> bool:
+        """Send markers, settle those with a final answer, queue those that were refused, and return whether there was an answer."""
+        results: Sequence[ErrorClass | None]
+        try:
+            results = await self._others.write_markers(broker_id, [pending.request for pending in batch])
+            assert len(results) == len(batch)
+        except KafkaLakeError as error:
+            logger.warning("markers not sent broker=%d markers=%d error=%s", broker_id, len(batch), error)
+            return False
+        except Exception:
+            logger.exception("markers not sent broker=%d markers=%d", broker_id, len(batch))
+            return False
+        for pending, refusal in zip(batch, results, strict=True):
+            if refusal is None or refusal in NEVER_WRITTEN:
+                self._settle(pending, refusal)
+            elif self._is_wanted(pending):
+                logger.warning(
+                    "marker refused, it is sent again broker=%d partition=%s-%d error=%s",
+                    broker_id,
+                    *pending.request.partition,
+                    refusal.label,
+                )
+                pending.was_refused = True
+                self._route(pending)
+        return True
