@@ -26,8 +26,8 @@ from kafkalake.broker.partitions.topics import Topics
 from kafkalake.broker.partitions.wire_cache import WireCache
 from kafkalake.broker.staged.service import StagedAppends
 from kafkalake.broker.transactions.held_offsets import HeldOffsets
-from kafkalake.broker.transactions.other_brokers import OtherBrokers
 from kafkalake.broker.transactions.service import TransactionService
+from kafkalake.broker.transactions.transaction_peers import TransactionPeers
 from kafkalake.cluster.image import BrokerRegistration, ClusterImage, Endpoint
 from kafkalake.config.broker import BrokerConfig
 from kafkalake.config.listener import Listener
@@ -62,7 +62,7 @@ class Broker:
         world: World,
         observer: BrokerObserver,
         held_offsets: HeldOffsets,
-        others: OtherBrokers,
+        transaction_peers: TransactionPeers,
         ownership: Ownership,
         new_alarm: Callable[[], Alarm],
         call_soon: CallSoon,
@@ -82,7 +82,7 @@ class Broker:
         self.run_blocking = run_blocking
         self._observer = observer
         self.held_offsets = held_offsets
-        self.others = others
+        self.transaction_peers = transaction_peers
         self.topics = Topics(cluster)
         self.timers = Timers(clock, new_alarm())
         self.scheduler = Scheduler(clock, new_alarm())

@@ -36,7 +36,7 @@ from kafkalake.broker.partitions.log_directory import LogDirectory
 from kafkalake.broker.publishing.journals import JournalPublisher, publish_groups, publish_transactions
 from kafkalake.broker.publishing.partitions import PartitionPublisher
 from kafkalake.broker.transactions.held_offsets import HeldOffsets
-from kafkalake.broker.transactions.other_brokers import NoOtherBrokers
+from kafkalake.broker.transactions.transaction_peers import NoTransactionPeers
 from kafkalake.cluster.image import ClusterImage
 from kafkalake.config.layers import Settings
 from kafkalake.config.listener import parse_listeners
@@ -207,7 +207,7 @@ class Node:
             world=replace(self._world, files=files),
             observer=publishing,
             held_offsets=held,
-            others=NoOtherBrokers(),
+            transaction_peers=NoTransactionPeers(),
             ownership=self._ownership,
             new_alarm=lambda: LoopAlarm(loop, self._clock),
             call_soon=loop.call_soon,

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 
 from kafkalake.broker.coordination.decisions import ErrorClass
 from kafkalake.broker.transactions.decisions import Marker
-from kafkalake.broker.transactions.other_brokers import AdmissionRequest, MarkerRequest
 from kafkalake.broker.transactions.requests import PartitionResults
+from kafkalake.broker.transactions.transaction_peers import AdmissionRequest, MarkerRequest
 from kafkalake.client.peers import Peers
 from kafkalake.client.requests import ADMIT_TO_TXN, WRITE_TXN_MARKERS
 from kafkalake.errors import BrokerUnavailableError, error_for_code
@@ -26,8 +26,8 @@ _Ending = tuple[Marker, int]
 """A transaction's end: the marker, and the epoch of its coordinator."""
 
 
-class TransactionPeers:
-    """`OtherBrokers` by the connections of `peers`."""
+class ConnectedTransactionPeers:
+    """`TransactionPeers` by the connections of `peers`."""
 
     def __init__(self, peers: Peers) -> None:
         self._peers = peers

@@ -15,8 +15,8 @@ from kafkalake.broker.coordination.waiting import wait_for_call
 from kafkalake.broker.groups.offset_requests import CommitRequest, OffsetToCommit, PartitionErrors
 from kafkalake.broker.partitions.partition import PendingAppend
 from kafkalake.broker.transactions.decisions import Marker
-from kafkalake.broker.transactions.other_brokers import AdmissionRequest, MarkerRequest
 from kafkalake.broker.transactions.requests import ProducerResult
+from kafkalake.broker.transactions.transaction_peers import AdmissionRequest, MarkerRequest
 from kafkalake.client.connection import Address
 from kafkalake.client.peers import ConnectedPeers
 from kafkalake.errors import (
@@ -30,7 +30,7 @@ from kafkalake.errors import (
     UnknownTopicOrPartitionError,
 )
 from kafkalake.process.node import Node
-from kafkalake.server.transaction_peers import TransactionPeers
+from kafkalake.server.transaction_peers import ConnectedTransactionPeers
 
 pytestmark = pytest.mark.exhaustive
 
@@ -41,7 +41,7 @@ ID = "app"
 class Asking:
     """A running broker, with both journals and the topic `t`, and the connection to it."""
 
-    def __init__(self, node: Node, peers: TransactionPeers) -> None:
+    def __init__(self, node: Node, peers: ConnectedTransactionPeers) -> None:
         assert node.broker is not None
         self.broker = node.broker
         self.peers = peers
@@ -112,7 +112,7 @@ def test_a_broker_answers_what_another_one_asks(tmp_path: Path) -> None:
         )
         try:
             await node.start()
-            asking = Asking(node, TransactionPeers(peers))
+            asking = Asking(node, ConnectedTransactionPeers(peers))
             await asking.broker.topic_admin.create(NewTopic("t", 2), timeout_ms=20_000)
             await asking.broker.groups.journal.make_ready()
             await asking.broker.transactions.journal.make_ready()

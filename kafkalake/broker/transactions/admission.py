@@ -21,9 +21,9 @@ from kafkalake.broker.coordination.decisions import ErrorClass
 from kafkalake.broker.coordination.journal import ProducerIdAndEpoch, Timers
 from kafkalake.broker.transactions.coordinator import TransactionCoordinator
 from kafkalake.broker.transactions.ending import CLIENT_VERSION_2
-from kafkalake.broker.transactions.other_brokers import AdmissionRequest
 from kafkalake.broker.transactions.remote_admission import RemoteAdmission
 from kafkalake.broker.transactions.requests import PartitionResults
+from kafkalake.broker.transactions.transaction_peers import AdmissionRequest
 from kafkalake.errors import ConcurrentTransactionsError, KafkaError
 from kafkalake.topic_partition import TopicPartition
 

@@ -20,8 +20,8 @@ from typing import Any
 from kafkalake.broker.callbacks import CallbackLoop, call_isolated
 from kafkalake.broker.coordination.journal import ProducerIdAndEpoch, Timers
 from kafkalake.broker.partitions.topics import Topics
-from kafkalake.broker.transactions.other_brokers import AdmissionRequest, OtherBrokers
 from kafkalake.broker.transactions.requests import PartitionResults
+from kafkalake.broker.transactions.transaction_peers import AdmissionRequest, TransactionPeers
 from kafkalake.errors import (
     ConcurrentTransactionsError,
     CoordinatorNotAvailableError,
@@ -92,9 +92,11 @@ class _Waiting:
 class RemoteAdmission:
     """The writes that wait for other brokers. Runs on the event loop's thread. `wait_ms`: the longest wait of each."""
 
-    def __init__(self, topics: Topics, others: OtherBrokers, timers: Timers, watch: MarkerWatch, wait_ms: int) -> None:
+    def __init__(
+        self, topics: Topics, peers: TransactionPeers, timers: Timers, watch: MarkerWatch, wait_ms: int
+    ) -> None:
         self._topics = topics
-        self._others = others
+        self._peers = peers
         self._timers = timers
         self._watch = watch
         self._wait_ms = wait_ms
@@ -146,7 +148,7 @@ class RemoteAdmission:
             return
         results: Sequence[PartitionResults]
         try:
-            results = await self._others.admit(broker_id, [each.request for each in batch])
+            results = await self._peers.admit(broker_id, [each.request for each in batch])
             assert len(results) == len(batch)
         except Exception as error:
             level = logging.WARNING if isinstance(error, KafkaLakeError) else logging.ERROR

@@ -22,7 +22,7 @@ from kafkalake.broker.coordination.decisions import ErrorClass
 from kafkalake.broker.coordination.journal import Timers
 from kafkalake.broker.coordination.waiting import wait_for_call
 from kafkalake.broker.transactions.decisions import Marker
-from kafkalake.broker.transactions.other_brokers import MarkerRequest, OtherBrokers
+from kafkalake.broker.transactions.transaction_peers import MarkerRequest, TransactionPeers
 from kafkalake.cluster.image import NO_LEADER
 from kafkalake.errors import (
     InvalidProducerEpochError,
@@ -64,7 +64,7 @@ class RemoteMarkers:
         self,
         broker_id: int,
         leader_of: Callable[[TopicPartition], int],
-        others: OtherBrokers,
+        peers: TransactionPeers,
         timers: Timers,
         write_here: Callable[[TopicPartition, Marker, int, Done], None],
     ) -> None:
@@ -74,7 +74,7 @@ class RemoteMarkers:
         """
         self._broker_id = broker_id
         self._leader_of = leader_of
-        self._others = others
+        self._peers = peers
         self._timers = timers
         self._write_here = write_here
         self._pending: dict[int, dict[TopicPartition, _Pending]] = {}
@@ -179,7 +179,7 @@ class RemoteMarkers:
         """Send markers, settle those with a final answer, queue those that were refused, and return whether there was an answer."""
         results: Sequence[ErrorClass | None]
         try:
-            results = await self._others.write_markers(broker_id, [pending.request for pending in batch])
+            results = await self._peers.write_markers(broker_id, [pending.request for pending in batch])
             assert len(results) == len(batch)
         except KafkaLakeError as error:
             logger.warning("markers not sent broker=%d markers=%d error=%s", broker_id, len(batch), error)

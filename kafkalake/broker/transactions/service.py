@@ -22,11 +22,11 @@ from kafkalake.broker.transactions.fault_points import kill_as_asked
 from kafkalake.broker.transactions.held_offsets import HeldOffsets
 from kafkalake.broker.transactions.markers import MarkerWriter, TransactionalOffsets
 from kafkalake.broker.transactions.orphans import end_orphans
-from kafkalake.broker.transactions.other_brokers import OtherBrokers
 from kafkalake.broker.transactions.published import changed_transaction
 from kafkalake.broker.transactions.remote_admission import MarkerWatch, RemoteAdmission
 from kafkalake.broker.transactions.remote_markers import RemoteMarkers
 from kafkalake.broker.transactions.table import ChangedTransaction, TransactionEntry
+from kafkalake.broker.transactions.transaction_peers import TransactionPeers
 from kafkalake.cluster.image import NO_LEADER
 from kafkalake.config.part import part_of
 from kafkalake.internal_topics import TRANSACTION_JOURNAL
@@ -42,7 +42,7 @@ class TransactionHost(JournalHost, Protocol):
 
     held_offsets: HeldOffsets
     broker_id: int
-    others: OtherBrokers
+    transaction_peers: TransactionPeers
 
     @property
     def store(self) -> JournalTables: ...
@@ -63,7 +63,9 @@ class TransactionService:
             host.moved,
             offsets,
             watch,
-            lambda write: RemoteMarkers(host.broker_id, host.topics.leader_id, host.others, host.timers, write),
+            lambda write: RemoteMarkers(
+                host.broker_id, host.topics.leader_id, host.transaction_peers, host.timers, write
+            ),
         )
         partitions = config.transaction_state_log_num_partitions
         writer = JournalWriter(host.topics, TRANSACTION_JOURNAL, host.append_queue, partitions)
@@ -76,7 +78,7 @@ class TransactionService:
             host.producer_ids.next_id,
             kill_as_asked(os.environ),
         )
-        self._remote = RemoteAdmission(host.topics, host.others, host.timers, watch, settings.remote_wait_ms)
+        self._remote = RemoteAdmission(host.topics, host.transaction_peers, host.timers, watch, settings.remote_wait_ms)
         self.admission = Admission(self.coordinator, host.timers, self._remote, self._coordinator_elsewhere)
         self.journal = JournalLifecycle(
             TRANSACTION_JOURNAL,

@@ -10,8 +10,8 @@ from broker.transactions.our_world import ID, Cluster
 from kafkalake.broker.coordination.journal import ProducerIdAndEpoch
 from kafkalake.broker.partitions.topics import Topics
 from kafkalake.broker.transactions.admission import Admission
-from kafkalake.broker.transactions.other_brokers import NoOtherBrokers
 from kafkalake.broker.transactions.remote_admission import MarkerWatch, RemoteAdmission
+from kafkalake.broker.transactions.transaction_peers import NoTransactionPeers
 from kafkalake.cluster.image import ClusterImage
 from kafkalake.errors import (
     ConcurrentTransactionsError,
@@ -32,7 +32,7 @@ class World:
         (made,) = self.cluster.init()
         self.producer = ProducerIdAndEpoch(made.producer_id, made.epoch)
         timers, watch = self.cluster.timers, MarkerWatch()
-        remote = RemoteAdmission(Topics(ClusterImage("")), NoOtherBrokers(), timers, watch, 1_000)
+        remote = RemoteAdmission(Topics(ClusterImage("")), NoTransactionPeers(), timers, watch, 1_000)
         self.admission = Admission(self.cluster.coordinator, timers, remote, lambda transactional_id: None)
         self.answers: list[Any] = []
 

@@ -23,9 +23,9 @@ from kafkalake.broker.partitions.wire_cache import WireCache
 from kafkalake.broker.transactions.decisions import Marker
 from kafkalake.broker.transactions.held_offsets import HeldOffsets
 from kafkalake.broker.transactions.markers import MarkerWriter, WriteMarkers
-from kafkalake.broker.transactions.other_brokers import NoOtherBrokers
 from kafkalake.broker.transactions.remote_admission import MarkerWatch
 from kafkalake.broker.transactions.remote_markers import RemoteMarkers
+from kafkalake.broker.transactions.transaction_peers import NoTransactionPeers
 from kafkalake.cluster.image import ClusterImage
 from kafkalake.config.layers import Settings
 from kafkalake.errors import InvalidProducerEpochError, KafkaStorageError, UnknownTopicOrPartitionError
@@ -81,7 +81,7 @@ class World:
             self.moved.append(partition.name)
 
         def alone(write: WriteMarkers) -> RemoteMarkers:
-            return RemoteMarkers(0, self.topics.leader_id, NoOtherBrokers(), self.timers, write)
+            return RemoteMarkers(0, self.topics.leader_id, NoTransactionPeers(), self.timers, write)
 
         return MarkerWriter(self.topics, self.queue, self.held, moved, NoOffsets(), MarkerWatch(), alone)
 

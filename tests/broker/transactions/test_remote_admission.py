@@ -12,8 +12,8 @@ from broker.transactions.two_brokers import ID_OF, P0, P1, TwoBrokers, run
 from kafkalake.broker.coordination.decisions import ErrorClass
 from kafkalake.broker.coordination.journal import ProducerIdAndEpoch
 from kafkalake.broker.transactions.decisions import Marker
-from kafkalake.broker.transactions.other_brokers import AdmissionRequest
 from kafkalake.broker.transactions.requests import ProducerResult
+from kafkalake.broker.transactions.transaction_peers import AdmissionRequest
 from kafkalake.errors import (
     ConcurrentTransactionsError,
     CoordinatorNotAvailableError,

@@ -14,8 +14,8 @@ from kafkalake.broker.coordination.decisions import ErrorClass
 from kafkalake.broker.coordination.journal import ProducerIdAndEpoch
 from kafkalake.broker.partitions.purgatory import Timers
 from kafkalake.broker.transactions.decisions import Marker
-from kafkalake.broker.transactions.other_brokers import MarkerRequest
 from kafkalake.broker.transactions.remote_markers import Done, RemoteMarkers
+from kafkalake.broker.transactions.transaction_peers import MarkerRequest
 from kafkalake.cluster.image import NO_LEADER, sole_replica
 from kafkalake.errors import (
     InvalidProducerEpochError,

@@ -29,10 +29,10 @@ from kafkalake.broker.transactions.coordinator import TransactionCoordinator
 from kafkalake.broker.transactions.ending import CLIENT_VERSION_2, EndRequest
 from kafkalake.broker.transactions.held_offsets import HeldOffsets
 from kafkalake.broker.transactions.markers import MarkerWriter
-from kafkalake.broker.transactions.other_brokers import AdmissionRequest, MarkerRequest
 from kafkalake.broker.transactions.remote_admission import MarkerWatch, RemoteAdmission
 from kafkalake.broker.transactions.remote_markers import RemoteMarkers
 from kafkalake.broker.transactions.requests import PartitionResults, ProducerResult
+from kafkalake.broker.transactions.transaction_peers import AdmissionRequest, MarkerRequest
 from kafkalake.cluster.image import ClusterImage, sole_replica
 from kafkalake.config.layers import Settings
 from kafkalake.errors import BrokerUnavailableError, KafkaError

@@ -37,7 +37,7 @@ class AdmissionRequest:
     add: bool
 
 
-class OtherBrokers(Protocol):
+class TransactionPeers(Protocol):
     """The other brokers. Each question raises `BrokerUnavailableError` if there is no answer: it may or may not have arrived."""
 
     async def write_markers(self, broker_id: int, markers: Sequence[MarkerRequest]) -> Sequence[ErrorClass | None]:
@@ -49,8 +49,8 @@ class OtherBrokers(Protocol):
         ...
 
 
-class NoOtherBrokers:
-    """`OtherBrokers` of a broker that is alone."""
+class NoTransactionPeers:
+    """`TransactionPeers` of a broker that is alone."""
 
     async def write_markers(self, broker_id: int, markers: Sequence[MarkerRequest]) -> Sequence[ErrorClass | None]:
         raise BrokerUnavailableError(f"broker {broker_id} cannot be reached from here")
