@@ -29,7 +29,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from pyarrow.fs import LocalFileSystem
 
-from kafkalake.config.value_schema import ValueField, value_schema_sql
+from kafkalake.config.topic_values import TopicValues
 from kafkalake.errors import ConfigurationError
 from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.metadata.paths import is_lake
@@ -40,7 +40,7 @@ from kafkalake.reader.predicate import Selection
 from kafkalake.reader.read_options import ReadOptions, parse_options
 from kafkalake.reader.scanner import TopicScanner
 from kafkalake.reader.slice_reader import SliceReader
-from kafkalake.reader.topic_settings import value_schema_of
+from kafkalake.reader.topic_settings import values_of
 from kafkalake.reader.value_types import value_arrow_schema
 
 _PRUNED_PIECES = 256
@@ -67,10 +67,10 @@ def topic_dataset(
     if given.pop("subscribePattern", None) is not None:
         raise ConfigurationError("name the topics: a pattern is an option of Spark's source")
     options_of_read = parse_options(given)
-    if value_schema is None and (typed := _typed_fields(options_of_read)):
-        columns = value_arrow_schema(typed)
+    if value_schema is None and (typed := _values(options_of_read)).fields:
+        columns = value_arrow_schema(typed.fields)
         metadata = metadata_columns(columns.names)
-        options_of_read = replace(options_of_read, value_schema=value_schema_sql(typed), is_typed=True)
+        options_of_read = replace(options_of_read, typed=typed)
         return TopicDataset(
             options_of_read,
             pa.schema([*columns, *(KAFKA_SCHEMA.field(source).with_name(name) for name, source in metadata.items())]),
@@ -82,9 +82,9 @@ def topic_dataset(
     return TopicDataset(options_of_read, pa.schema([*KAFKA_SCHEMA, *taken]))
 
 
-def _typed_fields(options: ReadOptions) -> tuple[ValueField, ...]:
+def _values(options: ReadOptions) -> TopicValues:
     path = Path(options.lake).absolute()
-    return value_schema_of(options, DeltaMetadataStore(path, create=False).load_topics()) if is_lake(path) else ()
+    return values_of(options, DeltaMetadataStore(path, create=False).load_topics()) if is_lake(path) else TopicValues()
 
 
 def topic_reader(
@@ -175,7 +175,7 @@ class TopicDataset(ds.FileSystemDataset):  # type: ignore[misc]
         return pa.RecordBatchReader.from_batches(schema, reader.read(pieces))
 
     def _project(self, schema: pa.Schema) -> Projection:
-        if self._options.is_typed:
+        if self._options.typed is not None:
             return projection_of(schema, self._options, None)
         return project(schema, json_values=len(self._topic_schema) > len(KAFKA_SCHEMA))
 

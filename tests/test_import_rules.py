@@ -100,7 +100,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "spark.metadata_tables": {"reader", "client", "jobs.lag", "storage", "metadata", "metadata.tables", *LEAVES},
     "spark.source": {"spark", "reader", "spark.stream", "spark.sink", "record", "errors"},
     "spark.stream": {"reader", "spark.source", "metadata", "errors", "extras", "topic_partition"},
-    "spark.sink": {"reader", "spark.source", "client", "metadata", "record", "storage", "wire", "errors"},
+    "spark.sink": {"reader", "spark.source", "client", "config", "metadata", "record", "storage", "wire", "errors"},
     "jobs": JOBS,
     "jobs.compaction": JOBS,
     "jobs.consume": JOBS,

@@ -42,7 +42,7 @@ def test_a_schema_is_read_and_written_in_one_form(text: str, canonical: str) -> 
         ("a INT NOT NULL", "cannot be NOT NULL"),
         ("a INT DEFAULT 3", "cannot have a DEFAULT value"),
         ("a BINARY", "JSON has no bytes"),
-        ("a VARCHAR(3)", "JSON knows no lengths"),
+        ("a VARCHAR(3)", "values know no lengths"),
         ("a STRING COLLATE UTF8_LCASE", "has no collation"),
         ("a INT, A STRING", "column A is there twice"),
         ("s STRUCT<a: INT, a: INT>", "column a is there twice"),
@@ -83,7 +83,7 @@ def test_fields_have_the_types_of_arrow_that_spark_gives_them() -> None:
         ({"key": "user"}, "names a field of value.schema, and the topic has none"),
         ({"value.schema": "user STRING", "key": "usr"}, "no such field; did you mean 'user'"),
         ({"value.schema": "ms DOUBLE", "key": "ms"}, "a DOUBLE has no one text"),
-        ({"value.format": "xml"}, "String must be one of: json"),
+        ({"value.format": "xml"}, "String must be one of: json, avro"),
     ],
 )
 def test_a_topic_is_not_given_a_schema_or_key_that_is_none(settings: dict[str, str], said: str) -> None:

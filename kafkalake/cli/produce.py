@@ -97,7 +97,7 @@ def produce(options: ProduceOptions) -> None:
 def _fields(cluster: Cluster, options: ProduceOptions, kind: InputFormat) -> Fields:
     """Return the fields that are named, and those of the topic's own schema, if its broker tells of one."""
     from kafkalake.client import admin
-    from kafkalake.config.value_schema import KEY, topic_fields
+    from kafkalake.config.topic_values import topic_values
     from kafkalake.errors import KafkaError
 
     named: Fields = _import_input().Fields(options.key_field, options.value_field, options.timestamp_field)
@@ -107,9 +107,9 @@ def _fields(cluster: Cluster, options: ProduceOptions, kind: InputFormat) -> Fie
         entries = admin.describe_configs(cluster, admin.TOPIC_RESOURCE, [options.topic])[options.topic]
     except KafkaError:  # of a broker that does not let everyone know
         return named
-    settings = {entry.name: entry.value for entry in entries}
-    types = {field.name: field.type.sql for field in topic_fields(settings)}
-    return replace(named, typed_key=settings.get(KEY), types=types)
+    values = topic_values({entry.name: entry.value for entry in entries})
+    types = {field.name: field.type.sql for field in values.fields}
+    return replace(named, typed_key=values.key, types=types)
 
 
 def _batches(

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import Any
 
+from kafkalake.errors import ConfigurationError
+
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
 
@@ -66,6 +68,8 @@ class Setting:
         return not self.documentation.endswith(NO_EFFECT)
 
 
+_SHOWN_MAX = 120
+
 NO_EFFECT = " Accepted for Kafka's tools and files; changes nothing here."
 """A suffix for the documentation of Kafka settings without effect, accepted so that tools that set them work."""
 
@@ -85,6 +89,13 @@ _KINDS = {
     "float": Kind.DOUBLE,
     "Names": Kind.LIST,
 }
+
+
+def invalid_value(name: str, value: object, reason: str) -> ConfigurationError:
+    """Return the error of a setting with a value that it cannot have. Of a long one, as of a schema, the beginning is shown."""
+    text = str(value)
+    shown = text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]}..."
+    return ConfigurationError(f"Invalid value {shown} for configuration {name}: {reason}")
 
 
 def define(default: Value, documentation: str, **others: object) -> Any:

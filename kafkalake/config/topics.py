@@ -15,7 +15,7 @@ from kafkalake.config.setting import (
     define,
     settings_of,
 )
-from kafkalake.config.value_schema import parse_value_schema
+from kafkalake.config.topic_values import AVRO, JSON, SCHEMA_ID_MAX, check_schema
 
 _CODECS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 
@@ -225,17 +225,26 @@ class TopicConfig:
         "Whether a replica that is not in sync may become leader." + NO_EFFECT,
         broker_name="unclean.leader.election.enable",
     )
+    value_avro_schema_id: Int | None = define(
+        None,
+        "Where it is set, values in Avro begin with Confluent's header, a zero byte and four of a schema's id: this one in those "
+        "that are written, any in those that are read. kafkalake's own.",
+        minimum=0,
+        maximum=SCHEMA_ID_MAX,
+        hidden=True,
+    )
     value_format: str = define(
-        "json",
+        JSON,
         "How the fields of value.schema stand in a record's value. kafkalake's own.",
-        choices=("json",),
+        choices=(JSON, AVRO),
     )
     value_schema: str | None = define(
         None,
-        "The fields of the topic's values as Spark's DDL, such as 'user STRING, ms BIGINT': the columns of the topic as a table "
-        "in Spark, DuckDB and Polars. The broker itself takes any value. kafkalake's own.",
+        "The fields of the topic's values as Spark's DDL, such as 'user STRING, ms BIGINT', or with value.format=avro as an Avro "
+        "schema in JSON: the columns of the topic as a table in Spark, DuckDB and Polars. The broker itself takes any value. "
+        "kafkalake's own.",
         hidden=True,
-        check=parse_value_schema,
+        check=check_schema,
     )
 
     @property

@@ -1,22 +1,19 @@
-"""The schema of a topic's values: the fields of JSON objects, written as Spark's DDL, such as `user STRING, ms BIGINT`.
+"""The schema of a topic's values: the fields of JSON objects or Avro records, as Spark's DDL, such as `user STRING, ms BIGINT`.
 
 The topic setting `value.schema` and the option `valueSchema` are read by this one parser, without Spark and Arrow: the broker
-validates with it, and `reader/value_types.py` has the Arrow types. A comment is kept. What JSON cannot promise (NOT NULL,
-DEFAULT) or has no type for is refused, not ignored.
+validates with it, and `reader/value_types.py` has the Arrow types. A comment is kept. What a value cannot promise (NOT NULL,
+DEFAULT) or JSON has no type for is refused, not ignored. `topic_values.py` reads the settings, of which this is one.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from kafkalake.close_names import did_you_mean
 from kafkalake.errors import ConfigurationError
-
-VALUE_SCHEMA, KEY = "value.schema", "key"
-"""The topic settings with the schema, and with the name of the field that is each record's key."""
 
 TEXT_MAX = 16_384
 DEPTH_MAX = 32
@@ -36,13 +33,12 @@ _SCALARS = {
 }
 """Names of types, with Spark's own names for them."""
 _NESTED = ("ARRAY", "MAP", "STRUCT")
+BINARY = "BINARY"
 _NOT_IN_JSON = {
-    "BINARY": "JSON has no bytes; say STRING for text",
-    "CHAR": "JSON knows no lengths; say STRING",
-    "VARCHAR": "JSON knows no lengths; say STRING",
+    BINARY: "JSON has no bytes; say STRING for text",
+    "CHAR": "values know no lengths; say STRING",
+    "VARCHAR": "values know no lengths; say STRING",
 }
-_KEY_TYPES = ("STRING", "BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "DECIMAL", "DATE")
-"""Types whose values have one text, that of Java's `toString` and thus of a key written by Kafka's StringSerializer."""
 DECIMAL_PRECISION_MAX = 38
 
 
@@ -73,7 +69,7 @@ class ValueType:
 
 @dataclass(frozen=True, slots=True)
 class ValueField:
-    """A field of a JSON object."""
+    """A field of a value."""
 
     name: str
     type: ValueType
@@ -87,65 +83,29 @@ class ValueField:
 
 
 @lru_cache(maxsize=32)
-def parse_value_schema(text: str) -> tuple[ValueField, ...]:
-    """Return the fields of a schema. Raise `ConfigurationError` with the fault, in a sentence that names no setting."""
+def parse_value_schema(text: str, *, has_bytes: bool = False) -> tuple[ValueField, ...]:
+    """Return the fields of a schema. Raise `ConfigurationError` with the fault, in a sentence that names no setting.
+
+    has_bytes: whether BINARY is a type of values, as of Avro's and not of JSON's.
+    """
     if len(text) > TEXT_MAX:
         raise ConfigurationError(f"a schema has at most {TEXT_MAX} characters, and this one has {len(text)}")
-    parser = _Parser(text)
+    parser = _Parser(text, has_bytes)
     fields = parser.fields(end="")
     if not fields:
         raise ConfigurationError('give columns and types, such as "user STRING, ms BIGINT"')
     return fields
 
 
-def value_field(name: str, kind: str, comment: str | None) -> ValueField:
+def value_field(name: str, kind: str, comment: str | None, *, has_bytes: bool = False) -> ValueField:
     """Return the field of this name, type (in SQL) and comment. Raise `ConfigurationError` as `parse_value_schema`."""
-    (field,) = parse_value_schema(f"{_as_identifier(name)} {kind}")
+    (field,) = parse_value_schema(f"{_as_identifier(name)} {kind}", has_bytes=has_bytes)
     return replace(field, comment=comment)
 
 
 def value_schema_sql(fields: Iterable[ValueField]) -> str:
     """Return the schema as DDL, which `parse_value_schema` parses."""
     return ", ".join(field.sql for field in fields)
-
-
-def topic_fields(settings: Mapping[str, object]) -> tuple[ValueField, ...]:
-    """Return the fields of a topic with these settings, none if its values have no schema. Raise `ConfigurationError`."""
-    text = settings.get(VALUE_SCHEMA)
-    return parse_value_schema(str(text)) if text else ()
-
-
-def with_fields(text: str | None, more: str) -> str:
-    """Return the schema `text` with the fields of the schema `more` behind its own; those that it has already stay as they are.
-
-    Raise `ConfigurationError` if there is no schema, or a field of this name has another type.
-    """
-    if not text:
-        raise ConfigurationError(f"{VALUE_SCHEMA} has fields to add to only where it is set")
-    fields = parse_value_schema(text)
-    added = [field for field in parse_value_schema(more) if field not in fields]
-    schema = value_schema_sql((*fields, *added))
-    parse_value_schema(schema)  # no name twice
-    return schema
-
-
-def check_key(settings: Mapping[str, object]) -> None:
-    """Raise `ConfigurationError` if the setting `key` is no field of `value.schema` that can be a record's key."""
-    key = settings.get(KEY)
-    if key is None:
-        return
-    problem = f"Invalid value {key} for configuration {KEY}:"
-    fields = {field.name: field for field in topic_fields(settings)}
-    if not fields:
-        raise ConfigurationError(f"{problem} it names a field of {VALUE_SCHEMA}, and the topic has none")
-    field = fields.get(str(key))
-    if field is None:
-        hint = did_you_mean(str(key), fields) or f"there are {', '.join(fields)}"
-        raise ConfigurationError(f"{problem} {VALUE_SCHEMA} has no such field; {hint}")
-    if field.type.name not in _KEY_TYPES:
-        raise ConfigurationError(
-            f"{problem} a {field.type.name} has no one text that would be the key; {', '.join(_KEY_TYPES)} have"
-        )
 
 
 _TOKEN = re.compile(
@@ -160,7 +120,8 @@ _ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
 class _Parser:
     """One reading of a text, token by token. kind: the group of `_TOKEN`, empty at the end."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, has_bytes: bool) -> None:
+        self._has_bytes = has_bytes
         self._tokens = _TOKEN.finditer(text)
         self._depth = 0
         self._next()
@@ -190,9 +151,7 @@ class _Parser:
             if word == "COMMENT" and self.kind in ("single", "double") and comment is None:
                 comment = self._take()
             elif word == "NOT" and self.token.upper() == "NULL":
-                raise ConfigurationError(
-                    f"column {name} cannot be NOT NULL: a field of a JSON value may always be absent"
-                )
+                raise ConfigurationError(f"column {name} cannot be NOT NULL: a field of a value may always be absent")
             elif word in ("DEFAULT", "GENERATED"):
                 raise ConfigurationError(f"column {name} cannot have a {word} value: a record is as it was written")
             else:
@@ -211,7 +170,7 @@ class _Parser:
             found = self._decimal(column)
         elif name in _NESTED:
             found = self._nested(name, column)
-        elif name in _SCALARS:
+        elif name in _SCALARS or (name == BINARY and self._has_bytes):
             found = ValueType(name)
             if name == "STRING" and self.token.upper() == "COLLATE":
                 self._collation(column)
@@ -244,7 +203,7 @@ class _Parser:
         self._next()
         if self._take().upper() != "UTF8_BINARY":
             raise ConfigurationError(
-                f"column {column} has no collation: the texts of JSON values are compared by their bytes"
+                f"column {column} has no collation: the texts of values are compared by their bytes"
             )
 
     def _nested(self, name: str, column: str) -> ValueType:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from kafkalake.config.accepted import reason_for_refusal
 from kafkalake.config.broker import BROKER_SETTINGS
-from kafkalake.config.setting import INT_MAX, LONG_MAX, Kind, Setting, Value
+from kafkalake.config.setting import INT_MAX, LONG_MAX, Kind, Setting, Value, invalid_value
 from kafkalake.config.topics import TOPIC_SETTINGS
 from kafkalake.errors import ConfigurationError
 
@@ -26,19 +26,19 @@ def parse(setting: Setting, text: str) -> Value:
     value = _convert(setting, text.strip())
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         if setting.minimum is not None and value < setting.minimum:
-            raise _invalid(setting, text, f"Value must be at least {setting.minimum}")
+            raise invalid_value(setting.name, text, f"Value must be at least {setting.minimum}")
         if setting.maximum is not None and value > setting.maximum:
-            raise _invalid(setting, text, f"Value must be no more than {setting.maximum}")
+            raise invalid_value(setting.name, text, f"Value must be no more than {setting.maximum}")
     if setting.choices and isinstance(value, str):
         members = [value] if setting.kind is not Kind.LIST else members_of(value)
         for member in members or ([] if setting.allows_empty else [""]):
             if member not in setting.choices:
-                raise _invalid(setting, member, f"String must be one of: {', '.join(setting.choices)}")
+                raise invalid_value(setting.name, member, f"String must be one of: {', '.join(setting.choices)}")
     if setting.check is not None and isinstance(value, str):
         try:
             setting.check(value)
         except ConfigurationError as error:
-            raise _invalid(setting, text, str(error)) from None
+            raise invalid_value(setting.name, text, str(error)) from None
     return value
 
 
@@ -50,16 +50,16 @@ def members_of(text: str) -> list[str]:
 def _convert(setting: Setting, text: str) -> Value:
     if setting.kind is Kind.BOOLEAN:
         if text.lower() not in ("true", "false"):
-            raise _invalid(setting, text, "Expected value to be either true or false")
+            raise invalid_value(setting.name, text, "Expected value to be either true or false")
         return text.lower() == "true"
     if setting.kind in _RANGES:
         try:
             number = int(text)
         except ValueError:
-            raise _invalid(setting, text, f"Not a number of type {setting.kind.name}") from None
+            raise invalid_value(setting.name, text, f"Not a number of type {setting.kind.name}") from None
         low, high = _RANGES[setting.kind]
         if not low <= number <= high:
-            raise _invalid(setting, text, f"Not a number of type {setting.kind.name}")
+            raise invalid_value(setting.name, text, f"Not a number of type {setting.kind.name}")
         return number
     if setting.kind is Kind.LIST:
         return ",".join(members_of(text))
@@ -69,13 +69,9 @@ def _convert(setting: Setting, text: str) -> Value:
         except ValueError:
             real = math.nan
         if math.isnan(real):
-            raise _invalid(setting, text, "Not a number of type DOUBLE")
+            raise invalid_value(setting.name, text, "Not a number of type DOUBLE")
         return real
     return text
-
-
-def _invalid(setting: Setting, text: str, reason: str) -> ConfigurationError:
-    return ConfigurationError(f"Invalid value {text} for configuration {setting.name}: {reason}")
 
 
 def format_value(value: Value) -> str | None:

@@ -10,6 +10,7 @@ plan             a read's segment slices, split and joined into input partitions
 columns          the requested schema, and the record columns that it needs
 slice_reader     slices -> Arrow batches; `opened_segment` opens one
 json_values      JSON values -> typed columns; `json_texts` is the inverse
+avro_values      Avro values -> typed columns; `avro_records` is the inverse, `avro_encoding` beneath both
 positions        offsets of streams and groups: pure; `partition_edges` reads partition starts and ends
 scanner          a topic as a `pyarrow.dataset` scanner
 topic_settings   the settings of topics

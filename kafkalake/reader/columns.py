@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from kafkalake.close_names import did_you_mean
+from kafkalake.config.topic_values import AvroFormat
 from kafkalake.config.value_schema import ValueField, parse_value_schema
 from kafkalake.errors import ConfigurationError
 from kafkalake.reader.read_options import ReadOptions
@@ -69,19 +70,20 @@ KAFKA_SCHEMA = pa.schema([pa.field(name, _TYPES[name][0]) for name in DDL])
 class Projection:
     """The columns to yield, in order, each with its source.
 
-    json_fields: names in the JSON, by column, for the columns that are fields of JSON values. kafka_columns: Kafka's columns, by
-    column, for the others. time_zone: for times in these fields that have no zone.
+    fields: names in the value, by column, for the columns that are fields of values. kafka_columns: Kafka's columns, by column, for
+    the others. time_zone: for times in JSON that have no zone. avro: how values are read that are not JSON.
     """
 
     schema: pa.Schema
-    json_fields: Mapping[str, str]
+    fields: Mapping[str, str]
     kafka_columns: Mapping[str, str]
     time_zone: str = "UTC"
+    avro: AvroFormat | None = None
 
     @property
     def record_columns(self) -> int:
         """The bit mask of the segment's columns to read."""
-        mask = at.VALUE_COLUMN if self.json_fields else 0
+        mask = at.VALUE_COLUMN if self.fields else 0
         for name in self.kafka_columns.values():
             mask |= _BITS.get(name, 0)
         return mask
@@ -90,9 +92,9 @@ class Projection:
 def projection_of(schema: pa.Schema, options: ReadOptions, time_zone: str | None) -> Projection:
     """Return the projection for an Arrow schema and the options of its read. Raise as `project` and `project_typed`."""
     zone = time_zone or "UTC"
-    if options.is_typed:
-        fields = option_fields(options.value_schema or "")
-        return project_typed(schema, [field.name for field in fields], time_zone=zone)
+    if options.typed is not None:
+        names = [field.name for field in options.typed.fields]
+        return replace(project_typed(schema, names, time_zone=zone), avro=options.typed.avro)
     return project(schema, json_values=options.value_schema is not None, time_zone=zone)
 
 

@@ -61,11 +61,12 @@ def typed_records(
     fields = [given[name] if name in given else texts_of(column) for name, column in columns.items()]
     names = [_quoted(name) for name in columns]
     values = pa.array([_object(names, row).encode() for row in zip(*fields, strict=True)], pa.binary())
-    keys = _key_texts(columns[key]) if key in columns else pa.nulls(rows.num_rows, pa.string())
+    keys = key_texts(columns[key]) if key in columns else pa.nulls(rows.num_rows, pa.string())
     return pa.RecordBatch.from_arrays([keys.cast(pa.binary()), values], names=["key", "value"])
 
 
-def _key_texts(column: pa.Array) -> pa.Array:
+def key_texts(column: pa.Array) -> pa.Array:
+    """Return the texts that are the keys of records whose field `key` this is."""
     if pa.types.is_decimal(column.type):
         return pa.array(texts_of(column), pa.string())
     return column.cast(pa.string())

@@ -74,7 +74,7 @@ class JsonColumns:
     @staticmethod
     def of(projection: Projection) -> JsonColumns | None:
         """Return the JSON fields of a projection, or None. Raise `ConfigurationError` for a type that JSON cannot hold."""
-        names = projection.json_fields
+        names = projection.fields
         if not names:
             return None
         schema = projection.schema

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from kafkalake.config.topic_values import KEY, SCHEMA_ID, VALUE_FORMAT, VALUE_SCHEMA, TopicValues, topic_values
 from kafkalake.errors import ConfigurationError
 from kafkalake.metadata.paths import lake_directory
 from kafkalake.reader.client_settings import check_client_settings, warn
@@ -34,7 +35,7 @@ TIME_ZONE_NOTE = "__timezone"
 LOCATED_NOTE = "__located"
 """Noted by the JVM: the option `lake` was found, or checked, by asking the brokers."""
 TYPED_NOTE = "__typed"
-"""Noted by the JVM for a typed topic as a table: `valueSchema` is the topic's, and names the columns."""
+"""Noted by the JVM for a typed topic as a table: the topic's settings about its values, as `typed_note` has them."""
 
 TopicOffsets = Mapping[str, Mapping[int, int]]
 """{topic: {partition: offset, or timestamp in ms}}"""
@@ -58,7 +59,10 @@ class OffsetRule:
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """The parsed options. Exactly one of `topics`, `pattern` and `assigned` is set. is_typed: `project_typed` names the columns."""
+    """The parsed options. Exactly one of `topics`, `pattern` and `assigned` is set.
+
+    typed: the values of the one topic, if its columns are their fields, as `project_typed` names them.
+    """
 
     lake: str
     topics: tuple[str, ...] | None = None
@@ -73,7 +77,7 @@ class ReadOptions:
     version: int | None = None
     as_of_ms: int | None = None
     value_schema: str | None = None
-    is_typed: bool = False
+    typed: TopicValues | None = None
     headers: bool = True
     topic_id: bool = False
     fail_on_data_loss: bool = True
@@ -139,7 +143,7 @@ def parse_options(given: Mapping[str, str], use: Use = Use.BATCH, time_zone: str
         version=version,
         as_of_ms=None if as_of is None else parse_time("timestampAsOf", as_of, time_zone),
         value_schema=options.get("valueSchema"),
-        is_typed=given.get(TYPED_NOTE) == "true",
+        typed=typed_values(given),
         headers=_boolean(options, "includeHeaders", True),
         topic_id=_boolean(options, "includeTopicId", False),
         fail_on_data_loss=_boolean(options, "failOnDataLoss", True),
@@ -148,6 +152,19 @@ def parse_options(given: Mapping[str, str], use: Use = Use.BATCH, time_zone: str
         offsets_per_trigger_min=offsets_min,
         trigger_delay_ms_max=delay_ms_max,
     )
+
+
+def typed_note(settings: Mapping[str, str]) -> str:
+    """Return the note of a topic with these settings."""
+    return json.dumps(
+        {name: settings[name] for name in (VALUE_SCHEMA, VALUE_FORMAT, SCHEMA_ID, KEY) if name in settings}
+    )
+
+
+def typed_values(given: Mapping[str, str]) -> TopicValues | None:
+    """Return the values of the typed topic that options name as a table, or None. Raise `ConfigurationError`."""
+    note = given.get(TYPED_NOTE)
+    return None if note is None else topic_values(json.loads(note))
 
 
 def lake_option(options: Mapping[str, str]) -> str:

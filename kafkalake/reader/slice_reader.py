@@ -15,9 +15,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kafkalake.reader.columns import HEADERS_TYPE, TIMESTAMP_US, TOPIC_ID, Projection
-from kafkalake.reader.json_values import JsonColumns
 from kafkalake.reader.opened_segment import open_segment
 from kafkalake.reader.predicate import INT64_MAX, Selection
+from kafkalake.reader.value_columns import value_columns
 from kafkalake.record import layout as at
 from kafkalake.record.arrays import Int64s
 
@@ -42,7 +42,7 @@ class SliceReader:
             self._columns |= at.TIMESTAMP_COLUMN
         if selection.offsets is not None:
             self._columns |= at.OFFSET_COLUMN
-        self._json = JsonColumns.of(projection)
+        self._fields = value_columns(projection)
         self.bytes_read = 0
         self.rows_read = 0
 
@@ -75,8 +75,8 @@ class SliceReader:
         if wanted is None:
             return None
         arrays = [self._column(field, raw, messages, piece, wanted) for field in self._projection.schema]
-        if self._json is not None:
-            arrays = self._json.filled(arrays, _taken(raw.column("value"), wanted))
+        if self._fields is not None:
+            arrays = self._fields.filled(arrays, _taken(raw.column("value"), wanted))
         return pa.RecordBatch.from_arrays(arrays, schema=self._projection.schema)
 
     def _wanted(self, messages: MessageSet, raw: pa.RecordBatch, piece: SegmentSlice, straddles: bool) -> Rows | None:
@@ -107,8 +107,8 @@ class SliceReader:
     def _column(
         self, field: pa.Field, raw: pa.RecordBatch, messages: MessageSet, piece: SegmentSlice, wanted: Rows
     ) -> Any:
-        """Return one column of the result, or None for a field of a JSON value, which is filled in later."""
-        if field.name in self._projection.json_fields:
+        """Return one column of the result, or None for a field of a value, which is filled in later."""
+        if field.name in self._projection.fields:
             return None
         name = self._projection.kafka_columns[field.name]
         rows = wanted.stop - wanted.start if isinstance(wanted, slice) else int(np.count_nonzero(wanted))

@@ -14,8 +14,8 @@ from typing import Any
 from kafkalake.config.layers import Settings
 from kafkalake.config.providers import resolvable
 from kafkalake.config.stored import parse_stored_overrides, usable_broker_settings
+from kafkalake.config.topic_values import TopicValues, topic_values
 from kafkalake.config.topics import TopicConfig
-from kafkalake.config.value_schema import ValueField, topic_fields
 from kafkalake.errors import ConfigurationError, LakeError
 from kafkalake.metadata import paths
 from kafkalake.metadata.tables.schemas import TopicRow
@@ -51,14 +51,14 @@ def topic_configs(lake: Path, topics: Iterable[TopicRow]) -> dict[str, TopicConf
     return {topic.topic: settings.topic(parse_stored_overrides(topic.config)[0]) for topic in topics}
 
 
-def value_schema_of(options: ReadOptions, topics: Iterable[TopicRow]) -> tuple[ValueField, ...]:
-    """Return the fields of the one topic that `options` name; none for several topics, and for one that is not there.
+def values_of(options: ReadOptions, topics: Iterable[TopicRow]) -> TopicValues:
+    """Return how the values of the one topic that `options` name are read; no fields for several topics, or one that is not there.
 
     Raise `ConfigurationError` if this release cannot read them.
     """
     if options.topics is None or len(options.topics) != 1:
-        return ()
-    return next((topic_fields(topic.config) for topic in topics if topic.topic == options.topics[0]), ())
+        return TopicValues()
+    return next((topic_values(topic.config) for topic in topics if topic.topic == options.topics[0]), TopicValues())
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -20,6 +20,7 @@ _SCALARS = {
     "DATE": pa.date32(),
     "TIMESTAMP": pa.timestamp("us", tz="UTC"),
     "TIMESTAMP_NTZ": pa.timestamp("us"),
+    "BINARY": pa.binary(),
     "VARIANT": pa.string(),
 }
 """Only Spark has VARIANT: elsewhere it is the text of a string, and the JSON of any other value."""

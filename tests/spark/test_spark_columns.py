@@ -58,7 +58,7 @@ def test_a_field_with_the_name_of_a_kafka_column_keeps_its_name_in_the_json() ->
             ("timestamp", KAFKA_SCHEMA.field("timestamp").type),
         ]
     )
-    assert project(schema, json_values=True).json_fields == {
+    assert project(schema, json_values=True).fields == {
         "value_timestamp": "timestamp",
         "value_of_time": "value_of_time",
     }
@@ -75,7 +75,7 @@ def test_a_typed_topic_has_its_fields_and_metadata_columns_that_they_may_hide() 
         [("offset", pa.string()), ("_offset", pa.int64()), ("_key", pa.string()), ("_topic", pa.int32())]
     )
     projection = project_typed(schema, ["offset", "_topic", "value_key"])
-    assert projection.json_fields == {"offset": "offset", "_topic": "_topic"}
+    assert projection.fields == {"offset": "offset", "_topic": "_topic"}
     assert projection.kafka_columns == {"_offset": "offset", "_key": "key"}
     assert projection.record_columns == at.VALUE_COLUMN | at.OFFSET_COLUMN | at.KEY_COLUMN
     with pytest.raises(ConfigurationError, match="no column 'partition' but offset, _topic, value_key, _key, _value"):

@@ -155,7 +155,7 @@ def test_what_a_typed_table_cannot_be_or_take_is_refused(sql: Statement, broker:
     for columns, said in (
         ("(a INT NOT NULL)", "cannot be NOT NULL"),
         ("(a INT DEFAULT 4)", "default value"),
-        ("(a VARCHAR(4))", "JSON knows no lengths"),
+        ("(a VARCHAR(4))", "values know no lengths"),
         ("(a BINARY)", "JSON has no bytes"),
         ("(m MAP<INT, INT>)", "keys of a JSON object are STRING"),
         ("(value DOUBLE)", "fields of such names stand in the property value.schema"),

@@ -9,7 +9,7 @@ from kafkalake.broker.admin.topic_names import check_topic_name, find_collision
 from kafkalake.broker.partitions.topics import Topic, Topics
 from kafkalake.config.layers import Settings
 from kafkalake.config.setting import Value
-from kafkalake.config.value_schema import check_key
+from kafkalake.config.topic_values import check_values
 from kafkalake.config.values import parse_topic_overrides
 from kafkalake.errors import (
     ConfigurationError,
@@ -153,7 +153,7 @@ def parse_overrides(overrides: Mapping[str, str | None]) -> dict[str, Value]:
     """Return a topic's settings from text. Raise `InvalidConfigError` if one is not valid, or contradicts another."""
     try:
         parsed = parse_topic_overrides(overrides)
-        check_key(parsed)
+        check_values(parsed)
         return parsed
     except ConfigurationError as error:
         raise InvalidConfigError(str(error)) from None

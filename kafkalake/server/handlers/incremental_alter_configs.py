@@ -15,8 +15,8 @@ from functools import partial
 from kafkalake.broker.groups.group_settings import GROUP_SETTINGS
 from kafkalake.config.broker import BROKER_SETTINGS
 from kafkalake.config.setting import Kind
+from kafkalake.config.topic_values import VALUE_SCHEMA, with_fields
 from kafkalake.config.topics import TOPIC_SETTINGS
-from kafkalake.config.value_schema import VALUE_SCHEMA, with_fields
 from kafkalake.config.values import format_value, members_of
 from kafkalake.errors import ConfigurationError, InvalidConfigError, InvalidRequestError, KafkaError
 from kafkalake.server.config_changes import change_resource
@@ -90,7 +90,7 @@ def _apply(resource: AlterConfigsResource, present: dict[str, str]) -> Mapping[s
         elif config.config_operation == DELETE:
             changed.pop(name, None)
         elif name == VALUE_SCHEMA and config.config_operation == APPEND:
-            changed[name] = _with_fields(changed.get(name), config.value or "")
+            changed[name] = _with_fields(changed, config.value or "")
         else:
             setting = settings.get(name)
             if setting is None or setting.kind is not Kind.LIST:
@@ -106,7 +106,7 @@ def _apply(resource: AlterConfigsResource, present: dict[str, str]) -> Mapping[s
     return changed
 
 
-def _with_fields(present: str | None, more: str) -> str:
+def _with_fields(present: Mapping[str, str | None], more: str) -> str:
     try:
         return with_fields(present, more)
     except ConfigurationError as error:

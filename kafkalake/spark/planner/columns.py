@@ -15,7 +15,7 @@ def check_columns(question: Question, options: ReadOptions) -> None:
     Raise `ConfigurationError` if a read with these options has not such columns.
     """
     schema = arrow_schema(question["columns"])
-    if options.is_typed:
+    if options.typed is not None:
         project(schema, json_values=False)  # the fields are those of the topic's own schema
         return
     for field in question["fields"]:

@@ -7,14 +7,8 @@ from typing import Any
 
 from kafkalake.client import admin
 from kafkalake.client.cluster import Cluster
-from kafkalake.config.value_schema import (
-    VALUE_SCHEMA,
-    ValueField,
-    parse_value_schema,
-    topic_fields,
-    value_field,
-    value_schema_sql,
-)
+from kafkalake.config.topic_values import AVRO, VALUE_FORMAT, VALUE_SCHEMA, topic_values
+from kafkalake.config.value_schema import ValueField, value_field, value_schema_sql
 from kafkalake.errors import (
     ConfigurationError,
     InvalidTopicError,
@@ -47,7 +41,6 @@ def create_table(question: Question) -> None:
 
     Raise `ConfigurationError` for what a topic cannot have, `TopicAlreadyExistsError`, `InvalidConfigError` and others.
     """
-    fields = _value_fields(question["columns"])
     provider = question["properties"].get("provider", PROVIDER)
     if provider != PROVIDER:
         raise ConfigurationError(
@@ -55,11 +48,11 @@ def create_table(question: Question) -> None:
             'writeStream.format("kafkalake").toTable(...)'
         )
     properties = _settings(question["properties"])
-    given = properties.get(VALUE_SCHEMA)
-    if question["columns"] and given is not None and parse_value_schema(given) != fields:
+    fields = _value_fields(question["columns"], has_bytes=properties.get(VALUE_FORMAT) == AVRO)
+    if VALUE_SCHEMA not in properties:
+        properties |= {VALUE_SCHEMA: value_schema_sql(fields)} if fields else {}
+    elif question["columns"] and topic_values(properties).fields != fields:
         raise ConfigurationError(f"the table has columns, and {VALUE_SCHEMA} names others: give one of them")
-    if fields:
-        properties[VALUE_SCHEMA] = value_schema_sql(fields)
     partitions, replication = (_whole(name, properties.pop(name, None)) for name in (PARTITIONS, REPLICATION))
     with connect(lake_path(question["lake"])) as cluster:
         admin.create_topic(
@@ -168,10 +161,12 @@ def delete_records(question: Question) -> None:
                 admin.delete_records(cluster, name, {each: limit})
 
 
-def _value_fields(columns: Sequence[Mapping[str, Any]]) -> tuple[ValueField, ...]:
+def _value_fields(columns: Sequence[Mapping[str, Any]], *, has_bytes: bool) -> tuple[ValueField, ...]:
     """Return the fields that the columns of a new table are; none if they are Kafka's. Raise `ConfigurationError`."""
     if not all(column["name"] in DDL for column in columns):
-        return tuple(value_field(column["name"], column["type"], column["comment"]) for column in columns)
+        return tuple(
+            value_field(column["name"], column["type"], column["comment"], has_bytes=has_bytes) for column in columns
+        )
     try:
         types = {column["name"]: column["type"].replace(_BINARY_COLLATION, "") for column in columns}
         project(arrow_schema(types), json_values=False)
@@ -185,12 +180,16 @@ def _value_fields(columns: Sequence[Mapping[str, Any]]) -> tuple[ValueField, ...
 def _added_fields(cluster: Cluster, topic: str, columns: Sequence[Mapping[str, Any]]) -> str:
     """Return the schema of these columns. Raise `ConfigurationError` if the topic has no fields to which they could be added."""
     entries = admin.describe_configs(cluster, admin.TOPIC_RESOURCE, [topic])[topic]
-    if not topic_fields({entry.name: entry.value for entry in entries}):
+    values = topic_values({entry.name: entry.value for entry in entries})
+    if not values.fields:
         raise ConfigurationError(
             f"the columns of topic {topic} are those of Kafka's records, and are not altered: "
             f"SET TBLPROPERTIES ('{VALUE_SCHEMA}' = ...) names the fields of its values"
         )
-    return value_schema_sql(value_field(each["name"], each["type"], each["comment"]) for each in columns)
+    has_bytes = values.avro is not None
+    return value_schema_sql(
+        value_field(each["name"], each["type"], each["comment"], has_bytes=has_bytes) for each in columns
+    )
 
 
 def named_topic(question: Question) -> str:

@@ -7,14 +7,16 @@ from typing import Any
 from uuid import UUID
 
 from kafkalake.close_names import did_you_mean
-from kafkalake.config.value_schema import VALUE_SCHEMA, topic_fields, value_schema_sql
+from kafkalake.config.avro_schema import is_avro
+from kafkalake.config.topic_values import VALUE_SCHEMA, AvroFormat, TopicValues, topic_values
+from kafkalake.config.value_schema import value_schema_sql
 from kafkalake.errors import LakeError, UnknownTopicOrPartitionError
 from kafkalake.internal_topics import INTERNAL
 from kafkalake.metadata.tables.schemas import TopicRow
 from kafkalake.reader.columns import DDL, kafka_ddl, metadata_columns
 from kafkalake.reader.lake_broker import located
 from kafkalake.reader.option_names import LAKE
-from kafkalake.reader.read_options import ReadOptions, Use, parse_options
+from kafkalake.reader.read_options import ReadOptions, Use, parse_options, typed_note
 from kafkalake.reader.snapshot import take_snapshot, wanted_partitions
 from kafkalake.spark.planner.lakes import open_lake
 from kafkalake.spark.planner.question import Question
@@ -34,7 +36,8 @@ def list_tables(question: Question) -> list[str]:
 def load_table(question: Question) -> dict[str, Any]:
     """Return the columns (DDL), metadata columns, properties and id of a topic.
 
-    metadata: Kafka's columns that they are, by name, with their types. is_typed: whether the columns are fields of the values.
+    metadata: Kafka's columns that they are, by name, with their types. typed: a note for the options of reads and writes, if
+    the columns are fields of the values. avro: how values are read that are not JSON.
     topic_id: None for a topic that is read as of the past.
 
     With `version` or `as_of_ms` raise `LakeError` if the lake cannot be read as of then, or has the topic only later. Raise
@@ -55,11 +58,12 @@ def load_table(question: Question) -> dict[str, Any]:
     elif topic is None:
         hint = did_you_mean(name, store.topic_names())
         raise UnknownTopicOrPartitionError(f"no topic {name!r} in {lake}" + (f"; {hint}" if hint else ""))
-    fields = () if topic is None else topic_fields(topic.config)
-    metadata = metadata_columns([field.name for field in fields] or DDL)
+    values = TopicValues() if topic is None else topic_values(topic.config)
+    metadata = metadata_columns([field.name for field in values.fields] or DDL)
     return {
-        "columns": value_schema_sql(fields) or kafka_ddl(headers=True, value_schema=None),
-        "is_typed": bool(fields),
+        "columns": value_schema_sql(values.fields) or kafka_ddl(headers=True, value_schema=None),
+        "typed": typed_note(topic.config) if topic is not None and values.fields else None,
+        "avro": avro_answer(values.avro),
         "metadata": {name: {"source": source, "type": DDL[source]} for name, source in metadata.items()},
         "properties": {} if topic is None else _properties(topic),
         "topic_id": None if topic is None or is_past else encode_uuid(UUID(topic.topic_id)),
@@ -72,6 +76,11 @@ def _not_yet(topic: TopicRow, version: int | None) -> LakeError:
     return LakeError(
         f"topic {topic.topic} was not there {then}: it was created at {created}, and its versions are in {topic.topic}.history"
     )
+
+
+def avro_answer(avro: AvroFormat | None) -> dict[str, Any] | None:
+    """Return how the jar reads and writes values in Avro; None if they are JSON."""
+    return None if avro is None else {"schema": avro.schema, "schema_id": avro.schema_id}
 
 
 def lake_of(question: Question) -> str:
@@ -111,8 +120,8 @@ def require_same(name: str, wanted: str | None, found: str | None) -> None:
 
 
 def _properties(topic: TopicRow) -> dict[str, str]:
-    """Return the properties of a topic as a table, without `value.schema`, which its columns are."""
+    """Return the properties of a topic as a table, without `value.schema`, which its columns are, unless it says more: in Avro."""
     return {
-        **{name: text for name, text in topic.config.items() if name != VALUE_SCHEMA},
+        **{name: text for name, text in topic.config.items() if name != VALUE_SCHEMA or is_avro(text)},
         PARTITIONS: str(topic.partitions),
     }

@@ -15,6 +15,7 @@ from kafkalake.reader.read_options import TIME_ZONE_NOTE
 from kafkalake.record.layout import TEMPLATE
 from kafkalake.record.schema import PREAMBLE
 from kafkalake.spark.planner.question import Question
+from kafkalake.spark.planner.tables import avro_answer
 from kafkalake.spark.sink.driver import StagedWrite, abort_write, begin_write, commit_write
 from kafkalake.spark.sink.write_options import WriteOptions, parse_write_options
 from kafkalake.spark.sink.write_target import BATCH_BYTES, HELD_BYTES
@@ -53,8 +54,9 @@ def write_begin(question: Question) -> dict[str, Any]:
             for target, (_, topic_id) in zip(write.targets.values(), write.topic_ids, strict=True)
         ],
         "fields": _fields(columns.names, options),
-        "is_typed": options.is_typed,
-        "key": options.key,
+        "is_typed": options.typed is not None,
+        "key": None if options.typed is None else options.typed.key,
+        "avro": None if options.typed is None else avro_answer(options.typed.avro),
         "time_zone": question["options"].get(TIME_ZONE_NOTE) or "UTC",
         "staged_bytes_max": write.staged_bytes_max,
         "batch_bytes": BATCH_BYTES,
@@ -65,8 +67,8 @@ def write_begin(question: Question) -> dict[str, Any]:
 
 
 def _fields(columns: Sequence[str], options: WriteOptions) -> dict[str, str]:
-    """Return the columns that are fields of JSON values, with their names in the JSON."""
-    if options.is_typed:
+    """Return the columns that are fields of values, with their names in these."""
+    if options.typed is not None:
         return {column: column for column in columns}
     return value_fields(columns) if options.json_fields else {}
 

@@ -60,8 +60,8 @@ def begin_write(given: Mapping[str, str], schema: pa.Schema, *, is_stream: bool,
     options = parse_write_options(located(given))
     if is_stream and options.application is not None:
         raise ConfigurationError("txnAppId is for batch writes; a stream is known by its checkpoint")
-    if options.is_typed:
-        check_fields(schema)
+    if options.typed is not None:
+        check_fields(schema, options.typed.avro)
     else:
         check_columns(schema, options.topic, options.json_fields)
     cluster_id = known_cluster_id(require_lake(options.lake))

@@ -89,11 +89,14 @@ class Sink:
         return Staged(directory, path.name, writer.bytes, writer.batches, writer.records, frozenset(stager.used), query)
 
     def _records(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        from kafkalake.reader.avro_records import avro_records
         from kafkalake.reader.json_texts import typed_records, with_values
 
-        options = self.write.options
-        if options.is_typed:
-            return typed_records(rows, options.key, _variant_texts(rows))
+        typed = self.write.options.typed
+        if typed is not None and typed.avro is not None:
+            return avro_records(rows, typed.avro, typed.key)
+        if typed is not None:
+            return typed_records(rows, typed.key, _variant_texts(rows))
         return with_values(rows, self._fields, self._time_zone) if self._fields else rows
 
     # On the driver.

@@ -12,13 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from kafkalake.config.topic_values import TopicValues
 from kafkalake.errors import ConfigurationError
 from kafkalake.reader.client_settings import SERVERS, check_client_settings, parse_servers
 from kafkalake.reader.option_names import known_options
-from kafkalake.reader.read_options import TYPED_NOTE, lake_option
+from kafkalake.reader.read_options import lake_option, typed_values
 
-KEY_NOTE = "__key"
-"""Noted by the JVM for a typed topic with the setting `key`."""
 COMMIT_TIMEOUT_S = 120
 APPLICATION_CHARACTERS = re.compile(r"[\x21-\x7e]{1,200}")
 
@@ -29,7 +28,7 @@ class WriteOptions:
 
     application, version: the writing application and the number of its write. None: a unique id each time. servers: broker
     addresses (host, port), or empty to find them in the lake. json_fields: whether non-Kafka columns are fields of a JSON value.
-    is_typed: whether all columns are, as those of a topic with a `value.schema`. key: the field that is the key of its records.
+    typed: the values of a topic with a `value.schema`, all of whose columns are fields.
     """
 
     lake: Path
@@ -39,8 +38,7 @@ class WriteOptions:
     commit_timeout_s: float
     servers: Sequence[tuple[str, int]] = ()
     json_fields: bool = False
-    is_typed: bool = False
-    key: str | None = None
+    typed: TopicValues | None = None
 
 
 def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
@@ -60,8 +58,7 @@ def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
         commit_timeout_s=_seconds(options.get("commitTimeout")),
         servers=parse_servers(options[SERVERS]) if SERVERS in options else (),
         json_fields="valueSchema" in options,
-        is_typed=given.get(TYPED_NOTE) == "true",
-        key=given.get(KEY_NOTE),
+        typed=typed_values(given),
     )
 
 

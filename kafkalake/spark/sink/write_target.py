@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from kafkalake.config.avro_schema import parse_avro_schema
+from kafkalake.config.topic_values import AvroFormat
 from kafkalake.errors import ConfigurationError
 from kafkalake.reader.columns import DDL, value_fields
 from kafkalake.reader.json_values import VARIANT, check_json_type
@@ -67,9 +69,19 @@ def check_columns(schema: pa.Schema, topic: str | None, json_fields: bool = Fals
         raise ConfigurationError("column headers must be ARRAY<STRUCT<key: STRING, value: BINARY>>")
 
 
-def check_fields(schema: pa.Schema) -> None:
-    """Raise `ConfigurationError` with one sentence if a column of `schema` cannot be a field of JSON values."""
+def check_fields(schema: pa.Schema, avro: AvroFormat | None) -> None:
+    """Raise `ConfigurationError` with one sentence if the columns of `schema` cannot be the fields of values.
+
+    avro: of values that are not JSON. A table of a catalogue has its types, so there is only to see whether a field is lacking.
+    """
     _check_once(schema.names)
+    if avro is not None:
+        for part in parse_avro_schema(avro.schema).fields:
+            if part.name not in schema.names and not part.type.is_nullable:
+                raise ConfigurationError(
+                    f"the data has no column {part.name}, which the Avro schema does not let be null"
+                )
+        return
     for field in schema:
         if field.type != VARIANT:
             check_json_type(field.name, field.type)

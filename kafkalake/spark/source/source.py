@@ -23,10 +23,10 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from kafkalake.errors import KafkaLakeError
 from kafkalake.reader.columns import kafka_ddl, projection_of
-from kafkalake.reader.json_values import JsonColumns
 from kafkalake.reader.lake_broker import located
 from kafkalake.reader.predicate import Selection
 from kafkalake.reader.read_options import TIME_ZONE_NOTE, Use, parse_options
+from kafkalake.reader.value_columns import value_columns
 from kafkalake.spark.source.hidden_tracebacks import hide_tracebacks
 from kafkalake.spark.source.tasks import read_task, tasks_of
 
@@ -87,7 +87,7 @@ class KafkaLakeReader(DataSourceReader):
     def __init__(self, given: dict[str, str], schema: StructType) -> None:
         self._options = parse_options(given, time_zone=given.get(TIME_ZONE_NOTE))
         self._projection = projection_of(to_arrow_schema(schema, timezone="UTC"), self._options, None)
-        JsonColumns.of(self._projection)
+        value_columns(self._projection)
 
     def partitions(self) -> Sequence[InputPartition]:
         """Take the snapshot and plan its tasks."""

@@ -20,9 +20,9 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from kafkalake.reader.columns import projection_of
-from kafkalake.reader.json_values import JsonColumns
 from kafkalake.reader.positions import Positions, to_json
 from kafkalake.reader.read_options import TIME_ZONE_NOTE, ReadOptions, Use, parse_options
+from kafkalake.reader.value_columns import value_columns
 from kafkalake.spark.source.hidden_tracebacks import hide_tracebacks
 from kafkalake.spark.source.tasks import read_task, tasks_of
 
@@ -41,7 +41,7 @@ class KafkaLakeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._projection = projection_of(
             to_arrow_schema(schema, timezone="UTC"), self._options, given.get(TIME_ZONE_NOTE)
         )
-        JsonColumns.of(self._projection)
+        value_columns(self._projection)
         # This object is sent to executors before its first call, so none of these is sent along.
         self._opened: TopicStream | None = None
         self._target: Positions | None = None

@@ -234,8 +234,8 @@ abstract class MessageColumn extends ColumnVector {
       return UTF8String.fromBytes(getBinary(row));
     }
 
-    /** Add the fields of the first `rows` values, which are JSON. */
-    void readFields(JsonFields fields, int rows) {
+    /** Add the fields of the first `rows` values, which have them. */
+    void readFields(ValueFields fields, int rows) {
       ready();
       byte[] bytes = data.array();
       int base = data.arrayOffset() + dataStart;

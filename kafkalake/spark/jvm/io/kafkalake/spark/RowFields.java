@@ -1,5 +1,6 @@
 package io.kafkalake.spark;
 
+import java.nio.ByteBuffer;
 import java.time.ZoneId;
 import java.util.stream.IntStream;
 import org.apache.spark.sql.catalyst.InternalRow;
@@ -9,18 +10,22 @@ import org.apache.spark.sql.vectorized.ColumnVector;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 
 /**
- * The columns of rows that are fields of a JSON value, and the key and the value that they make, as `kafkalake/reader/json_texts.py`
- * makes them: an object for every row of a typed topic; else one where a field is not null and no value is given, with which the fields
- * must agree.
+ * The columns of rows that are fields of a value, and the key and the value that they make, as `kafkalake/reader/json_texts.py` makes
+ * them: an object for every row of a typed topic, or a record if its values are Avro (`avro_records.py`); else an object where a field is
+ * not null and no value is given, with which the fields must agree.
  */
 final class RowFields {
   private final WritePlan plan;
   private final int[] columns;
   private final StructType types;
+  /** Null where values are Avro. */
   private final JsonFormat.OfStruct object;
+  /** Null where values are JSON. */
+  private final AvroFormat.OfRecord record;
   private final int keyColumn;
   private final JsonFormat keyFormat;
   private final JsonOutput valueOut = new JsonOutput();
+  private final AvroOutput avroOut = new AvroOutput();
   private final JsonOutput keyOut = new JsonOutput();
   /** Null until a row has a value and fields. */
   private GivenValue given;
@@ -35,7 +40,9 @@ final class RowFields {
       found = found.add(plan.fields().get(field.name()), field.dataType());
     }
     types = found;
-    object = new JsonFormat.OfStruct(types, columns, plan.zone());
+    boolean isAvro = plan.avro() != null;
+    object = isAvro ? null : new JsonFormat.OfStruct(types, columns, plan.zone());
+    record = isAvro ? new AvroFormat.OfRecord(plan.avro().parse(), all) : null;
     keyColumn = plan.key() == null ? -1 : RowRecord.position(all, plan.key());
     keyFormat = keyColumn < 0 ? null : JsonFormat.ofKey(all.apply(keyColumn).dataType());
   }
@@ -74,9 +81,23 @@ final class RowFields {
   }
 
   private void makeValue(InternalRow row, RowBytes value) {
+    if (record != null) {
+      makeRecord(row, value);
+      return;
+    }
     valueOut.clear();
     object.putMembers(valueOut, row);
     value.set(valueOut.bytes(), valueOut.length());
+  }
+
+  private void makeRecord(InternalRow row, RowBytes value) {
+    avroOut.clear();
+    if (plan.avro().schemaId() != null) {
+      avroOut.putByte(0);
+      avroOut.putRaw(ByteBuffer.allocate(Integer.BYTES).putInt(plan.avro().schemaId()).array());
+    }
+    record.putFields(avroOut, row);
+    value.set(avroOut.bytes(), avroOut.length());
   }
 
   private void check(InternalRow row, byte[] value) {

@@ -9,16 +9,21 @@ import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 
 /**
- * A column of a scan, and where it comes from: a column of the segment, or a field of the JSON value.
+ * A column of a scan, and where it comes from: a column of the segment, or a field of the value.
  *
  * @param name in the query
  * @param isField whether it is a field of the value
- * @param origin Kafka's name of the segment's column, or the field's name in the JSON
+ * @param origin Kafka's name of the segment's column, or the field's name in the value
+ * @param avro how the value is read of which this is a field; null: it is JSON
  */
-record ScanColumn(String name, DataType type, boolean isField, String origin) implements Serializable {
+record ScanColumn(String name, DataType type, boolean isField, String origin, AvroValues avro) implements Serializable {
   private static final Set<String> OF_KAFKA =
       Set.of("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers", "_topic_id");
   private static final String PREFIX = "value_";
+
+  ScanColumn(String name, DataType type, boolean isField, String origin) {
+    this(name, type, isField, origin, null);
+  }
 
   static ScanColumn ofSegment(StructField column, String kafkaName) {
     return new ScanColumn(column.name(), column.dataType(), false, kafkaName);
@@ -28,6 +33,11 @@ record ScanColumn(String name, DataType type, boolean isField, String origin) im
   static ScanColumn ofField(StructField column, String field) {
     JsonReader.check(column.name(), column.dataType());
     return new ScanColumn(column.name(), column.dataType(), true, field);
+  }
+
+  /** A field of a topic with a schema of its values, by its name there. */
+  static ScanColumn ofTopic(StructField column, AvroValues avro) {
+    return avro == null ? ofField(column, column.name()) : new ScanColumn(column.name(), column.dataType(), true, column.name(), avro);
   }
 
   /** The column of a data frame: one of Kafka's by its name, another is a field; `value_key` is the field `key`, as `key` is Kafka's. */
@@ -72,7 +82,7 @@ record ScanColumn(String name, DataType type, boolean isField, String origin) im
     }
   }
 
-  /** The fields among the columns, by their names in the JSON. */
+  /** The fields among the columns, by their names in the values. */
   static StructType fields(ScanColumn[] columns) {
     StructType fields = new StructType();
     for (ScanColumn column : columns) {

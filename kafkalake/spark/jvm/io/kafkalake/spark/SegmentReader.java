@@ -12,7 +12,6 @@ import org.apache.spark.sql.execution.vectorized.ConstantColumnVector;
 import org.apache.spark.sql.types.ArrayType;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
-import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.vectorized.ColumnVector;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 import org.apache.spark.unsafe.types.UTF8String;
@@ -37,8 +36,9 @@ final class SegmentReader implements PartitionReader<ColumnarBatch> {
   private ColumnVector[] columns;
   private MessageColumn.Offsets offsets;
   private ConstantColumnVector timestampType;
-  private final JsonFields json;
-  private MessageColumn.Bytes jsonValues;
+  /** Null where no column is a field of the values. */
+  private final ValueFields fields;
+  private MessageColumn.Bytes values;
   private int batch;
   private int row;
   private int firstRow;
@@ -52,8 +52,7 @@ final class SegmentReader implements PartitionReader<ColumnarBatch> {
   SegmentReader(ScanColumn[] wanted, ZoneId zone, SegmentSlice[] slices) {
     this.wanted = wanted;
     this.slices = slices;
-    StructType fields = ScanColumn.fields(wanted);
-    this.json = fields.isEmpty() ? null : new JsonFields(fields, zone);
+    this.fields = ValueFields.of(wanted, zone);
   }
 
   @Override
@@ -86,8 +85,8 @@ final class SegmentReader implements PartitionReader<ColumnarBatch> {
     if (file != null) {
       file.close();
     }
-    if (json != null) {
-      json.close();
+    if (fields != null) {
+      fields.close();
     }
   }
 
@@ -136,9 +135,9 @@ final class SegmentReader implements PartitionReader<ColumnarBatch> {
     offsets = new MessageColumn.Offsets(DataTypes.LongType, file.message());
     int field = 0;
     for (int i = 0; i < columns.length; i++) {
-      columns[i] = wanted[i].isField() ? json.column(field++) : column(wanted[i], file.message());
+      columns[i] = wanted[i].isField() ? fields.column(field++) : column(wanted[i], file.message());
     }
-    jsonValues = json == null ? null : values(DataTypes.BinaryType, file.message());
+    values = fields == null ? null : values(DataTypes.BinaryType, file.message());
   }
 
   private boolean hasBodies() {
@@ -231,9 +230,9 @@ final class SegmentReader implements PartitionReader<ColumnarBatch> {
     if (timestampType != null) {
       timestampType.setInt(isLogAppendTime ? 1 : 0);
     }
-    if (json != null) {
-      jsonValues.moveTo(begin);
-      jsonValues.readFields(json, end - begin);
+    if (fields != null) {
+      values.moveTo(begin);
+      values.readFields(fields, end - begin);
     }
     current = new ColumnarBatch(columns, end - begin);
   }

@@ -15,21 +15,21 @@ import org.apache.spark.sql.types.StructType;
  * too, which a query has only where it names them: `_key`, `_offset` and so on.
  */
 final class TopicColumns {
-  private final String ddl;
   private final StructType columns;
-  private final boolean isTyped;
+  private final String typed;
+  private final AvroValues avro;
   private final Map<String, StructField> metadata = new LinkedHashMap<>();
 
-  private TopicColumns(String ddl, StructType columns, boolean isTyped) {
-    this.ddl = ddl;
+  private TopicColumns(StructType columns, String typed, AvroValues avro) {
     this.columns = columns;
-    this.isTyped = isTyped;
+    this.typed = typed;
+    this.avro = avro;
   }
 
   /** Of the planner's answer to the question `load`. */
   static TopicColumns of(JsonNode loaded) {
-    String ddl = loaded.get("columns").textValue();
-    TopicColumns found = new TopicColumns(ddl, StructType.fromDDL(ddl), loaded.get("is_typed").booleanValue());
+    StructType columns = StructType.fromDDL(loaded.get("columns").textValue());
+    TopicColumns found = new TopicColumns(columns, loaded.get("typed").textValue(), AvroValues.of(loaded.get("avro")));
     for (Map.Entry<String, JsonNode> each : loaded.get("metadata").properties()) {
       StructType source = StructType.fromDDL(each.getValue().get("source").textValue() + " " + each.getValue().get("type").textValue());
       found.metadata.put(each.getKey(), source.apply(0));
@@ -39,14 +39,14 @@ final class TopicColumns {
 
   /** The same table with other columns: for a write that has some of them. */
   TopicColumns with(StructType others) {
-    TopicColumns found = new TopicColumns(ddl, others, isTyped);
+    TopicColumns found = new TopicColumns(others, typed, avro);
     found.metadata.putAll(metadata);
     return found;
   }
 
-  /** The topic's columns, all of them, as the planner has named them. */
-  String ddl() {
-    return ddl;
+  /** The planner's note for the options of reads and writes; null: the topic has no schema of its values. */
+  String typed() {
+    return typed;
   }
 
   StructType columns() {
@@ -55,7 +55,7 @@ final class TopicColumns {
 
   /** Whether the columns are fields of the values. */
   boolean isTyped() {
-    return isTyped;
+    return typed != null;
   }
 
   /** The columns, and the metadata columns behind them. */
@@ -74,7 +74,7 @@ final class TopicColumns {
     for (int i = 0; i < sources.length; i++) {
       StructField column = all.apply(i);
       String ofRecord = ofRecord(column.name());
-      sources[i] = ofRecord == null ? ScanColumn.ofField(column, column.name()) : ScanColumn.ofSegment(column, ofRecord);
+      sources[i] = ofRecord == null ? ScanColumn.ofTopic(column, avro) : ScanColumn.ofSegment(column, ofRecord);
     }
     return sources;
   }
@@ -82,7 +82,7 @@ final class TopicColumns {
   /** Kafka's name of the column of a record; null for a field of the value. */
   String ofRecord(String column) {
     StructField source = metadata.get(column);
-    return source != null ? source.name() : isTyped ? null : column;
+    return source != null ? source.name() : isTyped() ? null : column;
   }
 
   MetadataColumn[] metadata() {

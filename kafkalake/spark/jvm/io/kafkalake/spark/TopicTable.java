@@ -70,11 +70,7 @@ class TopicTable implements SupportsRead, SupportsWrite, SupportsDeleteV2, Suppo
       all.put("__topicid", topicId);
     }
     if (columns.isTyped()) {
-      all.put("valueSchema", columns.ddl());
-      all.put("__typed", "true");
-      if (properties.containsKey(KEY)) {
-        all.put("__key", properties.get(KEY));
-      }
+      all.put("__typed", columns.typed());
     }
     this.records = new KafkaLakeTable(name, columns.all(), columns::sources, all);
   }

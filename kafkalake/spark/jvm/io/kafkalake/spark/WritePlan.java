@@ -15,9 +15,10 @@ import org.apache.spark.sql.types.StructType;
  * @param staging the directory of all jobs' staged files
  * @param topic of all rows; null: each row has its own
  * @param columns of the rows
- * @param fields the columns that are fields of a JSON value: names in JSON, by column
+ * @param fields the columns that are fields of a value: names in it, by column
  * @param isTyped whether all columns are
  * @param key the field that is a typed topic's key; null: its records have none
+ * @param avro how the values of a typed topic are written that are not JSON; null: they are
  * @param zone of times in JSON
  * @param stagedBytesMax how much a task may stage
  * @param batchBytes how large batches are made
@@ -33,6 +34,7 @@ record WritePlan(
     Map<String, String> fields,
     boolean isTyped,
     String key,
+    AvroValues avro,
     String zone,
     long stagedBytesMax,
     int batchBytes,
@@ -66,6 +68,7 @@ record WritePlan(
         fields,
         answer.get("is_typed").booleanValue(),
         answer.get("key").textValue(),
+        AvroValues.of(answer.get("avro")),
         answer.get("time_zone").textValue(),
         answer.get("staged_bytes_max").longValue(),
         answer.get("batch_bytes").intValue(),
