@@ -56,6 +56,7 @@ ALLOWED: dict[str, str] = {
     "broker.transactions.fault_points": "the step at which a test kills the broker",
     "config.properties": "the user's files of settings and secrets",
     "machine": "the boot id and the mounts",
+    "process.cluster_lock": "the lock of `cluster start`, beside those of brokers and jobs",
     "process.allocator": "the memory limit of the container",
     "record.compiled": "the cache of compiled code",
 }

@@ -24,6 +24,30 @@ from kafkalake.close_names import did_you_mean
 
 app = typer.Typer(no_args_is_help=True, help="Start a broker on a lake, list the brokers of a cluster.")
 
+Config = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--config",
+        "-c",
+        metavar="KEY=VALUE",
+        help="A broker setting by Kafka's name, such as log.segment.bytes=104857600. May be given several times.",
+        autocompletion=complete_broker_setting,
+        show_default=False,
+    ),
+]
+
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--config-file",
+        metavar="FILE",
+        help="Broker settings, a NAME=VALUE a line, such as Kafka's server.properties. Variables such as "
+        "KAFKA_NUM_PARTITIONS go over it, and options over both. Values may be ${file:PATH:NAME} or ${env:NAME}: secrets "
+        "then stand in no command line and no file of the lake.",
+        show_default=False,
+    ),
+]
+
 
 @app.command(
     epilog="""Examples
@@ -46,42 +70,24 @@ def start(
         int | None,
         typer.Option("--broker-id", min=0, help="Id of this broker, as the setting node.id.", show_default="0"),
     ] = None,
-    config: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--config",
-            "-c",
-            metavar="KEY=VALUE",
-            help="A broker setting by Kafka's name, such as log.segment.bytes=104857600. May be given several times.",
-            autocompletion=complete_broker_setting,
-            show_default=False,
-        ),
-    ] = None,
-    config_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--config-file",
-            metavar="FILE",
-            help="Broker settings, a NAME=VALUE a line, such as Kafka's server.properties. Variables such as "
-            "KAFKA_NUM_PARTITIONS go over it, and options over both. Values may be ${file:PATH:NAME} or ${env:NAME}: secrets "
-            "then stand in no command line and no file of the lake.",
-            show_default=False,
-        ),
-    ] = None,
+    config: Config = None,
+    config_file: ConfigFile = None,
     jobs: Annotated[
         bool,
         typer.Option("--jobs", help="Also run lag, compaction and maintenance by their schedule, beside the broker."),
     ] = False,
 ) -> None:
     """Start a broker in the foreground. It prints `listening on HOST:PORT` when it is ready; Ctrl-C stops it."""
-    settings = _settings(config_file, _given(parse_pairs(config or (), "--config"), listen, broker_id))
+    settings = combine_settings(config_file, _given(parse_pairs(config or (), "--config"), listen, broker_id))
     if lake.exists() and not lake.is_dir():
         raise UsageProblem(f"--lake {lake} is a file; it takes a directory")
-    _check_settings(settings)
+    check_settings(settings)
     if jobs:
         import_module("kafkalake.cli.job_schedule")  # its process would fail later, where nobody looks
     from kafkalake.process.allocator import tune_malloc
+    from kafkalake.process.parent import end_with_parent
 
+    end_with_parent()
     tune_malloc()  # before the imports of a broker
     from kafkalake.process.run import run_broker
 
@@ -101,7 +107,7 @@ def _given(pairs: dict[str, str], listen: str | None, broker_id: int | None) -> 
     return {**pairs, **options}
 
 
-def _settings(file: Path | None, given: dict[str, str]) -> dict[str, str]:
+def combine_settings(file: Path | None, given: dict[str, str]) -> dict[str, str]:
     """Return the settings of all sources. Notes go to stderr for variables that are no settings."""
     from kafkalake.config.broker import BROKER_SETTINGS
     from kafkalake.config.properties import read_properties
@@ -114,7 +120,7 @@ def _settings(file: Path | None, given: dict[str, str]) -> dict[str, str]:
     return combine({} if file is None else read_properties(file), environment, given)
 
 
-def _check_settings(settings: dict[str, str]) -> None:
+def check_settings(settings: dict[str, str]) -> None:
     """Raise `Failure` for an unknown or invalid setting, with a suggestion, before anything is started."""
     from kafkalake.config.broker import BROKER_SETTINGS
     from kafkalake.config.layers import Settings

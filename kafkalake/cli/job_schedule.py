@@ -11,7 +11,6 @@ is not started a second time.
 from __future__ import annotations
 
 import logging
-import os
 import re
 import shlex
 import signal
@@ -28,7 +27,7 @@ from croniter import CroniterError, croniter
 
 from kafkalake.cli.output import UsageProblem
 from kafkalake.close_names import did_you_mean
-from kafkalake.process.jobs import PARENT_VARIABLE, end_with_parent
+from kafkalake.process.parent import end_with_parent, environment_of_child
 
 logger = logging.getLogger(__name__)
 
@@ -130,8 +129,7 @@ class Schedule:
             if number in self._running:
                 logger.warning("job still runs, not started again job=%s", rule.job)
                 continue
-            environment = {**os.environ, PARENT_VARIABLE: str(os.getpid())}
-            self._running[number] = _Running(subprocess.Popen(self.command(rule), env=environment), now)
+            self._running[number] = _Running(subprocess.Popen(self.command(rule), env=environment_of_child()), now)
             logger.info("job started job=%s pid=%d", rule.job, self._running[number].process.pid)
 
     def _say_ended(self, rule: Rule, running: _Running, now: datetime) -> None:

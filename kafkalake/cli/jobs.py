@@ -44,7 +44,7 @@ def run(
 ) -> None:
     """Run a job in this process; what follows its name are its arguments. The exit status is the job's."""
     from kafkalake.jobs.registry import JOBS
-    from kafkalake.process.jobs import end_with_parent
+    from kafkalake.process.parent import end_with_parent
 
     if name in (None, "-h", "--help"):
         typer.echo(context.get_help())

@@ -3,6 +3,7 @@
     <lake>/metadata/<table>                        a Delta table
     <lake>/metadata/format.json                    the version of this layout (`lake_format`)
     <lake>/metadata/cluster-id                     the id of the lake's cluster (`identity`)
+    <lake>/metadata/cluster.lock                   held (flock) by `cluster start`
     <lake>/metadata/jobs/<job>.lock                held (flock) by the running job
     <lake>/logs/<broker id>/.lock                  held (flock) by the running broker
     <lake>/logs/<broker id>/.reserve               space for a start on a full disk (`reserve`)
@@ -80,6 +81,11 @@ def lock_path(lake: Path, broker_id: int) -> Path:
 def reserve_path(lake: Path, broker_id: int) -> Path:
     """Return the file that reserves space for the broker's next start."""
     return broker_log_path(lake, broker_id) / RESERVE_FILE
+
+
+def cluster_lock_path(lake: Path) -> Path:
+    """Return the file locked by the process that runs the lake's brokers as its children."""
+    return lake / METADATA_DIRECTORY / "cluster.lock"
 
 
 def job_lock_path(lake: Path, job: str) -> Path:

@@ -1,29 +1,23 @@
 """`broker start --jobs`: runs the jobs that a broker does not include, by their schedule, in a separate process.
 
 It is `kafkalake jobs schedule`, started by the broker, restarted after a pause when it ends, and ended with the broker: by a
-signal when the broker stops, by the kernel when it dies (`PR_SET_PDEATHSIG`). An interrupted job is resumed by its next run.
+signal when the broker stops, by the kernel when it dies (`parent`). An interrupted job is resumed by its next run.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
-import os
-import signal
 import sys
 from pathlib import Path
 
 from kafkalake.errors import KafkaLakeError
+from kafkalake.process.parent import environment_of_child
 
 RULES = ("*/5 * * * * lag", "*/30 * * * * compaction", "17 3 * * * maintenance")
 """Without retention, which a broker runs itself."""
 
-PARENT_VARIABLE = "KAFKALAKE_PARENT_PID"
-"""Environment variable with the id of the process with which this one shall end."""
-
 _STOP_TIMEOUT_S = 10.0
-_PR_SET_PDEATHSIG = 1
 
 
 class JobsEndedError(KafkaLakeError):
@@ -38,23 +32,13 @@ async def run_jobs(lake: Path) -> None:
         *("-m", "kafkalake", "jobs", "schedule", "--lake", str(lake.absolute()), *rules),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.DEVNULL,
-        env={**os.environ, PARENT_VARIABLE: str(os.getpid())},
+        env=environment_of_child(),
     )
     try:
         code = await process.wait()
     finally:
         await _end(process)
     raise JobsEndedError(f"the process that runs jobs has ended with code {code}")
-
-
-def end_with_parent() -> None:
-    """Have the kernel end this process with its parent, if the parent requested it. Call it when the process starts."""
-    parent = os.environ.get(PARENT_VARIABLE, "")
-    if not parent.isdecimal() or not sys.platform.startswith("linux"):
-        return
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != int(parent):  # the parent died before the call
-        os.kill(os.getpid(), signal.SIGTERM)
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:

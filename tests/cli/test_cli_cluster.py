@@ -1,0 +1,100 @@
+"""`kafkalake cluster`: the brokers of a lake as processes on this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import Run, environment_with
+from waiting import wait_until
+
+pytestmark = pytest.mark.process
+
+
+@contextmanager
+def started(lake: Path, *more: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Run `cluster start` and yield its process and the addresses of its brokers."""
+    command = [sys.executable, "-m", "kafkalake", "cluster", "start", "--lake", str(lake), "--port", "0", *more]
+    log = lake.with_suffix(".log")
+    with (
+        log.open("w") as errors,
+        subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment_with(None)
+        ) as process,
+    ):
+        try:
+            assert process.stdout is not None
+            said = process.stdout.readline()
+            assert said.startswith("listening on "), log.read_text()
+            yield process, said.split()[-1]
+        finally:
+            process.kill()
+
+
+def test_a_cluster_from_start_to_stop(tmp_path: Path, kafkalake: Run) -> None:
+    lake = tmp_path / "lake"
+
+    def status() -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(kafkalake("cluster", "status", "--lake", str(lake), "--json").stdout)
+        return found
+
+    with started(lake, "--brokers", "1", "--config", "num.partitions=3") as (process, address):
+        host, port = address.split(":")
+        (broker,) = status()["brokers"]
+        assert status()["pid"] == process.pid
+        assert (broker["host"], broker["port"]) == (host, int(port))
+        assert (broker["running"], broker["controller"]) == (True, True)
+        assert f"{address} " in kafkalake("cluster", "status", "--lake", str(lake)).stdout
+        os.kill(broker["pid"], signal.SIGKILL)
+        wait_until(
+            lambda: [each["pid"] for each in status()["brokers"] if each["running"]] not in ([], [broker["pid"]])
+        )
+        second = kafkalake("cluster", "start", "--lake", str(lake), "--brokers", "1")
+        assert second.code == 1 and f"are run by process {process.pid} of " in second.stderr
+        stopped = kafkalake("cluster", "stop", "--lake", str(lake))
+        assert (stopped.code, stopped.stdout) == (0, f"Stopped the brokers of {lake}.\n")
+        assert process.wait(20) == 0
+    assert status() == {"pid": None, "brokers": []}
+    again = kafkalake("cluster", "stop", "--lake", str(lake))
+    assert again.code == 1 and f"no `cluster start` runs on {lake}" in again.stderr
+    log = lake.with_suffix(".log").read_text()
+    assert "broker 0 | it has ended with signal SIGKILL; it is started again in 1 s\n" in log
+    assert "survive" not in log  # one broker has no replicas
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("--port", "65535", "--brokers", "2"), 2, "--port 65535 leaves no port for broker 1"),
+        (
+            ("--config", "advertised.listeners=PLAINTEXT://a:1"),
+            1,
+            "advertised.listeners is of one broker, not of a cluster",
+        ),
+        (("--config", "num.partition=1"), 1, "did you mean 'num.partitions'"),
+        (("--config", "log.retention.ms=x"), 1, "log.retention.ms"),
+    ],
+)
+def test_what_is_said_of_a_cluster_that_cannot_be(
+    tmp_path: Path, kafkalake: Run, arguments: tuple[str, ...], code: int, said: str
+) -> None:
+    ended = kafkalake("cluster", "start", "--lake", str(tmp_path / "lake"), *arguments)
+    assert (ended.code, ended.stdout) == (code, "")
+    assert said in ended.stderr.replace("\n", " ")
+    assert not (tmp_path / "lake").exists()
+
+
+def test_a_directory_with_other_files_is_left_as_it_is(tmp_path: Path, kafkalake: Run) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    ended = kafkalake("cluster", "start", "--lake", str(tmp_path), "--brokers", "1")
+    assert ended.code == 1 and "it already holds other files (notes.txt)" in ended.stderr
+    assert [entry.name for entry in tmp_path.iterdir()] == ["notes.txt"]
+    assert "no lake at" in kafkalake("cluster", "stop", "--lake", str(tmp_path)).stderr

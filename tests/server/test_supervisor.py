@@ -1,0 +1,184 @@
+"""Processes that are run as a cluster: started again with a growing pause, given up, stopped in order, never left alone."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+
+import pytest
+from waiting import wait_until
+
+from kafkalake.process.supervisor import Limits, Restarts, Supervisor
+
+pytestmark = pytest.mark.process
+
+QUICK = Limits(first_pause_s=0.01, longest_pause_s=0.05, failed_starts_max=3, stop_s=5)
+
+CHILD = """
+import os, signal, sys, time
+number, log = sys.argv[1:3]
+def note(word):
+    with open(log, "a") as file:
+        file.write(f"{word} {number} {os.getpid()}\\n")
+def stop(*_):
+    note("stopped")
+    sys.exit(0)
+if "deaf" in sys.argv:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+else:
+    signal.signal(signal.SIGTERM, stop)
+note("started")
+if "fails" in sys.argv:
+    sys.exit("the settings are wrong")
+print(f"listening on 127.0.0.1:{number}", flush=True)
+print("x" * 200_000, file=sys.stderr, flush=True)
+time.sleep(60)
+"""
+
+
+class Cluster:
+    """A supervisor of children that write down what happens to them."""
+
+    def __init__(self, directory: Path, *children: str) -> None:
+        self.log = directory / "log"
+        self.log.touch()
+        self.lines: list[tuple[int, str]] = []
+        self.addresses: list[Mapping[int, str]] = []
+        commands = {
+            number: [sys.executable, "-c", CHILD, str(number), str(self.log), kind]
+            for number, kind in enumerate(children)
+        }
+        self._commands = commands
+
+    async def run(self, act: Callable[[Supervisor], Awaitable[None]], limits: Limits = QUICK) -> int:
+        supervisor = Supervisor(self._commands, lambda number, line: self.lines.append((number, line)), limits)
+        running = asyncio.create_task(supervisor.run(self.addresses.append))
+        async with asyncio.timeout(30):
+            await act(supervisor)
+            return await running
+
+    def events(self, word: str) -> list[tuple[int, int]]:
+        """Return (child, process id) of each event."""
+        found = (line.split() for line in self.log.read_text().splitlines())
+        return [(int(number), int(pid)) for event, number, pid in found if event == word]
+
+    async def until(self, condition: Callable[[], object]) -> None:
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+def test_the_pause_grows_while_a_child_ends_soon_and_failed_starts_in_a_row_are_the_end() -> None:
+    limits = Limits(first_pause_s=1, longest_pause_s=10, steady_s=60, failed_starts_max=3)
+    restarts = Restarts(limits)
+    assert [restarts.pause_s(5, was_ready=True) for _ in range(6)] == [1, 2, 4, 8, 10, 10]
+    assert restarts.pause_s(61, was_ready=True) == 1
+    assert [restarts.pause_s(0, was_ready=False) for _ in range(2)] == [2, 4]
+    assert restarts.pause_s(0, was_ready=True) == 8
+    assert [restarts.pause_s(0, was_ready=False) for _ in range(3)] == [10, 10, None]
+
+
+def test_children_are_started_one_after_another_and_stopped_in_the_opposite_order(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, "", "", "")
+
+    async def act(supervisor: Supervisor) -> None:
+        await cluster.until(lambda: cluster.addresses)
+        supervisor.stop()
+
+    assert asyncio.run(cluster.run(act)) == 0
+    assert cluster.addresses == [{0: "127.0.0.1:0", 1: "127.0.0.1:1", 2: "127.0.0.1:2"}]
+    assert [number for number, _ in cluster.events("started")] == [0, 1, 2]
+    assert [number for number, _ in cluster.events("stopped")] == [2, 1, 0]
+
+
+def test_a_child_that_is_killed_is_started_again_and_the_others_go_on(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, "", "")
+
+    async def act(supervisor: Supervisor) -> None:
+        await cluster.until(lambda: cluster.addresses)
+        for count in (3, 4):
+            os.kill(cluster.events("started")[-1][1], signal.SIGKILL)
+            await cluster.until(lambda count=count: len(cluster.events("started")) == count)  # type: ignore[misc]
+        await cluster.until(lambda: cluster.lines.count((1, "listening on 127.0.0.1:1")) == 3)
+        supervisor.stop()
+
+    assert asyncio.run(cluster.run(act)) == 0
+    assert [number for number, _ in cluster.events("started")] == [0, 1, 1, 1]
+    assert [number for number, _ in cluster.events("stopped")] == [1, 0]
+    said = [line for number, line in cluster.lines if number == 1 and line.startswith("it has ended")]
+    assert len(said) == 2 and re.fullmatch(r"it has ended with signal SIGKILL; it is started again in \d+ s", said[0])
+
+
+def test_a_child_that_fails_at_once_is_given_up_and_the_others_go_on(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, "", "fails")
+
+    async def act(supervisor: Supervisor) -> None:
+        await cluster.until(lambda: any("not started any more" in line for _, line in cluster.lines))
+        assert cluster.addresses == [{0: "127.0.0.1:0"}]
+        supervisor.stop()
+
+    assert asyncio.run(cluster.run(act)) == 0
+    assert [number for number, _ in cluster.events("started")] == [0, 1, 1, 1]
+    assert cluster.lines.count((1, "the settings are wrong")) == 3
+    assert [number for number, _ in cluster.events("stopped")] == [0]
+
+
+def test_when_all_are_given_up_it_ends(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, "fails", "fails")
+
+    async def act(supervisor: Supervisor) -> None:
+        pass
+
+    assert asyncio.run(cluster.run(act)) == 1
+    assert cluster.addresses == [{}]
+
+
+@pytest.mark.parametrize("stops", [1, 2])
+def test_a_child_that_does_not_stop_is_killed_after_a_while_or_at_the_second_signal(tmp_path: Path, stops: int) -> None:
+    cluster = Cluster(tmp_path, "deaf")
+
+    async def act(supervisor: Supervisor) -> None:
+        await cluster.until(lambda: cluster.addresses)
+        for _ in range(stops):
+            supervisor.stop()
+
+    limits = Limits(stop_s=0.2 if stops == 1 else 30)
+    began = time.monotonic()
+    assert asyncio.run(cluster.run(act, limits)) == 0
+    assert time.monotonic() - began < 20
+    assert ((0, "it did not stop in 0 s and is killed") in cluster.lines) == (stops == 1)
+
+
+def test_lines_are_shown_with_the_childs_number_however_long_they_are(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, "", "")
+
+    async def act(supervisor: Supervisor) -> None:
+        await cluster.until(lambda: sum(len(line) for number, line in cluster.lines if number == 1) > 200_000)
+        supervisor.stop()
+
+    assert asyncio.run(cluster.run(act)) == 0
+    assert {number for number, line in cluster.lines if set(line) == {"x"}} == {0, 1}
+
+
+@pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="the kernel ends children with their parent on Linux only"
+)
+def test_children_end_with_a_supervisor_that_is_killed(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    child = "from kafkalake.process.parent import end_with_parent\nend_with_parent()\n" + CHILD
+    script = (
+        "import asyncio, sys\nfrom kafkalake.process.supervisor import Supervisor\n"
+        f"command = [sys.executable, '-c', {child!r}, '0', {str(log)!r}, '']\n"
+        "asyncio.run(Supervisor({0: command}, print).run(print))\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as supervisor:
+        assert supervisor.stdout is not None
+        supervisor.stdout.readline()
+        supervisor.kill()
+    wait_until(lambda: "stopped 0" in log.read_text(), timeout_s=10)
