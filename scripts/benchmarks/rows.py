@@ -60,6 +60,12 @@ def compare_times(
     return _compare(key, measure, ours, theirs, _ratios(theirs, ours), at_least, unit, figures)
 
 
+def limited(row: Row, most: float) -> Row:
+    """The row with another promise: our median is `most` at most, in its unit, whatever the other side's is."""
+    holds = statistics.median(row.figures["kafkalake"]) <= most
+    return replace(row, promise=f"{most:g} {row.figures['unit']} at most", holds=holds)
+
+
 def _with_cost(row: Row, cost: Cost) -> Row:
     """Less is better: the ratio is theirs over ours, as with times."""
     ours, theirs = cost.seconds["kafkalake"], cost.seconds["apache-kafka"]

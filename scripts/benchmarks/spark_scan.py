@@ -10,7 +10,7 @@ import contextlib
 import random
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import local_spark
@@ -56,7 +56,7 @@ def _scans(plan: Plan, brokers: tuple[BrokerProcess, ...], spark: SparkSession) 
             f"Spark, {records:,} records of 100 bytes: `count(*), sum(length(value))`",
             lambda broker: _load(spark, broker).selectExpr("count(*)", "sum(length(value))"),
             (records, records * RECORD_BYTES),
-            at_least=5,
+            at_least=14,
         ),
         _compare(
             plan,
@@ -65,7 +65,7 @@ def _scans(plan: Plan, brokers: tuple[BrokerProcess, ...], spark: SparkSession) 
             f"Spark, {records:,} records, only the offset: `count(*), max(offset)`",
             lambda broker: _load(spark, broker, "offset long").selectExpr("count(*)", "max(offset) >= 0"),
             (records, True),
-            at_least=10,
+            at_least=25,
         ),
     ]
 
@@ -73,16 +73,8 @@ def _scans(plan: Plan, brokers: tuple[BrokerProcess, ...], spark: SparkSession) 
 def _fields(plan: Plan, brokers: tuple[BrokerProcess, ...], spark: SparkSession) -> Row:
     """Group by a field of JSON values: kafkalake's by the option `valueSchema`, the connector's by `from_json`."""
     records = plan.size(3_400_000, 340_000)
-    with tempfile.NamedTemporaryFile("w", suffix=".json", dir=plan.directory) as lines:
-        lines.writelines(f"{flight}\n" for flight in flights(20_000))
-        lines.flush()
-        for broker in brokers:
-            create_topic(broker, FLIGHTS, partitions=PARTITIONS)
-            progress(f"spark: writing {records:,} flights to {broker.name}")
-            settings = LARGE_BATCHES
-            kafka_tools.produce(
-                broker.bootstrap_servers, FLIGHTS, records=records, payloads=Path(lines.name), settings=settings
-            )
+    for broker in brokers:
+        write_flights(plan.directory, broker, records)
 
     def delays(broker: BrokerProcess) -> DataFrame:
         if isinstance(broker, Kafkalake):
@@ -106,6 +98,18 @@ def _fields(plan: Plan, brokers: tuple[BrokerProcess, ...], spark: SparkSession)
         (len(CARRIERS), records, True),
         at_least=8,
     )
+
+
+def write_flights(directory: Path, broker: BrokerProcess, records: int) -> None:
+    """Create the topic `FLIGHTS` and fill it."""
+    create_topic(broker, FLIGHTS, partitions=PARTITIONS)
+    progress(f"spark: writing {records:,} flights to {broker.name}")
+    with tempfile.NamedTemporaryFile("w", suffix=".json", dir=directory) as lines:
+        lines.writelines(f"{flight}\n" for flight in flights(20_000))
+        lines.flush()
+        kafka_tools.produce(
+            broker.bootstrap_servers, FLIGHTS, records=records, payloads=Path(lines.name), settings=LARGE_BATCHES
+        )
 
 
 def flights(count: int) -> Iterator[str]:
@@ -167,11 +171,11 @@ def _compare(
 
 
 @contextlib.contextmanager
-def spark_session(directory: Path) -> Iterator[SparkSession]:
-    """A session on this machine's cores with spark-conf's settings, Delta, and Spark's Kafka connector."""
+def spark_session(directory: Path, more: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
+    """A session on this machine's cores with spark-conf's settings and `more`, Delta, and Spark's Kafka connector."""
     with tempfile.TemporaryDirectory(prefix="kafkalake-spark-", dir=directory, ignore_cleanup_errors=True) as scratch:
         settings = local_spark.settings(Path(scratch), jar_sets=("delta", "spark-kafka"))
-        session = local_spark.session(master="local[*]", name="kafkalake benchmark", of=settings)
+        session = local_spark.session(master="local[*]", name="kafkalake benchmark", of=settings | dict(more or {}))
         try:
             yield session
         finally:

@@ -43,7 +43,7 @@ def measure(plan: Plan) -> list[Row]:
                 progress(f"spark-stream: warming {broker.name}: {work(broker, add_up=True):.2f} s")
         ours, theirs = take_turns("spark-stream", plan.rounds, brokers, work, "s")
     title = f"Spark stream, {records:,} records of 100 bytes, `AvailableNow`, {records // BATCHES:,} a batch"
-    return [compare_times("spark-stream", title, ours, theirs, at_least=4, unit="s", partitions=PARTITIONS)]
+    return [compare_times("spark-stream", title, ours, theirs, at_least=4.5, unit="s", partitions=PARTITIONS)]
 
 
 def _stream(spark: SparkSession, broker: BrokerProcess, records: int, directory: Path, *, add_up: bool) -> float:

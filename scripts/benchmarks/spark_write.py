@@ -1,11 +1,14 @@
 """Spark writes 4 M records of 100 bytes into a topic: exactly once here, at least once with Spark's Kafka sink into Apache Kafka.
 
-One session does both, in turns, on the same rows: a key of up to 7 bytes and a value of 100, made by the tasks themselves. Each
-figure is the time of the whole `save`: the records are there, for every reader, when it returns.
+One session does both, in turns, on the same rows: a key of up to 7 bytes and a value of 100, read from Parquet files, which is a
+tenth of the connector's work. Rows that the tasks make by `LPAD` instead take a microsecond each: four fifths of kafkalake's work,
+so that it is what would be measured. Each figure is the time from reading to the end of `save`: the records are there, for every
+reader, when it returns.
 """
 
 from __future__ import annotations
 
+import tempfile
 import time
 
 import confluent_kafka
@@ -18,21 +21,26 @@ from benchmarks.rows import Row, compare_times
 from benchmarks.spark_scan import spark_session
 
 PARTITIONS = 4
-TASKS = 4
+FILES = 4
 
 
 def measure(plan: Plan) -> list[Row]:
     records = plan.size(4_000_000, 400_000)
-    with plan.brokers() as brokers, spark_session(plan.directory) as spark:
+    with (
+        plan.brokers() as brokers,
+        spark_session(plan.directory) as spark,
+        tempfile.TemporaryDirectory(dir=plan.directory) as files,
+    ):
+        made = spark.range(0, records, 1, FILES).selectExpr(
+            "CAST(id AS STRING) AS key", "LPAD(CAST(id AS STRING), 100, '.') AS value"
+        )
+        made.write.mode("overwrite").parquet(files)
 
         def work(broker: BrokerProcess) -> float:
             topic = topic_name("written")
             create_topic(broker, topic, partitions=PARTITIONS)
-            rows = spark.range(0, records, 1, TASKS).selectExpr(
-                "CAST(id AS STRING) AS key", "LPAD(CAST(id AS STRING), 100, '.') AS value"
-            )
             started = time.perf_counter()
-            _write(rows, broker, topic)
+            _write(spark.read.parquet(files), broker, topic)
             elapsed = time.perf_counter() - started
             _check(spark, broker, topic, records)
             return elapsed
@@ -42,7 +50,7 @@ def measure(plan: Plan) -> list[Row]:
                 progress(f"spark-write: warming {broker.name}: {work(broker):.2f} s")
         ours, theirs = take_turns("spark-write", plan.rounds, brokers, work, "s")
     title = f"Spark writes {records:,} records of 100 bytes: exactly once, against at least once"
-    return [compare_times("spark-write", title, ours, theirs, at_least=1.5, unit="s", partitions=PARTITIONS)]
+    return [compare_times("spark-write", title, ours, theirs, at_least=2, unit="s", partitions=PARTITIONS)]
 
 
 def _write(rows: DataFrame, broker: BrokerProcess, topic: str) -> None:
