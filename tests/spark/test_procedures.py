@@ -38,7 +38,9 @@ def test_procedures_are_listed_and_described(sql: Statement) -> None:
     names = {row.procedure_name for row in sql("SHOW PROCEDURES IN lake.system")}
     assert names == {"retention", "compact", "lag", "maintenance", "verify", "reset_offsets"}
     described = [row.procedure_desc for row in sql("DESCRIBE PROCEDURE lake.system.retention")]
-    assert any("Remove sealed segments" in line for line in described)
+    assert any(
+        "Remove sealed segments" in line and "\n  dry_run BOOLEAN DEFAULT false: say what" in line for line in described
+    )
     assert "those of its namespace system are retention, " in refused(sql, "CALL lake.system.retain()")
 
 

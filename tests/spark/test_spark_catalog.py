@@ -273,6 +273,9 @@ def test_a_plan_says_what_is_read_and_joins_know_sizes(sql: Statement, clicks: s
     assert sql(either)[0].n == 2
     assert "pushed" not in plan(f"SELECT offset FROM lake.{clicks} WHERE offset % 2 = 0")
     assert "BroadcastHashJoin" in plan(f"SELECT * FROM lake.{clicks} a JOIN lake.{clicks} b ON a.key = b.key")
+    ends = f"(SELECT partition, max(offset) AS e, count(*) AS n FROM lake.{clicks} GROUP BY partition)"
+    joined = plan(f"SELECT * FROM {ends} a JOIN {ends} b USING (partition)")
+    assert "aggregates: " in joined and "BroadcastHashJoin" in joined
 
 
 def test_dropping_can_be_forbidden_and_a_wrong_setting_is_named(

@@ -212,6 +212,27 @@ def test_a_frame_is_written_to_a_table_of_deltas_catalogue(spark: SparkSession, 
         spark.sql("DROP TABLE spoken")
 
 
+def test_texts_are_inserted_into_columns_of_bytes(spark: SparkSession, broker: Kafkalake) -> None:
+    """Under Delta's catalogue in these tests; under Spark's own in `test_catalog_environments.py`."""
+    name = topic_name("spoken")
+    create_topic(broker, name)
+    spark.sql(f"CREATE TABLE spoken USING kafkalake OPTIONS (lake '{broker.lake}', subscribe '{name}')")
+    try:
+        assert spark.sql("CACHE TABLE spoken") is not None
+        spark.sql("INSERT INTO spoken (key, value) VALUES ('k', 'v')")
+        spark.sql("INSERT INTO spoken BY NAME SELECT X'ff00' AS value, 'k' AS key")
+        spark.sql("WITH few AS (SELECT 'c' AS value) INSERT INTO spoken (value) SELECT * FROM few")
+        spark.createDataFrame([("k", "d")], "key STRING, value STRING").writeTo("spoken").append()
+        values = [bytes(row.value) for row in spark.table("spoken").orderBy("offset").collect()]
+        assert values == [b"v", b"\xff\x00", b"c", b"d"]
+        with pytest.raises(Exception, match="a topic cannot be overwritten"):
+            spark.sql("INSERT OVERWRITE spoken (key, value) VALUES ('k', 'v')")
+        with pytest.raises(Exception, match="CANNOT_SAFELY_CAST"):
+            spark.sql("INSERT INTO spoken (value, partition) VALUES ('v', 'first')")
+    finally:
+        spark.sql("DROP TABLE spoken")
+
+
 def test_a_mistake_in_a_value_schema_is_shown_as_it_was_written(
     spark: SparkSession, broker: Kafkalake, words: str
 ) -> None:

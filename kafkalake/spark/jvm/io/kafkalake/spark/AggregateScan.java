@@ -6,7 +6,8 @@ import org.apache.spark.sql.connector.metric.CustomTaskMetric;
 import org.apache.spark.sql.connector.read.Batch;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.PartitionReaderFactory;
-import org.apache.spark.sql.connector.read.Scan;
+import org.apache.spark.sql.connector.read.Statistics;
+import org.apache.spark.sql.connector.read.SupportsReportStatistics;
 import org.apache.spark.sql.types.StructType;
 
 /**
@@ -14,7 +15,7 @@ import org.apache.spark.sql.types.StructType;
  *
  * Where little is left to be read, it is complete: one task has the result. Else Spark adds up what the tasks have.
  */
-final class AggregateScan implements Scan, Batch {
+final class AggregateScan implements SupportsReportStatistics, Batch {
   private final ScanAggregates aggregates;
   private final ScanPlan plan;
 
@@ -46,6 +47,18 @@ final class AggregateScan implements Scan, Batch {
   @Override
   public String description() {
     return plan.description(", aggregates: " + aggregates.described());
+  }
+
+  /** Upper bounds of what the tasks return: a row of each group, and of all together one of each task. */
+  @Override
+  public Statistics estimateStatistics() {
+    JsonNode tasks = plan.answer().get("tasks");
+    long rows = plan.answer().get("known").size();
+    for (JsonNode task : tasks) {
+      rows += task.get("slices").size();
+    }
+    rows = aggregates.isOfAll() ? tasks.size() : rows;
+    return ScanSize.of(rows * readSchema().defaultSize(), rows);
   }
 
   @Override

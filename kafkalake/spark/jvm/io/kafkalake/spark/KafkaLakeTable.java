@@ -16,6 +16,9 @@ import org.apache.spark.sql.connector.write.LogicalWriteInfo;
 import org.apache.spark.sql.connector.write.WriteBuilder;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonTable;
 import org.apache.spark.sql.internal.SQLConf;
+import org.apache.spark.sql.types.BinaryType;
+import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
@@ -57,6 +60,15 @@ final class KafkaLakeTable implements Table, SupportsRead, SupportsWrite {
   /** This table with other columns. */
   KafkaLakeTable with(StructType schema, Supplier<ScanColumn[]> columns) {
     return new KafkaLakeTable(name, schema, columns, options);
+  }
+
+  /** The columns of a table that is written to: what is bytes takes text, too, which Spark would not cast to bytes. */
+  static StructType takingText(StructType columns) {
+    StructType taken = new StructType();
+    for (StructField column : columns.fields()) {
+      taken = taken.add(column.name(), column.dataType() instanceof BinaryType ? DataTypes.StringType : column.dataType());
+    }
+    return taken;
   }
 
   /** What the catalogue has of the table, for SHOW CREATE TABLE; of a data frame nothing. */

@@ -38,9 +38,16 @@ final class LakeProcedure implements UnboundProcedure, BoundProcedure {
     return definition.get("name").textValue();
   }
 
+  /** With the parameters, which Spark's DESCRIBE PROCEDURE does not show. */
   @Override
   public String description() {
-    return definition.get("description").textValue();
+    StringBuilder text = new StringBuilder(definition.get("description").textValue()).append(" Parameters:");
+    for (JsonNode parameter : definition.get("parameters")) {
+      JsonNode standard = parameter.get("default");
+      text.append("\n  ").append(parameter.get("name").textValue()).append(' ').append(parameter.get("type").textValue());
+      text.append(standard.isNull() ? "" : " DEFAULT " + standard.textValue()).append(": ").append(parameter.get("comment").textValue());
+    }
+    return text.toString();
   }
 
   @Override

@@ -92,13 +92,9 @@ class TopicTable implements SupportsRead, SupportsWrite, SupportsDeleteV2, Suppo
     return some.isEmpty() ? this : new TopicTable(this, columns.with(some));
   }
 
-  /** This table as rows are inserted into it, and not read: what is binary takes text, too, which Spark would not cast to bytes. */
+  /** This table as rows are inserted into it, and not read. */
   TopicTable forInsert() {
-    StructType taken = new StructType();
-    for (StructField column : columns.columns().fields()) {
-      taken = taken.add(column.name(), column.dataType() instanceof BinaryType ? DataTypes.StringType : column.dataType());
-    }
-    return new TopicTable(this, columns.with(taken)) {
+    return new TopicTable(this, columns.with(KafkaLakeTable.takingText(columns.columns()))) {
       @Override
       public Set<TableCapability> capabilities() {
         Set<TableCapability> writing = EnumSet.copyOf(super.capabilities());
