@@ -143,6 +143,7 @@ WITHOUT_SPARK = (
 )
 VERSION_FREE = ("cluster", "broker", "storage", "record")
 PURE = (
+    "cluster.controller_election",
     "server.connection_state",
     "broker.groups.classic",
     "broker.groups.consumer",
