@@ -24,6 +24,7 @@ READ_BY = {
     "metadata/tables/opening.py": {"first_line"},
     "metadata/lease.py": {"_renew_in_lock_file"},
     "server/connection.py": {"fail"},
+    "server/handlers/envelope.py": {"fail"},
     "server/handlers/offset_fetch.py": {"_refused"},
     "server/request.py": {"fail"},
     "server/turns.py": {"failed"},

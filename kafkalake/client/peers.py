@@ -2,8 +2,8 @@
 
 A connection to a broker is opened when it is first asked. A lost one fails what waits on it, and the next request opens another;
 nothing is sent again by itself, as a broker may have done what it did not answer. Responses come in the order of requests, so a
-slow one holds up those behind it. Requests that must not wait so long, as heartbeats, have a connection of their own:
-`Channel.CONTROL`.
+slow one holds up those behind it. Requests that must not wait so long, as heartbeats, have a connection of their own,
+`Channel.CONTROL`, and so have those that may be slow, which clients ask of the controller: `Channel.FORWARDED`.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ class Channel(Enum):
 
     REQUESTS = "requests"
     CONTROL = "control"
+    FORWARDED = "forwarded"
 
 
 class Peers(Protocol):
@@ -45,6 +46,21 @@ class Peers(Protocol):
         `UnsupportedVersionError` if the broker lacks the API.
         """
         ...
+
+
+class NoPeers:
+    """None: the lake has no other broker."""
+
+    async def ask(
+        self,
+        broker_id: int,
+        api: ClientApi[Q, A],
+        message: Q,
+        *,
+        timeout_ms: int | None = None,
+        channel: Channel = Channel.REQUESTS,
+    ) -> A:
+        raise BrokerUnavailableError(f"broker {broker_id} has no address")
 
 
 class ConnectedPeers:

@@ -91,6 +91,7 @@ DESCRIBE_PRODUCERS = ClientApi(61, transactions.DescribeProducersRequest, transa
 DESCRIBE_TRANSACTIONS = ClientApi(
     65, transactions.DescribeTransactionsRequest, transactions.DescribeTransactionsResponse, 0, 0
 )
+ENVELOPE = ClientApi(58, membership.EnvelopeRequest, membership.EnvelopeResponse, 0, 0)
 # Version 4 has kafkalake's own fields.
 BROKER_REGISTRATION = ClientApi(62, membership.BrokerRegistrationRequest, membership.BrokerRegistrationResponse, 4, 4)
 BROKER_HEARTBEAT = ClientApi(63, membership.BrokerHeartbeatRequest, membership.BrokerHeartbeatResponse, 1, 1)

@@ -22,6 +22,14 @@ class Principal:
     def __str__(self) -> str:
         return f"{self.kind}:{self.name}"
 
+    @classmethod
+    def parse(cls, text: str) -> Principal:
+        """Return the principal of which `text` is the text. Raise `ValueError` if it is of none."""
+        kind, colon, name = text.partition(":")
+        if not (kind and colon and name):
+            raise ValueError(f"{text!r} is no principal")
+        return cls(kind, name)
+
 
 ANONYMOUS = Principal("User", "ANONYMOUS")
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 from kafkalake.errors import ClusterAuthorizationError, InvalidRequestError
 from kafkalake.server.authorizer import CLUSTER_NAME, Resource
+from kafkalake.server.forwarding import forward
 from kafkalake.server.group_lookup import check_group
 from kafkalake.server.handlers.describe_configs import BROKER, BROKER_LOGGER, GROUP, TOPIC, check_broker_name
 from kafkalake.server.logger_levels import change_levels, own_levels
 from kafkalake.server.request import Request
 from kafkalake.server.topic_lookup import find_topic
+from kafkalake.wire.messages.topics import AlterConfigsRequest, AlterConfigsResourceResponse, AlterConfigsResponse
 
+_Resources = TypeVar("_Resources", bound=AlterConfigsRequest)
 Change = Callable[[dict[str, str]], Mapping[str, str | None]]
 """Maps the current settings to the new ones."""
 
@@ -49,3 +53,37 @@ async def change_resource(
         groups.change(name, changed, changed_by=request.caller, validate_only=validate_only)
     else:
         raise InvalidRequestError(f"Unsupported resource type: {resource_type}")
+
+
+async def change_at_controller(request: Request[_Resources]) -> dict[tuple[int, str], AlterConfigsResourceResponse]:
+    """Return the controller's answers, if it is another broker: for topics, and for the settings of all brokers.
+
+    Settings of one broker, of its loggers and of groups are changed where they are.
+    """
+    body = request.body
+    asked = [each for each in body.resources if is_controllers(each.resource_type, each.resource_name)]
+    if request.context.broker.controller.is_active or not asked:
+        return {}
+    part = type(body)(resources=asked, validate_only=body.validate_only)
+    answer = await forward(request, part, refusal)
+    return {(each.resource_type, each.resource_name): each for each in answer.responses}
+
+
+def is_controllers(resource_type: int, name: str) -> bool:
+    """Return whether the controller keeps the settings of a resource."""
+    return resource_type == TOPIC or (resource_type == BROKER and not name)
+
+
+def refusal(body: AlterConfigsRequest, code: int, message: str) -> AlterConfigsResponse:
+    """Return the response that refuses all of a request."""
+    return AlterConfigsResponse(
+        responses=[
+            AlterConfigsResourceResponse(
+                error_code=code,
+                error_message=message,
+                resource_type=each.resource_type,
+                resource_name=each.resource_name,
+            )
+            for each in body.resources
+        ]
+    )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from kafkalake.broker.broker import Broker
+from kafkalake.client.peers import NoPeers, Peers
 from kafkalake.clock import Clock
 from kafkalake.server.authorizer import AllowEverything, Authorizer
 from kafkalake.server.heap_trimmer import HeapTrimmer
@@ -16,6 +17,9 @@ from kafkalake.server.turns import Turns
 from kafkalake.server.unread_answers import UnreadAnswers
 from kafkalake.wire.messages.cluster import ApiVersion
 
+if TYPE_CHECKING:
+    from kafkalake.server.registry import Api
+
 T = TypeVar("T")
 
 _THREADS = 2
@@ -23,10 +27,11 @@ _THREADS = 2
 
 
 class AdvertisedApis(NamedTuple):
-    """The APIs that ApiVersions lists (see `registry`), to clients and to brokers."""
+    """The APIs that ApiVersions lists (see `registry`), to clients and to brokers, and by key those of the controller."""
 
     clients: list[ApiVersion]
     brokers: list[ApiVersion]
+    forwarded: Mapping[int, Api]
 
 
 class ServerContext:
@@ -40,10 +45,11 @@ class ServerContext:
         advertised: AdvertisedApis,
         authorizer: Authorizer | None = None,
         *,
+        peers: Peers | None = None,
         memory_bytes: int,
         trim_heap: Callable[[], None],
     ) -> None:
-        """`memory_bytes`: memory of this machine.
+        """`peers`: the other brokers, None if there are none. memory_bytes: memory of this machine.
 
         `trim_heap`: returns free heap to the system, called in a thread.
         """
@@ -54,6 +60,7 @@ class ServerContext:
         self.authorizer: Authorizer = authorizer or AllowEverything()
         self.call_soon: Callable[[Callable[[], None]], object] = loop.call_soon
         self.advertised = advertised
+        self.peers: Peers = peers or NoPeers()
         bytes_max = broker.config.queued_max_request_bytes
         unread_max = broker.config.queued_max_response_bytes
         self.unread_answers = UnreadAnswers(unread_max if unread_max >= 0 else memory_bytes // 8)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from kafkalake.server.authorizer import Operation, Resource
 from kafkalake.server.context import AdvertisedApis
+from kafkalake.server.forwarding import of_controller
 from kafkalake.server.handlers import (
     add_offsets_to_txn,
     add_partitions_to_txn,
@@ -46,6 +47,7 @@ from kafkalake.server.handlers import (
     describe_user_scram_credentials,
     elect_leaders,
     end_txn,
+    envelope,
     expire_delegation_token,
     fetch,
     find_coordinator,
@@ -85,12 +87,14 @@ from kafkalake.wire.messages import (
     topics,
     transactions,
 )
+from kafkalake.wire.messages.message import Message, Response
 from kafkalake.wire.messages.schemas import UPDATE_IMAGE_KEY
 from kafkalake.wire.produce_request import API_KEY as PRODUCE_KEY
 from kafkalake.wire.produce_request import ProduceBody
 from kafkalake.wire.staged_append import API_KEY as APPEND_STAGED_KEY
 
 Body = TypeVar("Body")
+Asked = TypeVar("Asked", bound=Message)
 
 READ, WRITE, CREATE, DELETE = Operation.READ, Operation.WRITE, Operation.CREATE, Operation.DELETE
 ALTER, DESCRIBE, IDEMPOTENT_WRITE = Operation.ALTER, Operation.DESCRIBE, Operation.IDEMPOTENT_WRITE
@@ -102,6 +106,7 @@ class Api(NamedTuple):
     """One API. `advertised_lowest` differs from `lowest` for Produce alone.
 
     operations: what a request does with each kind of resource, for which its principal must be authorized (`Request.allows`).
+    is_controllers: the controller answers it, or a part of it. Another broker forwards it (`forwarding`).
     """
 
     key: int
@@ -112,6 +117,7 @@ class Api(NamedTuple):
     handle: Callable[[Request[Any]], Answer]
     advertised_lowest: int
     operations: Mapping[Resource, Operation]
+    is_controllers: bool
 
 
 def _api(
@@ -122,6 +128,7 @@ def _api(
     handle: Callable[[Request[Body]], Answer],
     name: str | None = None,
     advertised_lowest: int | None = None,
+    is_controllers: bool = False,
     **operations: Operation,
 ) -> Api:
     """`operations`: by the name of their resource, in lower case."""
@@ -134,7 +141,21 @@ def _api(
         handle,
         lowest if advertised_lowest is None else advertised_lowest,
         {Resource[resource.upper()]: operation for resource, operation in operations.items()},
+        is_controllers,
     )
+
+
+def _controllers(
+    key: int,
+    lowest: int,
+    highest: int,
+    request: type[Asked],
+    handle: Callable[[Request[Asked]], Answer],
+    refusal: Callable[[Asked, int, str], Response],
+    **operations: Operation,
+) -> Api:
+    """Return the row of an API that the controller answers. `refusal`: see `forwarding`."""
+    return _api(key, lowest, highest, request, of_controller(handle, refusal), None, None, True, **operations)
 
 
 OFFSET_COMMIT_KEY = 8
@@ -158,8 +179,8 @@ _ALL = (
     _api(15, 0, 6, groups.DescribeGroupsRequest, describe_groups.handle, group=DESCRIBE),
     _api(16, 0, 5, groups.ListGroupsRequest, list_groups.handle, group=DESCRIBE),
     _api(API_VERSIONS_KEY, 0, 4, cluster.ApiVersionsRequest, api_versions.handle),
-    _api(19, 2, 7, topics.CreateTopicsRequest, create_topics.handle, cluster=CREATE, topic=CREATE),
-    _api(20, 1, 6, topics.DeleteTopicsRequest, delete_topics.handle, topic=DELETE),
+    _controllers(19, 2, 7, topics.CreateTopicsRequest, create_topics.handle, create_topics.refusal, cluster=CREATE, topic=CREATE),
+    _controllers(20, 1, 6, topics.DeleteTopicsRequest, delete_topics.handle, delete_topics.refusal, topic=DELETE),
     _api(21, 0, 2, records.DeleteRecordsRequest, delete_records.handle, topic=DELETE),
     _api(22, 0, 5, transactions.InitProducerIdRequest, init_producer_id.handle,
          transactional_id=WRITE, cluster=IDEMPOTENT_WRITE),
@@ -176,29 +197,31 @@ _ALL = (
     _api(31, 1, 3, security.DeleteAclsRequest, delete_acls.handle, cluster=ALTER),
     _api(32, 1, 4, topics.DescribeConfigsRequest, describe_configs.handle,
          topic=DESCRIBE_CONFIGS, cluster=DESCRIBE_CONFIGS, group=DESCRIBE_CONFIGS),
-    _api(33, 0, 2, topics.AlterConfigsRequest, alter_configs.handle,
+    _api(33, 0, 2, topics.AlterConfigsRequest, alter_configs.handle, is_controllers=True,
          topic=ALTER_CONFIGS, cluster=ALTER_CONFIGS, group=ALTER_CONFIGS),
     _api(34, 1, 2, controller.AlterReplicaLogDirsRequest, alter_replica_log_dirs.handle, cluster=ALTER),
     _api(35, 1, 4, cluster.DescribeLogDirsRequest, describe_log_dirs.handle, cluster=DESCRIBE),
-    _api(37, 0, 3, topics.CreatePartitionsRequest, create_partitions.handle, topic=ALTER),
+    _controllers(37, 0, 3, topics.CreatePartitionsRequest, create_partitions.handle, create_partitions.refusal, topic=ALTER),
     _api(38, 1, 3, security.CreateDelegationTokenRequest, create_delegation_token.handle),
     _api(39, 1, 2, security.RenewDelegationTokenRequest, renew_delegation_token.handle),
     _api(40, 1, 2, security.ExpireDelegationTokenRequest, expire_delegation_token.handle),
     _api(41, 1, 3, security.DescribeDelegationTokenRequest, describe_delegation_token.handle),
     _api(42, 0, 2, groups.DeleteGroupsRequest, delete_groups.handle, group=DELETE),
-    _api(43, 0, 2, controller.ElectLeadersRequest, elect_leaders.handle, cluster=ALTER),
-    _api(44, 0, 1, topics.IncrementalAlterConfigsRequest, incremental_alter_configs.handle,
+    _controllers(43, 0, 2, controller.ElectLeadersRequest, elect_leaders.handle, elect_leaders.refusal, cluster=ALTER),
+    _api(44, 0, 1, topics.IncrementalAlterConfigsRequest, incremental_alter_configs.handle, is_controllers=True,
          topic=ALTER_CONFIGS, cluster=ALTER_CONFIGS, group=ALTER_CONFIGS),
-    _api(45, 0, 1, controller.AlterPartitionReassignmentsRequest, alter_partition_reassignments.handle, cluster=ALTER),
-    _api(46, 0, 0, controller.ListPartitionReassignmentsRequest, list_partition_reassignments.handle, cluster=DESCRIBE),
+    _controllers(45, 0, 1, controller.AlterPartitionReassignmentsRequest, alter_partition_reassignments.handle,
+                 alter_partition_reassignments.refusal, cluster=ALTER),
+    _controllers(46, 0, 0, controller.ListPartitionReassignmentsRequest, list_partition_reassignments.handle,
+                 list_partition_reassignments.refusal, cluster=DESCRIBE),
     _api(47, 0, 0, offsets.OffsetDeleteRequest, offset_delete.handle, group=DELETE, topic=READ),
     _api(48, 0, 1, controller.DescribeClientQuotasRequest, describe_client_quotas.handle, cluster=DESCRIBE_CONFIGS),
     _api(50, 0, 0, security.DescribeUserScramCredentialsRequest, describe_user_scram_credentials.handle, cluster=DESCRIBE),
-    _api(55, 0, 2, controller.DescribeQuorumRequest, describe_quorum.handle, cluster=DESCRIBE),
-    _api(57, 0, 2, controller.UpdateFeaturesRequest, update_features.handle, cluster=ALTER),
+    _controllers(55, 0, 2, controller.DescribeQuorumRequest, describe_quorum.handle, describe_quorum.refusal, cluster=DESCRIBE),
+    _controllers(57, 0, 2, controller.UpdateFeaturesRequest, update_features.handle, update_features.refusal, cluster=ALTER),
     _api(60, 0, 2, cluster.DescribeClusterRequest, describe_cluster.handle),
     _api(61, 0, 0, transactions.DescribeProducersRequest, describe_producers.handle, topic=READ),
-    _api(64, 0, 0, controller.UnregisterBrokerRequest, unregister_broker.handle, cluster=ALTER),
+    _controllers(64, 0, 0, controller.UnregisterBrokerRequest, unregister_broker.handle, unregister_broker.refusal, cluster=ALTER),
     _api(65, 0, 0, transactions.DescribeTransactionsRequest, describe_transactions.handle,
          transactional_id=DESCRIBE, topic=DESCRIBE),
     _api(66, 0, 2, transactions.ListTransactionsRequest, list_transactions.handle, transactional_id=DESCRIBE),
@@ -209,6 +232,7 @@ _ALL = (
 )
 _BETWEEN_BROKERS = (
     _api(56, 2, 3, membership.AlterPartitionRequest, alter_partition.handle, cluster=CLUSTER_ACTION),
+    _api(58, 0, 0, membership.EnvelopeRequest, envelope.handle, cluster=CLUSTER_ACTION),
     _api(62, 0, 4, membership.BrokerRegistrationRequest, broker_registration.handle, cluster=CLUSTER_ACTION),
     _api(63, 0, 1, membership.BrokerHeartbeatRequest, broker_heartbeat.handle, cluster=CLUSTER_ACTION),
     _api(67, 0, 0, membership.AllocateProducerIdsRequest, allocate_producer_ids.handle, cluster=CLUSTER_ACTION),
@@ -241,7 +265,8 @@ APPENDS = frozenset((PRODUCE_KEY, OFFSET_COMMIT_KEY, TXN_OFFSET_COMMIT_KEY))
 
 def advertised() -> AdvertisedApis:
     """Return the APIs as ApiVersions lists them."""
-    return AdvertisedApis(_listed(_ALL), _listed(_ALL + _BETWEEN_BROKERS))
+    forwarded = {api.key: api for api in _ALL if api.is_controllers}
+    return AdvertisedApis(_listed(_ALL), _listed(_ALL + _BETWEEN_BROKERS), forwarded)
 
 
 def _listed(apis: Iterable[Api]) -> list[cluster.ApiVersion]:

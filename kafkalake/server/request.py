@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Generator, Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
-from kafkalake.server.authorizer import Operation, Resource
+from kafkalake.config.listener import Listener
+from kafkalake.server.authorizer import Operation, Principal, Resource
 from kafkalake.server.turns import LARGE_FRAME_BYTES, TURN_NS
 from kafkalake.wire.messages.codec import encode_response
 from kafkalake.wire.messages.message import Buffer, Response
 
 if TYPE_CHECKING:
-    from kafkalake.server.connection import Connection
     from kafkalake.server.context import ServerContext
     from kafkalake.server.registry import Api
 
@@ -20,6 +20,39 @@ Body = TypeVar("Body", covariant=True)
 
 Answer = Response | Coroutine[object, object, Response | None] | Generator[None, None, Response | None] | None
 """The response, a coroutine or generator (`server.turns`) that returns it, or None if the handler replies itself."""
+
+
+class Origin(Protocol):
+    """The connection of a request, as far as the request needs it, or its stand-in for a request that a broker has forwarded."""
+
+    listener: Listener
+    """The one that the client is connected to."""
+    principal: Principal
+    peer: str
+    address: str
+    logs_requests: bool
+
+    @property
+    def is_closing(self) -> bool:
+        """Return whether no answer can be sent any more."""
+        ...
+
+    @property
+    def owe(self) -> Callable[[int], None]:
+        """Returns a function that counts more bytes as those of pending requests."""
+        ...
+
+    def answered(self, request: Request[Any]) -> None:
+        """Send the answer of a request, which is complete."""
+        ...
+
+    def fail(self, error: Exception) -> None:
+        """Leave a request unanswered because of `error`."""
+        ...
+
+    def close(self, reason: str) -> None:
+        """Close the connection. `reason` is logged."""
+        ...
 
 
 class Request(Generic[Body]):
@@ -49,7 +82,7 @@ class Request(Generic[Body]):
 
     def __init__(
         self,
-        connection: Connection,
+        connection: Origin,
         context: ServerContext,
         api: Api,
         version: int,

@@ -50,6 +50,7 @@ SAMPLES: dict[str, dict[str, Any]] = {
         "timeout": 1_000,
     },
     "DeleteTopics": {"topic_names": ("clicks",), "timeout": 1_000},
+    "DeleteTopics-6": {"topics": [{"name": None, "topic_id": UUID(int=5)}], "timeout": 1_000},
     "DeleteRecords": {
         "topics": [{"name": "clicks", "partitions": [{"partition_index": 0, "offset": 5}]}],
         "timeout": 1_000,
@@ -73,6 +74,17 @@ SAMPLES: dict[str, dict[str, Any]] = {
         "v3_and_below_producer_id": 7,
         "v3_and_below_producer_epoch": 1,
         "v3_and_below_topics": [{"name": "clicks", "partitions": [0, 3]}],
+    },
+    "AddPartitionsToTxn-5": {
+        "transactions": [
+            {
+                "transactional_id": "job",
+                "producer_id": 7,
+                "producer_epoch": 1,
+                "verify_only": True,
+                "topics": [{"name": "clicks", "partitions": [0, 3]}],
+            }
+        ]
     },
     "EndTxn": {"transactional_id": "job", "producer_id": 7, "producer_epoch": 1, "committed": True},
     "DescribeCluster": {},
@@ -134,6 +146,12 @@ SAMPLES: dict[str, dict[str, Any]] = {
             }
         ],
     },
+    "Envelope": {
+        "request_data": b"abc",
+        "request_principal": b"User:a",
+        "client_host_address": b"1234",
+        "listener": "OUTSIDE",
+    },
     "BrokerRegistration": {
         "broker_id": 1,
         "cluster_id": "c",
@@ -180,14 +198,15 @@ APIS = [value for value in vars(requests).values() if isinstance(value, ClientAp
     ],
 )
 def test_kio_reads_what_was_encoded(api: ClientApi[Any, Any], version: int) -> None:
-    frame = encode_request(api, version, 77, "tests", as_message(api.request, SAMPLES[api.name]))
+    sample = as_message(api.request, SAMPLES.get(f"{api.name}-{version}") or SAMPLES[api.name])
+    frame = encode_request(api, version, 77, "tests", sample)
     assert int.from_bytes(frame[:4], "big") == len(frame) - 4
     schema = request_schema(api.key, version)
     header, size = entity_reader(schema.__header_schema__)(frame[4:], 0)
     assert (header.request_api_key, header.request_api_version, header.correlation_id) == (api.key, version, 77)
     body, used = entity_reader(schema)(frame[4:], size)
     assert 4 + size + used == len(frame)
-    assert encode_request(api, version, 77, "tests", as_message(api.request, SAMPLES[api.name])) == frame
+    assert encode_request(api, version, 77, "tests", sample) == frame
     assert type(body).__name__ == f"{api.name}Request"
 
 

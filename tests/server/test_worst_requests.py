@@ -533,6 +533,14 @@ WORST: dict[str, tuple[str, int, Callable[[], Values]]] = {
             ]
         },
     ),
+    "Envelope of many topics": (
+        "Envelope",
+        0,
+        lambda: {
+            "request_data": encode("CreateTopics", 7, 1, create([new_topic(name) for name in names(MANY // 2)]))[4:],
+            "request_principal": b"User:ANONYMOUS",
+        },
+    ),
     "UpdateImage": ("UpdateImage", 0, lambda: {"version": 0, "timeout": 0}),
     "ListConfigResources": ("ListConfigResources", 1, lambda: {"resource_types": [2] * MANY}),
 }

@@ -128,14 +128,18 @@ class TopicAdmin:
         self._check_rate()
         return await self._finish(self._auto_create(new), self._settings().broker.request_timeout_ms)
 
+    def admit_auto_creation(self, name: str) -> None:
+        """Count a topic that the controller, another broker, is about to create. Raise as `auto_create`."""
+        count = self.plans.plan(NewTopic(name))
+        self._check_rate()
+        self._auto_created.take(count)
+
     def _check_rate(self) -> None:
         if self._auto_created.is_exceeded:
             raise LeaderNotAvailableError("more than auto.create.topics.partitions.per.second")
 
     async def _auto_create(self, new: NewTopic) -> Topic:
-        count = self.plans.plan(new)
-        self._check_rate()
-        self._auto_created.take(count)
+        self.admit_auto_creation(new.name)
         return await self._create(new)
 
     async def delete(self, topic: Topic, *, timeout_ms: int) -> None:

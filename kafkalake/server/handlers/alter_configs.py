@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 
 from kafkalake.errors import InvalidRequestError, KafkaError
-from kafkalake.server.config_changes import Change, change_resource
+from kafkalake.server.config_changes import Change, change_at_controller, change_resource
 from kafkalake.server.handlers.describe_configs import BROKER_LOGGER
 from kafkalake.server.request import Request
 from kafkalake.wire.messages.topics import (
@@ -31,9 +31,13 @@ def _replacing(resource: AlterConfigsResource) -> Change:
 async def handle(request: Request[AlterConfigsRequest]) -> AlterConfigsResponse:
     resources = request.body.resources
     times = Counter((each.resource_type, each.resource_name) for each in resources)
+    by_controller = await change_at_controller(request)
     answers = []
     for resource in resources:
         kind, name = resource.resource_type, resource.resource_name
+        if (kind, name) in by_controller:
+            answers.append(by_controller[kind, name])
+            continue
         code, message = 0, None
         try:
             if times[kind, name] > 1:

@@ -71,3 +71,8 @@ def _check(request: Request[AlterPartitionReassignmentsRequest], topic: str, ask
     check_assignment(asked.replicas, broker.cluster.brokers)
     if tuple(asked.replicas) != known.registrations[asked.partition_index].replicas:
         raise InvalidReplicaAssignmentError("The partition cannot move: partitions are not replicated yet.")
+
+
+def refusal(body: AlterPartitionReassignmentsRequest, code: int, message: str) -> AlterPartitionReassignmentsResponse:
+    """Return the response that refuses all of a request."""
+    return AlterPartitionReassignmentsResponse(error_code=code, error_message=message)

@@ -45,3 +45,11 @@ async def _grow(request: Request[CreatePartitionsRequest], asked: CreatePartitio
     await request.context.broker.topic_admin.add_partitions(
         topic, asked.count, assignments, timeout_ms=request.body.timeout, validate_only=request.body.validate_only
     )
+
+
+def refusal(body: CreatePartitionsRequest, code: int, message: str) -> CreatePartitionsResponse:
+    """Return the response that refuses all of a request."""
+    topics = dict.fromkeys(each.name for each in body.topics)
+    return CreatePartitionsResponse(
+        results=[CreatePartitionsTopicResult(name=name, error_code=code, error_message=message) for name in topics]
+    )

@@ -80,3 +80,11 @@ def _configs(request: Request[CreateTopicsRequest], topic: Topic) -> list[Descri
         )
         for entry in request.context.broker.settings.current.describe_topic(topic.overrides)
     ]
+
+
+def refusal(body: CreateTopicsRequest, code: int, message: str) -> CreateTopicsResponse:
+    """Return the response that refuses all of a request."""
+    topics = dict.fromkeys(each.name for each in body.topics)
+    return CreateTopicsResponse(
+        topics=[CreatableTopicResult(name=name, error_code=code, error_message=message) for name in topics]
+    )

@@ -62,3 +62,14 @@ def _find(request: Request[DeleteTopicsRequest], asked: DeleteTopicState) -> Top
     if asked.name is None:
         raise InvalidRequestError("Neither topic name nor id were specified.")
     return find_topic(request, asked.name)
+
+
+def refusal(body: DeleteTopicsRequest, code: int, message: str) -> DeleteTopicsResponse:
+    """Return the response that refuses all of a request."""
+    asked = body.topics or [DeleteTopicState(name=name) for name in body.topic_names]
+    return DeleteTopicsResponse(
+        responses=[
+            DeletableTopicResult(name=each.name, topic_id=each.topic_id, error_code=code, error_message=message)
+            for each in asked
+        ]
+    )

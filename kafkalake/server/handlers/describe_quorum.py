@@ -41,7 +41,7 @@ def handle(request: Request[DescribeQuorumRequest]) -> Generator[None, None, Des
                 partitions.append(metadata_partition)
             else:
                 error = UnknownTopicOrPartitionError()
-                message = str(error) if request.version >= 2 else None
+                message = request.error_text(error) if request.version >= 2 else None
                 partitions.append(
                     QuorumPartitionState(
                         partition_index=partition.partition_index, error_code=error.code, error_message=message
@@ -77,3 +77,8 @@ def _nodes(cluster: ClusterImage, listener: str) -> Iterator[QuorumNode]:
         if (address := broker.endpoint(listener)) is not None:
             endpoint = QuorumListener(name="CONTROLLER", host=address.host, port=address.port)
             yield QuorumNode(node_id=broker_id, listeners=[endpoint])
+
+
+def refusal(body: DescribeQuorumRequest, code: int, message: str) -> DescribeQuorumResponse:
+    """Return the response that refuses all of a request."""
+    return DescribeQuorumResponse(error_code=code, error_message=message)

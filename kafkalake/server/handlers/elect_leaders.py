@@ -58,3 +58,18 @@ def _outcome(request: Request[ElectLeadersRequest], topic: str, index: int) -> K
     if partitions[index].offline:
         return PreferredLeaderNotAvailableError("The preferred leader was not available.")
     return ElectionNotNeededError("Leader election not needed for topic partition.")
+
+
+def refusal(body: ElectLeadersRequest, code: int, message: str) -> ElectLeadersResponse:
+    """Return the response that refuses all of a request."""
+    results = [
+        ReplicaElectionResult(
+            topic=asked.topic,
+            partition_result=[
+                ElectLeadersPartitionResult(partition_id=index, error_code=code, error_message=message)
+                for index in asked.partitions
+            ],
+        )
+        for asked in body.topic_partitions or ()
+    ]
+    return ElectLeadersResponse(replica_election_results=results, error_code=code)

@@ -19,7 +19,7 @@ from kafkalake.config.topic_values import VALUE_SCHEMA, with_fields
 from kafkalake.config.topics import TOPIC_SETTINGS
 from kafkalake.config.values import format_value, members_of
 from kafkalake.errors import ConfigurationError, InvalidConfigError, InvalidRequestError, KafkaError
-from kafkalake.server.config_changes import change_resource
+from kafkalake.server.config_changes import change_at_controller, change_resource
 from kafkalake.server.handlers.describe_configs import BROKER_LOGGER, GROUP, TOPIC
 from kafkalake.server.logger_levels import check_logger
 from kafkalake.server.request import Request
@@ -37,9 +37,13 @@ SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 async def handle(request: Request[IncrementalAlterConfigsRequest]) -> IncrementalAlterConfigsResponse:
     resources = request.body.resources
     times = Counter((each.resource_type, each.resource_name) for each in resources)
+    by_controller = await change_at_controller(request)
     answers = []
     for resource in resources:
         kind, name = resource.resource_type, resource.resource_name
+        if (kind, name) in by_controller:
+            answers.append(by_controller[kind, name])
+            continue
         code, message = 0, None
         try:
             if times[kind, name] > 1:
@@ -109,5 +113,5 @@ def _apply(resource: AlterConfigsResource, present: dict[str, str]) -> Mapping[s
 def _with_fields(present: Mapping[str, str | None], more: str) -> str:
     try:
         return with_fields(present, more)
-    except ConfigurationError as error:
-        raise InvalidConfigError(str(error)) from None
+    except ConfigurationError as invalid:
+        raise InvalidConfigError(str(invalid)) from None

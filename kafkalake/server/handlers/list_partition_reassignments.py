@@ -56,3 +56,8 @@ def _asked(
 def _partition(topics: Topics, name: str, index: int) -> PartitionRegistration | None:
     topic = topics.find(name)
     return None if topic is None else topics.image.partition((topic.topic_id, index))
+
+
+def refusal(body: ListPartitionReassignmentsRequest, code: int, message: str) -> ListPartitionReassignmentsResponse:
+    """Return the response that refuses all of a request."""
+    return ListPartitionReassignmentsResponse(error_code=code, error_message=message)

@@ -3,6 +3,7 @@
 - 0: an empty list means all topics. 1: null means all, empty none; controller, rack, internal topics. 2: cluster id.
   4: the client may forbid auto creation. 5: offline replicas. 7: leader epoch. 8: authorized operations. 10: topic ids in
   the response. 12: topics may be requested by id. 13: an error for the whole response.
+- Auto creation is the controller's: another broker sends it CreateTopics, as the client.
 - Auto creation, if `auto.create.topics.enable` and the client allow it: the topic is created (num.partitions) before the
   response, so the client finds it at once. Kafka responds first and lets the client retry. Here that applies to topics beyond
   `auto.create.topics.partitions.per.second`: LEADER_NOT_AVAILABLE.
@@ -14,9 +15,17 @@ from collections.abc import Mapping
 
 from kafkalake.broker.partitions.topics import Topic
 from kafkalake.cluster.image import NO_LEADER, PartitionRegistration
-from kafkalake.errors import KafkaError, LeaderNotAvailableError, ListenerNotFoundError, TopicAlreadyExistsError
+from kafkalake.errors import (
+    KafkaError,
+    LeaderNotAvailableError,
+    ListenerNotFoundError,
+    TopicAlreadyExistsError,
+    error_for_code,
+)
 from kafkalake.internal_topics import GROUP_JOURNAL, INTERNAL
 from kafkalake.server.authorizer import CLUSTER_NAME, OPERATIONS, Operation, Resource
+from kafkalake.server.forwarding import forward_as
+from kafkalake.server.handlers.create_topics import refusal
 from kafkalake.server.request import Request
 from kafkalake.server.topic_lookup import find_described_topic, find_topic_by_id
 from kafkalake.wire.messages.cluster import (
@@ -27,7 +36,10 @@ from kafkalake.wire.messages.cluster import (
     PartitionMetadata,
     TopicMetadata,
 )
+from kafkalake.wire.messages.topics import CreatableTopic, CreateTopicsRequest
 
+_CREATE_TOPICS_KEY, _CREATE_TOPICS_VERSION = 19, 7
+_FOLLOW_TIMEOUT_MS = 1_000
 NOT_ASKED = -(2**31)
 """Authorized operations that the request did not ask for."""
 
@@ -94,10 +106,27 @@ async def _create(request: Request[MetadataRequest], name: str) -> None:
     try:
         if name == GROUP_JOURNAL:
             await request.context.broker.groups.journal.make_ready()
-        else:
+        elif request.context.broker.controller.is_active:
             await request.context.broker.topic_admin.auto_create(name)
+        else:
+            await _create_at_controller(request, name)
     except TopicAlreadyExistsError:
         return
+
+
+async def _create_at_controller(request: Request[MetadataRequest], name: str) -> None:
+    """Have a topic created, and wait until this broker knows it. Raise `LeaderNotAvailableError` if that takes longer."""
+    broker = request.context.broker
+    broker.topic_admin.admit_auto_creation(name)
+    before = broker.cluster.version
+    body = CreateTopicsRequest(topics=[CreatableTopic(name=name, num_partitions=-1, replication_factor=-1)])
+    answer = await forward_as(request, _CREATE_TOPICS_KEY, _CREATE_TOPICS_VERSION, body, refusal)
+    code = answer.topics[0].error_code
+    if code not in (0, TopicAlreadyExistsError.code):
+        raise error_for_code(code)
+    await broker.membership.follow(before + 1, _FOLLOW_TIMEOUT_MS)
+    if name not in broker.topics:
+        raise LeaderNotAvailableError()
 
 
 def _topic(request: Request[MetadataRequest], topic: Topic) -> TopicMetadata:

@@ -18,3 +18,8 @@ def handle(request: Request[UnregisterBrokerRequest]) -> UnregisterBrokerRespons
     else:
         error = BrokerIdNotRegisteredError(f"Broker ID {broker_id} is not currently registered")
     return UnregisterBrokerResponse(error_code=error.code, error_message=request.error_text(error))
+
+
+def refusal(body: UnregisterBrokerRequest, code: int, message: str) -> UnregisterBrokerResponse:
+    """Return the response that refuses all of a request."""
+    return UnregisterBrokerResponse(error_code=code, error_message=message)

@@ -63,3 +63,8 @@ def _refusal(request: Request[UpdateFeaturesRequest], update: FeatureUpdateKey) 
             " downgrade."
         )
     return f"{begin} This release has no other level."
+
+
+def refusal(body: UpdateFeaturesRequest, code: int, message: str) -> UpdateFeaturesResponse:
+    """Return the response that refuses all of a request."""
+    return UpdateFeaturesResponse(error_code=code, error_message=message)

@@ -1,11 +1,13 @@
-"""Messages between the controller and the other brokers: registration, heartbeats, ISRs, producer ids, versions of the image."""
+"""Messages between the controller and the other brokers: registration, heartbeats, ISRs, producer ids, versions of the image, and
+what clients ask of the controller through another broker.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from uuid import UUID
 
-from kafkalake.wire.messages.message import Message, Response
+from kafkalake.wire.messages.message import Buffer, Message, Response
 
 
 class RegisteredListener(Message):
@@ -117,6 +119,18 @@ class AlteredPartitionTopic(Message):
 class AlterPartitionResponse(Response):
     error_code: int = 0
     topics: Sequence[AlteredPartitionTopic] = ()
+
+
+class EnvelopeRequest(Message):
+    request_data: Buffer = b""
+    request_principal: Buffer | None = None
+    client_host_address: Buffer = b""
+    listener: str = ""
+
+
+class EnvelopeResponse(Response):
+    response_data: Buffer | None = None
+    error_code: int = 0
 
 
 class UpdateImageRequest(Message):

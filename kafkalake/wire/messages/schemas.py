@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 from kio.index import load_request_schema, load_response_schema
 from kio.schema.broker_heartbeat.v1.request import BrokerHeartbeatRequest as KafkasBrokerHeartbeatRequest
 from kio.schema.broker_registration.v4.request import BrokerRegistrationRequest as KafkasBrokerRegistrationRequest
+from kio.schema.envelope.v0.request import EnvelopeRequest as KafkasEnvelopeRequest
 from kio.schema.errors import ErrorCode
 from kio.schema.request_header.v2.header import RequestHeader
 from kio.schema.response_header.v1.header import ResponseHeader
@@ -52,6 +53,13 @@ class BrokerHeartbeatRequest(KafkasBrokerHeartbeatRequest):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EnvelopeRequest(KafkasEnvelopeRequest):
+    """Kafka's, with the name of the listener that the client is connected to, by which it reaches other brokers."""
+
+    listener: str = field(metadata={"kafka_type": "string", "tag": OWN_FROM}, default="")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateImageRequest:
     __type__: ClassVar = EntityType.request
     __version__: ClassVar[i16] = i16(0)
@@ -75,6 +83,7 @@ class UpdateImageResponse:
 
 
 _REQUESTS: dict[tuple[int, int], type] = {
+    (58, 0): EnvelopeRequest,
     (62, 4): BrokerRegistrationRequest,
     (63, 1): BrokerHeartbeatRequest,
     (UPDATE_IMAGE_KEY, 0): UpdateImageRequest,
