@@ -126,3 +126,16 @@ def test_a_join_leaves_out_partitions_that_the_other_side_has_not(spark: SparkSe
     rows, found = metrics_of(spark, spark.sql(query.format("(SELECT /*+ BROADCAST */ * FROM names)")))
     assert [row.partition for row in rows] == [2] * 100
     assert found["bytes read"] * 3 < whole["bytes read"]
+
+
+def test_extremes_of_offsets_are_found_without_the_records(spark: SparkSession, lake: WrittenLake) -> None:
+    lake.create("large")
+    for _ in range(2):
+        lake.append_values("large", 0, [b"v" * 50_000] * 10)
+    frame = spark.read.format("kafkalake").options(lake=str(lake.path)).load("large")
+    rows, found = metrics_of(spark, frame.filter("offset >= 3").selectExpr("count(*)", "min(offset)", "max(offset)"))
+    assert tuple(rows[0]) == (17, 3, 19)
+    assert 500_000 < found["bytes read"] < 600_000, "one message, of which the filter leaves out some"
+    rows, found = metrics_of(spark, frame.selectExpr("count(*)", "min(offset)", "max(offset)"))
+    assert tuple(rows[0]) == (20, 0, 19)
+    assert found["bytes read"] < 50_000

@@ -26,7 +26,6 @@ final class AggregateReader implements PartitionReader<InternalRow> {
   private AggregateReader(ScanAggregates aggregates, Task task) {
     this.aggregates = aggregates;
     StructType columns = new StructType().add("topic", DataTypes.StringType).add("partition", DataTypes.IntegerType);
-    columns = aggregates.hasOffsets() ? columns.add("offset", DataTypes.LongType) : columns;
     columns = aggregates.hasTimestamps() ? columns.add("timestamp", DataTypes.TimestampType) : columns;
     reader = new SegmentReader(ScanColumn.ofFrame(columns), ZoneOffset.UTC, task.slices);
     if (aggregates.isOfAll()) {
@@ -73,22 +72,21 @@ final class AggregateReader implements PartitionReader<InternalRow> {
     facts.merge(aggregates.group(topic, partition), found, RecordFacts::and);
   }
 
-  private RecordFacts of(ColumnarBatch batch) {
+  private RecordFacts of(ColumnarBatch batch) throws IOException {
     int count = batch.numRows();
     Long minOffset = null;
     Long maxOffset = null;
     Long minTimestamp = null;
     Long maxTimestamp = null;
-    int column = 2;
     if (aggregates.hasOffsets()) {
-      minOffset = batch.column(column).getLong(0);
-      maxOffset = batch.column(column++).getLong(count - 1);
+      minOffset = reader.firstOffset();
+      maxOffset = reader.lastOffset();
     }
     if (aggregates.hasTimestamps()) {
       long min = Long.MAX_VALUE;
       long max = Long.MIN_VALUE;
       for (int row = 0; row < count; row++) {
-        long timestamp = batch.column(column).getLong(row);
+        long timestamp = batch.column(2).getLong(row);
         min = Math.min(min, timestamp);
         max = Math.max(max, timestamp);
       }

@@ -43,6 +43,7 @@ final class SegmentFile implements Closeable {
   private long chunkPosition;
   private int next;
   private long messagePosition;
+  private long bodyPosition = -1;
   private int chunkBytes = FIRST_CHUNK_BYTES;
   private boolean isFromIndex;
   private long bytesRead;
@@ -95,13 +96,14 @@ final class SegmentFile implements Closeable {
     }
   }
 
-  /** Read the body of the message that `next` has returned without it. */
+  /** Read the body of the message that `next` has returned without it, once. */
   void readBody() throws IOException {
-    if (!hasBodies) {
+    if (!hasBodies && bodyPosition != messagePosition) {
       startAt(messagePosition);
       fill(message.length());
       message.read(chunk, 0, messagePosition, true);
       next = (int) message.length();
+      bodyPosition = messagePosition;
     }
   }
 

@@ -43,6 +43,7 @@ final class SegmentReader implements PartitionReader<ColumnarBatch> {
   private int row;
   private int firstRow;
   private int endRow;
+  private int begin;
   private ColumnarBatch current;
   private long bytesRead;
   private long recordsLeftOut;
@@ -68,6 +69,26 @@ final class SegmentReader implements PartitionReader<ColumnarBatch> {
   @Override
   public ColumnarBatch get() {
     return current;
+  }
+
+  /** The offset of the first row of the current batch, for which no column of offsets need be asked for. */
+  long firstOffset() throws IOException {
+    return offset(begin);
+  }
+
+  /** The offset of the last row of the current batch. */
+  long lastOffset() throws IOException {
+    return offset(begin + current.numRows() - 1);
+  }
+
+  /** Where every offset of the message is a row's, its metadata say them, and its body is not read. */
+  private long offset(int row) throws IOException {
+    if (message.rows() == message.nextOffset() - message.baseOffset()) {
+      return message.baseOffset() + row;
+    }
+    file.readBody();
+    offsets.moveTo(0);
+    return offsets.getLong(row);
   }
 
   @Override
@@ -221,6 +242,7 @@ final class SegmentReader implements PartitionReader<ColumnarBatch> {
   }
 
   private void makeCurrent(int begin, int end, boolean isLogAppendTime) {
+    this.begin = begin;
     recordsLeftOut -= end - begin;
     for (ColumnVector column : columns) {
       if (column instanceof MessageColumn) {
