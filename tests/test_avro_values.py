@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -18,14 +19,16 @@ from hypothesis import strategies as st
 from kafkalake.broker.admin.topic_plans import parse_overrides
 from kafkalake.config.avro_schema import TEXT_MAX, with_avro_fields
 from kafkalake.config.topic_values import AvroFormat, topic_values
-from kafkalake.config.value_schema import parse_value_schema, value_schema_sql
-from kafkalake.errors import InvalidConfigError, InvalidRecordError
+from kafkalake.config.value_schema import ValueType, parse_value_schema, value_schema_sql
+from kafkalake.errors import ConfigurationError, InvalidConfigError, InvalidRecordError
+from kafkalake.reader.avro_of_json import AvroOfJson
 from kafkalake.reader.avro_records import avro_records
 from kafkalake.reader.avro_values import parse_avro
 from kafkalake.reader.value_types import value_arrow_schema
 
 FORMAT = AvroFormat(TEXT)
-COLUMNS = value_arrow_schema(topic_values({"value.format": "avro", "value.schema": TEXT}).fields)
+SETTINGS = {"value.format": "avro", "value.schema": TEXT}
+COLUMNS = value_arrow_schema(topic_values(SETTINGS).fields)
 
 
 def rows(values: list[bytes | None], format: AvroFormat = FORMAT, columns: pa.Schema = COLUMNS) -> list[dict[str, Any]]:
@@ -34,7 +37,7 @@ def rows(values: list[bytes | None], format: AvroFormat = FORMAT, columns: pa.Sc
 
 
 def test_the_columns_of_a_schema_are_those_of_its_ddl() -> None:
-    fields = topic_values({"value.format": "avro", "value.schema": TEXT}).fields
+    fields = topic_values(SETTINGS).fields
     expected = parse_value_schema(DDL, has_bytes=True)
     assert value_schema_sql(fields) == value_schema_sql(expected).replace(
         "`b` STRING", r"`b` STRING COMMENT 'it\'s a text'"
@@ -152,9 +155,68 @@ def test_the_schema_of_a_ddl_is_read_by_fastavro() -> None:
     fastavro.schemaless_writer(foreign, json.loads(values.avro.schema), row | {"t": 300})
     assert rows([foreign.getvalue()], values.avro, columns) == [row | {"t": None}]
     added = with_avro_fields(values.avro.schema, parse_value_schema("more ARRAY<INT>"))
+    with pytest.raises(ConfigurationError, match="column `tiny` TINYINT would be `tiny` INT"):
+        with_avro_fields(values.avro.schema, parse_value_schema("tiny TINYINT"))
     grown = topic_values({"value.format": "avro", "value.schema": added})
     assert grown.avro is not None
     assert rows([value], grown.avro, value_arrow_schema(grown.fields)) == [{**row, "more": None}]
+
+
+JSON: dict[str, Any] = {
+    "a": 1,
+    "b": "ö",
+    "c": [1.5, None, "NaN"],
+    "d": {"x": 1, "y": ["z"]},
+    "e": {"k": None},
+    "f": 0.5,
+    "g": True,
+    "h": 1.25,
+    "i": "2026-01-02T03:04:05.678901+01:00",
+    "j": "2026-01-02T03:04:05.678",
+    "k": "2026-01-02",
+    "l": "GREEN",
+    "m": "mm",
+    "n": "-3.5",
+    "o": 7,
+    "p": {"base64": "/w=="},
+    "q": [{"k": ["RED"]}],
+}
+
+
+def test_json_of_users_becomes_avro_or_is_refused() -> None:
+    encoder = AvroOfJson(FORMAT, ValueType("STRUCT", fields=topic_values(SETTINGS).fields))
+    found = decoded(encoder.encode(json.dumps(JSON).encode()))
+    assert shown([found]) == shown(rows([encoder.encode(json.dumps(JSON).encode())]))
+    assert {name: found[name] for name in "abdeghlmnopqrs"} == {
+        **{name: JSON[name] for name in "abdeglo"},
+        "h": Decimal("1.25"),
+        "m": b"mm",
+        "n": Decimal("-3.5"),
+        "p": b"\xff",
+        "q": [{"k": ["RED"]}],
+        "r": None,
+        "s": None,
+    }
+    assert found["i"] == datetime(2026, 1, 2, 2, 4, 5, 678901, UTC)
+    assert (found["j"], found["k"]) == (datetime(2026, 1, 2, 3, 4, 5, 678000), date(2026, 1, 2))
+    for wrong, said in (
+        ({"a": "x"}, 'field a is "x", which is no BIGINT'),
+        ({"a": 2**63}, "field a is 9223372036854775808, which is no BIGINT"),
+        ({"a": None}, "field a is null, which the Avro schema does not let it be"),
+        ({"d": {"x": 1}}, "field d.y is null"),
+        ({"d": {"x": 1, "y": [], "z": 1}}, "value.schema has no field d.z; there are x, y"),
+        ({"c": {}}, r"field c is \{\}, which is no ARRAY<DOUBLE>"),
+        ({"h": 1.257}, r"field h is 1.257, which is no DECIMAL\(10,2\)"),
+        ({"l": "BLUE"}, 'field l is "BLUE", and in Avro one of RED, GREEN'),
+        ({"m": "long"}, "field m has 4 bytes, and in Avro 2"),
+        ({"p": {"base64": "?"}}, "which is no BINARY"),
+        ({"i": "noon"}, "which is no TIMESTAMP"),
+    ):
+        with pytest.raises(InvalidRecordError, match=said):
+            encoder.encode(json.dumps(JSON | wrong).encode())
+    for text in (b"no json", b"[1]", b""):
+        with pytest.raises(InvalidRecordError, match="no JSON object"):
+            encoder.encode(text)
 
 
 def schema(**field: object) -> str:

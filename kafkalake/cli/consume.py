@@ -14,6 +14,7 @@ from kafkalake.cli.output import OutputClosed, UsageProblem, note, write
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from kafkalake.cli.record_fields import RecordFields
     from kafkalake.cli.record_output import Formatter
     from kafkalake.client.cluster import Cluster
     from kafkalake.client.fetcher import Fetcher, OutOfRange
@@ -60,19 +61,37 @@ def consume(options: ConsumeOptions) -> None:
     )
     for entry in options.properties or ():
         shown = shown.with_property(entry)
-    formatters: dict[OutputFormat, Formatter] = {
-        OutputFormat.TEXT: record_output.text_formatter(shown),
-        OutputFormat.VALUE: record_output.text_formatter(record_output.TextProperties()),
-        OutputFormat.JSON: record_output.json_formatter(options.topic),
-        OutputFormat.CSV: record_output.csv_formatter(options.topic),
-    }
-    formatter = formatters[OutputFormat.JSON if options.json else options.format]
     with connect(options.bootstrap_server) as cluster:
+        fields = _fields(cluster, options.topic)
         source = _source(cluster, options)
+        formatters: dict[OutputFormat, Formatter] = {
+            OutputFormat.TEXT: record_output.text_formatter(shown, fields),
+            OutputFormat.VALUE: record_output.text_formatter(record_output.TextProperties(), fields),
+            OutputFormat.JSON: record_output.json_formatter(options.topic, fields),
+            OutputFormat.CSV: record_output.csv_formatter(options.topic, fields),
+        }
+        formatter = formatters[OutputFormat.JSON if options.json else options.format]
         try:
             _print_all(source, formatter, options.max_records, options.timeout, options.quiet, options.raw)
         finally:
             source.close()
+
+
+def _fields(cluster: Cluster, topic: str) -> RecordFields | None:
+    """Return the fields of the topic's values, None if it has no schema, or its broker tells of none."""
+    from kafkalake.cli.options import settings_of_topic
+    from kafkalake.config.topic_values import topic_values
+    from kafkalake.errors import ConfigurationError
+
+    try:
+        values = topic_values(settings_of_topic(cluster, topic))
+    except ConfigurationError:  # another release's
+        return None
+    if not values.fields:
+        return None
+    from kafkalake.cli.record_fields import RecordFields
+
+    return RecordFields(values)
 
 
 def _source(cluster: Cluster, options: ConsumeOptions) -> Source:

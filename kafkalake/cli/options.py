@@ -95,6 +95,18 @@ def connect(bootstrap_server: str, *, request_timeout_ms: int = 30_000) -> Clust
     return Cluster(bootstrap_server, client_id="kafkalake-cli", request_timeout_ms=request_timeout_ms)
 
 
+def settings_of_topic(cluster: Cluster, topic: str) -> dict[str, str | None]:
+    """Return the settings of a topic, none of a broker that does not let everyone know."""
+    from kafkalake.client import admin
+    from kafkalake.errors import KafkaError
+
+    try:
+        entries = admin.describe_configs(cluster, admin.TOPIC_RESOURCE, [topic])[topic]
+    except KafkaError:
+        return {}
+    return {entry.name: entry.value for entry in entries}
+
+
 def parse_pairs(pairs: Iterable[str], option: str) -> dict[str, str]:
     """Return `["a=b", "c="]` as a dictionary, in the given order. Raise `UsageProblem` for one without `=` or a name."""
     parsed = {}

@@ -96,20 +96,21 @@ def produce(options: ProduceOptions) -> None:
 
 def _fields(cluster: Cluster, options: ProduceOptions, kind: InputFormat) -> Fields:
     """Return the fields that are named, and those of the topic's own schema, if its broker tells of one."""
-    from kafkalake.client import admin
+    from kafkalake.cli.options import settings_of_topic
     from kafkalake.config.topic_values import topic_values
-    from kafkalake.errors import KafkaError
 
     named: Fields = _import_input().Fields(options.key_field, options.value_field, options.timestamp_field)
     if kind in (InputFormat.LINES, InputFormat.RECORDS) or options.value_field is not None:
         return named
-    try:
-        entries = admin.describe_configs(cluster, admin.TOPIC_RESOURCE, [options.topic])[options.topic]
-    except KafkaError:  # of a broker that does not let everyone know
-        return named
-    values = topic_values({entry.name: entry.value for entry in entries})
+    values = topic_values(settings_of_topic(cluster, options.topic))
     types = {field.name: field.type.sql for field in values.fields}
-    return replace(named, typed_key=values.key, types=types)
+    encoder = None
+    if values.avro is not None:
+        from kafkalake.config.value_schema import ValueType
+        from kafkalake.reader.avro_of_json import AvroOfJson
+
+        encoder = AvroOfJson(values.avro, ValueType("STRUCT", fields=values.fields))
+    return replace(named, typed_key=values.key, types=types, encoder=encoder)
 
 
 def _batches(

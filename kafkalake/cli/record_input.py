@@ -1,7 +1,7 @@
 """Reads the input of `kafkalake produce` as Arrow batches: columns `key`, `value`, and if given `headers` and `timestamp`.
 
 - lines      a record per line; with a key separator, key and value
-- json       a JSON value per line, sent unchanged; key and timestamp from its fields
+- json       a JSON value per line, sent unchanged (to a topic whose values are Avro as that); key and timestamp from its fields
 - records    a JSON object per line in the format of `kafkalake consume --format json`: key, value, headers, timestamp
 - csv        a record per row, as a JSON object; text that is a JSON number becomes that number, with the same digits, unless the
              topic's value.schema has another type for it
@@ -26,10 +26,14 @@ from kafkalake.cli.csv_input import CsvFile
 from kafkalake.cli.lines import read_lines
 from kafkalake.cli.output import Failure, UsageProblem
 from kafkalake.close_names import did_you_mean
+from kafkalake.config.value_schema import BINARY
+from kafkalake.errors import InvalidRecordError
 from kafkalake.record.schema import SCHEMA
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
+
+    from kafkalake.reader.avro_of_json import AvroOfJson
 
 ROWS_PER_BATCH = 32_768
 _TIMESTAMP = SCHEMA.field("timestamp").type
@@ -42,6 +46,7 @@ class Fields:
     """Names of the fields or columns for key, value and timestamp. None: no key, the whole row, the current time.
 
     typed_key: the key by the topic's settings, null where it is absent. types: those of the topic's value.schema, by field.
+    encoder: of JSON objects, for a topic whose values are Avro.
     """
 
     key: str | None = None
@@ -49,6 +54,7 @@ class Fields:
     timestamp: str | None = None
     typed_key: str | None = None
     types: Mapping[str, str] = field(default_factory=dict)
+    encoder: AvroOfJson | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +130,9 @@ def from_json_lines(
         parsed = _parse(line, number)
         return _Record(
             key=_as_bytes(_field(parsed, fields.key, number)) if fields.key else _typed_key(parsed, fields.typed_key),
-            value=_as_bytes(_field(parsed, fields.value, number)) if fields.value else line,
+            value=_as_bytes(_field(parsed, fields.value, number))
+            if fields.value
+            else _encoded(line, fields, f"line {number}"),
             timestamp=_milliseconds(_field(parsed, fields.timestamp, number), number) if fields.timestamp else None,
         )
 
@@ -165,7 +173,8 @@ def from_csv(
     with CsvFile(path, delimiter) as file:
         selection = _selection(dict.fromkeys(file.columns, "VARCHAR"), "csv", fields)
         for rows in file.batches(ROWS_PER_BATCH, bad, from_line, progress):
-            yield from _select(path, selection, "rows", {"rows": rows})
+            for batch in _select(path, selection, "rows", {"rows": rows}):
+                yield _with_encoded(batch, fields)
 
 
 def from_parquet(path: Path, fields: Fields, progress: Callable[[int], None]) -> Iterator[pa.RecordBatch]:
@@ -185,7 +194,25 @@ def from_parquet(path: Path, fields: Fields, progress: Callable[[int], None]) ->
     for batch in _select(path, selection, source, {}):
         rows += batch.num_rows
         progress(rows)
-        yield batch
+        yield _with_encoded(batch, fields)
+
+
+def _encoded(value: bytes, fields: Fields, where: str) -> bytes:
+    """Return a JSON value as the topic's values are. Raise `Failure` if it cannot be one."""
+    if fields.encoder is None:
+        return value
+    try:
+        return fields.encoder.encode(value)
+    except InvalidRecordError as error:
+        raise Failure(f"{where}: {error}") from None
+
+
+def _with_encoded(batch: pa.RecordBatch, fields: Fields) -> pa.RecordBatch:
+    """Return records whose values, JSON objects of rows, are as the topic's are. Raise `Failure` if one cannot be."""
+    if fields.encoder is None:
+        return batch
+    values = [_encoded(value, fields, f"the row {value.decode()[:200]}") for value in batch.column("value").to_pylist()]
+    return batch.set_column(batch.schema.get_field_index("value"), "value", pa.array(values, pa.binary()))
 
 
 def _duckdb() -> DuckDBPyConnection:
@@ -373,6 +400,8 @@ def _row_as_json(columns: dict[str, str], kind: str, types: Mapping[str, str]) -
         text = f"CAST(to_json({column}) AS VARCHAR)"
         if kind == "csv":
             text = _csv_as_json(column, text, types.get(name))
+        elif columns[name] == "BLOB" and types.get(name) == BINARY:
+            text = f"""'{{"base64":"' || base64({column}) || '"}}'"""
         label = _quoted(json.dumps(name, ensure_ascii=False) + ":", "'")
         parts.append(f"{label} || coalesce({text}, 'null')")
     return "encode('{' || " + " || ',' || ".join(parts) + " || '}')"
@@ -382,7 +411,7 @@ def _csv_as_json(column: str, text: str, typed: str | None) -> str:
     """Return the JSON of a field of CSV: `text` is that of a string. typed: its type in SQL, None if nothing is known of it."""
     if typed is None:
         return f"CASE WHEN regexp_full_match({column}, '{_JSON_NUMBER}') THEN {column} ELSE {text} END"
-    if typed == "STRING":
+    if typed in ("STRING", BINARY):
         return text
     if typed == "BOOLEAN":
         return f"CASE WHEN lower({column}) IN ('true', 'false') THEN lower({column}) ELSE {text} END"

@@ -18,6 +18,7 @@ from kafkalake.cli.output import UsageProblem
 from kafkalake.close_names import did_you_mean
 
 if TYPE_CHECKING:
+    from kafkalake.cli.record_fields import RecordFields
     from kafkalake.client.fetcher import FetchedRecords
 
 Formatter = Callable[["FetchedRecords"], bytes]
@@ -57,8 +58,8 @@ class TextProperties:
         return replace(self, **{field: value})  # type: ignore[arg-type]
 
 
-def text_formatter(properties: TextProperties) -> Formatter:
-    """Return a formatter with the output of `kafka-console-consumer`."""
+def text_formatter(properties: TextProperties, fields: RecordFields | None = None) -> Formatter:
+    """Return a formatter with the output of `kafka-console-consumer`; of values in Avro their fields, as JSON."""
     p = properties
     only_value = p.print_value and not (
         p.print_timestamp or p.print_partition or p.print_offset or p.print_headers or p.print_key
@@ -66,34 +67,36 @@ def text_formatter(properties: TextProperties) -> Formatter:
     end, null = p.line_separator.encode(), p.null_literal.encode()
 
     def values(fetched: FetchedRecords) -> bytes:
-        return b"".join(
-            [(null if value is None else value) + end for value in fetched.records.column("value").to_pylist()]
-        )
+        return b"".join([(null if value is None else value) + end for value in _shown_values(fetched, fields)])
 
     def parts(fetched: FetchedRecords) -> bytes:
-        columns = _columns(fetched, p)
+        columns = _columns(fetched, p, fields)
         separator = p.key_separator.encode()
         return b"".join([separator.join(row) + end for row in zip(*columns, strict=True)]) if columns else b""
 
     return values if only_value else parts
 
 
-def json_formatter(topic: str) -> Formatter:
+def json_formatter(topic: str, fields: RecordFields | None = None) -> Formatter:
     """Return a formatter of JSON lines: topic, partition, offset, timestamp (ms), timestampType, key, value, headers.
 
-    Keys and values are strings, or `{"base64": ...}` if they are not UTF-8.
+    Keys and values are strings, or `{"base64": ...}` if they are not UTF-8. Of a topic with a schema also fields: those of the
+    value, null if it is broken.
     """
 
     def lines(fetched: FetchedRecords) -> bytes:
         records = fetched.records
         out = []
-        for offset, timestamp, key, value, headers in zip(
-            records.column("offset").to_pylist(),
-            _timestamps(fetched),
-            records.column("key").to_pylist(),
-            records.column("value").to_pylist(),
-            records.column("headers").to_pylist(),
-            strict=True,
+        texts = None if fields is None else fields.texts(records.column("value"))
+        for number, (offset, timestamp, key, value, headers) in enumerate(
+            zip(
+                records.column("offset").to_pylist(),
+                _timestamps(fetched),
+                records.column("key").to_pylist(),
+                records.column("value").to_pylist(),
+                records.column("headers").to_pylist(),
+                strict=True,
+            )
         ):
             record = {
                 "topic": topic,
@@ -105,32 +108,44 @@ def json_formatter(topic: str) -> Formatter:
                 "value": as_text(value),
                 "headers": [{"key": header["key"], "value": as_text(header["value"])} for header in headers],
             }
-            out.append(json.dumps(record, ensure_ascii=False))
+            line = json.dumps(record, ensure_ascii=False)
+            if texts is not None:
+                line = f'{line[:-1]}, "fields": {(texts[number] or b"null").decode()}}}'
+            out.append(line)
         return ("\n".join(out) + "\n").encode("utf-8", "backslashreplace")
 
     return lines
 
 
-def csv_formatter(topic: str) -> Formatter:
-    """Return a formatter of CSV rows, with a header line before the first: `CSV_COLUMNS`. Headers are a JSON object."""
-    head = [",".join(CSV_COLUMNS) + "\n"]
+def csv_formatter(topic: str, fields: RecordFields | None = None) -> Formatter:
+    """Return a formatter of CSV rows, with a header line before the first: `CSV_COLUMNS`, then the fields of values.
+
+    Headers are a JSON object.
+    """
+    more = [] if fields is None else [f"value.{name}" for name in fields.names]
+    head: list[Sequence[str]] = [(*CSV_COLUMNS, *more)]
 
     def rows(fetched: FetchedRecords) -> bytes:
         records = fetched.records
         text = io.StringIO()
-        text.write(head.pop() if head else "")
         writer = csv.writer(text, lineterminator="\n")
-        for offset, timestamp, key, value, headers in zip(
+        if head:
+            writer.writerow(head.pop())
+        values = records.column("value")
+        cells = [()] * len(values) if fields is None else fields.cells(values)
+        for offset, timestamp, key, value, headers, of_value in zip(
             records.column("offset").to_pylist(),
             _timestamps(fetched),
             records.column("key").to_pylist(),
-            records.column("value").to_pylist(),
+            values.to_pylist(),
             records.column("headers").to_pylist(),
+            cells,
             strict=True,
         ):
             named = {header["key"]: as_text(header["value"]) for header in headers}
             shown = json.dumps(named, ensure_ascii=False) if named else ""
-            writer.writerow([topic, fetched.partition, offset, timestamp, _in_csv(key), _in_csv(value), shown])
+            row = [topic, fetched.partition, offset, timestamp, _in_csv(key), _in_csv(value), shown]
+            writer.writerow([*row, *of_value])
         return text.getvalue().encode("utf-8", "backslashreplace")
 
     return rows
@@ -158,7 +173,16 @@ def _timestamps(fetched: FetchedRecords) -> list[int]:
     return fetched.records.column("timestamp").cast(pa.int64()).to_pylist()  # type: ignore[no-any-return]
 
 
-def _columns(fetched: FetchedRecords, p: TextProperties) -> list[Sequence[bytes]]:
+def _shown_values(fetched: FetchedRecords, fields: RecordFields | None) -> list[bytes | None]:
+    """Return the values; of those in Avro the fields, where they are not broken."""
+    column = fetched.records.column("value")
+    values: list[bytes | None] = column.to_pylist()
+    if fields is None or not fields.is_avro:
+        return values
+    return [value if text is None else text for value, text in zip(values, fields.texts(column), strict=True)]
+
+
+def _columns(fetched: FetchedRecords, p: TextProperties, fields: RecordFields | None) -> list[Sequence[bytes]]:
     """Return the printed parts of each record, in Kafka's order."""
     records = fetched.records
     null = p.null_literal.encode()
@@ -187,5 +211,5 @@ def _columns(fetched: FetchedRecords, p: TextProperties) -> list[Sequence[bytes]
     if p.print_key:
         columns.append([null if key is None else key for key in records.column("key").to_pylist()])
     if p.print_value:
-        columns.append([null if value is None else value for value in records.column("value").to_pylist()])
+        columns.append([null if value is None else value for value in _shown_values(fetched, fields)])
     return columns

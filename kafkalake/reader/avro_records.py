@@ -36,7 +36,7 @@ def avro_records(rows: pa.RecordBatch, format: AvroFormat, key: str | None) -> p
     """
     record = parse_avro_schema(format.schema)
     write = writer_of(record)
-    header = b"" if format.schema_id is None else HEADER.pack(0, format.schema_id)
+    header = header_of(format)
     absent = pa.nulls(rows.num_rows)
     names = [field.name for field in record.fields]
     columns = [
@@ -50,6 +50,11 @@ def avro_records(rows: pa.RecordBatch, format: AvroFormat, key: str | None) -> p
         values.append(bytes(out))
     keys = key_texts(rows.column(key)) if key in rows.schema.names else pa.nulls(rows.num_rows, pa.string())
     return pa.RecordBatch.from_arrays([keys.cast(pa.binary()), pa.array(values, pa.binary())], names=["key", "value"])
+
+
+def header_of(format: AvroFormat) -> bytes:
+    """Return the header of values that are written."""
+    return b"" if format.schema_id is None else HEADER.pack(0, format.schema_id)
 
 
 def _encodable(column: pa.Array, kind: AvroType, where: str) -> list[Any]:
@@ -90,7 +95,7 @@ def _encodable(column: pa.Array, kind: AvroType, where: str) -> list[Any]:
 def _scalars(column: pa.Array, kind: AvroType, where: str) -> list[Any]:
     if kind.logical == "decimal":
         assert kind.column is not None
-        return [_decimal_bytes(each, kind, where) for each in column.to_pylist()]
+        return [decimal_bytes(each, kind, where) for each in column.to_pylist()]
     if kind.kind == ENUM:
         numbers = {symbol: number for number, symbol in enumerate(kind.symbols)}
         texts = column.to_pylist()
@@ -112,7 +117,7 @@ def _scalars(column: pa.Array, kind: AvroType, where: str) -> list[Any]:
     return numbers_found
 
 
-def _decimal_bytes(number: Any, kind: AvroType, where: str) -> bytes:
+def decimal_bytes(number: Any, kind: AvroType, where: str) -> bytes:
     """Return the unscaled number, big-endian, in as few bytes as it needs or in those of a fixed."""
     assert kind.column is not None
     unscaled = int(number.scaleb(kind.column.scale))

@@ -68,6 +68,11 @@ class AvroColumns:
 
 def parse_avro(values: pa.Array, fields: pa.Schema, format: AvroFormat) -> list[pa.Array]:
     """Return one array per field, as long as `values` (binary), with null if the value or the field does not fit."""
+    return parse_records(values, fields, format)[0]
+
+
+def parse_records(values: pa.Array, fields: pa.Schema, format: AvroFormat) -> tuple[list[pa.Array], pa.BooleanArray]:
+    """Return what `parse_avro` returns, and which of the values are records."""
     record = parse_avro_schema(format.schema)
     reader = _RecordReader(record, 0 if format.schema_id is None else HEADER.size)
     records = list(map(reader.read, values.to_pylist()))
@@ -77,7 +82,7 @@ def parse_avro(values: pa.Array, fields: pa.Schema, format: AvroFormat) -> list[
         number = numbers[field.name]
         found = [None if each is None or len(each) <= number else each[number] for each in records]
         columns.append(_column(found, record.fields[number].type, field.type))
-    return columns
+    return columns, pa.array([each is not None for each in records], pa.bool_())
 
 
 class _RecordReader:

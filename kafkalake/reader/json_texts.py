@@ -6,6 +6,7 @@ keep all their digits, and a zone if their type has one, so that a round trip is
 
 from __future__ import annotations
 
+import base64
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -129,6 +130,8 @@ def texts_of(column: pa.Array) -> list[str | None]:
         ]
     if pa.types.is_string(kind):
         return [None if text is None else _quoted(text) for text in column.to_pylist()]
+    if pa.types.is_binary(kind):
+        return [None if value is None else _bytes_text(value) for value in column.to_pylist()]
     if pa.types.is_boolean(kind):
         return [None if value is None else str(value).lower() for value in column.to_pylist()]
     if pa.types.is_floating(kind):
@@ -167,6 +170,14 @@ def _times(column: pa.Array) -> list[str | None]:
 def _later(text: str, years: int) -> str:
     year = int(text[:4]) + years
     return (f"{year:04d}" if 0 <= year <= 9999 else f"{year:+05d}") + text[4:]
+
+
+def _bytes_text(value: bytes) -> str:
+    """Return bytes, which JSON has not, as `kafkalake consume` shows them."""
+    try:
+        return _quoted(value.decode())
+    except UnicodeDecodeError:
+        return f'{{"base64":"{base64.b64encode(value).decode()}"}}'
 
 
 def _moments(column: pa.Array) -> pa.Array:

@@ -141,35 +141,41 @@ def check_json_type(column: str, kind: pa.DataType) -> None:
 
 def _document(value: bytes | None, struct: pa.StructType, zone: tzinfo) -> dict[str, Any] | None:
     """Return the fields of one value, or None if it is not a JSON object."""
-    if value is None or is_deep(value):
+    text = None if value is None else json_document(value)
+    found: dict[str, Any] | None = None if text is None else value_of(text, struct, zone)
+    return found
+
+
+def json_document(value: bytes) -> str | None:
+    """Return the text of a JSON value without the spaces around it, or None if it is no JSON."""
+    if is_deep(value):
         return None
     try:
         text = value.decode("utf-8-sig")
         _DECODER.decode(text)
     except (ValueError, RecursionError):
         return None
-    found: dict[str, Any] | None = _convert(text.strip(" \t\n\r"), struct, zone)
-    return found
+    return text.strip(" \t\n\r")
 
 
-def _convert(text: str, kind: pa.DataType, zone: tzinfo) -> Any:
+def value_of(text: str, kind: pa.DataType, zone: tzinfo) -> Any:
     """Convert a JSON value, which is whole and has no spaces around it, for pyarrow's `kind`. Return None if it does not fit."""
     if text == "null":
         return None
     if pa.types.is_struct(kind):
-        members = _members(text)
+        members = members_of(text)
         if members is None:
             return None
         return {
-            part.name: _convert(members[part.name], part.type, zone) if part.name in members else None for part in kind
+            part.name: value_of(members[part.name], part.type, zone) if part.name in members else None for part in kind
         }
     if pa.types.is_list(kind):
-        return [_convert(item, kind.value_type, zone) for item in _items(text)] if text[0] == "[" else None
+        return [value_of(item, kind.value_type, zone) for item in items_of(text)] if text[0] == "[" else None
     if pa.types.is_map(kind):
-        members = _members(text)
+        members = members_of(text)
         if members is None or not all(map(_is_unicode, members)):
             return None
-        return [(name, _convert(item, kind.item_type, zone)) for name, item in members.items()]
+        return [(name, value_of(item, kind.item_type, zone)) for name, item in members.items()]
     for is_it, convert in _CONVERSIONS.items():
         if is_it(kind):
             try:
@@ -185,7 +191,7 @@ def _convert(text: str, kind: pa.DataType, zone: tzinfo) -> Any:
     return None
 
 
-def _members(text: str) -> dict[str, str] | None:
+def members_of(text: str) -> dict[str, str] | None:
     """Return the JSON values of an object by their names, or None if it is no object."""
     if text[0] != "{":
         return None
@@ -198,7 +204,7 @@ def _members(text: str) -> dict[str, str] | None:
     return members
 
 
-def _items(text: str) -> list[str]:
+def items_of(text: str) -> list[str]:
     """Return the JSON values of an array."""
     items: list[str] = []
     at = _behind_spaces(text, 1)

@@ -28,15 +28,16 @@ _SCALARS = {
 
 def value_arrow_schema(fields: Iterable[ValueField]) -> pa.Schema:
     """Return the Arrow schema of the fields, with Spark's types for times (microseconds, UTC or none)."""
-    return pa.schema([pa.field(field.name, _arrow_type(field.type)) for field in fields])
+    return pa.schema([pa.field(field.name, arrow_type(field.type)) for field in fields])
 
 
-def _arrow_type(kind: ValueType) -> pa.DataType:
+def arrow_type(kind: ValueType) -> pa.DataType:
+    """Return the Arrow type of a field's type."""
     if kind.name == "DECIMAL":
         return pa.decimal128(kind.precision, kind.scale)
     if kind.name == "STRUCT":
-        return pa.struct([pa.field(field.name, _arrow_type(field.type)) for field in kind.fields])
+        return pa.struct([pa.field(field.name, arrow_type(field.type)) for field in kind.fields])
     if kind.element is None:
         return _SCALARS[kind.name]
-    element = _arrow_type(kind.element)
+    element = arrow_type(kind.element)
     return pa.map_(pa.string(), element) if kind.name == "MAP" else pa.list_(pa.field("element", element))

@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from command_line import Ended, Run
 from kafka_reference import Kafkalake, free_port, topic_name
@@ -361,6 +362,47 @@ def test_a_topic_with_a_schema_is_filled_from_csv_and_json_and_queried_by_its_fi
     assert rows[0]["_value"] == '{"zip":"10001","n":7,"ok":true,"tags":[1, 2]}', "types of the schema, not guessed ones"
     wrong = kafkalake("topics", "create", f"{topic}2", "--config", "value.schema=zip STRNG", *address)
     assert (wrong.code, "did you mean STRING" in wrong.stderr) == (1, True)
+
+
+def test_a_topic_of_avro_is_filled_from_json_csv_and_parquet_and_shows_its_fields(
+    kafkalake: Run, kafkalake_broker: Callable[..., Kafkalake], tmp_path: Path
+) -> None:
+    broker = kafkalake_broker()
+    address = ("--bootstrap-server", broker.bootstrap_servers)
+    topic = topic_name("avro").replace("-", "_")
+    ddl = "user STRING, n INT, raw BINARY, price DECIMAL(9,2)"
+    settings = (f"value.schema={ddl}", "value.format=avro", "key=user")
+    options = [part for setting in settings for part in ("--config", setting)]
+    assert kafkalake("topics", "create", topic, *options, *address).code == 0
+    lines = '{"user": "ann", "n": 1, "raw": {"base64": "/w=="}}\n{"n": 2, "usr": "x"}\n{"n": "y"}\n{"price": 1.25}\n'
+    sent = kafkalake("produce", topic, "--format", "json", "--on-error", "skip", *address, stdin=lines)
+    assert (sent.code, "2 lines were left out" in sent.stderr) == (0, True)
+    assert "value.schema has no field usr; did you mean 'user'?" in sent.stderr
+    (tmp_path / "rows.csv").write_text("user,price\n007,3.50\n")
+    assert kafkalake("produce", topic, str(tmp_path / "rows.csv"), *address).code == 0
+    rows = pa.table({"user": ["bob"], "raw": pa.array([b"\xfe\xff"])})
+    pq.write_table(rows, tmp_path / "rows.parquet")
+    assert kafkalake("produce", topic, str(tmp_path / "rows.parquet"), *address).code == 0
+    assert kafkalake("produce", topic, *address, stdin="no avro\n").code == 0
+    everything = ("consume", topic, "--from-beginning", "--exit-at-end", "--quiet", *address)
+    shown = [
+        '{"user":"ann","n":1,"raw":{"base64":"/w=="}}',
+        '{"price":1.25}',
+        '{"user":"007","price":3.50}',
+        '{"user":"bob","raw":{"base64":"/v8="}}',
+    ]
+    assert kafkalake(*everything).stdout.splitlines() == [*shown, "no avro"]
+    records = [json.loads(line) for line in kafkalake(*everything, "--format", "json").stdout.splitlines()]
+    assert [(record["key"], record["fields"]) for record in records] == [
+        *((json.loads(text).get("user"), json.loads(text)) for text in shown),
+        (None, None),
+    ]
+    assert records[1]["value"] == "\x00\x00\x00\x02\x02}"
+    head, first, *_ = kafkalake(*everything, "--format", "csv").stdout.splitlines()
+    assert head.endswith(",headers,value.user,value.n,value.raw,value.price")
+    assert first.endswith(""",,ann,1,"{""base64"":""/w==""}",""")
+    ended = kafkalake("sql", f"SELECT user, price FROM {topic} WHERE price > 1", "--json", "--lake", str(broker.lake))
+    assert ended.stdout.splitlines() == ['{"user": null, "price": "1.25"}', '{"user": "007", "price": "3.50"}']
 
 
 def test_a_segment_in_the_words_of_kafka_dump_log(kafkalake: Run, lake: str) -> None:
