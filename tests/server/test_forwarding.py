@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from contract.wire_client import WireClient, create_topic
+from kafka_reference import free_port
 from node_in_thread import NodeInThread
 from waiting import wait_until
 from wire.message_codec import as_message, message_class
@@ -19,6 +20,7 @@ from kafkalake.client.connection import Address
 from kafkalake.client.peers import Channel, ConnectedPeers
 from kafkalake.config.broker import BrokerConfig
 from kafkalake.errors import (
+    BrokerIdNotRegisteredError,
     BrokerRefusedError,
     BrokerUnavailableError,
     ClusterAuthorizationError,
@@ -174,7 +176,7 @@ def connected(member: Member, controller: NodeInThread) -> Iterator[Member]:
     peers = ConnectedPeers(lambda _: Address(host, int(port)), client_id="b", request_timeout_ms=lambda: 5_000)
     member.connect(peers)
     yield member
-    member.node.loop.call_soon_threadsafe(peers.stop)
+    member.node.on_loop(peers.stop)
 
 
 def test_all_apis_of_the_controller_are_here() -> None:
@@ -271,6 +273,28 @@ def test_every_failure_is_followed_by_another_attempt(member: Member) -> None:
             answer = client.call("CreateTopics", 7, topics=[new_topic("t0"), new_topic("t1")], timeout=1)
             assert [each.error_code for each in answer.topics] == [0, NotControllerError.code]
     assert len(peers.asked) == 5 + 1
+
+
+def test_the_next_controller_is_asked_as_soon_as_it_is_known(member: Member, controller: NodeInThread) -> None:
+    """The one that is known has ended: its port refuses."""
+    host, port = controller.servers.rsplit(":", 1)
+    addresses = {member.broker.cluster.controller_id: Address("127.0.0.1", free_port()), 6: Address(host, int(port))}
+    looked_up: list[int] = []
+
+    def address(broker_id: int) -> Address | None:
+        looked_up.append(broker_id)
+        return addresses.get(broker_id)
+
+    peers = ConnectedPeers(address, client_id="b", request_timeout_ms=lambda: 5_000)
+    member.connect(peers)
+    with member.client() as client:
+        sent = client.send("UnregisterBroker", 0, broker_id=99)
+        wait_until(lambda: len(looked_up) >= 3)
+        elected = replace(member.broker.cluster, version=member.broker.cluster.version + 1, controller_id=6)
+        member.node.on_loop(lambda: member.broker.topics.apply(elected))
+        answer = client.receive("UnregisterBroker", 0, sent)
+    assert answer.error_code == BrokerIdNotRegisteredError.code
+    member.node.on_loop(peers.stop)
 
 
 def test_an_unexpected_refusal_closes_the_connection_and_the_next_request_is_served(member: Member) -> None:
