@@ -1,4 +1,4 @@
-"""`kafkalake broker`: starts a broker in the foreground, lists those of a cluster."""
+"""`kafkalake broker`: starts a broker in the foreground."""
 
 from __future__ import annotations
 
@@ -11,18 +11,14 @@ import typer
 
 from kafkalake.cli.completion import complete_broker_setting
 from kafkalake.cli.options import (
-    DEFAULT_BOOTSTRAP_SERVER,
-    BootstrapServer,
-    Json,
     Lake,
-    connect,
     parse_pairs,
     unknown_setting_hint,
 )
-from kafkalake.cli.output import Failure, UsageProblem, note, on_terminal, table, write_json, write_line
+from kafkalake.cli.output import Failure, UsageProblem, note
 from kafkalake.close_names import did_you_mean
 
-app = typer.Typer(no_args_is_help=True, help="Start a broker on a lake, list the brokers of a cluster.")
+app = typer.Typer(no_args_is_help=True, help="Start a broker on a lake.")
 
 Config = Annotated[
     list[str] | None,
@@ -135,37 +131,6 @@ def check_settings(settings: dict[str, str]) -> None:
         raise Failure(
             without_secrets(str(error), settings, resolved), unknown_setting_hint(settings, BROKER_SETTINGS)
         ) from None
-
-
-@app.command("list")
-def list_brokers(bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER, json: Json = False) -> None:
-    """List the brokers of the cluster and which of them is the controller."""
-    from kafkalake.client import admin
-
-    with connect(bootstrap_server) as cluster:
-        found = admin.describe_cluster(cluster)
-    if json:
-        write_json(
-            {
-                "clusterId": found.cluster_id,
-                "controllerId": found.controller_id,
-                "brokers": [
-                    {"id": node.broker_id, "host": node.host, "port": node.port, "rack": node.rack}
-                    for node in found.brokers
-                ],
-            }
-        )
-        return
-    rows = [
-        (node.broker_id, node.host, node.port, node.rack, "yes" if node.broker_id == found.controller_id else "")
-        for node in found.brokers
-    ]
-    columns = ["Id", "Host", "Port", "Rack", "Controller"]
-    if on_terminal():
-        table(f"Cluster {found.cluster_id}", columns, rows, right=["Id", "Port"])
-        return
-    for row in [tuple(columns), *rows]:
-        write_line("\t".join("" if cell is None else str(cell) for cell in row))
 
 
 def _listener(text: str) -> str:

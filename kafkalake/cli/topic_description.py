@@ -10,10 +10,15 @@ from kafkalake.printable import printable
 from kafkalake.uuid_text import encode_uuid
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from uuid import UUID
 
     from kafkalake.client.admin import ConfigEntry
+    from kafkalake.client.broker_admin import EligibleLeaders
     from kafkalake.client.cluster import TopicInfo
+    from kafkalake.topic_partition import TopicPartition
+
+    Eligible = Mapping[TopicPartition, EligibleLeaders]
 
 
 def kafka_uuid(identifier: UUID | None) -> str | None:
@@ -21,7 +26,7 @@ def kafka_uuid(identifier: UUID | None) -> str | None:
     return None if identifier is None else encode_uuid(identifier)
 
 
-def description_lines(topic: TopicInfo, configs: Sequence[ConfigEntry]) -> list[str]:
+def description_lines(topic: TopicInfo, configs: Sequence[ConfigEntry], eligible: Eligible) -> list[str]:
     """Return a topic as `kafka-topics --describe` prints it, including tabs."""
     head = [
         f"Topic: {topic.name}",
@@ -32,21 +37,23 @@ def description_lines(topic: TopicInfo, configs: Sequence[ConfigEntry]) -> list[
     ]
     lines = ["\t".join(head)]
     for partition in topic.partitions:
+        others = eligible.get((topic.name, partition.partition))
         parts = [
             f"Topic: {topic.name}",
             f"Partition: {partition.partition}",
             f"Leader: {partition.leader if partition.leader >= 0 else 'none'}",
             f"Replicas: {_ids(partition.replicas)}",
             f"Isr: {_ids(partition.isr)}",
-            "Elr: N/A",
-            "LastKnownElr: N/A",
+            f"Elr: {'N/A' if others is None else _ids(others.elr)}",
+            f"LastKnownElr: {'N/A' if others is None else _ids(others.last_known_elr)}",
         ]
         lines.append("\t" + "\t".join(parts))
     return lines
 
 
-def description(topic: TopicInfo, configs: Sequence[ConfigEntry]) -> dict[str, Any]:
-    """Return a topic for JSON."""
+def description(topic: TopicInfo, configs: Sequence[ConfigEntry], eligible: Eligible) -> dict[str, Any]:
+    """Return a topic for JSON. Replicas that a broker does not tell are null."""
+    unknown = None, None
     return {
         "topic": topic.name,
         "topicId": kafka_uuid(topic.topic_id),
@@ -61,13 +68,16 @@ def description(topic: TopicInfo, configs: Sequence[ConfigEntry]) -> dict[str, A
                 "leaderEpoch": partition.leader_epoch,
                 "replicas": list(partition.replicas),
                 "isr": list(partition.isr),
+                "elr": elr,
+                "lastKnownElr": last_known,
             }
             for partition in topic.partitions
+            for elr, last_known in (eligible.get((topic.name, partition.partition), unknown),)
         ],
     }
 
 
-def draw(topic: TopicInfo, configs: Sequence[ConfigEntry]) -> None:
+def draw(topic: TopicInfo, configs: Sequence[ConfigEntry], eligible: Eligible) -> None:
     """Draw a topic on the terminal."""
     from rich.text import Text
 
@@ -87,13 +97,14 @@ def draw(topic: TopicInfo, configs: Sequence[ConfigEntry]) -> None:
         printer.print(Text.assemble(("  Config: ", "dim"), printable(f"{entry.name}={entry.value}")))
     table(
         None,
-        ["Partition", "Leader", "Replicas", "Isr"],
+        ["Partition", "Leader", "Replicas", "Isr", "Elr"],
         [
             (
                 partition.partition,
                 partition.leader if partition.leader >= 0 else "none",
                 _ids(partition.replicas),
                 _ids(partition.isr),
+                _ids(found.elr if (found := eligible.get((topic.name, partition.partition))) else ()),
             )
             for partition in topic.partitions
         ],

@@ -144,22 +144,24 @@ def describe(
 ) -> None:
     """Describe topics: partitions, leaders, replicas, settings."""
     from kafkalake.client import admin
+    from kafkalake.client.broker_admin import eligible_leaders
 
     with connect(bootstrap_server) as cluster:
         found = [cluster.topic(name) for name in topics] if topics else cluster.topics()
         names = [topic.name for topic in found]
         configs = admin.describe_configs(cluster, admin.TOPIC_RESOURCE, names) if names else {}
+        eligible = eligible_leaders(cluster, names) if names else {}
     shown = {
         name: [entry for entry in entries if all_configs or not entry.is_default] for name, entries in configs.items()
     }
     if json:
-        write_json([description(topic, shown.get(topic.name, [])) for topic in found])
+        write_json([description(topic, shown.get(topic.name, []), eligible) for topic in found])
     elif on_terminal():
         for topic in found:
-            draw(topic, shown.get(topic.name, []))
+            draw(topic, shown.get(topic.name, []), eligible)
     else:
         for topic in found:
-            for line in description_lines(topic, shown.get(topic.name, [])):
+            for line in description_lines(topic, shown.get(topic.name, []), eligible):
                 write_line(line)
 
 

@@ -1,4 +1,4 @@
-"""Administration: topics, partitions, settings, offsets, the cluster. Each function sends its request to the responsible broker.
+"""Administration: topics, partitions, settings, offsets. Each function sends its request to the responsible broker.
 
 Broker errors are raised as the classes of `kafkalake.errors`, with the broker's message if it sends one.
 """
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 from uuid import UUID
 
-from kafkalake.client.cluster import BrokerNode, Cluster
+from kafkalake.client.cluster import Cluster
 from kafkalake.client.connection import BrokerConnection
 from kafkalake.client.requests import (
     CREATE_PARTITIONS,
@@ -18,7 +18,6 @@ from kafkalake.client.requests import (
     DELETE_RECORDS,
     DELETE_TOPICS,
     DELETE_TOPICS_BY_ID,
-    DESCRIBE_CLUSTER,
     DESCRIBE_CONFIGS,
     INCREMENTAL_ALTER_CONFIGS,
     LIST_OFFSETS,
@@ -28,7 +27,6 @@ from kafkalake.client.requests import (
     error_name,
 )
 from kafkalake.errors import KafkaError, NotControllerError, PolicyViolationError, error_for_code
-from kafkalake.wire.messages.cluster import DescribeClusterRequest
 from kafkalake.wire.messages.records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -112,15 +110,6 @@ class ListedOffset:
     offset: int
     timestamp_ms: int
     leader_epoch: int = -1
-
-
-@dataclass(frozen=True)
-class ClusterDescription:
-    """The cluster: its id, its brokers, and the controller's broker id (-1: unknown)."""
-
-    cluster_id: str | None
-    controller_id: int
-    brokers: tuple[BrokerNode, ...]
 
 
 def create_topic(
@@ -336,15 +325,6 @@ def delete_records(cluster: Cluster, topic: str, before: Mapping[int, int]) -> d
         return found
 
     return cluster.retrying(ask)
-
-
-def describe_cluster(cluster: Cluster) -> ClusterDescription:
-    """Return the cluster with its brokers ordered by id. Raise `KafkaError` if the broker refuses."""
-    answer = cluster.retrying(lambda: _request(cluster.any_broker(), DESCRIBE_CLUSTER, DescribeClusterRequest()))
-    _raise(answer, "the cluster")
-    brokers = [BrokerNode(node.broker_id, node.host, node.port, node.rack) for node in answer.brokers]
-    brokers.sort(key=lambda node: node.broker_id)
-    return ClusterDescription(answer.cluster_id, answer.controller_id, tuple(brokers))
 
 
 def _ask_controller(cluster: Cluster, api: ClientApi[Q, A], message: Q, results: Callable[[A], Sequence[_Result]]) -> A:

@@ -42,12 +42,13 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class BrokerNode:
-    """A broker of the cluster, as it advertises itself."""
+    """A broker of the cluster, as it advertises itself. is_fenced: it leads nothing, and only its controller reaches it."""
 
     broker_id: int
     host: str
     port: int
     rack: str | None = None
+    is_fenced: bool = False
 
 
 @dataclass(frozen=True)

@@ -85,7 +85,10 @@ INCREMENTAL_ALTER_CONFIGS = ClientApi(
 # Version 3 has the epochs of the brokers in an ISR.
 ALTER_PARTITION = ClientApi(56, membership.AlterPartitionRequest, membership.AlterPartitionResponse, 3, 3)
 OFFSET_DELETE = ClientApi(47, offsets.OffsetDeleteRequest, offsets.OffsetDeleteResponse, 0, 0)
-DESCRIBE_CLUSTER = ClientApi(60, cluster.DescribeClusterRequest, cluster.DescribeClusterResponse, 0, 1)
+DESCRIBE_CLUSTER = ClientApi(60, cluster.DescribeClusterRequest, cluster.DescribeClusterResponse, 0, 2)
+DESCRIBE_TOPIC_PARTITIONS = ClientApi(
+    75, cluster.DescribeTopicPartitionsRequest, cluster.DescribeTopicPartitionsResponse, 0, 0
+)
 CONSUMER_GROUP_DESCRIBE = ClientApi(69, groups.ConsumerGroupDescribeRequest, groups.ConsumerGroupDescribeResponse, 0, 1)
 DESCRIBE_PRODUCERS = ClientApi(61, transactions.DescribeProducersRequest, transactions.DescribeProducersResponse, 0, 0)
 DESCRIBE_TRANSACTIONS = ClientApi(

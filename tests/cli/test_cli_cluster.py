@@ -92,9 +92,9 @@ def test_what_is_said_of_a_cluster_that_cannot_be(
     assert not (tmp_path / "lake").exists()
 
 
-def test_a_directory_with_other_files_is_left_as_it_is(tmp_path: Path, kafkalake: Run) -> None:
+def test_a_directory_with_other_files_is_left_as_it_is(tmp_path: Path, kafkalake: Run, process: Run) -> None:
     (tmp_path / "notes.txt").write_text("mine")
-    ended = kafkalake("cluster", "start", "--lake", str(tmp_path), "--brokers", "1")
+    ended = process("cluster", "start", "--lake", str(tmp_path), "--brokers", "1")
     assert ended.code == 1 and "it already holds other files (notes.txt)" in ended.stderr
     assert [entry.name for entry in tmp_path.iterdir()] == ["notes.txt"]
     assert "no lake at" in kafkalake("cluster", "stop", "--lake", str(tmp_path)).stderr

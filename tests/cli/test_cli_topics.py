@@ -1,4 +1,4 @@
-"""`kafkalake topics` and `broker list` against both brokers; what is printed is what Kafka's own tools print."""
+"""`kafkalake topics` and `brokers` against both brokers; what is printed is what Kafka's own tools print."""
 
 from __future__ import annotations
 
@@ -46,7 +46,15 @@ def test_a_topic_from_creation_to_deletion(on: Run, topic: str) -> None:
     )
     assert described["configs"]["max.message.bytes"] == "2000"
     assert "retention.ms" not in described["configs"]
-    assert described["partitions"][3] == {"partition": 3, "leader": 0, "leaderEpoch": 0, "replicas": [0], "isr": [0]}
+    assert described["partitions"][3] == {
+        "partition": 3,
+        "leader": 0,
+        "leaderEpoch": 0,
+        "replicas": [0],
+        "isr": [0],
+        "elr": [],
+        "lastKnownElr": [],
+    }
 
     offsets = on("topics", "offsets", topic)
     assert offsets.stdout == "".join(f"{topic}:{partition}:0\n" for partition in range(4))
@@ -64,8 +72,7 @@ def test_describe_prints_what_kafka_topics_prints(on: Run, any_broker: BrokerPro
     theirs = kafka_topics(any_broker, "--describe", "--topic", topic)
 
     def comparable(lines: list[str]) -> list[str]:
-        """Without what only brokers that elect unclean leaders have to say, settings in order of their names."""
-        lines = [re.sub(r"\tElr: .*", "", line).rstrip() for line in lines]
+        """Settings in order of their names."""
         return [
             re.sub(r"(?<=Configs: ).*", lambda found: ",".join(sorted(found[0].split(","))), line) for line in lines
         ]
@@ -149,14 +156,33 @@ def test_offsets_by_time_and_deleted_records(on: Run, topic: str) -> None:
 
 
 def test_the_brokers_of_the_cluster(on: Run, any_broker: BrokerProcess) -> None:
-    listed = on("broker", "list")
+    listed = on("brokers", "list")
     assert listed.stdout.splitlines() == [
-        "Id\tHost\tPort\tRack\tController",
-        f"0\t127.0.0.1\t{any_broker.port}\t\tyes",
+        "Id\tHost\tPort\tRack\tState\tController",
+        f"0\t127.0.0.1\t{any_broker.port}\t\tunfenced\tyes",
     ]
-    described = json.loads(on("broker", "list", "--json").stdout)
-    assert described["brokers"] == [{"id": 0, "host": "127.0.0.1", "port": any_broker.port, "rack": None}]
+    described = json.loads(on("brokers", "list", "--json").stdout)
+    node = {"id": 0, "host": "127.0.0.1", "port": any_broker.port, "rack": None, "fenced": False}
+    assert described["brokers"] == [node]
     assert described["controllerId"] == 0
+
+
+def test_brokers_are_described_with_what_they_have(on: Run, any_broker: BrokerProcess, topic: str) -> None:
+    assert on("topics", "create", topic, "-p", "3").code == 0
+    eventually(lambda: on("topics", "describe", topic), lambda ended: ended.code == 0)
+    (described,) = json.loads(on("brokers", "describe", "0", "--json").stdout)
+    assert (described["id"], described["controller"], described["fenced"]) == (0, True, False)
+    assert described["leaders"] == described["replicas"] >= 3
+    assert described["outOfSync"] == 0
+    assert described["configs"]["node.id"] == "0" and "num.io.threads" not in described["configs"]
+    (line,) = on("brokers", "describe").stdout.splitlines()
+    assert line.startswith(
+        f"Broker: 0\tAddress: 127.0.0.1:{any_broker.port}\tRack: \tState: unfenced\tController: yes\t"
+    )
+    unknown = on("brokers", "describe", "7")
+    assert (unknown.code, unknown.stderr) == (1, "error: no broker 7 is registered; there are 0\n")
+    unregistered = on("brokers", "unregister", "7")
+    assert unregistered.code == 1 and "7 is not" in unregistered.stderr
 
 
 def test_a_pattern_is_no_name(on: Run) -> None:

@@ -9,10 +9,12 @@ import pytest
 from kafka_reference import BrokerProcess, topic_name
 from waiting import wait_until
 
-from kafkalake.client import admin
+from kafkalake.client import admin, broker_admin
+from kafkalake.client.broker_admin import describe_cluster, eligible_leaders, unregister_broker
 from kafkalake.client.cluster import Cluster
 from kafkalake.client.producer import Producer
 from kafkalake.errors import (
+    BrokerIdNotRegisteredError,
     BrokerUnavailableError,
     ConfigurationError,
     InvalidConfigError,
@@ -148,16 +150,30 @@ def test_records_are_deleted_up_to_an_offset(cluster: Cluster, topic: str) -> No
 
 
 def test_the_cluster_names_its_brokers(cluster: Cluster, any_broker: BrokerProcess) -> None:
-    described = admin.describe_cluster(cluster)
+    described = describe_cluster(cluster)
     assert described.cluster_id
     assert [(node.broker_id, node.host, node.port) for node in described.brokers] == [(0, "127.0.0.1", any_broker.port)]
     assert described.brokers == tuple(cluster.brokers())
 
 
+def test_a_broker_that_is_not_registered_cannot_be_unregistered(cluster: Cluster) -> None:
+    with pytest.raises(BrokerIdNotRegisteredError):
+        unregister_broker(cluster, 99)
+
+
+def test_who_may_lead_beside_the_isr_is_asked_in_pages(
+    cluster: Cluster, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    admin.create_topic(cluster, topic, partitions=5)
+    cluster.topic(topic, wait_ms=10_000)
+    monkeypatch.setattr(broker_admin, "_PARTITIONS_AT_ONCE", 2)
+    assert eligible_leaders(cluster, [topic]) == {(topic, partition): ((), ()) for partition in range(5)}
+
+
 def test_a_request_after_a_restart_is_answered_on_a_new_connection(cluster: Cluster, any_broker: BrokerProcess) -> None:
     assert cluster.brokers()
     any_broker.restart()
-    assert admin.describe_cluster(cluster).brokers
+    assert describe_cluster(cluster).brokers
 
 
 def test_a_cluster_that_is_away_is_an_error_at_once(any_broker: BrokerProcess) -> None:

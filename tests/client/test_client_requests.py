@@ -88,6 +88,11 @@ SAMPLES: dict[str, dict[str, Any]] = {
     },
     "EndTxn": {"transactional_id": "job", "producer_id": 7, "producer_epoch": 1, "committed": True},
     "DescribeCluster": {},
+    "DescribeTopicPartitions": {
+        "topics": [{"name": "clicks"}],
+        "response_partition_limit": 9,
+        "cursor": {"topic_name": "clicks", "partition_index": 3},
+    },
     "ConsumerGroupDescribe": {"group_ids": ["etl", "billing"]},
     "FindCoordinator": {"key": "etl", "key_type": 0},
     "OffsetCommit": {

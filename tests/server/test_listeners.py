@@ -124,6 +124,22 @@ def test_a_leader_without_the_clients_listener_is_said_to_have_none(
         assert leaders(inside, 5) == [(0, 0), (-1, LEADER_NOT_AVAILABLE)]
 
 
+def test_a_fenced_broker_is_described_where_it_is_asked_for(node: NodeInThread, listeners: dict[str, Listener]) -> None:
+    def register() -> None:
+        fenced = BrokerRegistration(5, 9, uuid4(), (Endpoint("EXTERNAL", "gone", 1),), is_fenced=True)
+        node.broker.topics.apply(node.broker.cluster.with_broker(fenced))
+
+    node.on_loop(register)
+    with WireClient(server(listeners["EXTERNAL"])) as client:
+
+        def described(fenced: bool) -> dict[int, bool]:
+            answer = client.call("DescribeCluster", 2, endpoint_type=1, include_fenced_brokers=fenced)
+            return {each.broker_id: each.is_fenced for each in answer.brokers if each.broker_id != 1}
+
+        assert described(False) == {0: False}
+        assert described(True) == {0: False, 5: True}
+
+
 def test_a_port_that_is_taken_is_named_and_the_other_listeners_are_closed(tmp_path: Path) -> None:
     port = free_port()
     with socket.create_server(("127.0.0.1", 0)) as taken:

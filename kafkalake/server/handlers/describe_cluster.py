@@ -36,8 +36,16 @@ def handle(request: Request[DescribeClusterRequest]) -> DescribeClusterResponse:
         cluster_id=cluster.cluster_id,
         controller_id=cluster.controller_id,
         brokers=[
-            DescribeClusterBroker(broker_id=each.broker_id, host=address.host, port=address.port, rack=each.rack)
-            for each, address in cluster.reachable(request.listener)
+            DescribeClusterBroker(
+                broker_id=each.broker_id,
+                host=address.host,
+                port=address.port,
+                rack=each.rack,
+                is_fenced=each.is_fenced,
+            )
+            for _, each in sorted(cluster.brokers.items())
+            if (body.include_fenced_brokers or not each.is_fenced)
+            and (address := each.endpoint(request.listener)) is not None
         ],
         cluster_authorized_operations=operations,
     )
