@@ -56,9 +56,9 @@ MAY_IMPORT: dict[str, set[str]] = {
         *(f"broker.{room}" for room in ("partitions", "admin", "controller", "groups", "staged", "transactions")),
         *BROKER,
     },
-    "broker.controller": {"broker.callbacks", "broker.partitions", "broker.admin", *BROKER},
+    "broker.controller": {"broker.callbacks", "broker.partitions", *BROKER},
     "broker.partitions": {"broker.callbacks", "broker.broker", *BROKER},
-    "broker.admin": {"broker.callbacks", "broker.partitions", *BROKER},
+    "broker.admin": {"broker.controller", "broker.callbacks", "broker.partitions", *BROKER},
     "broker.coordination": {"broker.callbacks", "broker.partitions", "broker.admin", *BROKER},
     "broker.groups": {*COORDINATION, *BROKER},
     "broker.transactions": {*COORDINATION, *BROKER},
@@ -72,7 +72,16 @@ MAY_IMPORT: dict[str, set[str]] = {
         "broker",
         *(f"broker.{room}" for room in ("admin", "controller", "coordination", "partitions", "transactions")),
     }
-    | {"client.peers", "client.requests", "server.handlers", "wire", "wire.messages", "record", *LEAVES},
+    | {
+        "client.connection",
+        "client.peers",
+        "client.requests",
+        "server.handlers",
+        "wire",
+        "wire.messages",
+        "record",
+        *LEAVES,
+    },
     "server.handlers": {
         "cluster",
         "server",
@@ -107,7 +116,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "jobs.lag": JOBS,
     # What is started
     "config": {"close_names", "codecs", "errors"},
-    "process": {"broker", "broker.admin", "broker.controller", "broker.partitions", "broker.publishing"}
+    "process": {"client.peers", "broker", "broker.admin", "broker.controller", "broker.partitions", "broker.publishing"}
     | {"broker.transactions", "server"}
     | BROKER,
     "cli": {

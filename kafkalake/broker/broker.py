@@ -11,9 +11,10 @@ from typing import Any, Protocol
 
 from kafkalake.broker.admin.broker_settings import BrokerSettings
 from kafkalake.broker.admin.producer_ids import ProducerIds
-from kafkalake.broker.admin.topic_admin import TopicAdmin, TopicObserver
+from kafkalake.broker.admin.topic_admin import TopicAdmin
 from kafkalake.broker.callbacks import CallbackLoop, call_isolated
-from kafkalake.broker.controller.protocol import ClusterController, ImageFollower
+from kafkalake.broker.controller.controller import Decision
+from kafkalake.broker.controller.membership import Membership, OtherBrokers
 from kafkalake.broker.groups.service import GroupService
 from kafkalake.broker.partitions.append_queue import AppendQueue, CallSoon
 from kafkalake.broker.partitions.fetch import FetchService
@@ -21,22 +22,25 @@ from kafkalake.broker.partitions.fetch_sessions import FetchSessionCache
 from kafkalake.broker.partitions.log_directory import LogDirectory
 from kafkalake.broker.partitions.partition import Partition
 from kafkalake.broker.partitions.purgatory import Alarm, Purgatory, Timers
+from kafkalake.broker.partitions.replicas import ReplicaObserver, Replicas
 from kafkalake.broker.partitions.scheduler import Scheduler
-from kafkalake.broker.partitions.topics import Topics
+from kafkalake.broker.partitions.topics import Topic, Topics
 from kafkalake.broker.partitions.wire_cache import WireCache
 from kafkalake.broker.staged.service import StagedAppends
 from kafkalake.broker.transactions.held_offsets import HeldOffsets
 from kafkalake.broker.transactions.service import TransactionService
 from kafkalake.broker.transactions.transaction_peers import TransactionPeers
+from kafkalake.cluster.control_store import ControlStore
 from kafkalake.cluster.image import BrokerRegistration, ClusterImage, Endpoint
 from kafkalake.config.broker import BrokerConfig
 from kafkalake.config.listener import Listener
+from kafkalake.internal_topics import GROUP_JOURNAL, TRANSACTION_JOURNAL
 from kafkalake.metadata.store import BrokerTables
 from kafkalake.ownership import Ownership
 from kafkalake.world import World
 
 
-class BrokerObserver(TopicObserver, Protocol):
+class BrokerObserver(ReplicaObserver, Protocol):
     """Callbacks for partition changes. In a running node this is the publisher."""
 
     def partition_moved(self, partition: Partition) -> None:
@@ -53,10 +57,10 @@ class Broker:
         lake: Path,
         broker_id: int,
         cluster: ClusterImage,
-        controller: ClusterController,
-        membership: ImageFollower,
         settings: BrokerSettings,
         store: BrokerTables,
+        control: ControlStore,
+        others: Callable[[Membership], OtherBrokers],
         logs: LogDirectory,
         producer_ids: ProducerIds,
         world: World,
@@ -69,9 +73,6 @@ class Broker:
         run_blocking: Callable[[Callable[[], Any]], Awaitable[Any]],
     ) -> None:
         self.broker_id = broker_id
-        self.controller = controller
-        """The cluster's controller, if this broker is it."""
-        self.membership = membership
         self.settings = settings
         self.store = store
         self.logs = logs
@@ -102,20 +103,41 @@ class Broker:
         self.fetcher = FetchService(
             self.topics, self.fetch_sessions, self.purgatory, clock, lambda: self.config.fetch_max_bytes
         )
-        self.topic_admin = TopicAdmin(
+        self.replicas = Replicas(
             broker_id=broker_id,
             topics=self.topics,
             store=store,
             logs=logs,
             cache=self.wire_cache,
-            clock=clock,
-            ids=world.ids,
             settings=lambda: settings.current,
             observer=observer,
             changed=lambda name: self.groups.topic_changed(name),
+            moved=lambda topic, index: self._leader_moved(topic, index),
             run_blocking=run_blocking,
             later=self.timers.schedule,
             wake=self.purgatory.check,
+        )
+        self._coordinates = False
+        self.membership = Membership(
+            broker_id,
+            cluster.cluster_id,
+            control,
+            self.replicas,
+            world,
+            lambda: self.config,
+            run_blocking,
+            others,
+        )
+        self.controller = self.membership.controller
+        self.topic_admin = TopicAdmin(
+            topics=self.topics,
+            controller=self.controller,
+            create_elsewhere=self.membership.create_topic,
+            store=store,
+            world=world,
+            settings=lambda: settings.current,
+            run_blocking=run_blocking,
+            later=self.timers.schedule,
         )
         self.groups = GroupService(self)
         self.transactions = TransactionService(self, self.groups.coordinator.table)
@@ -132,22 +154,41 @@ class Broker:
         """The cluster as this broker knows it now."""
         return self.topics.image
 
-    def advertise(self, listeners: Iterable[Listener]) -> None:
-        """Announce the addresses at which this broker is reached from now on, the one for other brokers first."""
-        addresses = tuple(
+    async def join(self, bring_together: Decision, listeners: Iterable[Listener]) -> None:
+        """Register in the cluster with the addresses of these listeners, and lead what it gives to this broker.
+
+        The address for other brokers is the first.
+        `bring_together`: what the first controller does to the image, see `with_topics_of`. Raise as `Membership.join`.
+        """
+        addresses = [
             Endpoint(each.name, each.advertised_host, each.advertised_port, each.security_protocol.value)
             for each in listeners
             if each.is_advertised
-        )
+        ]
         here = BrokerRegistration(
             self.broker_id,
-            self.cluster.version + 1,
-            self.world.ids(),
-            addresses,
-            self.config.broker_rack,
-            is_fenced=False,
+            epoch=0,
+            incarnation_id=self.world.ids(),
+            endpoints=tuple(addresses),
+            rack=self.config.broker_rack,
         )
-        self.topics.apply(self.cluster.with_broker(here))
+        await self.membership.join(here, bring_together)
+
+    async def start_coordinators(self) -> None:
+        """Load groups and transactions, and resume what the previous process left."""
+        await self.groups.start()
+        await self.transactions.start()
+        self._coordinates = True
+
+    def _leader_moved(self, topic: Topic, index: int) -> None:
+        """Load or unload the names of a journal's partition that this broker leads from now on, or no longer."""
+        if not self._coordinates:
+            return
+        leads = index in topic.replicas
+        if topic.name == GROUP_JOURNAL:
+            (self.groups.journal.lead if leads else self.groups.journal.resign)(index)
+        if topic.name == TRANSACTION_JOURNAL:
+            (self.transactions.journal.lead if leads else self.transactions.journal.resign)(index)
 
     def moved(self, partition: Partition) -> None:
         """Announce offsets of a partition changed by something other than an append."""
@@ -168,4 +209,4 @@ class Broker:
 
     def _settings_changed(self) -> None:
         for topic in self.topics:
-            call_isolated(CallbackLoop.SETTINGS_CHANGE, self.topic_admin.apply_settings, topic)
+            call_isolated(CallbackLoop.SETTINGS_CHANGE, self.replicas.apply_settings, topic)

@@ -7,7 +7,7 @@ Local logs stand beside it, in `Topic.replicas`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from uuid import UUID
 
@@ -139,3 +139,12 @@ class ClusterImage:
         """Return the next version, without a topic."""
         others = {known: each for known, each in self.partitions.items() if known != topic_id}
         return replace(self, version=self.version + 1, partitions=others)
+
+
+def decide_together(image: ClusterImage, *decisions: Callable[[ClusterImage], ClusterImage]) -> ClusterImage:
+    """Return what several decisions make of an image, one after the other, as one version; the same image if nothing changes."""
+    now = image
+    for decide in decisions:
+        decided = decide(now)
+        now = now if decided is now else replace(decided, version=image.version)
+    return image if now is image else replace(now, version=image.version + 1)

@@ -74,6 +74,12 @@ def running_brokers(lake: Path, rows: Iterable[BrokerRow], now_ms: int) -> froze
     return frozenset(running)
 
 
+def is_locked(lake: Path, broker_id: int) -> bool:
+    """Return whether a process that this file system knows holds the flock of a broker. No lock is kept."""
+    with _looked_at(lake, broker_id) as (flock_free, _):
+        return not flock_free
+
+
 @contextmanager
 def _looked_at(lake: Path, broker_id: int) -> Iterator[tuple[bool, BrokerRow | None]]:
     """Yield whether a broker's flock is free, and the content of its lock file (None: no file or no row)."""

@@ -4,10 +4,11 @@
     settings                                listener: no new connections, no more requests
     metadata store, lease                   pending responses sent
     logs opened and recovered               pending topic changes completed
-    gaps in Delta found (reconcile)         segments sealed
-    groups loaded, transactions resumed     pending group requests answered; offsets, transactions published
-    listener bound, address published       state published
-    serving                                 lease released
+    listener bound, address published       segments sealed
+    registered in the cluster, leading      pending group requests answered; offsets, transactions published
+    gaps in Delta found (reconcile)         state published
+    groups loaded, transactions resumed     lease released
+    serving
 
 The command line calls `run.run_broker`. `Node` is the same for tests in one process.
 """
@@ -31,12 +32,12 @@ from kafkalake.broker.admin.broker_settings import BrokerSettings
 from kafkalake.broker.admin.producer_ids import FILE_NAME as PRODUCER_IDS_FILE
 from kafkalake.broker.admin.producer_ids import ProducerIds
 from kafkalake.broker.broker import Broker
-from kafkalake.broker.controller.protocol import SoleBroker
+from kafkalake.broker.controller.controller import Decision
 from kafkalake.broker.partitions.log_directory import LogDirectory
 from kafkalake.broker.publishing.journals import JournalPublisher, publish_groups, publish_transactions
 from kafkalake.broker.publishing.partitions import PartitionPublisher
 from kafkalake.broker.transactions.held_offsets import HeldOffsets
-from kafkalake.broker.transactions.transaction_peers import NoTransactionPeers
+from kafkalake.client.peers import ConnectedPeers
 from kafkalake.cluster.image import ClusterImage
 from kafkalake.config.layers import Settings
 from kafkalake.config.listener import parse_listeners
@@ -47,18 +48,21 @@ from kafkalake.metadata import paths, reserve
 from kafkalake.metadata.delta import DeltaMetadataStore
 from kafkalake.metadata.identity import cluster_id
 from kafkalake.metadata.lake_format import write_format
-from kafkalake.metadata.leaders import refuse_foreign_partitions
 from kafkalake.metadata.lease_keeper import LeaseKeeper
+from kafkalake.metadata.lock_file import is_locked
+from kafkalake.metadata.registrations import with_topics_of
 from kafkalake.ownership import Ownership
 from kafkalake.process import allocator
 from kafkalake.process.jobs import run_jobs
 from kafkalake.process.loop_alarm import LoopAlarm
-from kafkalake.process.opening import close_logs, open_topics
+from kafkalake.process.opening import close_logs, open_logs
 from kafkalake.process.upkeep import Upkeep
 from kafkalake.process.watchdog import LoopWatchdog
 from kafkalake.server.acceptor import Acceptor
+from kafkalake.server.connected_brokers import ConnectedBrokers, address_in
 from kafkalake.server.context import ServerContext
 from kafkalake.server.registry import advertised
+from kafkalake.server.transaction_peers import ConnectedTransactionPeers
 from kafkalake.storage.files import make_durable_directory
 from kafkalake.storage.open_files import OpenFiles
 from kafkalake.storage.owned_files import OwnedFiles
@@ -118,6 +122,7 @@ class Node:
         self._root = paths.broker_log_path(lake, self.broker_id)
         self._stack = contextlib.AsyncExitStack()
         self.broker: Broker | None = None
+        self._peers: ConnectedPeers | None = None
         self.acceptor: Acceptor | None = None
 
     async def start(self) -> None:
@@ -126,7 +131,7 @@ class Node:
         store = await self._blocking(self._open_store)
         self._stack.callback(store.close)
         files = OwnedFiles(self._world.files, self._ownership)
-        settings = await self._read_settings(store, files)
+        settings = await self._read_settings(files)
         lease = await self._own(store, settings)
         shares = _share_descriptors(settings)
         await self._blocking(lambda: write_format(self.lake, __version__))
@@ -134,9 +139,11 @@ class Node:
         broker, publishing = await self._assemble(store, settings, files, OpenFiles(files, shares.segment_files))
         self.broker = broker
         stop_s = settings.current.broker.shutdown_timeout_ms / 1000 / 4
-        await self._open_logs(broker, store, publishing, stop_s, taking_over=lease.took_over)
+        bring_together = await self._open_logs(broker, store, publishing, stop_s, taking_over=lease.took_over)
+        acceptor = await self._listen(broker, lease, shares.connections)
+        await self._join(broker, store, publishing, bring_together, taking_over=lease.took_over)
         journals = await self._start_coordinators(broker, store, stop_s)
-        acceptor = await self._listen(broker, lease, shares.connections, stop_s)
+        self._stack.push_async_callback(self._stop_serving, broker, acceptor, stop_s)
         self._start_background(broker, store, publishing, journals)
         self._watch()
         await self._blocking(lambda: reserve.keep(paths.reserve_path(self.lake, self.broker_id)))
@@ -154,9 +161,8 @@ class Node:
     def _open_store(self) -> DeltaMetadataStore:
         return DeltaMetadataStore(self.lake, ownership=self._ownership)
 
-    async def _read_settings(self, store: DeltaMetadataStore, files: OwnedFiles) -> BrokerSettings:
+    async def _read_settings(self, files: OwnedFiles) -> BrokerSettings:
         """Make the directory of the logs and read the settings that it has."""
-        await self._blocking(lambda: refuse_foreign_partitions(store, self.lake, self.broker_id))
         root = self._root.absolute()
         await self._blocking(lambda: make_durable_directory(self._world.files, str(root.parent)))
         await self._blocking(lambda: make_durable_directory(self._world.files, str(root)))
@@ -193,21 +199,29 @@ class Node:
             self.lake, self.broker_id, store, self._clock, self._on_metadata, held.stable_offset
         )
         await publishing.start(settings.current.broker.metadata_publish_interval_ms)
-        cluster = ClusterImage(await self._blocking(lambda: cluster_id(self.lake)), controller_id=self.broker_id)
+        cluster = ClusterImage(await self._blocking(lambda: cluster_id(self.lake)))
+        peers = self._peers = ConnectedPeers(
+            lambda broker_id: address_in(broker.membership.newest, broker_id),
+            client_id=f"broker-{self.broker_id}",
+            request_timeout_ms=lambda: settings.current.broker.request_timeout_ms,
+            lost=lambda broker_id: broker.membership.lost(broker_id),
+        )
         broker = Broker(
             lake=self.lake,
             broker_id=self.broker_id,
             cluster=cluster,
             settings=settings,
-            controller=SoleBroker(),
-            membership=SoleBroker(),
             store=store,
+            control=store.control_store,
+            others=lambda membership: ConnectedBrokers(
+                membership, peers, lambda: settings.current.broker, self._is_locked
+            ),
             logs=LogDirectory(self._root, self._clock, open_files, publishing.events_of),
             producer_ids=ProducerIds(str(self._root / PRODUCER_IDS_FILE), self.broker_id, files),
             world=replace(self._world, files=files),
             observer=publishing,
             held_offsets=held,
-            transaction_peers=NoTransactionPeers(),
+            transaction_peers=ConnectedTransactionPeers(peers),
             ownership=self._ownership,
             new_alarm=lambda: LoopAlarm(loop, self._clock),
             call_soon=loop.call_soon,
@@ -223,14 +237,35 @@ class Node:
         stop_s: float,
         *,
         taking_over: bool,
-    ) -> None:
-        """Open the logs of all topics, and find what Delta lacks of them."""
+    ) -> Decision:
+        """Open the logs of this broker's replicas. Return what brings the cluster's image and the table of topics together."""
         self._at_stop("last publish", publishing.finish, stop_s)
         self._at_stop("closing of logs", lambda: close_logs(broker), stop_s)
+        rows = await self._blocking(store.load_topics)
         published = await self._blocking(store.load_partitions)
-        leftovers = await open_topics(broker, store, publishing, published, taking_over=taking_over)
+        image = await self._blocking(store.control_store.load)
+
+        def bring_together(image: ClusterImage) -> ClusterImage:
+            return with_topics_of(image, rows, published, self.broker_id)
+
+        leftovers = await open_logs(broker, bring_together(image), rows, publishing, taking_over=taking_over)
         if leftovers:
             broker.scheduler.once("removal of logs", lambda: self._blocking(lambda: broker.logs.remove(leftovers)))
+        return bring_together
+
+    async def _join(
+        self,
+        broker: Broker,
+        store: DeltaMetadataStore,
+        publishing: PartitionPublisher,
+        bring_together: Decision,
+        *,
+        taking_over: bool,
+    ) -> None:
+        """Register in the cluster, lead the partitions that it gives to this broker, and find what Delta lacks of them."""
+        self._stack.callback(broker.membership.stop)
+        await broker.join(bring_together, self.listeners)
+        published = await self._blocking(store.load_partitions)
         await self._blocking(lambda: publishing.take_published(published))
         await self._blocking(lambda: publishing.reconcile(broker.topics))
         if taking_over and not await publishing.finish():
@@ -243,26 +278,30 @@ class Node:
         transactions = publish_transactions(
             broker.transactions.journal, store, self._clock, self._on_metadata, interval_ms
         )
-        await broker.groups.start()
-        await broker.transactions.start()
+        await broker.start_coordinators()
         self._at_stop("last publish of groups", groups.finish, stop_s)
         self._at_stop("last publish of transactions", transactions.finish, stop_s)
         self._stack.push_async_callback(broker.scheduler.stop)
         broker.staged.start()
         return groups, transactions
 
-    async def _listen(self, broker: Broker, lease: leases.Lease, connections_max: int, stop_s: float) -> Acceptor:
-        """Bind the listeners and publish the addresses."""
+    async def _listen(self, broker: Broker, lease: leases.Lease, connections_max: int) -> Acceptor:
+        """Bind the listeners and publish the addresses. Connections wait until the acceptor serves."""
         loop, settings = asyncio.get_running_loop(), broker.settings
         memory_bytes = allocator.memory_bytes()
         context = ServerContext(
-            broker, self._clock, loop, advertised(), memory_bytes=memory_bytes, trim_heap=allocator.trim_heap
+            broker,
+            self._clock,
+            loop,
+            advertised(),
+            peers=self._peers,
+            memory_bytes=memory_bytes,
+            trim_heap=allocator.trim_heap,
         )
         acceptor = self.acceptor = Acceptor(context, self.listeners, connections_max)
         self.listeners = await acceptor.start()
-        broker.advertise(self.listeners)
+        self._stack.callback(acceptor.abort)
         settings.show_given(self._settings_in_use())
-        self._stack.push_async_callback(self._stop_serving, broker, acceptor, stop_s)
         first = self.listeners[0]
         await self._on_metadata(lambda: lease.renew(host=first.advertised_host, port=first.advertised_port))
         return acceptor
@@ -274,6 +313,7 @@ class Node:
         for each in (publishing, *journals):
             each.begin(broker.scheduler)
         Upkeep(broker, store, self._on_metadata).begin()
+        broker.membership.begin(broker.scheduler)
         if self._with_jobs:
             broker.scheduler.once("jobs", lambda: run_jobs(self.lake))
 
@@ -336,6 +376,9 @@ class Node:
     async def _on_metadata(self, work: Callable[[], T]) -> T:
         return await self._run_in(self._metadata_executor, work)
 
+    async def _is_locked(self, broker_id: int) -> bool:
+        return await self._blocking(lambda: is_locked(self.lake, broker_id))
+
     async def _run_in(self, executor: ThreadPoolExecutor, work: Callable[[], T]) -> T:
         future = executor.submit(work)
         self._working.add(future)
@@ -382,6 +425,7 @@ class Node:
     # Stopping.
 
     async def _stop_serving(self, broker: Broker, acceptor: Acceptor, timeout_s: float) -> None:
+        await self._in_time("leaving of the cluster", broker.membership.leave(), timeout_s)
         await acceptor.stop(timeout_s)
         await self._in_time("changes of topics", broker.topic_admin.wait(), timeout_s)
 

@@ -22,6 +22,7 @@ from kafkalake.errors import (
     RequestTimedOutError,
     error_for_code,
 )
+from kafkalake.server.context import ServerContext
 from kafkalake.server.request import Answer, Request
 from kafkalake.server.turns import LARGE_FRAME_BYTES
 from kafkalake.wire.messages.codec import decode_response, encode_request
@@ -142,3 +143,8 @@ def _codes_of_elements(message: Message) -> Iterator[int]:
                 if code is not None:
                     yield int(code)
                 yield from _codes_of_elements(each)
+
+
+def entrance_to_controller(context: ServerContext) -> int:
+    """Return the broker that clients are to ask what the controller answers: this one, which lives and forwards it, as in Kafka."""
+    return context.broker.broker_id

@@ -22,7 +22,7 @@ from kafkalake.cluster.image import (
 )
 from kafkalake.config.layers import Settings
 from kafkalake.errors import NotLeaderOrFollowerError, UnknownTopicOrPartitionError
-from kafkalake.metadata.registrations import registrations_of
+from kafkalake.metadata.registrations import with_topics_of
 from kafkalake.metadata.tables.schemas import PartitionRow, TopicRow
 from kafkalake.storage.config import LogConfig
 from kafkalake.storage.files import REAL_FILES
@@ -39,15 +39,33 @@ def new_topic(name: str) -> Topic:
     return Topic(name, uuid4(), {}, Settings({}, {}, {}).topic({}), 0)
 
 
-def test_an_image_is_made_of_the_rows_in_delta() -> None:
+def test_a_lake_without_a_control_table_has_the_replicas_that_delta_names() -> None:
     clicks, views = str(uuid4()), str(uuid4())
     rows = [TopicRow("clicks", clicks, 2, {}, 0), TopicRow("views", views, 1, {}, 0)]
     published = PartitionRow("clicks", clicks, 1, 3, 7, (3, 4), (3,), 0, 10, 10, 10)
-    dropped = PartitionRow("gone", str(uuid4()), 0, 3, 7, (3,), (3,), 0, 10, 10, 10)
-    assert registrations_of(rows, [published, dropped]) == {
-        UUID(clicks): (PartitionRegistration(NO_LEADER, -1), PartitionRegistration(3, 7, (3, 4), (3,))),
-        UUID(views): (PartitionRegistration(NO_LEADER, -1),),
+    dropped = PartitionRow("gone", str(uuid4()), 0, 5, 7, (5,), (5,), 0, 10, 10, 10)
+    image = with_topics_of(ClusterImage("lake"), rows, [published, dropped], 9)
+    assert image.version == 1
+    assert image.partitions == {
+        UUID(clicks): (
+            PartitionRegistration(NO_LEADER, -1, (3,), (3,)),
+            PartitionRegistration(NO_LEADER, 7, (3,), (3,)),
+        ),
+        UUID(views): (PartitionRegistration(NO_LEADER, -1, (3,), (3,)),),
     }
+    assert with_topics_of(image, rows, [published], 9) is image
+    first = with_topics_of(ClusterImage("lake"), rows, [], 9)
+    assert {each.replicas for partitions in first.partitions.values() for each in partitions} == {(9,)}
+
+
+def test_what_an_interrupted_change_left_in_one_table_is_brought_together() -> None:
+    kept, created, deleted = str(uuid4()), str(uuid4()), uuid4()
+    image = ClusterImage("lake").with_topics({UUID(kept): (sole_replica(2, 5),), deleted: (sole_replica(2, 5),)})
+    rows = [TopicRow("kept", kept, 2, {}, 0), TopicRow("created", created, 1, {}, 0)]
+    together = with_topics_of(image, rows, [], 0)
+    assert together.topics_version == image.topics_version + 1
+    new = PartitionRegistration(NO_LEADER, -1, (0,), (0,))
+    assert together.partitions == {UUID(kept): (sole_replica(2, 5), new), UUID(created): (new,)}
 
 
 def test_a_change_makes_the_next_version_and_leaves_the_one_before() -> None:

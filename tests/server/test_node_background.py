@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 from kafka_reference import free_port
 
-from kafkalake.broker.admin.topic_plans import NewTopic
+from kafkalake.broker.controller.controller import Controller
+from kafkalake.broker.controller.membership import Membership
 from kafkalake.broker.groups.offset_requests import OffsetRequests
 from kafkalake.broker.partitions import scheduler
+from kafkalake.broker.partitions.new_topic import NewTopic
 from kafkalake.broker.partitions.topics import Topic, Topics
 from kafkalake.broker.publishing.journals import JournalPublisher
 from kafkalake.broker.publishing.partitions import PartitionPublisher
@@ -61,6 +63,9 @@ STEPS = {
     "expiry of transactional ids": (TransactionCoordinator, "expire"),
     "retention": (Log, "enforce_retention"),
     "maintenance": (DeltaMetadataStore, "maintain"),
+    "heartbeat": (Membership, "_beat"),
+    "sessions": (Controller, "fence_expired"),
+    "image": (Membership, "_look_for_versions"),
 }
 """Of each task that runs in the background: a step of it that is made to fail."""
 
@@ -82,12 +87,14 @@ def test_every_task_in_the_background_goes_on_after_any_error(tmp_path: Path, mo
     for place in calls:
         fail_twice(place)
     monkeypatch.setattr("kafkalake.process.upkeep.UPKEEP_INTERVAL_MS", 10)
+    monkeypatch.setattr("kafkalake.broker.controller.membership.LOOK_INTERVAL_MS", 10)
     monkeypatch.setattr(scheduler, "PAUSE_MS_MIN", 10)
 
     async def scenario() -> None:
         short = {"metadata_publish_interval_ms": "10"}
         short |= {"log_initial_task_delay_ms": "0", "log_retention_check_interval_ms": "10"}
         short |= {"metadata_maintenance_interval_ms": "100", "connections_max_idle_ms": "200"}
+        short |= {"broker_heartbeat_interval_ms": "10"}
         short |= {"offsets_retention_check_interval_ms": "10"}
         short |= {"transaction_remove_expired_transaction_cleanup_interval_ms": "10"}
         async with running(tmp_path / "lake", **short) as node:
@@ -150,6 +157,7 @@ class UnreliableTable:
         self._seen = 0
         monkeypatch.setattr(OpenDeltaTable, "_commit_files", commit_files)
         monkeypatch.setattr(OpenDeltaTable, "refresh", fail_to_refresh)
+        monkeypatch.setattr(OpenDeltaTable, "refresh_if_outdated", lambda table: table.refresh())
 
     def _is_first(self, table: OpenDeltaTable) -> bool:
         """The look before the commit succeeds."""

@@ -1,7 +1,10 @@
-"""Creates, changes and deletes topics: validate, commit to the metadata store, then serve.
+"""Creates, changes and deletes topics on the controller: validate, commit the topic's row, then the cluster's next version.
 
 A change is in Delta before it is acknowledged. The commit runs on an executor and the request waits for it up to its timeout. A
 slower commit is still completed: after REQUEST_TIMED_OUT a client finds the topic later, as with Kafka. Changes run one at a time.
+
+The row in `topics` is committed before the version of the cluster that has the topic's partitions, and deleted before the one that
+has them no more. So a topic exists if both tables have it; what a fault left in one alone is brought together (`settle`).
 """
 
 from __future__ import annotations
@@ -10,25 +13,24 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 from kafkalake.broker.admin.mutation_rate import MutationRate
 from kafkalake.broker.admin.topic_plans import (
-    NewTopic,
+    REPLICATION_FACTOR,
     TopicPlans,
     check_not_internal,
     check_not_protected,
     parse_overrides,
 )
-from kafkalake.broker.admin.topic_rows import overrides_as_text, topic_of, topic_row
-from kafkalake.broker.callbacks import CallbackLoop, call_isolated
-from kafkalake.broker.partitions.log_directory import LogDirectory, log_config
-from kafkalake.broker.partitions.partition import Partition
+from kafkalake.broker.controller.controller import Controller
+from kafkalake.broker.partitions.new_topic import NewTopic
+from kafkalake.broker.partitions.topic_rows import overrides_as_text, topic_row
 from kafkalake.broker.partitions.topics import Topic, Topics
-from kafkalake.broker.partitions.wire_cache import WireCache
-from kafkalake.clock import Clock
-from kafkalake.cluster.image import PartitionRegistration, sole_replica
+from kafkalake.cluster.image import ClusterImage, PartitionRegistration
+from kafkalake.cluster.placement import place
+from kafkalake.cluster.topic_changes import add_partitions, change_topics, create_topic, delete_topic
 from kafkalake.config.layers import Settings, changed_values
 from kafkalake.config.setting import Value
 from kafkalake.errors import (
@@ -36,13 +38,13 @@ from kafkalake.errors import (
     KafkaError,
     KafkaStorageError,
     LeaderNotAvailableError,
+    NotControllerError,
     RequestTimedOutError,
     TopicAlreadyExistsError,
     as_value,
 )
 from kafkalake.metadata.store import TopicTable
-from kafkalake.metadata.tables.schemas import TopicRow
-from kafkalake.storage.log import Log
+from kafkalake.world import World
 
 logger = logging.getLogger(__name__)
 
@@ -53,54 +55,37 @@ T = TypeVar("T")
 RunBlocking = Callable[[Callable[[], T]], Awaitable[T]]
 
 
-class TopicObserver(Protocol):
-    """Callbacks for partitions added and removed."""
-
-    def partition_added(self, partition: Partition) -> None: ...
-
-    def partition_removed(self, partition: Partition) -> None: ...
-
-
 class TopicAdmin:
-    """The topic changes of one broker, see the module."""
+    """The topic changes of a cluster, see the module."""
 
     def __init__(
         self,
         *,
-        broker_id: int,
         topics: Topics,
+        controller: Controller,
+        create_elsewhere: Callable[[NewTopic, int], Awaitable[None]],
         store: TopicTable,
-        logs: LogDirectory,
-        cache: WireCache,
-        clock: Clock,
-        ids: Callable[[], uuid.UUID],
+        world: World,
         settings: Callable[[], Settings],
-        observer: TopicObserver,
-        changed: Callable[[str], None],
         run_blocking: Callable[[Callable[[], Any]], Awaitable[Any]],
         later: Callable[[int, Callable[[], None]], object],
-        wake: Callable[[Partition], None],
     ) -> None:
-        """Create the administration. `settings` returns the broker's current settings.
+        """Create the administration. `settings` returns the broker's current settings, `later(delay_ms, action)` acts later.
 
-        `changed` is called with the name of each topic created, deleted or given more partitions.
-        `later(delay_ms, action)` runs an action after a delay. `wake` completes the waiting fetches of a partition.
+        `create_elsewhere` has the controller, on another broker, create a topic within some ms, and follows it here.
         """
-        self._broker_id = broker_id
-        self.plans = TopicPlans(broker_id, topics, settings)
+        self.plans = TopicPlans(topics, settings)
         self._topics = topics
+        self._controller = controller
+        self._create_elsewhere = create_elsewhere
         self._store = store
-        self._logs = logs
-        self._cache = cache
-        self._clock = clock
-        self._ids = ids
+        self._world = world
         self._settings = settings
-        self._observer = observer
-        self._changed = changed
         self._run_blocking = run_blocking
         self._later = later
-        self._wake = wake
-        self._auto_created = MutationRate(clock, lambda: settings().broker.auto_create_topics_partitions_per_second)
+        self._auto_created = MutationRate(
+            world.clock, lambda: settings().broker.auto_create_topics_partitions_per_second
+        )
         self._lock = asyncio.Lock()
         self._under_way: set[asyncio.Task[Any]] = set()
 
@@ -116,6 +101,9 @@ class TopicAdmin:
         self.plans.plan(new)
         if validate_only:
             return self._new_topic(new)
+        if not self._controller.is_active:
+            await self._create_elsewhere(new, timeout_ms)
+            return self._topics.topic(new.name)
         return await self._finish(self._create(new), timeout_ms)
 
     async def auto_create(self, name: str) -> Topic:
@@ -163,7 +151,7 @@ class TopicAdmin:
         """Increase a topic's partitions to `count`. Raise `InvalidTopicError` if the topic is internal, otherwise as `create`."""
         self.plans.check_more(topic, count, assignments)
         if not validate_only:
-            await self._finish(self._add_partitions(topic, count), timeout_ms)
+            await self._finish(self._add_partitions(topic, count, assignments), timeout_ms)
 
     async def alter_config(
         self,
@@ -187,7 +175,7 @@ class TopicAdmin:
     def _new_topic(self, new: NewTopic) -> Topic:
         overrides = parse_overrides(new.config or {})
         config = self._settings().topic(overrides)
-        return Topic(new.name, self._ids(), overrides, config, self._clock.now_ms())
+        return Topic(new.name, self._world.ids(), overrides, config, self._world.clock.now_ms())
 
     # Execution.
 
@@ -208,6 +196,9 @@ class TopicAdmin:
 
     async def _in_turn(self, work: Coroutine[Any, Any, T]) -> T:
         async with self._lock:
+            if not self._controller.is_active:
+                work.close()
+                raise NotControllerError()
             return await work
 
     def _settled(self, task: asyncio.Task[Any]) -> None:
@@ -223,82 +214,33 @@ class TopicAdmin:
     async def _create(self, new: NewTopic) -> Topic:
         count = self.plans.plan(new)
         topic = self._new_topic(new)
+        replicas = self._place(count, [brokers for _, brokers in sorted(new.assignments or ())])
+        row = topic_row(topic, count)
         try:
-            logs = await self._run_blocking(lambda: self._commit_and_open(topic, count))
-        except KafkaStorageError:
-            await self._settle(topic)
-            raise
-        placed = self._serve(topic, logs, {})
-        self._topics.add(topic)
-        self._register(topic, placed)
-        call_isolated(CallbackLoop.TOPIC_CHANGE, self._changed, topic.name)
-        if predecessors := self._logs.take_predecessors():
-            self._later(topic.config.file_delete_delay_ms, lambda: self._remove_later(predecessors))
-        logger.info("topic created topic=%s topic_id=%s partitions=%d", topic.name, topic.topic_id, count)
-        return topic
-
-    def _commit_and_open(self, topic: Topic, count: int) -> list[Log]:
-        """Commit a topic and open its logs, on the executor. If a log cannot be opened, delete the topic again."""
-        try:
-            self._store.create_topic(topic_row(topic, count))
-        except TopicAlreadyExistsError as error:  # in Delta and not served: `_settle` has not removed it yet
+            await self._run_blocking(lambda: self._store.create_topic(row))
+            await self._controller.change(
+                lambda image: create_topic(image, topic.topic_id, replicas, image.topics_version + 1), [row]
+            )
+        except TopicAlreadyExistsError as error:  # in Delta and not in the cluster: `settle` has not removed it yet
             raise KafkaStorageError(f"an earlier creation of topic {topic.name} has yet to be undone") from error
-        try:
-            return self._open(topic, range(count))
-        except KafkaError:
-            self._store.delete_topic(topic.name)
-            self._logs.remove(self._logs.retire(topic.name, topic.topic_id, range(count)))
+        except KafkaStorageError:
+            await self.settle()
             raise
+        served = self._topics.topic(new.name)
+        offline = [each.name for each in served.replicas.values() if each.is_offline]
+        if offline:
+            await self._delete(served)
+            raise KafkaStorageError(f"the log of {offline[0]} could not be opened")
+        logger.info("topic created topic=%s topic_id=%s partitions=%d", topic.name, topic.topic_id, count)
+        return served
 
-    def _open(self, topic: Topic, indices: range) -> list[Log]:
-        config = log_config(topic.config, self._settings().broker.producer_id_expiration_ms)
-        logs: list[Log] = []
-        try:
-            for index in indices:
-                logs.append(self._logs.open(topic.name, index, topic.topic_id, config))
-        except KafkaError:
-            for log in logs:
-                log.discard()
-            raise
-        return logs
-
-    def _serve(
-        self, topic: Topic, logs: Sequence[Log | KafkaError], least_epochs: Mapping[int, int]
-    ) -> tuple[PartitionRegistration, ...]:
-        """Lead further partitions of a topic by their logs, and return their registrations.
-
-        A partition whose log could not be opened is offline: all its requests are refused, and its state in Delta is kept.
-        """
-        placed = []
-        for index, opened in enumerate(logs, len(topic.replicas)):
-            log = self._offline(topic, index) if (is_offline := isinstance(opened, KafkaError)) else opened
-            epoch = max(log.leader_epoch + 1, least_epochs.get(index, 0))
-            partition = Partition(topic, index, log, self._cache.tail(), epoch, is_offline=is_offline)
-            topic.replicas[index] = partition
-            placed.append(sole_replica(self._broker_id, epoch, is_offline=is_offline))
-            if not is_offline:
-                call_isolated(CallbackLoop.TOPIC_CHANGE, self._observer.partition_added, partition)
-        return tuple(placed)
-
-    def _offline(self, topic: Topic, index: int) -> Log:
-        logger.error("partition offline until the next start topic=%s partition=%d", topic.name, index)
-        config = log_config(topic.config, self._settings().broker.producer_id_expiration_ms)
-        return self._logs.offline(topic.name, index, config)
-
-    def _register(self, topic: Topic, more: tuple[PartitionRegistration, ...]) -> None:
-        self._topics.apply(self._topics.image.with_topics({topic.topic_id: topic.registrations + more}))
-
-    def serve_existing(
-        self, row: TopicRow, logs: Sequence[Log | KafkaError], least_epochs: Mapping[int, int]
-    ) -> tuple[PartitionRegistration, ...]:
-        """Serve a topic found in the metadata at startup and return the registrations of its partitions.
-
-        `logs` has an error for each log that did not open. least_epochs: the smallest leader epoch of each partition.
-        """
-        topic = topic_of(row, self._settings())
-        placed = self._serve(topic, logs, least_epochs)
-        self._topics.add(topic)
-        return placed
+    def _place(
+        self, count: int, assignments: Sequence[Sequence[int]], existing: Sequence[PartitionRegistration] = ()
+    ) -> list[tuple[int, ...]]:
+        """Return the replicas of `count` new partitions: those of a manual assignment, or placed by rack and load."""
+        if assignments:
+            return [tuple(brokers) for brokers in assignments]
+        return place(self._topics.image, count, REPLICATION_FACTOR, self._world.random, existing)
 
     async def _delete(self, topic: Topic) -> None:
         if self._topics.find(topic.name) is not topic:
@@ -306,77 +248,54 @@ class TopicAdmin:
         check_not_protected(topic)  # only now: it may have waited for a change of its settings
         try:
             await self._run_blocking(lambda: self._store.delete_topic(topic.name))
+            await self._controller.change(partial(_without_topic, topic.topic_id), [])
         except KafkaStorageError:
-            await self._settle(topic)
+            await self.settle()
             if self._topics.find(topic.name) is topic:
                 raise
-            return
-        await self._forget(topic)
 
-    async def _settle(self, topic: Topic, delay_ms: int = _SETTLE_DELAY_MS) -> None:
-        """Resolve a change with an unknown outcome from Delta, or retry later while Delta cannot be read.
+    async def settle(self, delay_ms: int = _SETTLE_DELAY_MS) -> None:
+        """Bring `topics` and the cluster together after a change with an unknown outcome, or later while Delta cannot be used.
 
-        A topic in Delta but not served is removed from Delta, because its creation was not acknowledged. A topic served but not
-        in Delta is deleted, because its records would be lost at the next start.
+        A topic in Delta but not in the cluster is removed from Delta, because its creation was not acknowledged. A topic in the
+        cluster but not in Delta is deleted, because its records would be lost at the next start.
         """
-
-        def is_known() -> bool:
-            rows = self._store.load_topics()
-            found = any(row.topic_id == str(topic.topic_id) for row in rows)
-            if found and self._topics.find(topic.name) is not topic:
-                self._store.delete_topic(topic.name)
-                return False
-            return found
-
-        try:
-            known = await self._run_blocking(is_known)
-        except KafkaStorageError as error:
-            logger.warning("whether a topic is in Delta is not known topic=%s error=%s", topic.name, error)
-            again = min(2 * delay_ms, _SETTLE_DELAY_MS_MAX)
-            self._later(delay_ms, lambda: self._do_later(self._in_turn(self._settle(topic, again))))
+        if not self._controller.is_active:
             return
-        if not known and self._topics.find(topic.name) is topic:
-            await self._forget(topic)
+        try:
+            await self._bring_together()
+        except KafkaStorageError as error:
+            logger.warning("what is in Delta is not known error=%s", error)
+            again = min(2 * delay_ms, _SETTLE_DELAY_MS_MAX)
+            self._later(delay_ms, lambda: self._do_later(self._in_turn(self.settle(again))))
 
-    async def _forget(self, topic: Topic) -> None:
-        """Stop serving a topic that is not in Delta, and retire its directories."""
-        self._topics.remove(topic)
-        self._topics.apply(self._topics.image.without_topic(topic.topic_id))
-        for partition in topic.replicas.values():
-            partition.remove()
-            call_isolated(CallbackLoop.TOPIC_CHANGE, self._observer.partition_removed, partition)
-            call_isolated(CallbackLoop.FETCHES_OF_PARTITION, self._wake, partition)
-        call_isolated(CallbackLoop.TOPIC_CHANGE, self._changed, topic.name)
-        retired = await self._run_blocking(lambda: self._discard_and_retire(topic))
-        self._later(topic.config.file_delete_delay_ms, lambda: self._remove_later(retired))
-        logger.info("topic deleted topic=%s topic_id=%s", topic.name, topic.topic_id)
-
-    def _discard_and_retire(self, topic: Topic) -> list[Path]:
-        """Discard and retire a deleted topic's logs, on the executor. They need neither footer nor state."""
-        for partition in topic.replicas.values():
-            partition.log.discard()
-        return self._logs.retire(topic.name, topic.topic_id, topic.replicas)
-
-    def _remove_later(self, retired: list[Path]) -> None:
-        self._do_later(self._run_blocking(lambda: self._logs.remove(retired)))
+    async def _bring_together(self) -> None:
+        rows = await self._run_blocking(self._store.load_topics)
+        there = self._topics.image.partitions
+        for row in rows:
+            if uuid.UUID(row.topic_id) not in there:
+                logger.warning("topic of an unfinished creation removed topic=%s topic_id=%s", row.topic, row.topic_id)
+                await self._run_blocking(partial(self._store.delete_topic, row.topic))
+        in_delta = {uuid.UUID(row.topic_id) for row in rows}
+        for topic_id in there.keys() - in_delta:
+            await self._controller.change(partial(_without_topic, topic_id), [])
 
     def _do_later(self, work: Awaitable[Any]) -> None:
         task = asyncio.ensure_future(work)
         self._under_way.add(task)
         task.add_done_callback(self._settled)
 
-    async def _add_partitions(self, topic: Topic, count: int) -> None:
+    async def _add_partitions(self, topic: Topic, count: int, assignments: Sequence[Sequence[int]] | None) -> None:
         first = len(topic.registrations)
         if count <= first:
             raise InvalidPartitionsError(f"Topic already has {first} partition(s).")
         self.plans.check_room(topic.name, count - first)
-
-        def commit_and_open() -> list[Log]:
-            self._store.alter_topic(topic_row(topic, count))
-            return self._open(topic, range(first, count))
-
-        self._register(topic, self._serve(topic, await self._run_blocking(commit_and_open), {}))
-        call_isolated(CallbackLoop.TOPIC_CHANGE, self._changed, topic.name)
+        replicas = self._place(count - first, assignments or (), topic.registrations)
+        row = topic_row(topic, count)
+        await self._run_blocking(lambda: self._store.alter_topic(row))
+        await self._controller.change(
+            lambda image: add_partitions(image, topic.topic_id, replicas, image.topics_version + 1), [row]
+        )
         logger.info("partitions added topic=%s partitions=%d", topic.name, count)
 
     async def _alter_config(
@@ -385,21 +304,16 @@ class TopicAdmin:
         overrides = change(overrides_as_text(topic.overrides))
         if overrides == topic.overrides:
             return
-        row = topic_row(topic, len(topic.registrations), overrides)
-        await self._run_blocking(lambda: self._store.alter_topic(row))
         settings = self._settings()
         changes = changed_values(settings.describe_topic(topic.overrides), settings.describe_topic(overrides))
-        self._configure(topic, overrides)
+        row = topic_row(topic, len(topic.registrations), overrides)
+        await self._run_blocking(lambda: self._store.alter_topic(row))
+        await self._controller.change(lambda image: change_topics(image, image.topics_version + 1), [row])
         for name, old, new in changes:
             logger.info(
                 "topic setting changed topic=%s name=%s old=%s new=%s by=%s", topic.name, name, old, new, changed_by
             )
 
-    def apply_settings(self, topic: Topic) -> None:
-        """Apply the topic's overrides and the broker's current settings to the topic and its logs."""
-        self._configure(topic, topic.overrides)
 
-    def _configure(self, topic: Topic, overrides: dict[str, Value]) -> None:
-        config = self._settings().topic(overrides)
-        of_logs = log_config(config, self._settings().broker.producer_id_expiration_ms)
-        self._topics.configure(topic, overrides, config, of_logs)
+def _without_topic(topic_id: uuid.UUID, image: ClusterImage) -> ClusterImage:
+    return delete_topic(image, topic_id, image.topics_version + 1)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass
 
 from kafkalake.broker.admin.topic_names import check_topic_name, find_collision
+from kafkalake.broker.partitions.new_topic import NewTopic
 from kafkalake.broker.partitions.topics import Topic, Topics
 from kafkalake.config.layers import Settings
 from kafkalake.config.setting import Value
@@ -26,24 +26,14 @@ from kafkalake.internal_topics import INTERNAL
 
 PARTITIONS_MAX = 10_000
 """The limit on partitions of one request over all its topics, as in Kafka."""
-
-
-@dataclass(frozen=True, slots=True)
-class NewTopic:
-    """A topic to be created. -1 means the broker's default. `assignments` are broker ids per partition, or None."""
-
-    name: str
-    partitions: int = -1
-    replication_factor: int = -1
-    assignments: Sequence[tuple[int, Sequence[int]]] | None = None
-    config: Mapping[str, str | None] | None = None
+REPLICATION_FACTOR = 1
+"""The replicas of a partition: there is no replication yet."""
 
 
 class TopicPlans:
     """The checks against the topics that are there. `settings` returns the broker's current settings."""
 
-    def __init__(self, broker_id: int, topics: Topics, settings: Callable[[], Settings]) -> None:
-        self._broker_id = broker_id
+    def __init__(self, topics: Topics, settings: Callable[[], Settings]) -> None:
         self._topics = topics
         self._settings = settings
 
@@ -88,7 +78,7 @@ class TopicPlans:
                     "were specified."
                 )
             for brokers in assignments:
-                check_assignment(brokers, (self._broker_id,))
+                self._check_assignment(brokers)
         self.check_room(topic.name, count - have)
 
     def _plan_partitions(self, new: NewTopic) -> int:
@@ -105,7 +95,7 @@ class TopicPlans:
             if indices != list(range(len(indices))):
                 raise InvalidReplicaAssignmentError("partitions should be a consecutive 0-based integer sequence")
             for _, brokers in new.assignments:
-                check_assignment(brokers, (self._broker_id,))
+                self._check_assignment(brokers)
             return len(indices)
         count = new.partitions
         if count == -1:
@@ -116,17 +106,28 @@ class TopicPlans:
             raise InvalidPartitionsError(
                 f"Excessively large number of partitions per request: more than {PARTITIONS_MAX}."
             )
-        if new.replication_factor not in (-1, 1):
-            if new.replication_factor < 1:
-                raise InvalidReplicationFactorError(
-                    "Replication factor must be larger than 0, or -1 to use the default value."
-                )
-            raise InvalidReplicationFactorError(
-                f"Unable to replicate the partition {new.replication_factor} time(s): "
-                "The target replication factor of "
-                f"{new.replication_factor} cannot be reached because only 1 broker(s) are registered."
-            )
+        if new.replication_factor not in (-1, REPLICATION_FACTOR):
+            self._refuse_replication(new.replication_factor)
         return count
+
+    def _refuse_replication(self, factor: int) -> None:
+        if factor < 1:
+            raise InvalidReplicationFactorError(
+                "Replication factor must be larger than 0, or -1 to use the default value."
+            )
+        brokers = len(self._topics.image.brokers)
+        reason = f"only {brokers} broker(s) are registered" if factor > brokers else "partitions are not replicated yet"
+        raise InvalidReplicationFactorError(
+            f"Unable to replicate the partition {factor} time(s): "
+            f"The target replication factor of {factor} cannot be reached because {reason}."
+        )
+
+    def _check_assignment(self, replicas: Sequence[int]) -> None:
+        check_assignment(replicas, self._topics.image.brokers)
+        if len(replicas) != REPLICATION_FACTOR:
+            raise InvalidReplicaAssignmentError(
+                f"The manual partition assignment includes {len(replicas)} replicas: partitions are not replicated yet."
+            )
 
 
 def check_assignment(replicas: Sequence[int], brokers: Container[int]) -> None:

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 from kafkalake.cluster.image import BrokerRegistration, TopicIdPartition
 from kafkalake.cluster.partition_changes import IsrChange
-from kafkalake.errors import InvalidRequestError, KafkaError
+from kafkalake.errors import KafkaError
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,30 +88,3 @@ class ImageFollower(Protocol):
     async def follow(self, version: int, timeout_ms: int) -> None:
         """Return when the image of this broker is of that version or a newer one, or after `timeout_ms`."""
         ...
-
-
-class SoleBroker:
-    """The controller and the follower of a broker whose lake has no other one."""
-
-    is_active = True
-
-    async def register(self, broker: BrokerRegistration, *, previous_epoch: int, is_cut: bool) -> int:
-        raise _refusal()
-
-    async def heartbeat(self, heartbeat: Heartbeat) -> HeartbeatAnswer:
-        raise _refusal()
-
-    async def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> range:
-        raise _refusal()
-
-    async def alter_partition(
-        self, broker_id: int, broker_epoch: int, changes: Sequence[IsrChange]
-    ) -> list[IsrState | KafkaError]:
-        raise _refusal()
-
-    async def follow(self, version: int, timeout_ms: int) -> None:
-        """Do nothing: this broker makes every version itself."""
-
-
-def _refusal() -> InvalidRequestError:
-    return InvalidRequestError("This lake has one broker, which has no requests to its controller.")

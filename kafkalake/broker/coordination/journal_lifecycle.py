@@ -14,13 +14,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from kafkalake.broker.admin.topic_admin import TopicAdmin
-from kafkalake.broker.admin.topic_plans import NewTopic
 from kafkalake.broker.coordination.automata import MachineSlot
 from kafkalake.broker.coordination.journal_loading import JournalLoading, Published
 from kafkalake.broker.coordination.journal_writer import JournalWriter
 from kafkalake.broker.coordination.journaled_coordinator import JournaledCoordinator
 from kafkalake.broker.coordination.table import Changed, Changes
 from kafkalake.broker.partitions.append_queue import AppendQueue
+from kafkalake.broker.partitions.new_topic import NewTopic
 from kafkalake.broker.partitions.partition import Partition
 from kafkalake.broker.partitions.topics import Topics
 from kafkalake.clock import Clock

@@ -16,7 +16,14 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from kafkalake.broker.partitions.wire_cache import EncodedRead, PartitionTail
-from kafkalake.errors import FencedLeaderEpochError, KafkaError, KafkaStorageError, UnknownLeaderEpochError, as_value
+from kafkalake.errors import (
+    FencedLeaderEpochError,
+    KafkaError,
+    KafkaStorageError,
+    NotLeaderOrFollowerError,
+    UnknownLeaderEpochError,
+    as_value,
+)
 from kafkalake.record.batch import ProducerBatch
 from kafkalake.storage.append_group import AppendResult
 from kafkalake.storage.log import Log
@@ -103,7 +110,7 @@ class Partition:
         "is_offline",
         "leader_epoch",
         "log",
-        "removed",
+        "refusal",
         "stable_bytes",
         "syncing",
         "topic",
@@ -131,7 +138,7 @@ class Partition:
         if not is_offline:
             self.advance_high_watermark()
         self.leader_epoch = leader_epoch
-        self.removed = False
+        self.refusal: KafkaError | None = None
         self.syncing = False
         """Whether an fsync of appended batches is running (`sync`). Further batches queue up meanwhile."""
         self.appended_bytes = 0
@@ -191,8 +198,8 @@ class Partition:
     def append_queued(self) -> list[PendingAppend]:
         """Append the queued batches to the log (step one) and return them with their results, not yet visible to readers."""
         queue, self._queue = self._queue, []
-        if self.removed:
-            return _failed(queue, KafkaStorageError("the topic is being deleted"))
+        if self.refusal is not None:
+            return _failed(queue, self.refusal)
         batches = [pending.batch for pending in queue if pending.batch is not None]
         try:
             if len(batches) == len(queue):
@@ -278,7 +285,7 @@ class Partition:
 
     def keep_encoded(self, offset: int, bytes_max: int, read: EncodedRead) -> None:
         """Keep what was encoded for a read from files, see `PartitionTail.keep_encoded`."""
-        if not self.removed:
+        if self.refusal is None:
             self._tail.keep_encoded(offset, bytes_max, read)
 
     @property
@@ -295,9 +302,23 @@ class Partition:
         self._tail.forget()
         _failed(appended, error)
 
+    @property
+    def removed(self) -> bool:
+        """Return whether the partition is no longer led here: its topic was deleted, or another broker leads it, or none."""
+        return self.refusal is not None
+
+    def begin_epoch(self, leader_epoch: int) -> None:
+        """Lead with this leader epoch from now on."""
+        self.leader_epoch = leader_epoch
+
     def remove(self) -> None:
         """Mark the partition's topic as deleted. Later appends are refused and the cached tail is dropped."""
-        self.removed = True
+        self.refusal = KafkaStorageError("the topic is being deleted")
+        self._tail.forget()
+
+    def resign(self) -> None:
+        """Lead the partition no more. Later appends are refused and the cached tail is dropped."""
+        self.refusal = NotLeaderOrFollowerError()
         self._tail.forget()
 
     def _keep_original(self, pending: PendingAppend, result: AppendResult) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -19,6 +20,7 @@ from kafkalake.broker.partitions.scheduler import Scheduler
 from kafkalake.broker.partitions.topics import Topics
 from kafkalake.broker.publishing.schedule import PublishSchedule, application_id, reconcile
 from kafkalake.clock import Clock
+from kafkalake.cluster.image import NO_LEADER
 from kafkalake.errors import KafkaLakeError, as_value
 from kafkalake.log_starts import raised_log_start
 from kafkalake.metadata import paths
@@ -89,6 +91,14 @@ class PartitionPublisher:
         for base_offset in partition.log.sealed_base_offsets:
             generation = partition.log.generation_of(base_offset)
             self.publisher.removed(SegmentKey(str(partition.topic.topic_id), partition.index, base_offset, generation))
+
+    def partition_resigned(self, partition: Partition) -> None:
+        key = (partition.topic.name, partition.index)
+        row = self._describe(key)
+        self._partitions.pop(key, None)
+        self.publisher.dropped(key)
+        if row is not None and row.leader == NO_LEADER:  # its records stay readable from here
+            self.publisher.keep(replace(row, leader=self.broker_id))
 
     def events_of(self, topic: str, topic_id: UUID, index: int) -> LogEvents:
         """Return the receiver of the events of a partition's log."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from kafkalake.broker.admin.topic_plans import PARTITIONS_MAX, NewTopic
+from kafkalake.broker.admin.topic_plans import PARTITIONS_MAX
+from kafkalake.broker.partitions.new_topic import NewTopic
 from kafkalake.broker.partitions.topics import Topic
 from kafkalake.errors import InvalidPartitionsError, InvalidRequestError, KafkaError, TopicAuthorizationError
 from kafkalake.server.authorizer import CLUSTER_NAME, Resource

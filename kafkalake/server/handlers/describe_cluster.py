@@ -7,6 +7,7 @@ The other type gets MISMATCHED_ENDPOINT_TYPE. Here every broker may be the contr
 from __future__ import annotations
 
 from kafkalake.server.authorizer import CLUSTER_NAME, Resource
+from kafkalake.server.forwarding import entrance_to_controller
 from kafkalake.server.handlers.metadata import NOT_ASKED, operation_bits
 from kafkalake.server.request import Request
 from kafkalake.wire.messages.cluster import DescribeClusterBroker, DescribeClusterRequest, DescribeClusterResponse
@@ -34,7 +35,7 @@ def handle(request: Request[DescribeClusterRequest]) -> DescribeClusterResponse:
     return DescribeClusterResponse(
         endpoint_type=endpoint_type,
         cluster_id=cluster.cluster_id,
-        controller_id=cluster.controller_id,
+        controller_id=entrance_to_controller(request.context),
         brokers=[
             DescribeClusterBroker(
                 broker_id=each.broker_id,

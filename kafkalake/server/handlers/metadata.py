@@ -24,7 +24,7 @@ from kafkalake.errors import (
 )
 from kafkalake.internal_topics import GROUP_JOURNAL, INTERNAL
 from kafkalake.server.authorizer import CLUSTER_NAME, OPERATIONS, Operation, Resource
-from kafkalake.server.forwarding import forward_as
+from kafkalake.server.forwarding import entrance_to_controller, forward_as
 from kafkalake.server.handlers.create_topics import refusal
 from kafkalake.server.request import Request
 from kafkalake.server.topic_lookup import find_described_topic, find_topic_by_id
@@ -72,7 +72,7 @@ def _answer(request: Request[MetadataRequest], topics: list[TopicMetadata]) -> M
             for each, address in cluster.reachable(request.listener)
         ],
         cluster_id=cluster.cluster_id,
-        controller_id=cluster.controller_id,
+        controller_id=entrance_to_controller(request.context),
         cluster_authorized_operations=operations,
         topics=topics,
     )

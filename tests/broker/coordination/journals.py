@@ -11,7 +11,6 @@ from typing import Any
 from faulty_files import FaultyFiles
 from manual_clock import ManualClock
 
-from kafkalake.broker.admin.topic_plans import NewTopic
 from kafkalake.broker.coordination.journal import journal_partition
 from kafkalake.broker.coordination.journal_lifecycle import JournalLifecycle
 from kafkalake.broker.coordination.journal_loading import Published
@@ -22,6 +21,7 @@ from kafkalake.broker.groups.coordinator import GroupCoordinator
 from kafkalake.broker.groups.offset_requests import CommitRequest, OffsetRequests, OffsetToCommit, PartitionErrors
 from kafkalake.broker.groups.table import ChangedOffset
 from kafkalake.broker.partitions.append_queue import AppendQueue
+from kafkalake.broker.partitions.new_topic import NewTopic
 from kafkalake.broker.partitions.partition import Partition
 from kafkalake.broker.partitions.purgatory import Purgatory, Timers
 from kafkalake.broker.partitions.topics import Topic, Topics

@@ -1,0 +1,230 @@
+"""The controller of the cluster, on the broker that is elected: the only writer of the control store.
+
+One decision is made at a time, on the newest image, and committed at exactly the next version. A commit that finds that version
+taken means that another broker was elected: this one is the controller no more, and its waiting requests fail with NOT_CONTROLLER.
+
+Brokers live by their heartbeats. An idle cluster commits nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+from kafkalake.broker.controller.protocol import Heartbeat, HeartbeatAnswer, IsrState
+from kafkalake.clock import Clock
+from kafkalake.cluster.control_store import ControlStore
+from kafkalake.cluster.controller_election import is_controller
+from kafkalake.cluster.election import ElectionRules
+from kafkalake.cluster.image import (
+    BrokerRegistration,
+    ClusterImage,
+    decide_together,
+)
+from kafkalake.cluster.partition_changes import IsrChange
+from kafkalake.cluster.producer_ids import BLOCK, allocate_producer_ids
+from kafkalake.cluster.registration import (
+    begin_controlled_shutdown,
+    check_broker_epoch,
+    fence_broker,
+    register_broker,
+    report_offline_logs,
+    unfence_broker,
+    unregister_broker,
+    was_clean,
+)
+from kafkalake.errors import KafkaError, KafkaStorageError, NotControllerError, StaleBrokerEpochError, StaleImageError
+from kafkalake.metadata.tables.schemas import TopicRow
+
+logger = logging.getLogger(__name__)
+
+Decision = Callable[[ClusterImage], ClusterImage]
+"""Returns the next version, or the same object if nothing changes."""
+Follow = Callable[[ClusterImage, Sequence[TopicRow] | None], Awaitable[None]]
+
+
+def one_replica(topic_id: UUID) -> ElectionRules:
+    """Return the rules of elections: the same for all topics while partitions have one replica."""
+    return ElectionRules()
+
+
+class Controller:
+    """The controller on one broker, active from `activate` until another is elected. On the event loop's thread."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        store: ControlStore,
+        follow: Follow,
+        clock: Clock,
+        run_blocking: Callable[[Callable[[], Any]], Awaitable[Any]],
+        committed: Callable[[ClusterImage], None],
+    ) -> None:
+        """Create it, inactive.
+
+        `follow` applies a version on this broker, with the topics that are new or changed in it. `committed` tells the other
+        brokers of it.
+        """
+        self._broker_id = broker_id
+        self._store = store
+        self._follow = follow
+        self._clock = clock
+        self._run_blocking = run_blocking
+        self._committed = committed
+        self._image: ClusterImage | None = None
+        self._unsettled: ClusterImage | None = None
+        self._lock = asyncio.Lock()
+        self._heard_ms: dict[int, int] = {}
+
+    @property
+    def is_active(self) -> bool:
+        """Return whether this broker is the controller, as far as it knows."""
+        return self._image is not None
+
+    def activate(self, image: ClusterImage) -> None:
+        """Become the controller, with the image whose commit has elected this broker. Every session begins anew."""
+        self._image = image
+        self._heard_ms = dict.fromkeys(image.brokers, self._clock.monotonic_ms())
+        logger.info("controller active epoch=%d version=%d", image.controller_epoch, image.version)
+
+    def resign(self) -> None:
+        """Be the controller no more: another is elected."""
+        if self._image is not None:
+            logger.warning("controller no more epoch=%d", self._image.controller_epoch)
+        self._image = self._unsettled = None
+
+    # Decisions
+
+    async def change(self, decide: Decision, rows: Sequence[TopicRow] | None = None) -> ClusterImage:
+        """Commit what `decide` makes of the newest image, follow it here, and return it.
+
+        `rows`: the topics that are new or changed by it, None if there may be others. Raise what `decide` raises,
+        `NotControllerError` if another broker is the controller, `KafkaStorageError` if it could not be committed yet.
+        """
+        async with self._lock:
+            while True:
+                if self._unsettled is not None and not await self._commit(self._unsettled, None):
+                    continue
+                now = self._image
+                if now is None:
+                    raise NotControllerError()
+                image = decide(now)
+                if image is now or await self._commit(image, rows):
+                    return image
+
+    async def _commit(self, image: ClusterImage, rows: Sequence[TopicRow] | None) -> bool:
+        """Commit and follow a version. Return False if it must be decided again: a cleanup of the store has made that version."""
+        before, self._unsettled = self._image, image
+        try:
+            await self._run_blocking(lambda: self._store.commit(image))
+        except StaleImageError:
+            self._unsettled = None
+            newest: ClusterImage = await self._run_blocking(self._store.load)
+            if before is None or not is_controller(newest, self._broker_id, before.controller_epoch):
+                self.resign()
+                raise NotControllerError() from None
+            self._image = newest
+            return False
+        self._unsettled = None
+        self._image = image
+        self._committed(image)
+        await self._follow(image, rows)
+        return True
+
+    # Brokers
+
+    async def register(self, broker: BrokerRegistration, *, previous_epoch: int, is_cut: bool) -> int:
+        """Register an incarnation and return its epoch. It holds the lease of its id, so the one before it has ended."""
+
+        def register(now: ClusterImage) -> ClusterImage:
+            known = now.brokers.get(broker.broker_id)
+            if known is not None and known.incarnation_id != broker.incarnation_id:
+                now = fence_broker(now, known.broker_id, known.epoch, one_replica)
+            is_clean = was_clean(known, broker, previous_epoch, is_cut=is_cut)
+            return register_broker(now, broker, one_replica, is_clean=is_clean)
+
+        image = await self.change(partial(decide_together_once, register))
+        self._heard_ms[broker.broker_id] = self._clock.monotonic_ms()
+        logger.info("broker registered broker=%d version=%d", broker.broker_id, image.version)
+        return image.brokers[broker.broker_id].epoch
+
+    async def unregister(self, broker_id: int) -> None:
+        """Remove a broker's registration. Raise `BrokerIdNotRegisteredError` if it has none."""
+        await self.change(lambda now: unregister_broker(now, broker_id, one_replica), [])
+        self._heard_ms.pop(broker_id, None)
+        logger.info("broker unregistered broker=%d", broker_id)
+
+    async def heartbeat(self, heartbeat: Heartbeat) -> HeartbeatAnswer:
+        image = self._image
+        if image is None:
+            raise NotControllerError()
+        broker_id, epoch = heartbeat.broker_id, heartbeat.broker_epoch
+        broker = check_broker_epoch(image, broker_id, epoch)
+        self._heard_ms[broker_id] = self._clock.monotonic_ms()
+        if heartbeat.wants_shutdown:
+            await self.change(partial(_relieve, broker_id, epoch), [])
+            return HeartbeatAnswer(True, True, True)
+        is_caught_up = heartbeat.version >= epoch
+        if broker.is_fenced and is_caught_up and not heartbeat.wants_fence:
+            await self.change(lambda now: unfence_broker(now, broker_id, epoch, one_replica), [])
+            logger.info("broker unfenced broker=%d", broker_id)
+        if heartbeat.offline != _offline_of(image, broker_id):
+            await self.change(
+                lambda now: report_offline_logs(now, broker_id, epoch, heartbeat.offline, one_replica), []
+            )
+        return HeartbeatAnswer(is_caught_up, (self._image or image).brokers[broker_id].is_fenced, False)
+
+    async def fence_expired(self, session_timeout_ms: int) -> None:
+        """Fence the brokers whose last heartbeat is older than their session."""
+        image = self._image
+        if image is None:
+            return
+        oldest_ms = self._clock.monotonic_ms() - session_timeout_ms
+        for broker in image.brokers.values():
+            heard_ms = self._heard_ms.setdefault(broker.broker_id, self._clock.monotonic_ms())
+            if broker.broker_id != self._broker_id and not broker.is_fenced and heard_ms < oldest_ms:
+                await self.fence(broker, f"no heartbeat for {session_timeout_ms} ms")
+
+    async def fence(self, broker: BrokerRegistration, reason: str) -> None:
+        """Fence a broker: it leads nothing until its next heartbeat. Fencing one that lives costs availability only."""
+        try:
+            await self.change(lambda now: fence_broker(now, broker.broker_id, broker.epoch, one_replica), [])
+            logger.warning("broker fenced broker=%d reason=%r", broker.broker_id, reason)
+        except (StaleBrokerEpochError, NotControllerError, KafkaStorageError) as error:
+            logger.warning("broker not fenced broker=%d error=%s", broker.broker_id, error)
+
+    async def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> range:
+        image = await self.change(lambda now: allocate_producer_ids(now, broker_id, broker_epoch), [])
+        return range(image.next_producer_id - BLOCK, image.next_producer_id)
+
+    async def alter_partition(
+        self, broker_id: int, broker_epoch: int, changes: Sequence[IsrChange]
+    ) -> list[IsrState | KafkaError]:
+        raise NotControllerError()
+
+
+def decide_together_once(decide: Decision, image: ClusterImage) -> ClusterImage:
+    """Return what one decision of several steps makes of an image, as one version."""
+    return decide_together(image, decide)
+
+
+def _relieve(broker_id: int, epoch: int, image: ClusterImage) -> ClusterImage:
+    """Move the leaders of a broker that ends, and fence it: what it still leads has no other replica."""
+    return decide_together(
+        image,
+        lambda now: begin_controlled_shutdown(now, broker_id, epoch, one_replica),
+        lambda now: fence_broker(now, broker_id, epoch, one_replica),
+    )
+
+
+def _offline_of(image: ClusterImage, broker_id: int) -> frozenset[tuple[UUID, int]]:
+    return frozenset(
+        (topic_id, index)
+        for topic_id, partitions in image.partitions.items()
+        for index, each in enumerate(partitions)
+        if broker_id in each.offline
+    )

@@ -1,0 +1,357 @@
+"""The membership of one broker in the cluster: it registers, becomes the controller if there is none, and follows the image.
+
+A broker holds the lease of its id before it joins, so no other process runs under it. Whoever finds that the controller does not
+answer claims to be it, by compare-and-swap on the control store; the one that loses the race registers with the winner. Liveness
+is by requests, safety by the control store alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any, Protocol
+
+from kafkalake.broker.controller.controller import Controller, Decision, one_replica
+from kafkalake.broker.controller.protocol import ClusterController, Heartbeat, HeartbeatAnswer
+from kafkalake.broker.partitions.new_topic import NewTopic
+from kafkalake.broker.partitions.replicas import ReplicaId, Replicas
+from kafkalake.broker.partitions.scheduler import Scheduler
+from kafkalake.cluster.control_store import ControlStore
+from kafkalake.cluster.controller_election import claim
+from kafkalake.cluster.image import NO_CONTROLLER, BrokerRegistration, ClusterImage, decide_together
+from kafkalake.cluster.leader_epochs import raise_leader_epochs
+from kafkalake.cluster.registration import fence_broker, register_broker, report_offline_logs, unfence_broker
+from kafkalake.config.broker import BrokerConfig
+from kafkalake.errors import (
+    BrokerUnavailableError,
+    KafkaError,
+    KafkaLakeError,
+    KafkaStorageError,
+    NotControllerError,
+    RequestTimedOutError,
+    StaleBrokerEpochError,
+    StaleImageError,
+)
+from kafkalake.storage.log import Log
+from kafkalake.world import World
+
+logger = logging.getLogger(__name__)
+
+RETRY_PAUSES_S = (0.1, 0.3, 1.0)
+LOOK_INTERVAL_MS = 1_000
+"""How often the control store is looked at for a version of which nobody has told."""
+POKE_TIMEOUT_MS = 5_000
+NO_EPOCH = -1
+
+
+class OtherBrokers(Protocol):
+    """The other brokers, as a member sees them."""
+
+    @property
+    def controller(self) -> ClusterController:
+        """The controller, when it is on another broker."""
+        ...
+
+    async def create_topic(self, new: NewTopic, timeout_ms: int) -> None:
+        """Have the controller create a topic. Raise its error, or `BrokerUnavailableError`."""
+        ...
+
+    async def tell(self, broker_id: int, version: int, timeout_ms: int) -> None:
+        """Tell a broker that there is a version. Raise `BrokerUnavailableError` if it does not answer in time."""
+        ...
+
+    async def is_gone(self, broker_id: int) -> bool:
+        """Return whether a broker's process has ended: two new connections are refused, and nobody holds its lock."""
+        ...
+
+    def stop(self) -> None:
+        """Close all connections."""
+        ...
+
+
+class Membership:
+    """The membership of one broker, see the module. Used on the event loop's thread."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        cluster_id: str,
+        store: ControlStore,
+        replicas: Replicas,
+        world: World,
+        config: Callable[[], BrokerConfig],
+        run_blocking: Callable[[Callable[[], Any]], Awaitable[Any]],
+        others: Callable[[Membership], OtherBrokers],
+    ) -> None:
+        self._broker_id = broker_id
+        self._cluster_id = cluster_id
+        self._store = store
+        self._replicas = replicas
+        self._clock = world.clock
+        self._random = world.random
+        self._config = config
+        self._run_blocking = run_blocking
+        self.newest = ClusterImage(cluster_id)
+        """The newest image that is known here, followed or not."""
+        self.controller = Controller(broker_id, store, self._follow, world.clock, run_blocking, self._tell)
+        self.others = others(self)
+        self._here: BrokerRegistration | None = None
+        self._epoch = NO_EPOCH
+        self._is_leaving = False
+        self._heard_ms = 0
+        self._telling: set[asyncio.Task[None]] = set()
+        self._looking = asyncio.Lock()
+
+    # Joining
+
+    async def join(self, here: BrokerRegistration, bring_together: Decision) -> None:
+        """Register this incarnation and follow the first version in which it may lead.
+
+        `bring_together` is what a controller does first. Raise `KafkaStorageError` if the control store cannot be used,
+        `RequestTimedOutError` if the controller has not let it in within `initial.broker.registration.timeout.ms`.
+        """
+        self._here = here
+        began_ms = self._heard_ms = self._clock.monotonic_ms()
+        while True:
+            image = self.newest = await self._run_blocking(self._store.load)
+            try:
+                if image.controller_id in (NO_CONTROLLER, self._broker_id) or await self._is_without_controller(image):
+                    joined = _with_member(image, here, bring_together, self._replicas.idle)
+                    joined = replace(joined, cluster_id=self._cluster_id)
+                    await self._commit(joined)
+                    self.controller.activate(joined)
+                    await self._become(joined)
+                    self._tell(joined)
+                    return
+                await self._register(here)
+                return
+            except (StaleImageError, NotControllerError, BrokerUnavailableError) as error:
+                if self._clock.monotonic_ms() - began_ms >= self._config().initial_broker_registration_timeout_ms:
+                    raise RequestTimedOutError(f"not registered with broker {image.controller_id}: {error}") from error
+                logger.info("registration tried again error=%s", error)
+                await asyncio.sleep(0.05 + 0.2 * self._random.random())
+
+    async def _is_without_controller(self, image: ClusterImage) -> bool:
+        """Return whether the controller of an image has ended, or was silent for a session."""
+        is_silent = self._clock.monotonic_ms() - self._heard_ms >= self._config().broker_session_timeout_ms
+        return is_silent or image.controller_id not in image.brokers or await self.others.is_gone(image.controller_id)
+
+    async def _commit(self, image: ClusterImage) -> None:
+        pauses_s = iter(RETRY_PAUSES_S)
+        while True:
+            try:
+                await self._run_blocking(partial(self._store.commit, image))
+                return
+            except KafkaStorageError as error:
+                pause_s = next(pauses_s, None)
+                if pause_s is None:
+                    raise
+                logger.warning("registration not committed, tried again in %.1f s: %s", pause_s, error)
+                await asyncio.sleep(pause_s)
+
+    async def _register(self, here: BrokerRegistration) -> None:
+        """Register with the controller, and follow its versions until it lets this broker lead."""
+        self._epoch = await self.others.controller.register(here, previous_epoch=NO_EPOCH, is_cut=False)
+        while True:
+            await self.look()
+            answer = await self._heartbeat()
+            if not answer.is_fenced:
+                await self.look()
+                return
+
+    async def _become(self, image: ClusterImage) -> None:
+        self._epoch = image.brokers[self._broker_id].epoch
+        await self._follow(image)
+
+    # Living
+
+    def begin(self, scheduler: Scheduler) -> None:
+        """Send heartbeats and follow the image from now on; a controller fences brokers that are silent."""
+        self._heard_ms = self._clock.monotonic_ms()
+        scheduler.every("heartbeat", lambda: self._config().broker_heartbeat_interval_ms, self._beat)
+        scheduler.every("sessions", lambda: self._config().broker_heartbeat_interval_ms // 4 + 1, self._expire)
+        scheduler.every("image", lambda: LOOK_INTERVAL_MS, self._look_for_versions)
+
+    def _expire(self) -> Awaitable[None] | None:
+        if not self.controller.is_active:
+            return None
+        return self.controller.fence_expired(self._config().broker_session_timeout_ms)
+
+    def _look_for_versions(self) -> Awaitable[None] | None:
+        is_alone = self.controller.is_active and len(self.newest.brokers) == 1
+        return None if is_alone else self._look_quietly()
+
+    async def _look_quietly(self) -> None:
+        try:
+            await self.look()
+        except KafkaLakeError as error:
+            logger.warning("whether there is a newer version of the cluster is not known error=%s", error)
+
+    async def _beat(self) -> None:
+        if self.controller.is_active:
+            return
+        try:
+            answer = await self._heartbeat()
+            self._heard_ms = self._clock.monotonic_ms()
+            if answer.is_fenced:
+                await self.look()
+        except StaleBrokerEpochError:
+            await self._register_again()
+        except (BrokerUnavailableError, NotControllerError, KafkaStorageError) as error:
+            logger.warning("heartbeat not answered error=%s", error)
+            await self._look_quietly()
+            await self._claim_if_without_controller()
+
+    async def _heartbeat(self) -> HeartbeatAnswer:
+        offline = frozenset(self._replicas.offline())
+        return await self.others.controller.heartbeat(
+            Heartbeat(self._broker_id, self._epoch, self._replicas.version, offline=offline)
+        )
+
+    async def _register_again(self) -> None:
+        """Register the same incarnation once more: this broker was unregistered."""
+        assert self._here is not None
+        try:
+            self._epoch = await self.others.controller.register(self._here, previous_epoch=NO_EPOCH, is_cut=False)
+        except (BrokerUnavailableError, KafkaError) as error:
+            logger.warning("registration failed error=%s", error)
+
+    def lost(self, broker_id: int) -> None:
+        """Handle a connection that another broker, or the network, has ended."""
+        if self._config().broker_connection_fencing_enable and self._here is not None:
+            if self.controller.is_active:
+                self._work(self._fence_if_gone(broker_id))
+            elif broker_id == self.newest.controller_id:
+                self._work(self._claim_if_without_controller())
+
+    async def _fence_if_gone(self, broker_id: int) -> None:
+        broker = self.newest.brokers.get(broker_id)
+        if broker is not None and not broker.is_fenced and await self.others.is_gone(broker_id):
+            await self.controller.fence(broker, "its connections are refused")
+
+    async def _claim_if_without_controller(self) -> None:
+        """Become the controller if the one that is known has ended, or has been silent for a session."""
+        image = self.newest
+        if not await self._is_without_controller(image):
+            return
+        await asyncio.sleep(self._random.random() * self._config().controller_quorum_election_timeout_ms / 1000)
+        await self._look_quietly()
+        if self.controller.is_active or self.newest.controller_id != image.controller_id:
+            return
+        claimed = claim(self.newest, self._broker_id)
+        try:
+            await self._run_blocking(partial(self._store.commit, claimed))
+        except KafkaLakeError as error:
+            logger.info("another broker may be the controller now error=%s", error)
+            return
+        self.controller.activate(claimed)
+        await self._follow(claimed)
+        self._tell(claimed)
+        self._heard_ms = self._clock.monotonic_ms()
+        await self._fence_if_gone(image.controller_id)
+
+    async def create_topic(self, new: NewTopic, timeout_ms: int) -> None:
+        """Have the controller, on another broker, create a topic, and follow the version that has it.
+
+        Raise the controller's error, `NotControllerError` if there is none that answers.
+        """
+        try:
+            await self.others.create_topic(new, timeout_ms)
+        except BrokerUnavailableError as error:
+            raise NotControllerError(str(error)) from error
+        await self.look()
+
+    # Versions
+
+    async def follow(self, version: int, timeout_ms: int) -> None:
+        """Follow the image up to a version, or for `timeout_ms`."""
+        if self._replicas.version < version:
+            try:
+                await asyncio.wait_for(self.look(), timeout_ms / 1000)
+            except TimeoutError:
+                logger.warning("version %d of the cluster not followed in %d ms", version, timeout_ms)
+
+    async def look(self) -> None:
+        """Follow a newer version of the control store, if there is one. Raise `KafkaStorageError` if it cannot be read."""
+        async with self._looking:
+            newer: ClusterImage | None = await self._run_blocking(
+                partial(self._store.load_newer, self._replicas.version)
+            )
+            if newer is not None:
+                if newer.controller_id != self._broker_id:
+                    self.controller.resign()
+                await self._follow(newer)
+
+    async def _follow(self, image: ClusterImage, rows: Any = None) -> None:
+        if image.version > self.newest.version:
+            self.newest = image
+        if not self._is_leaving:
+            await self._replicas.follow(image, rows)
+
+    def _tell(self, image: ClusterImage) -> None:
+        """Tell the other brokers of a version. One that does not hear of it looks by itself."""
+        if image.version > self.newest.version:
+            self.newest = image
+        for broker_id, broker in image.brokers.items():
+            if broker_id != self._broker_id and not broker.is_fenced:
+                self._work(self._tell_one(broker_id, image.version))
+
+    async def _tell_one(self, broker_id: int, version: int) -> None:
+        try:
+            await self.others.tell(broker_id, version, POKE_TIMEOUT_MS)
+        except KafkaLakeError as error:
+            logger.debug("broker not told of a version broker=%d version=%d error=%s", broker_id, version, error)
+
+    def _work(self, work: Any) -> None:
+        task = asyncio.ensure_future(work)
+        self._telling.add(task)
+        task.add_done_callback(self._telling.discard)
+
+    # Leaving
+
+    async def leave(self) -> None:
+        """Have this broker relieved of its leaderships before it stops, if there are others. It follows no version any more."""
+        self._is_leaving = True
+        controller: ClusterController = self.controller if self.controller.is_active else self.others.controller
+        if self._epoch == NO_EPOCH or self.newest.brokers.keys() <= {self._broker_id}:
+            return
+        goodbye = Heartbeat(self._broker_id, self._epoch, self._replicas.version, wants_shutdown=True)
+        try:
+            await controller.heartbeat(goodbye)
+        except KafkaLakeError as error:
+            logger.warning("the controller has not relieved this broker error=%s", error)
+
+    def stop(self) -> None:
+        """Close the connections to other brokers."""
+        for task in self._telling:
+            task.cancel()
+        self.others.stop()
+
+
+def _with_member(
+    image: ClusterImage,
+    here: BrokerRegistration,
+    bring_together: Decision,
+    logs: Mapping[ReplicaId, Log | KafkaError],
+) -> ClusterImage:
+    """Return the next version, with this broker as the controller, registered and leading what it has the logs of.
+
+    It holds the lease of its id, so an earlier incarnation has ended, whether or not it was fenced.
+    """
+    broker_id, known = here.broker_id, image.brokers.get(here.broker_id)
+    offline = {key for key, log in logs.items() if isinstance(log, KafkaError)}
+    least_epochs = {key: log.leader_epoch + 1 for key, log in logs.items() if isinstance(log, Log)}
+    epoch = image.version + 1
+    return decide_together(
+        image,
+        bring_together,
+        partial(claim, broker_id=broker_id),
+        lambda now: now if known is None else fence_broker(now, broker_id, known.epoch, one_replica),
+        lambda now: register_broker(now, here, one_replica, is_clean=True),
+        lambda now: unfence_broker(now, broker_id, epoch, one_replica),
+        lambda now: report_offline_logs(now, broker_id, epoch, offline, one_replica),
+        partial(raise_leader_epochs, broker_id=broker_id, least=least_epochs),
+    )

@@ -1,0 +1,17 @@
+"""A topic that is to be created, as it was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic to be created. -1 means the broker's default. `assignments` are broker ids per partition, or None."""
+
+    name: str
+    partitions: int = -1
+    replication_factor: int = -1
+    assignments: Sequence[tuple[int, Sequence[int]]] | None = None
+    config: Mapping[str, str | None] | None = None

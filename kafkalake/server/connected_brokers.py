@@ -1,0 +1,87 @@
+"""The other brokers of the cluster, by TCP: what a member of the cluster asks of them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from kafkalake.broker.controller.membership import Membership
+from kafkalake.broker.partitions.new_topic import NewTopic
+from kafkalake.client.connection import Address
+from kafkalake.client.peers import Channel, ConnectedPeers
+from kafkalake.client.requests import CREATE_TOPICS, UPDATE_IMAGE
+from kafkalake.cluster.image import ClusterImage
+from kafkalake.config.broker import BrokerConfig
+from kafkalake.errors import BrokerRefusedError, BrokerUnavailableError, KafkaError, error_for_code
+from kafkalake.server.remote_controller import RemoteController
+from kafkalake.wire.messages.membership import UpdateImageRequest
+from kafkalake.wire.messages.topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+
+PROBE_TIMEOUT_MS = 1_000
+
+
+def address_in(image: ClusterImage, broker_id: int) -> Address | None:
+    """Return the address at which other brokers reach a broker, None if it is not registered."""
+    broker = image.brokers.get(broker_id)
+    return None if broker is None else Address(broker.endpoints[0].host, broker.endpoints[0].port)
+
+
+class ConnectedBrokers:
+    """`OtherBrokers` at the addresses of their inter-broker listeners."""
+
+    def __init__(
+        self,
+        membership: Membership,
+        peers: ConnectedPeers,
+        config: Callable[[], BrokerConfig],
+        is_locked: Callable[[int], Awaitable[bool]],
+    ) -> None:
+        """`is_locked` returns whether a process of a broker is seen to run, although it does not listen yet."""
+        self._membership = membership
+        self._is_locked = is_locked
+        self._peers = peers
+        self.controller = RemoteController(
+            peers, lambda: membership.newest, timeout_ms=lambda: config().broker_session_timeout_ms // 2
+        )
+
+    async def create_topic(self, new: NewTopic, timeout_ms: int) -> None:
+        topic = CreatableTopic(
+            name=new.name,
+            num_partitions=new.partitions,
+            replication_factor=new.replication_factor,
+            assignments=[
+                CreatableReplicaAssignment(partition_index=index, broker_ids=brokers)
+                for index, brokers in new.assignments or ()
+            ],
+            configs=[CreatableTopicConfig(name=name, value=value) for name, value in (new.config or {}).items()],
+        )
+        message = CreateTopicsRequest(topics=[topic], timeout=timeout_ms)
+        answer = await self._peers.ask(self._membership.newest.controller_id, CREATE_TOPICS, message)
+        for each in answer.topics:
+            if each.error_code:
+                raise error_for_code(each.error_code, each.error_message or "")
+
+    async def tell(self, broker_id: int, version: int, timeout_ms: int) -> None:
+        message = UpdateImageRequest(version=version, timeout=timeout_ms)
+        await self._peers.ask(broker_id, UPDATE_IMAGE, message, timeout_ms=timeout_ms + PROBE_TIMEOUT_MS)
+
+    async def is_gone(self, broker_id: int) -> bool:
+        for _ in range(2):
+            try:
+                message = UpdateImageRequest(version=0, timeout=0)
+                await self._peers.ask(
+                    broker_id, UPDATE_IMAGE, message, timeout_ms=PROBE_TIMEOUT_MS, channel=Channel.CONTROL
+                )
+            except BrokerRefusedError:
+                continue
+            except (BrokerUnavailableError, KafkaError):
+                return False
+            return False
+        return not await self._is_locked(broker_id)
+
+    def stop(self) -> None:
+        self._peers.stop()
