@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import socket
 from collections import Counter
@@ -169,5 +170,22 @@ class Acceptor:
 def _bind_every_address(port: int) -> socket.socket:
     """Return a socket bound to a port of all addresses, of IPv6 too where the machine has it."""
     if socket.has_dualstack_ipv6():
-        return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
-    return socket.create_server(("", port))
+        try:
+            return _bind_family(socket.AF_INET6, port)
+        except OSError as error:
+            if error.errno != errno.EADDRNOTAVAIL:  # the kernel knows IPv6, and no interface has it
+                raise
+    return _bind_family(socket.AF_INET, port)
+
+
+def _bind_family(family: socket.AddressFamily, port: int) -> socket.socket:
+    bound = socket.socket(family)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        bound.bind(("", port))
+    except OSError:
+        bound.close()
+        raise
+    return bound

@@ -32,6 +32,8 @@ WRITE_BUFFER_HIGH_BYTES = 4 * 1024
 as a connection does anyway, so `max.connections` bounds them.
 """
 _JOINED_BYTES = 16 * 1024
+_IPV4_IN_IPV6 = "::ffff:"
+"""The beginning of an IPv4 address at a socket of both kinds of addresses."""
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -65,8 +67,11 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)  # uvloop's transports do not inherit asyncio's
         transport = self._transport
         peer = transport.get_extra_info("peername")
-        self.address = str(peer[0]) if isinstance(peer, tuple) else ""
-        self.peer = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else str(peer)
+        if isinstance(peer, tuple):
+            self.address = str(peer[0]).removeprefix(_IPV4_IN_IPV6) if "." in peer[0] else str(peer[0])
+            self.peer = f"{self.address}:{peer[1]}"
+        else:
+            self.peer = str(peer)
         if not self._acceptor.admit(self):
             self.abort()
             return

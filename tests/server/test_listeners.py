@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient
 from contract.wire_client import WireClient, code, create_topic
 from kafka_reference import free_port
 from node_in_thread import NodeInThread
+from waiting import wait_until
 
 from kafkalake.cluster.image import BrokerRegistration, Endpoint
 from kafkalake.config.listener import Listener
@@ -92,11 +93,12 @@ def test_every_answer_with_an_address_has_that_of_the_listener(listeners: dict[s
         assert [(each.node_id, each.listeners[0].host, each.listeners[0].port) for each in quorum.nodes] == [expected]
 
 
-def test_a_listener_of_every_address_takes_ipv4_and_ipv6(listeners: dict[str, Listener]) -> None:
-    hosts = ["127.0.0.1", *(["::1"] if socket.has_dualstack_ipv6() else [])]
-    for host in hosts:
+def test_a_listener_of_every_address_takes_ipv4_and_ipv6(node: NodeInThread, listeners: dict[str, Listener]) -> None:
+    acceptor = node.node.acceptor
+    assert acceptor is not None
+    for host in ["127.0.0.1", *(["::1"] if socket.has_dualstack_ipv6() else [])]:
         with socket.create_connection((host, listeners["EXTERNAL"].port), timeout=10):
-            pass
+            wait_until(lambda host=host: node.on_loop(lambda: acceptor._per_address[host]) == 1)  # type: ignore[misc]
 
 
 def test_a_leader_without_the_clients_listener_is_said_to_have_none(
