@@ -35,6 +35,7 @@ from kafkalake.reader.topic_settings import topic_configs
 
 Ends = Mapping[int, int]
 """The end of each partition's readable offsets. A partition without records may be absent."""
+EVERY_RECORD, EVERY_VERSION = Selection(), range(2**63 - 1)
 EVERYTHING = -2
 """The version of the point before all records, whose next point has all records there are as its own change."""
 
@@ -130,12 +131,20 @@ def next_point(options: ReadOptions, start: ChangePoint, tables: DeltaMetadataSt
 
 
 def plan_changes(
-    options: ReadOptions, start: ChangePoint, end: ChangePoint, tables: DeltaMetadataStore, *, keyed: bool
+    options: ReadOptions,
+    start: ChangePoint,
+    end: ChangePoint,
+    tables: DeltaMetadataStore,
+    *,
+    keyed: bool,
+    selection: Selection = EVERY_RECORD,
+    versions: range = EVERY_VERSION,
 ) -> Changes:
-    """Return the changes after `start`, up to and in `end`.
+    """Return the changes after `start`, up to and in `end`, of which `selection` and `versions` may leave out others.
 
-    Raise `OffsetOutOfRangeError` if some of the range's records are gone, unless `failOnDataLoss` is false, `LakeError` if the
-    history of the versions is gone, and the errors of `take_snapshot` and `plan_slices`.
+    Of a keyed topic they leave out whole partitions only, as a change needs the records before. Raise `OffsetOutOfRangeError` if
+    some of the range's records are gone, unless `failOnDataLoss` is false, `LakeError` if the history of the versions is gone, and
+    the errors of `take_snapshot` and `plan_slices`.
     """
     topic = the_topic(options, tables)
     _check_same(topic, end)
@@ -148,13 +157,26 @@ def plan_changes(
     if start.version != EVERYTHING and options.fail_on_data_loss:
         cleaned = _cleaned_ends(topic, snapshots, tables) if keyed else {}
         _refuse_removed(topic.topic, snapshots, cleaned, start, end, commits)
-    changed = [_between(each, start.ends.get(each.partition, 0), end.ends[each.partition]) for each in snapshots]
+    changed = [_between(each, *_bounds(each.partition, start, end, commits, versions)) for each in snapshots]
     earlier = [_between(each, 0, start.ends.get(each.partition, 0)) for each in snapshots] if keyed else []
     return Changes(
-        plan_slices(Read(options, changed), Selection()),
-        plan_slices(Read(options, earlier), Selection()) if earlier else [],
+        plan_slices(Read(options, changed), selection),
+        plan_slices(Read(options, earlier), selection) if earlier else [],
         {partition: _of_partition(partition, commits) for partition in grown},
     )
+
+
+def _bounds(
+    partition: int, start: ChangePoint, end: ChangePoint, commits: Sequence[_Commit], versions: range
+) -> tuple[int, int]:
+    """Return the offsets of a partition, [first, end), that the versions among `versions` committed."""
+
+    def end_before(version: int) -> int:
+        ends = (commit.ends.get(partition, 0) for commit in commits if commit.version < version)
+        return max(start.ends.get(partition, 0), *ends, 0)
+
+    last = end.ends[partition]
+    return min(end_before(versions.start), last), min(end_before(versions.stop), last)
 
 
 def the_topic(options: ReadOptions, tables: DeltaMetadataStore) -> TopicRow:

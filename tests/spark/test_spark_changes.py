@@ -129,6 +129,13 @@ def random_states(lake: WrittenLake, seed: int, versions: int) -> States:
     return states
 
 
+def optimized_rows(session: SparkSession, query: str) -> int:
+    """The size that the scan of a query has said, in records."""
+    plan = session.sql(query)._jdf.queryExecution().optimizedPlan()
+    leaf = plan.collectLeaves().head()
+    return int(leaf.stats().rowCount().get())
+
+
 def test_records_that_versions_added_are_inserts(lake: WrittenLake, session: SparkSession, sql: Statement) -> None:
     lake.create("clicks", 3)
     lake.append_values("clicks", 0, [b"0"] * 5)
@@ -164,6 +171,20 @@ def test_records_that_versions_added_are_inserts(lake: WrittenLake, session: Spa
     assert sql(f"SELECT count(*) AS n FROM lake.clicks CHANGES FROM VERSION {second}")[0].n == 4
     joined = f"SELECT count(*) AS n FROM lake.clicks CHANGES FROM VERSION {second} c JOIN lake.clicks USING (partition, offset)"
     assert sql(joined)[0].n == 4
+    for where, taken, planned in (  # offsets, also those of markers and aborted records
+        ("partition = 0", all_of_them[:7], 7),
+        (f"_commit_version >= {second}", all_of_them[5:], 7),
+        (f"_commit_version < {third}", all_of_them[:7], 9),
+        (f"_commit_version = {third} AND partition IN (1, 2)", all_of_them[7:8], 1),
+        ("offset < 2 AND partition = 0", all_of_them[:2], 2),
+        ("timestamp > '2100-01-01'", [], 12),  # of segments that are sealed the times are known
+        (f"value = X'61' OR _commit_version = {third}", all_of_them[5:6] + all_of_them[7:8], 12),
+    ):
+        assert values(f"FROM VERSION 0 WHERE {where}") == taken, where
+        size = optimized_rows(session, f"SELECT * FROM lake.clicks CHANGES FROM VERSION 0 WHERE {where}")
+        assert size <= 2 * planned, (where, size)
+    plan = sql(f"EXPLAIN SELECT * FROM lake.clicks CHANGES FROM VERSION 0 WHERE _commit_version >= {second}")[0].plan
+    assert f"pushed: _commit_version >= {second}" in plan
     read = session.read.option("startingVersion", second).option("endingVersion", third)
     assert read.changes("lake.default.clicks").count() == 3
 
@@ -247,6 +268,13 @@ def test_changes_of_keys_are_the_differences_of_versions(lake: WrittenLake, sql:
     versions = [version for version, _ in states.states[1:]]
     for first, last in ((versions[0], versions[-1]), (versions[2], versions[4]), (versions[4], versions[4])):
         assert changes(sql, "states", f"FROM VERSION {first} TO VERSION {last}") == states.changes(first, last)
+    for where, is_all in ((" WHERE partition = 0 AND _commit_version > 0", True), (" WHERE partition = 1", False)):
+        asked = f"FROM VERSION {versions[0]} TO VERSION {versions[-1]}{where}"
+        assert changes(sql, "states", asked) == (states.changes(versions[0], versions[-1]) if is_all else [])
+    later = (
+        f"FROM VERSION {versions[0]} TO VERSION {versions[-1]} WHERE _commit_version >= {versions[2]} AND offset >= 0"
+    )
+    assert changes(sql, "states", later) == states.changes(versions[2], versions[-1])
     first, before = versions[3], dict(states.states)[versions[2]]
     net = changes(
         sql, "states", f"FROM VERSION {first}", "WITH (deduplicationMode = 'netChanges', computeUpdates = 'true')"

@@ -5,7 +5,7 @@ A question has `lake`, `topic` and the `options` of the query; points are the JS
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -19,13 +19,16 @@ from kafkalake.reader.changelog import (
     plan_changes,
     the_topic,
 )
+from kafkalake.reader.comparison import narrow
 from kafkalake.reader.plan import SegmentSlice
+from kafkalake.reader.predicate import Selection
 from kafkalake.reader.read_options import TIME_ZONE_NOTE, ReadOptions, parse_options
 from kafkalake.spark.planner.lakes import lake_path, open_lake
 from kafkalake.spark.planner.question import Question
 from kafkalake.spark.planner.tables import require_same
 from kafkalake.spark.planner.task_json import encode_task
 
+_VERSION = "_commit_version"
 _OF_SPARK = frozenset(
     {
         "startingversion",
@@ -68,7 +71,7 @@ def go_on(question: Question) -> dict[str, Any]:
 
 
 def plan(question: Question) -> dict[str, Any]:
-    """Return the tasks that read the changes from `start` to `end`.
+    """Return the tasks that read the changes from `start` to `end` for which all `filters` may be true.
 
     Of keys (`is_keyed`) a task has all of a partition, and its part of `before` has the records below the range. commits: by
     partition, the start of the range, and [end offset, version, time in ms] of each commit. Raise the errors of `plan_changes`.
@@ -76,7 +79,10 @@ def plan(question: Question) -> dict[str, Any]:
     options = _options(question)
     start, end = (ChangePoint.of_json(question[name]) for name in ("start", "end"))
     keyed = question["is_keyed"]
-    changes = plan_changes(options, start, end, open_lake(options.lake), keyed=keyed)
+    selection, versions = _selected(question["filters"])
+    changes = plan_changes(
+        options, start, end, open_lake(options.lake), keyed=keyed, selection=selection, versions=versions
+    )
     groups = _by_partition(changes.groups) if keyed else changes.groups
     before = {group[0].partition: group for group in _by_partition(changes.before)}
     slices = [piece for group in (*changes.groups, *changes.before) for piece in group]
@@ -90,6 +96,17 @@ def plan(question: Question) -> dict[str, Any]:
         "records": sum(piece.to_offset - piece.from_offset for piece in slices),
         "bytes": sum(piece.cost for piece in slices),
     }
+
+
+def _selected(filters: Sequence[Mapping[str, Any]]) -> tuple[Selection, range]:
+    """Return the records, and the versions, of which the comparisons may be true."""
+    records = versions = Selection()
+    for compared in filters:
+        if compared["column"] == _VERSION:
+            versions = narrow(versions, "offset", compared["operator"], compared["values"]) or versions
+        else:
+            records = narrow(records, compared["column"], compared["operator"], compared["values"]) or records
+    return records, range(versions.offset_min, versions.offset_end)
 
 
 def _by_partition(groups: Iterable[Sequence[SegmentSlice]]) -> list[list[SegmentSlice]]:

@@ -1,6 +1,7 @@
 package io.kafkalake.spark;
 
 import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ArrayNode;
 import org.apache.spark.sql.connector.read.Batch;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.PartitionReaderFactory;
@@ -13,12 +14,17 @@ import org.apache.spark.sql.types.StructType;
 final class ChangesScan implements SupportsReportStatistics, Batch {
   private final TopicChangelog changelog;
   private final StructType columns;
+  private final ArrayNode comparisons;
+  private final String pushed;
   private JsonNode plan;
   private boolean isStream;
 
-  ChangesScan(TopicChangelog changelog, StructType columns) {
+  /** @param pushed the comparisons as a plan shows them */
+  ChangesScan(TopicChangelog changelog, StructType columns, ArrayNode comparisons, String pushed) {
     this.changelog = changelog;
     this.columns = columns;
+    this.comparisons = comparisons;
+    this.pushed = pushed;
   }
 
   @Override
@@ -38,7 +44,7 @@ final class ChangesScan implements SupportsReportStatistics, Batch {
     }
     JsonNode points = changelog.points();
     return String.format(
-        "(after version %s, to version %s)", points.get("start").get("version"), points.get("end").get("version"));
+        "(after version %s, to version %s%s)", points.get("start").get("version"), points.get("end").get("version"), pushed);
   }
 
   @Override
@@ -71,12 +77,12 @@ final class ChangesScan implements SupportsReportStatistics, Batch {
   @Override
   public MicroBatchStream toMicroBatchStream(String checkpointLocation) {
     isStream = true;
-    return new ChangesStream(changelog, columns);
+    return new ChangesStream(changelog, columns, comparisons);
   }
 
   private synchronized JsonNode planned() {
     if (plan == null) {
-      plan = changelog.plan(changelog.points().get("start"), changelog.points().get("end"));
+      plan = changelog.plan(changelog.points().get("start"), changelog.points().get("end"), comparisons);
     }
     return plan;
   }

@@ -2,6 +2,7 @@ package io.kafkalake.spark;
 
 import com.fasterxml.jackson.core.JsonProcessingException;
 import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ArrayNode;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.PartitionReaderFactory;
 import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
@@ -18,15 +19,17 @@ import org.apache.spark.sql.types.StructType;
 final class ChangesStream implements MicroBatchStream, SupportsTriggerAvailableNow {
   private final TopicChangelog changelog;
   private final StructType columns;
+  private final ArrayNode comparisons;
   private boolean isBounded;
   private Point last;
 
-  ChangesStream(TopicChangelog changelog, StructType columns) {
+  ChangesStream(TopicChangelog changelog, StructType columns, ArrayNode comparisons) {
     if (changelog.hasEnd()) {
       throw KafkaLakeExtensions.refused("a stream of changes has no end: leave endingVersion and endingTimestamp out");
     }
     this.changelog = changelog;
     this.columns = columns;
+    this.comparisons = comparisons;
   }
 
   /** What was changed up to and in a version. */
@@ -80,7 +83,7 @@ final class ChangesStream implements MicroBatchStream, SupportsTriggerAvailableN
 
   @Override
   public InputPartition[] planInputPartitions(Offset start, Offset end) {
-    return ChangesTask.of(changelog.plan(((Point) start).content, ((Point) end).content));
+    return ChangesTask.of(changelog.plan(((Point) start).content, ((Point) end).content, comparisons));
   }
 
   @Override

@@ -1,7 +1,11 @@
 package io.kafkalake.spark;
 
 import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
 import java.util.Map;
 import org.apache.spark.sql.connector.catalog.Changelog;
 import org.apache.spark.sql.connector.catalog.ChangelogContext;
@@ -9,9 +13,11 @@ import org.apache.spark.sql.connector.catalog.ChangelogRange;
 import org.apache.spark.sql.connector.catalog.Column;
 import org.apache.spark.sql.connector.expressions.Expressions;
 import org.apache.spark.sql.connector.expressions.NamedReference;
+import org.apache.spark.sql.connector.expressions.filter.Predicate;
 import org.apache.spark.sql.connector.read.Scan;
 import org.apache.spark.sql.connector.read.ScanBuilder;
 import org.apache.spark.sql.connector.read.SupportsPushDownRequiredColumns;
+import org.apache.spark.sql.connector.read.SupportsPushDownV2Filters;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
@@ -25,10 +31,11 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
  * for itself, so a row is identified by its key and its partition.
  */
 final class TopicChangelog implements Changelog {
+  private static final String VERSION = "_commit_version";
   private static final StructType OF_CHANGES =
       new StructType()
           .add("_change_type", DataTypes.StringType, false)
-          .add("_commit_version", DataTypes.LongType, false)
+          .add(VERSION, DataTypes.LongType, false)
           .add("_commit_timestamp", DataTypes.TimestampType, false);
   private final String name;
   private final String lake;
@@ -121,19 +128,45 @@ final class TopicChangelog implements Changelog {
 
   @Override
   public ScanBuilder newScanBuilder(CaseInsensitiveStringMap given) {
-    return new SupportsPushDownRequiredColumns() {
-      private StructType wanted = all();
+    return new Builder();
+  }
 
-      @Override
-      public void pruneColumns(StructType required) {
-        wanted = required;
-      }
+  /** Spark looks at all filters again; by those on versions, partitions, offsets and timestamps less is read. */
+  private final class Builder implements SupportsPushDownV2Filters, SupportsPushDownRequiredColumns {
+    private StructType wanted = all();
+    private final ArrayNode comparisons = Planner.JSON.createArrayNode();
+    private final List<String> pushed = new ArrayList<>();
 
-      @Override
-      public Scan build() {
-        return new ChangesScan(TopicChangelog.this, wanted);
+    @Override
+    public Predicate[] pushPredicates(Predicate[] offered) {
+      ScanColumn[] sources = Arrays.stream(records.fieldNames()).map(TopicChangelog.this::source).toArray(ScanColumn[]::new);
+      for (Predicate predicate : offered) {
+        ObjectNode comparison = ScanFilter.of(predicate);
+        if (comparison != null && !comparison.get("column").textValue().equals(VERSION)) {
+          comparison = ScanFilter.ofRecord(predicate, sources);
+        }
+        if (comparison != null && (!isKeyed || comparison.get("column").textValue().equals("partition"))) {
+          comparisons.add(comparison);
+          pushed.add(predicate.describe());
+        }
       }
-    };
+      return offered;
+    }
+
+    @Override
+    public Predicate[] pushedPredicates() {
+      return new Predicate[0];
+    }
+
+    @Override
+    public void pruneColumns(StructType required) {
+      wanted = required;
+    }
+
+    @Override
+    public Scan build() {
+      return new ChangesScan(TopicChangelog.this, wanted, comparisons, pushed.isEmpty() ? "" : ", pushed: " + String.join(" AND ", pushed));
+    }
   }
 
   /** Where the column of the records that has this name comes from; null for a column of changes. */
@@ -176,9 +209,10 @@ final class TopicChangelog implements Changelog {
     return ask(question("next_changes").set("start", start));
   }
 
-  /** The tasks that read the changes after `start`, up to and in `end`. */
-  JsonNode plan(JsonNode start, JsonNode end) {
+  /** The tasks that read the changes after `start`, up to and in `end`, of which the comparisons may be true. */
+  JsonNode plan(JsonNode start, JsonNode end, ArrayNode comparisons) {
     ObjectNode question = question("plan_changes").put("is_keyed", isKeyed);
+    question.set("filters", comparisons);
     question.set("start", start);
     question.set("end", end);
     return ask(question);
