@@ -60,14 +60,22 @@ class ConnectedBrokers:
             configs=[CreatableTopicConfig(name=name, value=value) for name, value in (new.config or {}).items()],
         )
         message = CreateTopicsRequest(topics=[topic], timeout=timeout_ms)
-        answer = await self._peers.ask(self._membership.newest.controller_id, CREATE_TOPICS, message)
+        answer = await self._peers.ask(
+            self._membership.newest.controller_id,
+            CREATE_TOPICS,
+            message,
+            timeout_ms=timeout_ms + PROBE_TIMEOUT_MS,
+            channel=Channel.FORWARDED,
+        )
         for each in answer.topics:
             if each.error_code:
                 raise error_for_code(each.error_code, each.error_message or "")
 
     async def tell(self, broker_id: int, version: int, timeout_ms: int) -> None:
         message = UpdateImageRequest(version=version, timeout=timeout_ms)
-        await self._peers.ask(broker_id, UPDATE_IMAGE, message, timeout_ms=timeout_ms + PROBE_TIMEOUT_MS)
+        await self._peers.ask(
+            broker_id, UPDATE_IMAGE, message, timeout_ms=timeout_ms + PROBE_TIMEOUT_MS, channel=Channel.CONTROL
+        )
 
     async def is_gone(self, broker_id: int) -> bool:
         for _ in range(2):

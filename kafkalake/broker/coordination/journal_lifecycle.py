@@ -170,10 +170,11 @@ class JournalLifecycle(Generic[E, R, C]):
     def lead(self, index: int) -> None:
         """Coordinate the names of a partition that this broker leads now, or leads in a newer epoch.
 
-        It is loaded in the background, unless it is loaded or its log could not be opened. Raise `NotLeaderOrFollowerError`.
+        It is loaded in the background, unless it is loaded, its log could not be opened, or `make_ready` is creating the topic and
+        loads it at once. Raise `NotLeaderOrFollowerError`.
         """
         partition = self._writer.partition(index)
-        if self.is_stopped or partition.is_offline:
+        if self.is_stopped or partition.is_offline or self._creating.locked():
             return
         self._is_ready = True
         if self._coordinator.table.shard(index) is None:
@@ -184,7 +185,8 @@ class JournalLifecycle(Generic[E, R, C]):
     def _lead_all(self) -> None:
         self._is_ready = True
         for partition in self._writer.led():
-            self.lead(partition.index)
+            if self._coordinator.table.shard(partition.index) is None:
+                self._loading.load_soon(partition.index)
 
     def resign(self, index: int) -> None:
         """Coordinate the names of a partition no longer. Pending requests fail with NOT_COORDINATOR.

@@ -68,7 +68,7 @@ class Replicas:
         """Create the replicas. `settings` returns the broker's current settings.
 
         `changed` is called with the name of each topic created, deleted or given more partitions.
-        `moved` is called with each partition of a known topic that is led here from now on, in a newer epoch, or no longer.
+        `moved` is called with each partition that is led here from now on, in a newer epoch, or no longer.
         `later(delay_ms, action)` runs an action after a delay. `wake` completes the waiting fetches of a partition.
         """
         self._broker_id = broker_id
@@ -141,8 +141,7 @@ class Replicas:
             self._topics.apply(image)
             changed = [topic for topic in self._topics.unordered() if before.get(topic.topic_id) != topic.registrations]
             for topic in changed:
-                moved = self._place(topic)
-                for index in moved if topic.topic_id in known else ():
+                for index in self._place(topic):
                     call_isolated(CallbackLoop.TOPIC_CHANGE, self._moved, topic, index)
             self._configure_changed(known, by_id)
             for topic in gone:
