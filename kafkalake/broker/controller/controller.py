@@ -19,13 +19,14 @@ from kafkalake.broker.controller.protocol import Heartbeat, HeartbeatAnswer, Isr
 from kafkalake.clock import Clock
 from kafkalake.cluster.control_store import ControlStore
 from kafkalake.cluster.controller_election import is_controller
-from kafkalake.cluster.election import ElectionRules
+from kafkalake.cluster.election import Election, ElectionRules, elect_leaders
 from kafkalake.cluster.image import (
     BrokerRegistration,
     ClusterImage,
+    TopicIdPartition,
     decide_together,
 )
-from kafkalake.cluster.partition_changes import IsrChange
+from kafkalake.cluster.partition_changes import IsrChange, alter_partitions
 from kafkalake.cluster.producer_ids import BLOCK, allocate_producer_ids
 from kafkalake.cluster.registration import (
     begin_controlled_shutdown,
@@ -201,10 +202,46 @@ class Controller:
         image = await self.change(lambda now: allocate_producer_ids(now, broker_id, broker_epoch), [])
         return range(image.next_producer_id - BLOCK, image.next_producer_id)
 
+    # Partitions
+
     async def alter_partition(
         self, broker_id: int, broker_epoch: int, changes: Sequence[IsrChange]
     ) -> list[IsrState | KafkaError]:
-        raise NotControllerError()
+        errors: dict[TopicIdPartition, KafkaError] = {}
+
+        def alter(now: ClusterImage) -> ClusterImage:
+            nonlocal errors
+            after, errors = alter_partitions(now, broker_id, broker_epoch, changes, one_replica)
+            return after
+
+        image = await self.change(alter, [])
+        return [errors.get(each.partition) or _state(image, each.partition) for each in changes]
+
+    async def elect_leaders(
+        self, asked: Sequence[TopicIdPartition], election: Election
+    ) -> dict[TopicIdPartition, KafkaError]:
+        """Elect leaders as an administrator asks, in one version. Return the error of each partition without success."""
+        errors: dict[TopicIdPartition, KafkaError] = {}
+
+        def elect(now: ClusterImage) -> ClusterImage:
+            nonlocal errors
+            after, errors = elect_leaders(now, asked, election, one_replica)
+            return after
+
+        await self.change(elect, [])
+        return errors
+
+
+def _state(image: ClusterImage, of: TopicIdPartition) -> IsrState:
+    partition = image.partition(of)
+    assert partition is not None
+    return IsrState(
+        partition.leader,
+        partition.leader_epoch,
+        partition.partition_epoch,
+        partition.isr,
+        partition.is_recovering,
+    )
 
 
 def decide_together_once(decide: Decision, image: ClusterImage) -> ClusterImage:

@@ -1,18 +1,23 @@
-"""ElectLeaders (43), versions 0-2: elections of leaders, preferred (type 0) or unclean (1).
+"""ElectLeaders (43), versions 0-2: elections of leaders, preferred (type 0) or unclean (1), of some partitions or of all (null).
 
-A partition that has its preferred leader gets ELECTION_NOT_NEEDED; where all partitions are asked for (null), it is left out.
+All of a request is one version of the cluster. A partition that needs no election gets ELECTION_NOT_NEEDED; where all partitions
+are asked for, it is left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
+import asyncio
+from collections.abc import Generator, Iterator, Mapping
+from uuid import UUID
 
+from kafkalake.cluster.election import Election
+from kafkalake.cluster.image import TopicIdPartition
 from kafkalake.errors import (
     ClusterAuthorizationError,
     ElectionNotNeededError,
     InvalidRequestError,
     KafkaError,
-    PreferredLeaderNotAvailableError,
+    RequestTimedOutError,
     UnknownTopicOrPartitionError,
 )
 from kafkalake.server.authorizer import CLUSTER_NAME, Resource
@@ -24,40 +29,92 @@ from kafkalake.wire.messages.controller import (
     ReplicaElectionResult,
 )
 
-_PREFERRED, _UNCLEAN = 0, 1
+_ELECTIONS = {0: Election.PREFERRED, 1: Election.UNCLEAN}
+Known = Mapping[str, tuple[UUID, int]]
+"""The topics asked for that exist, by name: id and number of partitions."""
 
 
-def handle(request: Request[ElectLeadersRequest]) -> Generator[None, None, ElectLeadersResponse]:
+async def handle(request: Request[ElectLeadersRequest]) -> ElectLeadersResponse:
     body = request.body
     if not request.allows(Resource.CLUSTER, CLUSTER_NAME):
         return ElectLeadersResponse(error_code=ClusterAuthorizationError.code)
-    if request.version >= 1 and body.election_type not in (_PREFERRED, _UNCLEAN):
+    election = _ELECTIONS.get(body.election_type) if request.version >= 1 else Election.PREFERRED
+    if election is None:
         return ElectLeadersResponse(error_code=InvalidRequestError.code)
-    results = []
-    for asked in body.topic_partitions or ():
-        found = []
-        for index in asked.partitions:
-            error = _outcome(request, asked.topic, index)
-            found.append(
-                ElectLeadersPartitionResult(
-                    partition_id=index, error_code=error.code, error_message=request.error_text(error)
-                )
-            )
+    known = {topic.name: (topic.topic_id, len(topic.registrations)) for topic in request.context.broker.topics}
+    asked = await request.in_turns(_partitions(known, body))
+    try:
+        errors = await _elect(request, asked, election)
+    except KafkaError as error:
+        return refusal(body, error.code, request.error_text(error))
+    return await request.in_turns(_response(request, known, errors))
+
+
+async def _elect(
+    request: Request[ElectLeadersRequest], asked: list[TopicIdPartition], election: Election
+) -> dict[TopicIdPartition, KafkaError]:
+    """Return the errors of partitions. Raise `RequestTimedOutError` if the commit takes longer than the request may."""
+    work = asyncio.ensure_future(request.context.broker.controller.elect_leaders(asked, election))
+    done, _ = await asyncio.wait({work}, timeout=max(request.body.timeout, 0) / 1000)
+    if not done:
+        raise RequestTimedOutError()
+    return work.result()
+
+
+def _asked(known: Known, body: ElectLeadersRequest) -> Iterator[tuple[str, Iterator[int]]]:
+    if body.topic_partitions is None:
+        return ((name, iter(range(count))) for name, (_, count) in known.items())
+    return ((each.topic, iter(each.partitions)) for each in body.topic_partitions)
+
+
+def _partitions(known: Known, body: ElectLeadersRequest) -> Generator[None, None, list[TopicIdPartition]]:
+    """Return those of the partitions asked for that exist, each once."""
+    found: dict[TopicIdPartition, None] = {}
+    for name, indexes in _asked(known, body):
+        for index in indexes:
             yield
-        results.append(ReplicaElectionResult(topic=asked.topic, partition_result=found))
+            if (of := _partition(known, name, index)) is not None:
+                found[of] = None
+    return list(found)
+
+
+def _partition(known: Known, name: str, index: int) -> TopicIdPartition | None:
+    topic_id, count = known.get(name, (None, 0))
+    return (topic_id, index) if topic_id is not None and 0 <= index < count else None
+
+
+def _response(
+    request: Request[ElectLeadersRequest], known: Known, errors: Mapping[TopicIdPartition, KafkaError]
+) -> Generator[None, None, ElectLeadersResponse]:
+    is_of_all = request.body.topic_partitions is None
+    results = []
+    for name, indexes in _asked(known, request.body):
+        found = []
+        for index in indexes:
+            yield
+            error = _error(known, errors, name, index)
+            if not (is_of_all and isinstance(error, ElectionNotNeededError)):
+                found.append(_result(request, index, error))
+        if found or not is_of_all:
+            results.append(ReplicaElectionResult(topic=name, partition_result=found))
     return ElectLeadersResponse(replica_election_results=results)
 
 
-def _outcome(request: Request[ElectLeadersRequest], topic: str, index: int) -> KafkaError:
-    known = request.context.broker.topics.find(topic)
-    if known is None:
-        return UnknownTopicOrPartitionError(f"No such topic as {topic}")
-    partitions = known.registrations
-    if not 0 <= index < len(partitions):
-        return UnknownTopicOrPartitionError(f"No such partition as {topic}-{index}")
-    if partitions[index].offline:
-        return PreferredLeaderNotAvailableError("The preferred leader was not available.")
-    return ElectionNotNeededError("Leader election not needed for topic partition.")
+def _error(known: Known, errors: Mapping[TopicIdPartition, KafkaError], name: str, index: int) -> KafkaError | None:
+    if name not in known:
+        return UnknownTopicOrPartitionError(f"No such topic as {name}")
+    of = _partition(known, name, index)
+    if of is None:
+        return UnknownTopicOrPartitionError(f"No such partition as {name}-{index}")
+    return errors.get(of)
+
+
+def _result(request: Request[ElectLeadersRequest], index: int, error: KafkaError | None) -> ElectLeadersPartitionResult:
+    if error is None:
+        return ElectLeadersPartitionResult(partition_id=index)
+    return ElectLeadersPartitionResult(
+        partition_id=index, error_code=error.code, error_message=request.error_text(error)
+    )
 
 
 def refusal(body: ElectLeadersRequest, code: int, message: str) -> ElectLeadersResponse:

@@ -1,23 +1,33 @@
-"""UnregisterBroker (64), version 0: remove a broker that is not coming back. The only broker is the one that answers."""
+"""UnregisterBroker (64), version 0: remove the registration of a broker that is not coming back.
+
+Its partitions keep it as a replica, and are led by it again if it registers after all.
+"""
 
 from __future__ import annotations
 
-from kafkalake.errors import BrokerIdNotRegisteredError, ClusterAuthorizationError, InvalidRequestError, KafkaError
+from kafkalake.errors import ClusterAuthorizationError, InvalidRequestError, KafkaError
 from kafkalake.server.authorizer import CLUSTER_NAME, Resource
 from kafkalake.server.request import Request
 from kafkalake.wire.messages.controller import UnregisterBrokerRequest, UnregisterBrokerResponse
 
 
-def handle(request: Request[UnregisterBrokerRequest]) -> UnregisterBrokerResponse:
-    broker_id = request.body.broker_id
-    error: KafkaError
+async def handle(request: Request[UnregisterBrokerRequest]) -> UnregisterBrokerResponse:
+    try:
+        await _unregister(request)
+    except KafkaError as error:
+        return UnregisterBrokerResponse(error_code=error.code, error_message=request.error_text(error))
+    return UnregisterBrokerResponse()
+
+
+async def _unregister(request: Request[UnregisterBrokerRequest]) -> None:
+    """Raise `InvalidRequestError` for a broker that is running, otherwise as `Controller.unregister`."""
+    broker, broker_id = request.context.broker, request.body.broker_id
     if not request.allows(Resource.CLUSTER, CLUSTER_NAME):
-        error = ClusterAuthorizationError()
-    elif broker_id in request.context.broker.cluster.brokers:
-        error = InvalidRequestError(f"broker {broker_id} is running, and is unregistered after it has ended")
-    else:
-        error = BrokerIdNotRegisteredError(f"Broker ID {broker_id} is not currently registered")
-    return UnregisterBrokerResponse(error_code=error.code, error_message=request.error_text(error))
+        raise ClusterAuthorizationError()
+    known = broker.cluster.brokers.get(broker_id)
+    if known is not None and not known.is_fenced:
+        raise InvalidRequestError(f"broker {broker_id} is running, and is unregistered after it has ended")
+    await broker.controller.unregister(broker_id)
 
 
 def refusal(body: UnregisterBrokerRequest, code: int, message: str) -> UnregisterBrokerResponse:
