@@ -16,6 +16,8 @@ from kafkalake.config.avro_schema import ARRAY, BYTES, ENUM, FIXED, MAP, NULL, R
 
 Read = Callable[[bytes, int], tuple[Any, int]]
 """Returns the value that begins at a place, and where it ends. Raises one of `BROKEN` if there is none."""
+Skip = Callable[[bytes, int], int]
+"""Returns where the value that begins at a place ends, like `Read`."""
 Write = Callable[[bytearray, Any], None]
 """Adds a value to bytes."""
 
@@ -99,14 +101,107 @@ _SCALAR_READERS: dict[str, Read] = {
 
 def _union_reader(branches: Sequence[Read]) -> Read:
     count = len(branches)
+    by_byte = {2 * number: branch for number, branch in enumerate(branches[:64])}
 
     def read(data: bytes, at: int) -> tuple[Any, int]:
+        branch = by_byte.get(data[at])
+        if branch is not None:
+            return branch(data, at + 1)
         number, at = _read_long(data, at)
         if not 0 <= number < count:
             raise NotAvroError
         return branches[number](data, at)
 
     return read
+
+
+def skipper_of(kind: AvroType) -> Skip:
+    """Return the function that passes over values of a type, and refuses the bytes that the reader refuses."""
+    if kind.kind == UNION:
+        skip = _union_skipper([skipper_of(branch) for branch in kind.branches])
+        return _optional_skipper(kind, skip) if len(kind.branches) == 2 and kind.is_nullable else skip
+    if kind.kind in _SIZES or kind.kind == FIXED:
+        size = _SIZES.get(kind.kind, kind.size)
+        return lambda data, at: _skip(data, at, size)
+    if kind.kind in ("int", "long", ENUM):
+        return _skip_long
+    if kind.kind in (BYTES, "string"):
+        return _skip_bytes
+    read = reader_of(kind)
+    return lambda data, at: read(data, at)[1]
+
+
+_SIZES = {NULL: 0, "boolean": 1, "float": 4, "double": 8}
+
+
+def _skip(data: bytes, at: int, size: int) -> int:
+    at += size
+    if at > len(data):
+        raise NotAvroError
+    return at
+
+
+def _skip_long(data: bytes, at: int) -> int:
+    return at + 1 if data[at] < 128 else _read_long(data, at)[1]
+
+
+def _skip_bytes(data: bytes, at: int) -> int:
+    size, at = _read_long(data, at)
+    at += size
+    if size < 0 or at > len(data):
+        raise NotAvroError
+    return at
+
+
+def _union_skipper(branches: Sequence[Skip]) -> Skip:
+    count = len(branches)
+    by_byte = {2 * number: branch for number, branch in enumerate(branches[:64])}
+
+    def skip(data: bytes, at: int) -> int:
+        branch = by_byte.get(data[at])
+        if branch is not None:
+            return branch(data, at + 1)
+        number, at = _read_long(data, at)
+        if not 0 <= number < count:
+            raise NotAvroError
+        return branches[number](data, at)
+
+    return skip
+
+
+def _optional_skipper(kind: AvroType, skip_any: Skip) -> Skip:
+    """Return what passes over short values in one step, as most are, and leaves others, and those that are none, to `skip_any`."""
+    of_value = 2 * kind.branches.index(not_null(kind))
+    inner = not_null(kind)
+
+    def skip_long(data: bytes, at: int) -> int:
+        byte = data[at]
+        if byte == of_value and data[at + 1] < 128:
+            return at + 2
+        return at + 1 if byte == 2 - of_value else skip_any(data, at)
+
+    def skip_bytes(data: bytes, at: int) -> int:
+        byte = data[at]
+        if byte == of_value:
+            size = data[at + 1]
+            end = at + 2 + (size >> 1)
+            if size < 128 and not size & 1 and end <= len(data):
+                return end
+        return at + 1 if byte == 2 - of_value else skip_any(data, at)
+
+    size = 1 + _SIZES.get(inner.kind, inner.size)
+
+    def skip_sized(data: bytes, at: int) -> int:
+        byte = data[at]
+        if byte == of_value and at + size <= len(data):
+            return at + size
+        return at + 1 if byte == 2 - of_value else skip_any(data, at)
+
+    if inner.kind in ("int", "long", ENUM):
+        return skip_long
+    if inner.kind in (BYTES, "string"):
+        return skip_bytes
+    return skip_sized if inner.kind in _SIZES or inner.kind == FIXED else skip_any
 
 
 def _record_reader(names: Sequence[str], fields: Sequence[Read]) -> Read:

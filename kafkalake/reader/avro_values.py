@@ -9,7 +9,7 @@ decimal with too many digits, an enum without the symbol. In Spark the jar reads
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from decimal import Context, Decimal
 from typing import Any
@@ -27,7 +27,7 @@ from kafkalake.config.avro_schema import (
 )
 from kafkalake.config.topic_values import AvroFormat
 from kafkalake.config.value_schema import DECIMAL_PRECISION_MAX
-from kafkalake.reader.avro_encoding import BROKEN, not_null, reader_of
+from kafkalake.reader.avro_encoding import BROKEN, Read, Skip, not_null, reader_of, skipper_of
 from kafkalake.reader.columns import Projection
 
 HEADER = struct.Struct(">bI")
@@ -74,39 +74,51 @@ def parse_avro(values: pa.Array, fields: pa.Schema, format: AvroFormat) -> list[
 def parse_records(values: pa.Array, fields: pa.Schema, format: AvroFormat) -> tuple[list[pa.Array], pa.BooleanArray]:
     """Return what `parse_avro` returns, and which of the values are records."""
     record = parse_avro_schema(format.schema)
-    reader = _RecordReader(record, 0 if format.schema_id is None else HEADER.size)
+    reader = _RecordReader(record, fields.names, 0 if format.schema_id is None else HEADER.size)
     records = list(map(reader.read, values.to_pylist()))
-    numbers = {field.name: number for number, field in enumerate(record.fields)}
+    types = {field.name: field.type for field in record.fields}
     columns = []
     for field in fields:
-        number = numbers[field.name]
+        number = reader.names.index(field.name)
         found = [None if each is None or len(each) <= number else each[number] for each in records]
-        columns.append(_column(found, record.fields[number].type, field.type))
+        columns.append(_column(found, types[field.name], field.type))
     return columns, pa.array([each is not None for each in records], pa.bool_())
 
 
 class _RecordReader:
-    """Reads records of one schema. Those written before the last fields were added, whose default is null, lack these."""
+    """Reads some fields of records of one schema, `names` in its order, and passes over the others.
 
-    def __init__(self, record: AvroType, header_bytes: int) -> None:
+    Records written before the last fields were added, whose default is null, lack these.
+    """
+
+    def __init__(self, record: AvroType, wanted: Collection[str], header_bytes: int) -> None:
         self._header_bytes = header_bytes
-        self._readers = [reader_of(field.type) for field in record.fields]
+        self.names = [field.name for field in record.fields if field.name in wanted]
+        self._steps: list[tuple[Read | None, Skip | None]] = [
+            (reader_of(field.type), None) if field.name in wanted else (None, skipper_of(field.type))
+            for field in record.fields
+        ]
         self._least = len(record.fields)
         while self._least and record.fields[self._least - 1].is_optional:
             self._least -= 1
 
     def read(self, value: bytes | None) -> list[Any] | None:
-        """Return the fields of a value, or None if it is no record."""
+        """Return the fields of a value, without those that it lacks, or None if it is no record."""
         if value is None or len(value) < self._header_bytes or (self._header_bytes and value[0]):
             return None
         at, end = self._header_bytes, len(value)
         found: list[Any] = []
+        number = 0
         try:
-            for read in self._readers:
-                if at == end and len(found) >= self._least:
+            for read, skip in self._steps:
+                if at == end and number >= self._least:
                     break
-                field, at = read(value, at)
-                found.append(field)
+                number += 1
+                if read is not None:
+                    field, at = read(value, at)
+                    found.append(field)
+                elif skip is not None:
+                    at = skip(value, at)
         except BROKEN:
             return None
         return found if at == end else None

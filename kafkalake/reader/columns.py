@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from kafkalake.close_names import did_you_mean
+from kafkalake.config.avro_schema import is_avro
 from kafkalake.config.topic_values import AvroFormat
 from kafkalake.config.value_schema import ValueField, parse_value_schema
 from kafkalake.errors import ConfigurationError
@@ -198,6 +199,11 @@ def kafka_ddl(*, headers: bool, value_schema: str | None, topic_id: bool = False
 
 def option_fields(text: str) -> tuple[ValueField, ...]:
     """Return the fields of the option `valueSchema`, none if the text is empty. Raise `ConfigurationError` if it is malformed."""
+    if is_avro(text):
+        raise ConfigurationError(
+            "valueSchema is the schema of JSON values; a topic with value.format=avro has its fields as columns in a catalogue "
+            "(io.kafkalake.spark.LakeCatalog), and here its value, for from_avro"
+        )
     try:
         return parse_value_schema(text) if text.strip() else ()
     except ConfigurationError as error:

@@ -11,6 +11,7 @@ from typing import Any
 import duckdb
 import fastavro
 import pyarrow as pa
+import pytest
 from avro_documents import ROWS, TEXT, damaged, decoded, encoded
 from confluent_kafka.admin import AdminClient, NewTopic
 from examples import examples
@@ -25,9 +26,11 @@ from test_spark_typed_topics import send
 
 from kafkalake.config.topic_values import AvroFormat, topic_values
 from kafkalake.dataset import topic_dataset
+from kafkalake.errors import ConfigurationError
 from kafkalake.reader.avro_records import avro_records
 from kafkalake.reader.avro_values import parse_avro
 from kafkalake.reader.value_types import value_arrow_schema
+from kafkalake.spark.sink.write_target import check_fields
 
 SETTINGS = {"value.format": "avro", "value.schema": TEXT}
 COLUMNS = value_arrow_schema(topic_values(SETTINGS).fields)
@@ -172,7 +175,14 @@ def test_an_avro_schema_in_json_makes_the_columns_and_refuses_what_it_does_not_t
     assert setting(broker, clicks + "_2", "value.schema") == setting(broker, clicks, "value.schema")
 
 
-def test_changes_of_keys_have_the_fields_of_avro(sql: Statement, broker: Kafkalake, clicks: str) -> None:
+def test_a_write_without_a_field_that_cannot_be_null_is_refused_before_its_tasks() -> None:
+    columns = pa.schema([COLUMNS.field(name) for name in COLUMNS.names if name != "b"])
+    check_fields(columns, AvroFormat(TEXT))
+    with pytest.raises(ConfigurationError, match="no column a, which the Avro schema does not let be null"):
+        check_fields(columns.remove(0), AvroFormat(TEXT))
+
+
+def test_tombstones_of_keys_are_rows_of_nulls(sql: Statement, broker: Kafkalake, clicks: str) -> None:
     table = f"lake.{clicks}"
     properties = "'value.format' = 'avro', 'key' = 'user', 'cleanup.policy' = 'compact'"
     sql(f"CREATE TABLE {table} (user STRING, ms BIGINT) TBLPROPERTIES ({properties})")

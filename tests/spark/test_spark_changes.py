@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import fastavro
 import local_compaction
 import pytest
+from avro_documents import encoded
 from compacted_lake import CompactedTopic, compact
 from deltalake import DeltaTable
 from lake_catalog import Statement, refused, statements, with_catalog
 from pyspark.sql import DataFrame, SparkSession
 from written_lake import ABORT, COMMIT, WrittenLake
 
+from kafkalake.config.topic_values import topic_values
 from kafkalake.errors import LakeError
 from kafkalake.metadata import paths
 from kafkalake.metadata.delta import DeltaMetadataStore
@@ -312,11 +316,23 @@ def test_a_row_before_a_change_is_a_whole_record(lake: WrittenLake, sql: Stateme
     assert {(row.topic, row.partition, bytes(row.key)) for row in rows} == {("states", 0, b"k")}
 
 
-def test_changes_of_a_topic_with_a_schema_are_those_of_its_fields(lake: WrittenLake, sql: Statement) -> None:
-    topic = CompactedTopic(lake, **{"value.schema": "user STRING, age INT", "key": "user"})
-    topic.write([(b"ann", b'{"user": "ann", "age": 31}'), (b"bob", b'{"user": "bob", "age": 4}')])
+@pytest.mark.parametrize("value_format", ["json", "avro"])
+def test_changes_of_a_topic_with_a_schema_are_those_of_its_fields(
+    lake: WrittenLake, sql: Statement, value_format: str
+) -> None:
+    settings = {"value.schema": "user STRING, age INT", "key": "user", "value.format": value_format}
+    avro = topic_values({**settings, "value.format": "avro"}).avro
+    assert avro is not None
+    schema = fastavro.parse_schema(json.loads(avro.schema))
+
+    def value(user: str, age: int) -> bytes:
+        row = {"user": user, "age": age}
+        return encoded(row, schema) if value_format == "avro" else json.dumps(row).encode()
+
+    topic = CompactedTopic(lake, **settings)
+    topic.write([(b"ann", value("ann", 31)), (b"bob", value("bob", 4))])
     lake.publish()
-    topic.write([(b"ann", b'{"user": "ann", "age": 32}'), (b"bob", None)])
+    topic.write([(b"ann", value("ann", 32)), (b"bob", None)])
     version = lake.publish()
     found = sql(f"SELECT * FROM lake.states CHANGES FROM VERSION {version} ORDER BY user, age")
     assert [(row.user, row.age, bytes(row._key), row._partition, row._change_type) for row in found] == [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
+from avro_documents import TEXT
 
 from kafkalake.errors import ConfigurationError
 from kafkalake.reader.columns import KAFKA_SCHEMA, kafka_ddl, project, project_typed
@@ -64,7 +65,7 @@ def test_a_field_with_the_name_of_a_kafka_column_keeps_its_name_in_the_json() ->
     }
 
 
-@pytest.mark.parametrize("text", ["carrier", "a int,,b int", "a int,", ": int", "` int"])
+@pytest.mark.parametrize("text", ["carrier", "a int,,b int", "a int,", ": int", "` int", TEXT])
 def test_a_broken_value_schema_is_named(text: str) -> None:
     with pytest.raises(ConfigurationError, match="valueSchema"):
         kafka_ddl(headers=True, value_schema=text)
