@@ -157,6 +157,7 @@ class UnreliableTable:
         self._seen = 0
         monkeypatch.setattr(OpenDeltaTable, "_commit_files", commit_files)
         monkeypatch.setattr(OpenDeltaTable, "refresh", fail_to_refresh)
+        monkeypatch.setattr(OpenDeltaTable, "refresh_if_outdated", fail_to_refresh)
         monkeypatch.setattr(OpenDeltaTable, "refresh_if_outdated", lambda table: table.refresh())
 
     def _is_first(self, table: OpenDeltaTable) -> bool:
