@@ -45,6 +45,8 @@ class ClientApi(NamedTuple, Generic[Q, A]):
 
 
 PRODUCE = ClientApi(0, records.ProduceRequest, records.ProduceResponse, 7, 12)
+# Between brokers: of a transaction whose partitions were added before.
+PRODUCE_TO_LEADER = ClientApi(0, records.ProduceRequest, records.ProduceResponse, 11, 11)
 # Later versions use topic ids.
 FETCH = ClientApi(1, records.FetchRequest, records.FetchResponse, 4, 12)
 LIST_OFFSETS = ClientApi(2, records.ListOffsetsRequest, records.ListOffsetsResponse, 2, 8)

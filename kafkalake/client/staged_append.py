@@ -41,7 +41,10 @@ def ask_once(addresses: Sequence[tuple[str, int]], body: Mapping[str, Any], time
     failures = []
     for host, port in addresses:
         try:
-            return _checked(_exchange(host, port, body, timeout_s))
+            answer = _exchange(host, port, body, timeout_s)
+            if coordinator := answer.get("coordinator"):  # the broker that keeps the application's commits
+                answer = _exchange(str(coordinator[0]), int(coordinator[1]), body, timeout_s)
+            return _checked(answer)
         except _NoAnswerError as error:
             failures.append(f"{host}:{port}: {error}")
     raise BrokerUnavailableError("; ".join(failures) or "no broker of this lake is running")

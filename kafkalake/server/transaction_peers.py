@@ -1,19 +1,22 @@
-"""Asks other brokers about transactions by Kafka's own requests: WriteTxnMarkers, and AddPartitionsToTxn between brokers."""
+"""Asks other brokers about transactions by Kafka's own requests: WriteTxnMarkers, AddPartitionsToTxn between brokers, Produce."""
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from kafkalake.broker.coordination.decisions import ErrorClass
+from kafkalake.broker.partitions.partition import ACKS_ALL
 from kafkalake.broker.transactions.decisions import Marker
 from kafkalake.broker.transactions.requests import PartitionResults
-from kafkalake.broker.transactions.transaction_peers import AdmissionRequest, MarkerRequest
+from kafkalake.broker.transactions.transaction_peers import AdmissionRequest, BatchRequest, MarkerRequest
 from kafkalake.client.peers import Peers
-from kafkalake.client.requests import ADMIT_TO_TXN, WRITE_TXN_MARKERS
-from kafkalake.errors import BrokerUnavailableError, error_for_code
+from kafkalake.client.requests import ADMIT_TO_TXN, PRODUCE_TO_LEADER, WRITE_TXN_MARKERS
+from kafkalake.errors import BrokerUnavailableError, KafkaError, error_for_code
 from kafkalake.topic_partition import TopicPartition
 from kafkalake.wire.messages.offsets import TopicIndexes
+from kafkalake.wire.messages.records import PartitionProduceData, ProduceRequest, TopicProduceData
 from kafkalake.wire.messages.transactions import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
@@ -21,6 +24,9 @@ from kafkalake.wire.messages.transactions import (
     WritableTxnMarker,
     WriteTxnMarkersRequest,
 )
+from kafkalake.wire.record_batch import encode_batch
+
+_TIMEOUT_MS = 30_000
 
 _Ending = tuple[Marker, int]
 """A transaction's end: the marker, and the epoch of its coordinator."""
@@ -90,6 +96,32 @@ class ConnectedTransactionPeers:
             return [{one: results[each.transactional_id, one] for one in each.partitions} for each in writes]
         except KeyError as missing:
             raise BrokerUnavailableError(f"broker {broker_id} has not said anything about {missing}") from None
+
+    async def append(
+        self, broker_id: int, transactional_id: str, batches: Sequence[BatchRequest]
+    ) -> Sequence[KafkaError | None]:
+        data: dict[str, list[PartitionProduceData]] = {}
+        for each in batches:
+            name, index = each.partition
+            data.setdefault(name, []).append(PartitionProduceData(index=index, records=encode_batch(each.batch)))
+            await asyncio.sleep(0)  # a MiB takes a millisecond
+        request = ProduceRequest(
+            transactional_id=transactional_id,
+            acks=ACKS_ALL,
+            timeout=_TIMEOUT_MS,
+            topic_data=[TopicProduceData(name=name, partition_data=found) for name, found in data.items()],
+        )
+        response = await self._peers.ask(broker_id, PRODUCE_TO_LEADER, request)
+        results = {
+            (topic.name, found.index): (found.error_code, found.error_message or "")
+            for topic in response.responses
+            for found in topic.partition_responses
+        }
+        try:
+            answers = [results[each.partition] for each in batches]
+        except KeyError as missing:
+            raise BrokerUnavailableError(f"broker {broker_id} has not said anything about {missing}") from None
+        return [error_for_code(code, message) if code else None for code, message in answers]
 
 
 def _by_topic(partitions: Iterable[TopicPartition]) -> Iterable[tuple[str, list[int]]]:

@@ -68,3 +68,17 @@ def test_an_expired_id_goes_and_the_position_stays(store: MetadataStore) -> None
     store.publish_transactions(Transactions([replace(ROW, state="Dead", partitions=(), journal_offset=6)], {3: 7}))
     loaded = store.load_transactions()
     assert (list(loaded.rows), loaded.positions[3]) == ([], 7)
+
+
+def test_several_brokers_publish_their_partitions_of_the_journal(tmp_path: Path) -> None:
+    """Each replaces the table's file on top of what the others have published. A former leader of a partition changes nothing."""
+    lake = tmp_path / "lake"
+    first, second = DeltaMetadataStore(lake), DeltaMetadataStore(lake)
+    other = replace(ROW, transactional_id="other", journal_partition=1, journal_offset=0)
+    for store, row in ((first, ROW), (second, other), (first, replace(ROW, producer_epoch=4, journal_offset=9))):
+        store.publish_transactions(Transactions([row], {row.journal_partition: row.journal_offset + 1}))
+    second.publish_transactions(Transactions([replace(ROW, producer_epoch=5, journal_offset=12)], {3: 13}))
+    first.publish_transactions(Transactions([replace(ROW, producer_epoch=4, journal_offset=10)], {3: 11}))
+    loaded = second.load_transactions()
+    assert [(row.transactional_id, row.producer_epoch) for row in loaded.rows] == [("copier", 5), ("other", 3)]
+    assert (loaded.positions[3], loaded.positions[1]) == (13, 1)

@@ -105,7 +105,9 @@ def test_two_jobs_append_at_a_time_and_a_third_waits_for_its_turn(tmp_path: Path
         async def run_blocking(work: Any) -> Any:
             return work()
 
-        appends = Held(SimpleNamespace(run_blocking=run_blocking), tmp_path, REAL_FILES)  # type: ignore[arg-type]
+        here = SimpleNamespace(coordinator_elsewhere=lambda transactional_id: None)
+        host: Any = SimpleNamespace(run_blocking=run_blocking, transactions=here)
+        appends = Held(host, tmp_path, REAL_FILES)
         jobs = [f"job-{number}" for number in range(RUNS_MAX + 1)]
         file = StagedFile("f", 1, 1, 100)
         requests = [AppendRequest(job, 0, "d", (("t", "i"),), ((0, 0),), (file,)) for job in jobs]

@@ -103,7 +103,7 @@ class JournalLifecycle(Generic[E, R, C]):
     @property
     def is_ready(self) -> bool:
         """Return whether the topic exists, and the partitions led here are loaded or loading."""
-        return self._is_ready
+        return self._is_ready and not self._creating.locked()
 
     @property
     def exists(self) -> bool:
@@ -124,37 +124,38 @@ class JournalLifecycle(Generic[E, R, C]):
     async def make_ready(self) -> None:
         """Create the topic if it does not exist. Raise `CoordinatorNotAvailableError` if that fails."""
         async with self._creating:
-            if self.is_ready:
+            if self._is_ready:
                 return
             if self.is_stopped:
                 raise CoordinatorNotAvailableError
-            if (
-                self._writer.topic is not None
-            ):  # another broker has created it, or a request that was no longer waited for
-                self._lead_all()
-                return
-            new = NewTopic(
-                self._name,
-                self._writer.partitions,
-                config={
-                    "cleanup.policy": "compact",
-                    "compression.type": "producer",
-                    _size_setting(self._segment_bytes): str(self._segment_bytes),
-                },
-            )
-            try:
-                await self._host.topic_admin.create(new, timeout_ms=self._host.config.request_timeout_ms)
-            except TopicAlreadyExistsError as error:
-                if (
-                    self._writer.topic is None
-                ):  # left in Delta by a creation of unknown outcome: it is removed and created again
-                    raise CoordinatorNotAvailableError from error
-                self._lead_all()
-                return
-            except KafkaError as error:
-                logger.warning("%s not created error=%s", self._name, error)
-                raise CoordinatorNotAvailableError from error
+            # Another broker may have created it, or a request that was no longer waited for.
+            if self._writer.topic is None:
+                await self._create()
             self._is_ready = True
+            for partition in self._writer.led():
+                self.lead(partition.index)
+            await self._loading.wait()
+
+    async def _create(self) -> None:
+        new = NewTopic(
+            self._name,
+            self._writer.partitions,
+            config={
+                "cleanup.policy": "compact",
+                "compression.type": "producer",
+                _size_setting(self._segment_bytes): str(self._segment_bytes),
+            },
+        )
+        try:
+            await self._host.topic_admin.create(new, timeout_ms=self._host.config.request_timeout_ms)
+        except TopicAlreadyExistsError as error:
+            # In Delta alone it is left by a creation of unknown outcome: it is removed and created again.
+            if self._writer.topic is None:
+                raise CoordinatorNotAvailableError from error
+        except KafkaError as error:
+            logger.warning("%s not created error=%s", self._name, error)
+            raise CoordinatorNotAvailableError from error
+        else:
             self._loading.load(Published())
 
     async def start(self) -> None:
@@ -170,23 +171,16 @@ class JournalLifecycle(Generic[E, R, C]):
     def lead(self, index: int) -> None:
         """Coordinate the names of a partition that this broker leads now, or leads in a newer epoch.
 
-        It is loaded in the background, unless it is loaded, its log could not be opened, or `make_ready` is creating the topic and
-        loads it at once. Raise `NotLeaderOrFollowerError`.
+        It is loaded in the background, unless it is loaded or its log could not be opened. Raise `NotLeaderOrFollowerError`.
         """
         partition = self._writer.partition(index)
-        if self.is_stopped or partition.is_offline or self._creating.locked():
+        if self.is_stopped or partition.is_offline:
             return
         self._is_ready = True
         if self._coordinator.table.shard(index) is None:
             self._loading.load_soon(index)
         else:
             self._coordinator.table.raise_epoch(index, partition.leader_epoch)
-
-    def _lead_all(self) -> None:
-        self._is_ready = True
-        for partition in self._writer.led():
-            if self._coordinator.table.shard(partition.index) is None:
-                self._loading.load_soon(partition.index)
 
     def resign(self, index: int) -> None:
         """Coordinate the names of a partition no longer. Pending requests fail with NOT_COORDINATOR.

@@ -30,6 +30,7 @@ FILL_RECORDS = 500
 READ_BYTES = 256 << 10
 """Bytes read at once in the background."""
 TURN_NS = 5_000_000
+WAIT_S = 5.0
 RETRY_S = 1.0
 RETRY_S_MAX = 30.0
 
@@ -97,6 +98,11 @@ class JournalLoading(Generic[E, R, C]):
         self._given[index] = self._shard(index)
         if self._work is None or self._work.done():
             self._work = asyncio.ensure_future(self._load_given())
+
+    async def wait(self) -> None:
+        """Wait for what is being loaded in the background, at most `WAIT_S`."""
+        if self._work is not None:
+            await asyncio.wait([self._work], timeout=WAIT_S)
 
     def stop(self) -> None:
         """Stop loading in the background."""

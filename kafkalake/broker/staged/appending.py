@@ -1,20 +1,40 @@
-"""Appends staged files to the logs: read in threads, appended on the event loop a few MiB at a time, by one producer."""
+"""Appends staged files to the logs: read in threads, appended on the event loop a few MiB at a time, by one producer.
+
+The batches of partitions that other brokers lead are produced to their leaders, as a client would: in order, one of each partition
+at a time. Their numbers make it harmless to send one again.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from kafkalake.broker.coordination.journal import ProducerIdAndEpoch
 from kafkalake.broker.partitions.append_queue import AppendQueue, ProduceRequest
-from kafkalake.broker.partitions.partition import Partition, PendingAppend
+from kafkalake.broker.partitions.partition import PendingAppend
+from kafkalake.broker.partitions.topics import Topic, Topics
 from kafkalake.broker.staged.request import StagedFile
+from kafkalake.broker.transactions.transaction_peers import BatchRequest, TransactionPeers
+from kafkalake.clock import Clock
 from kafkalake.config.topic_rules import TopicRules
-from kafkalake.errors import CorruptSegmentError, InvalidRecordError, KafkaError, MessageTooLargeError
+from kafkalake.errors import (
+    BrokerUnavailableError,
+    CorruptSegmentError,
+    InvalidRecordError,
+    KafkaError,
+    MessageTooLargeError,
+    NetworkExceptionError,
+    NotLeaderOrFollowerError,
+    UnknownTopicOrPartitionError,
+    with_retriable,
+)
 from kafkalake.record import layout as at
 from kafkalake.storage.staged_file import StagedBatch, StagedReader, data_bytes
+from kafkalake.topic_partition import TopicPartition
 
 _BATCH_OVERHEAD_BYTES = 61
 _RECORD_BYTES_MIN = 7
@@ -23,7 +43,32 @@ _MESSAGE_OVERHEAD = 3
 """The maximum ratio of a staged message's size to its batch on the wire, due to offsets, timestamps and lengths."""
 _METADATA_BYTES = 64 * 1024
 
-Blocking = Callable[[Callable[[], Any]], Awaitable[Any]]
+LEADER_TIMEOUT_MS = 30_000
+"""The longest wait for the leader of a partition that is another broker."""
+PAUSE_S, PAUSE_S_MAX = 0.05, 1.0
+
+
+class AppendHost(Protocol):
+    """The parts of a broker that appending needs."""
+
+    topics: Topics
+    append_queue: AppendQueue
+    clock: Clock
+    run_blocking: Callable[[Callable[[], Any]], Awaitable[Any]]
+    transaction_peers: TransactionPeers
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A partition to write to, led by this broker or by another one."""
+
+    topic: Topic
+    index: int
+
+    @property
+    def name(self) -> TopicPartition:
+        """Topic and number."""
+        return self.topic.name, self.index
 
 
 class StagedFileAppender:
@@ -34,14 +79,15 @@ class StagedFileAppender:
 
     def __init__(
         self,
-        queue: AppendQueue,
-        run_blocking: Blocking,
+        host: AppendHost,
+        transactional_id: str,
         producer: ProducerIdAndEpoch,
-        partitions: dict[tuple[int, int], Partition],
+        partitions: dict[tuple[int, int], Target],
         reached: Callable[[], None],
     ) -> None:
-        self._queue = queue
-        self._run_blocking = run_blocking
+        self._host = host
+        self._run_blocking = host.run_blocking
+        self._transactional_id = transactional_id
         self._producer = producer
         self._partitions = partitions
         self._reached = reached
@@ -76,19 +122,67 @@ class StagedFileAppender:
 
     async def _append(self, batches: Sequence[StagedBatch]) -> int:
         """Append a chunk and return its number of records. Blocks the event loop only while copying the bytes."""
-        pending = [self._prepare(each) for each in batches]
+        here: list[PendingAppend] = []
+        elsewhere: dict[Target, deque[BatchRequest]] = {}
+        for staged in batches:
+            target = self._prepare(staged)
+            try:
+                here.append(PendingAppend(target.topic.leader(target.index), staged.batch, None))
+            except NotLeaderOrFollowerError:
+                elsewhere.setdefault(target, deque()).append(BatchRequest(target.name, staged.batch))
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        ProduceRequest(pending, lambda request: _finish(done, request)).start(self._queue)
-        await done
+        ProduceRequest(here, lambda request: _finish(done, request)).start(self._host.append_queue)
+        try:
+            while elsewhere:
+                self._check_there(elsewhere)
+                await self._produce([waiting.popleft() for waiting in elsewhere.values()])
+                elsewhere = {target: waiting for target, waiting in elsewhere.items() if waiting}
+        finally:
+            await done
         return sum(each.batch.rows for each in batches)
 
-    def _prepare(self, staged: StagedBatch) -> PendingAppend:
+    def _check_there(self, targets: Iterable[Target]) -> None:
+        """Raise `UnknownTopicOrPartitionError` if a topic was deleted: a new one of its name must get none of its records."""
+        for target in targets:
+            if self._host.topics.find(target.topic.name) is not target.topic:
+                sentence = f"topic {target.topic.name} was deleted while records were appended to it"
+                raise with_retriable(UnknownTopicOrPartitionError(sentence), False)
+
+    async def _produce(self, batches: Sequence[BatchRequest]) -> None:
+        """Produce one batch of each of several partitions to their leaders. Raise the error that does not pass in time."""
+        ends_ms = self._host.clock.monotonic_ms() + LEADER_TIMEOUT_MS
+        pause_s = PAUSE_S
+        while True:
+            by_leader: dict[int, list[BatchRequest]] = {}
+            for each in batches:
+                by_leader.setdefault(self._host.topics.leader_id(each.partition), []).append(each)
+            answers = await asyncio.gather(*(self._ask(leader, of_it) for leader, of_it in by_leader.items()))
+            failed = [(each, error) for answer in answers for each, error in answer if error is not None]
+            if not failed:
+                return
+            lasting = next((error for _, error in failed if not error.retriable), None)
+            if lasting is not None or self._host.clock.monotonic_ms() >= ends_ms:
+                raise lasting or failed[0][1]
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, PAUSE_S_MAX)
+            batches = [each for each, _ in failed]
+
+    async def _ask(self, leader: int, batches: Sequence[BatchRequest]) -> list[tuple[BatchRequest, KafkaError | None]]:
+        try:
+            answers = await self._host.transaction_peers.append(leader, self._transactional_id, batches)
+        except BrokerUnavailableError as error:
+            unavailable = NetworkExceptionError(f"the leader of a partition, broker {leader}, does not answer: {error}")
+            return [(each, unavailable) for each in batches]
+        return list(zip(batches, answers, strict=True))
+
+    def _prepare(self, staged: StagedBatch) -> Target:
+        """Make a batch the next one of its partition, and return that."""
         key = (staged.topic, staged.partition)
-        partition = self._partitions.get(key)
+        target = self._partitions.get(key)
         batch = staged.batch
-        if partition is None:
+        if target is None:
             raise InvalidRecordError(f"a staged batch is for partition {key}, which its job did not name")
-        rules = TopicRules.of(partition.topic.config)
+        rules = TopicRules.of(target.topic.config)
         check_batch(rules, batch.rows, data_bytes(batch), int(batch.layout[at.KEY_NULLS]))
         header = batch.header
         sequence = self._next_sequence[key]
@@ -96,7 +190,7 @@ class StagedFileAppender:
         header[at.PRODUCER_ID], header[at.PRODUCER_EPOCH] = self._producer.producer_id, self._producer.epoch
         header[at.BASE_SEQUENCE] = sequence
         header[at.ATTRIBUTES] = at.ATTRIBUTE_TRANSACTIONAL | (rules.codec or 0)
-        return PendingAppend(partition, batch, None)
+        return target
 
 
 def check_batch(rules: TopicRules, rows: int, bytes_: int, key_nulls: int) -> None:

@@ -26,8 +26,7 @@ from typing import Protocol
 
 from kafkalake.broker.coordination.journal import ProducerIdAndEpoch
 from kafkalake.broker.coordination.journal_lifecycle import JournalHost
-from kafkalake.broker.partitions.partition import Partition
-from kafkalake.broker.staged.appending import StagedFileAppender
+from kafkalake.broker.staged.appending import AppendHost, StagedFileAppender, Target
 from kafkalake.broker.staged.commits import CommitFiles, Committed, UnderWay
 from kafkalake.broker.staged.request import AppendRequest
 from kafkalake.broker.staged.transaction import ApplicationTransaction, Outcome
@@ -41,6 +40,7 @@ from kafkalake.errors import (
     KafkaError,
     KafkaLakeError,
     MessageTooLargeError,
+    NotCoordinatorError,
     UnknownTopicOrPartitionError,
     with_retriable,
 )
@@ -74,7 +74,7 @@ class StagedAppendResult:
     version: int
 
 
-class StagedHost(JournalHost, Protocol):
+class StagedHost(JournalHost, AppendHost, Protocol):
     """The parts of a broker that staged appends need."""
 
     transactions: TransactionService
@@ -141,6 +141,9 @@ class StagedAppends:
     async def _run(self, request: AppendRequest) -> StagedAppendResult:
         if self._recovery is not None:
             await asyncio.wait([self._recovery])
+        elsewhere = self.coordinator_elsewhere(request.application)
+        if elsewhere is not None:
+            raise NotCoordinatorError(f"broker {elsewhere} appends what {request.application} has staged")
         async with self._turns:
             committed = await self._host.run_blocking(lambda: self._files.load(request.application))
             if request.version > committed.version:
@@ -161,19 +164,25 @@ class StagedAppends:
                 return StagedAppendResult(0, again=False, version=committed.version)
             return await self._append(request, committed, partitions)
 
+    def coordinator_elsewhere(self, application: str) -> int | None:
+        """Return the id of the broker to which an application's requests must go, None if that is this one.
+
+        It coordinates the application's transactions, and it alone keeps the application's commits.
+        """
+        return self._host.transactions.coordinator_elsewhere(TRANSACTIONAL_ID_PREFIX + application)
+
     async def _append(
-        self, request: AppendRequest, committed: Committed, partitions: dict[tuple[int, int], Partition]
+        self, request: AppendRequest, committed: Committed, partitions: dict[tuple[int, int], Target]
     ) -> StagedAppendResult:
         transaction = await self._transaction(request.application)
         producer = await transaction.begin(min(TIMEOUT_MS, self._host.config.transaction_max_timeout_ms))
         under_way = UnderWay(request.version, producer.producer_id, producer.epoch, request.records)
         await self._save(replace(committed, under_way=under_way))
-        names = [(partition.topic.name, partition.index) for partition in partitions.values()]
-        await transaction.add(producer, names)
+        await transaction.add(producer, [target.name for target in partitions.values()])
         self._reached(StagedFaultPoint.BEGUN)
         appending = StagedFileAppender(
-            self._host.append_queue,
-            self._host.run_blocking,
+            self._host,
+            TRANSACTIONAL_ID_PREFIX + request.application,
             producer,
             partitions,
             lambda: self._reached(StagedFaultPoint.APPENDED_SOME),
@@ -222,6 +231,8 @@ class StagedAppends:
 
     async def _recover(self) -> None:
         for committed in await self._host.run_blocking(self._files.unfinished):
+            if self.coordinator_elsewhere(committed.application) is not None:
+                continue
             try:
                 await self._settle(committed)
             except KafkaLakeError as error:
@@ -234,7 +245,7 @@ class StagedAppends:
     async def _save(self, committed: Committed) -> None:
         await self._host.run_blocking(lambda: self._files.save(committed))
 
-    def _check(self, request: AppendRequest) -> dict[tuple[int, int], Partition]:
+    def _check(self, request: AppendRequest) -> dict[tuple[int, int], Target]:
         """Return the partitions to write to. Raise `KafkaError` if one has changed since the job ran or a limit is exceeded."""
         if request.bytes > self.bytes_max:
             raise MessageTooLargeError(
@@ -242,7 +253,7 @@ class StagedAppends:
             )
         if bool(request.partitions) != bool(request.files):
             raise InvalidRequestError("malformed AppendStaged request: files without partitions")
-        found: dict[tuple[int, int], Partition] = {}
+        found: dict[tuple[int, int], Target] = {}
         for number, index in request.partitions:
             name, topic_id = request.topics[number]
             if name in INTERNAL:
@@ -252,5 +263,5 @@ class StagedAppends:
                 what = "is not there" if topic is None or index < len(topic.registrations) else "lacks that partition"
                 sentence = f"topic {name} {what} any more (partition {index}): it was deleted while the job ran"
                 raise with_retriable(UnknownTopicOrPartitionError(sentence), False)
-            found[number, index] = topic.leader(index)
+            found[number, index] = Target(topic, index)
         return found

@@ -75,7 +75,12 @@ class Admission:
         """
         line = self._lines.get(transactional_id)
         if line is None:
-            if self._accepts(transactional_id, producer, partitions):
+            entry = self._coordinator.table.find(transactional_id)
+            if entry is None:
+                is_accepted = self._accepts(transactional_id, producer, partitions)
+            else:  # the hot path
+                is_accepted = entry.transaction.accepts(producer, partitions)
+            if is_accepted:
                 reply(dict.fromkeys(partitions))
                 return
             line = self._lines[transactional_id] = _Line()

@@ -79,7 +79,7 @@ class TransactionService:
             kill_as_asked(os.environ),
         )
         self._remote = RemoteAdmission(host.topics, host.transaction_peers, host.timers, watch, settings.remote_wait_ms)
-        self.admission = Admission(self.coordinator, host.timers, self._remote, self._coordinator_elsewhere)
+        self.admission = Admission(self.coordinator, host.timers, self._remote, self.coordinator_elsewhere)
         self.journal = JournalLifecycle(
             TRANSACTION_JOURNAL,
             config.transaction_state_log_segment_bytes,
@@ -96,7 +96,8 @@ class TransactionService:
         self.markers.stop()
         self._remote.stop()
 
-    def _coordinator_elsewhere(self, transactional_id: str) -> int | None:
+    def coordinator_elsewhere(self, transactional_id: str) -> int | None:
+        """Return the id of the broker that coordinates a transactional id, None if no other one does."""
         partition = self.coordinator.table.partition_of(transactional_id)
         if self.coordinator.table.shard(partition) is not None or not self.journal.exists:
             return None

@@ -14,7 +14,8 @@ from kafkalake.broker.coordination.decisions import ErrorClass
 from kafkalake.broker.coordination.journal import ProducerIdAndEpoch
 from kafkalake.broker.transactions.decisions import Marker
 from kafkalake.broker.transactions.requests import PartitionResults
-from kafkalake.errors import BrokerUnavailableError
+from kafkalake.errors import BrokerUnavailableError, KafkaError
+from kafkalake.record.batch import ProducerBatch
 from kafkalake.topic_partition import TopicPartition
 
 
@@ -37,6 +38,14 @@ class AdmissionRequest:
     add: bool
 
 
+@dataclass(frozen=True, slots=True)
+class BatchRequest:
+    """A batch of a transaction, to be appended by the leader of its partition."""
+
+    partition: TopicPartition
+    batch: ProducerBatch
+
+
 class TransactionPeers(Protocol):
     """The other brokers. Each question raises `BrokerUnavailableError` if there is no answer: it may or may not have arrived."""
 
@@ -48,6 +57,12 @@ class TransactionPeers(Protocol):
         """Ask the coordinator of transactional ids, of each id at most once, and return the result of each write."""
         ...
 
+    async def append(
+        self, broker_id: int, transactional_id: str, batches: Sequence[BatchRequest]
+    ) -> Sequence[KafkaError | None]:
+        """Have batches appended by the leader of their partitions, of each at most one, and return the result of each."""
+        ...
+
 
 class NoTransactionPeers:
     """`TransactionPeers` of a broker that is alone."""
@@ -56,4 +71,9 @@ class NoTransactionPeers:
         raise BrokerUnavailableError(f"broker {broker_id} cannot be reached from here")
 
     async def admit(self, broker_id: int, writes: Sequence[AdmissionRequest]) -> Sequence[PartitionResults]:
+        raise BrokerUnavailableError(f"broker {broker_id} cannot be reached from here")
+
+    async def append(
+        self, broker_id: int, transactional_id: str, batches: Sequence[BatchRequest]
+    ) -> Sequence[KafkaError | None]:
         raise BrokerUnavailableError(f"broker {broker_id} cannot be reached from here")

@@ -4,7 +4,8 @@ One JSON object each way (`wire/staged_append.py`). `{"ask": "describe", "topics
 cluster's id, the directory of its lake, and for each topic its id, its partitions and its limits. A request with a `cluster_id` is
 refused by a broker of another cluster. `{"ask": "append", ...}` is `broker.staged.AppendRequest`, answered when all
 of it is readable, or with an error: then none of it ever will be. A request may always be repeated. `again` in the response: the
-version was committed before. `version` is the newest committed one.
+version was committed before. `version` is the newest committed one. With NOT_COORDINATOR, `coordinator` is the address of the
+broker that keeps the application's commits: the request must go there.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from kafkalake.errors import (
     InconsistentClusterIdError,
     KafkaError,
     KafkaLakeError,
+    NotCoordinatorError,
     TopicAuthorizationError,
     TransactionalIdAuthorizationError,
     UnknownTopicOrPartitionError,
@@ -43,6 +45,7 @@ def handle(request: Request[bytes]) -> None:
 
 async def _answer(request: Request[bytes], text: bytes) -> None:
     """Reply in any case: later responses of the connection are sent only after this one."""
+    asked: AppendRequest | None = None
     try:
         body, asked = await request.context.broker.run_blocking(lambda: decode(text))
         own = request.context.broker.cluster.cluster_id
@@ -56,10 +59,20 @@ async def _answer(request: Request[bytes], text: bytes) -> None:
             "message": request.error_text(error),
             "retriable": is_kafkas and error.retriable,  # type: ignore[attr-defined]
         }
+        if isinstance(error, NotCoordinatorError) and asked is not None:
+            answer["coordinator"] = _coordinator(request, asked.application)
     except Exception:
         logger.exception("request failed peer=%s api=%s", request.connection.peer, request.api.name)
         answer = {"error": KafkaError.code, "message": "an unexpected error", "retriable": False}
     request.reply_buffers((encode_response(request.correlation_id, answer),))
+
+
+def _coordinator(request: Request[bytes], application: str) -> tuple[str, int] | None:
+    """Return the address of the broker that appends what an application has staged, None if it has none now."""
+    broker = request.context.broker
+    elsewhere = broker.staged.coordinator_elsewhere(application)
+    address = None if elsewhere is None else broker.cluster.address(elsewhere, request.listener)
+    return None if address is None else (address.host, address.port)
 
 
 def _describe(request: Request[bytes], names: list[str] | None) -> dict[str, Any]:

@@ -57,6 +57,7 @@ class Journals:
         self.published: dict[tuple[str, object], ChangedOffset] = {}
         self.positions: dict[int, int] = {}
         self.created: list[NewTopic] = []
+        self.created_by_image = False
         self.topic_admin: Any = self
         self.config = Settings({}, {}, {}).broker
         ownership = Ownership(self.clock)
@@ -99,7 +100,10 @@ class Journals:
 
     async def create(self, new: NewTopic, timeout_ms: int) -> Topic:
         self.created.append(new)
-        return self.add_topic(range(PARTITIONS))
+        topic = self.add_topic(range(PARTITIONS))
+        for index in range(PARTITIONS) if self.created_by_image else ():
+            self.journal.lead(index)
+        return topic
 
     def _published(self) -> Published[ChangedOffset]:
         if self.delta_fails:

@@ -73,6 +73,19 @@ def test_a_new_topic_is_served_at_once(b: Journals) -> None:
     run(scenario())
 
 
+def test_a_new_topic_whose_partitions_are_given_by_the_image_is_served_when_it_is_ready(b: Journals) -> None:
+    async def scenario() -> None:
+        await b.journal.start()
+        b.created_by_image = True
+        first, second = (asyncio.ensure_future(b.journal.make_ready()) for _ in range(2))
+        await until(lambda: bool(b.created))
+        assert not b.journal.is_ready
+        await asyncio.gather(first, second)
+        assert [b.committed(index) for index in range(PARTITIONS)] == [None] * PARTITIONS
+
+    run(scenario())
+
+
 def test_a_partition_that_comes_is_loaded_from_delta_and_the_journal(b: Journals) -> None:
     async def scenario() -> None:
         b.add_topic([0, 1])
