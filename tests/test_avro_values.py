@@ -249,6 +249,7 @@ def schema(**field: object) -> str:
         (schema(type=["null", "int", "null"]), "a union has each type once"),
         (schema(type={"type": "fixed", "name": "f", "size": 0}), "a fixed has a size of at least 1"),
         (schema(type={"type": "enum", "name": "e", "symbols": []}), "an enum has symbols"),
+        (schema(type={"type": "enum", "name": "e", "symbols": ["A", "A"]}), "an enum has each symbol once"),
         (schema(type={"type": "enum", "name": "r", "symbols": ["A"]}), "defines r twice"),
         (schema(type={"type": "array", "items": "null"}), r"column a\[\] is always null"),
         (schema(type=3), "3 is no Avro type"),

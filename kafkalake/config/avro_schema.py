@@ -313,6 +313,8 @@ def _enum(given: Mapping[str, object], where: str) -> AvroType:
     symbols = given.get("symbols")
     if not isinstance(symbols, list) or not symbols or not all(_NAME.fullmatch(str(each)) for each in symbols):
         raise ConfigurationError(f"{where}: an enum has symbols, which are names")
+    if len(set(symbols)) < len(symbols):
+        raise ConfigurationError(f"{where}: an enum has each symbol once")
     return AvroType(ENUM, ValueType("STRING"), symbols=tuple(map(str, symbols)))
 
 

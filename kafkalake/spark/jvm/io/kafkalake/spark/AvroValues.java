@@ -31,8 +31,11 @@ record AvroValues(String schema, Integer schemaId) implements Serializable {
 
   /** The type of the values of a union that are not null, the wider of two numbers; of others themselves. */
   static Schema notNull(Schema schema) {
+    if (!schema.isUnion()) {
+      return schema;
+    }
     Schema found = schema;
-    for (Schema branch : schema.isUnion() ? schema.getTypes() : java.util.List.<Schema>of()) {
+    for (Schema branch : schema.getTypes()) {
       Schema.Type type = branch.getType();
       if (type != Schema.Type.NULL && (found == schema || type == Schema.Type.LONG || type == Schema.Type.DOUBLE)) {
         found = branch;
