@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
@@ -290,8 +291,10 @@ def test_the_next_controller_is_asked_as_soon_as_it_is_known(member: Member, con
     with member.client() as client:
         sent = client.send("UnregisterBroker", 0, broker_id=99)
         wait_until(lambda: len(looked_up) >= 3)
-        elected = replace(member.broker.cluster, version=member.broker.cluster.version + 1, controller_id=6)
-        member.node.on_loop(lambda: member.broker.topics.apply(elected))
+        elected = member.broker.membership.controller.change(
+            lambda image: replace(image, version=image.version + 1, controller_id=6), []
+        )
+        asyncio.run_coroutine_threadsafe(elected, member.node.loop).result(20)
         answer = client.receive("UnregisterBroker", 0, sent)
     assert answer.error_code == BrokerIdNotRegisteredError.code
     member.node.on_loop(peers.stop)
@@ -408,7 +411,7 @@ def test_who_forwards_and_for_whom(
 
 
 def test_a_topic_is_created_by_the_controller_when_a_client_asks_for_it(
-    connected: Member, controller: NodeInThread
+    connected: Member, controller: NodeInThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     member, follows = connected, list[int]()
 
@@ -419,7 +422,7 @@ def test_a_topic_is_created_by_the_controller_when_a_client_asks_for_it(
         await member.broker.topic_admin.create(NewTopic("asked-for"), timeout_ms=10_000)
 
     def metadata(follow: Callable[[int, int], Awaitable[None]]) -> tuple[int, Sequence[Any]]:
-        member.broker.membership = SimpleNamespace(follow=follow)  # type: ignore[assignment]
+        monkeypatch.setattr(member.broker, "membership", SimpleNamespace(follow=follow))
         with member.client() as client:
             topic = client.call("Metadata", 12, topics=[{"name": "asked-for"}], allow_auto_topic_creation=True).topics[
                 0
