@@ -12,7 +12,7 @@ import pytest
 from kafka_reference import Kafkalake
 from lake_catalog import Statement, statements, with_catalog
 from planning_process import planner_of
-from pyspark.sql import SparkSession
+from pyspark.sql import Row, SparkSession
 from waiting import wait_until
 
 from kafkalake.client import admin
@@ -21,6 +21,7 @@ from kafkalake.errors import BrokerUnavailableError, InvalidConfigError
 from kafkalake.reader.lake_broker import connect
 from kafkalake.spark.planner.statements import drop_table, undo_create
 from kafkalake.spark.planner.tables import id_of
+from kafkalake.storage.staging import staging_path
 
 
 def setting(lake: Path, topic: str, name: str) -> str | None:
@@ -80,6 +81,32 @@ def test_a_table_is_dropped_also_where_the_planning_process_dies_over_it(
     finally:
         os.kill(broker.pid, signal.SIGCONT)
     assert id_of(str(broker.lake), clicks) is None
+
+
+def test_an_insert_is_committed_once_also_where_the_planning_process_dies_over_it(
+    sql: Statement, spark: SparkSession, broker: Kafkalake, clicks: str
+) -> None:
+    sql(f"CREATE TABLE lake.{clicks}")
+    rows = f"INSERT INTO lake.{clicks} (key, value) SELECT CAST(id AS STRING), REPEAT('v', 200) FROM RANGE(0, 100000, 1, 2)"
+    planner = planner_of(spark)
+    staged = staging_path(broker.lake)
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            inserted = pool.submit(sql, rows)
+            wait_until(lambda: any(staged.glob("job-*")) or inserted.done())
+            before = sockets(planner)
+            os.kill(broker.pid, signal.SIGSTOP)
+            wait_until(lambda: sockets(planner) > before or inserted.done())  # the commit is asked for
+            os.kill(planner, signal.SIGKILL)
+            os.kill(broker.pid, signal.SIGCONT)
+            inserted.result(60)
+    finally:
+        os.kill(broker.pid, signal.SIGCONT)
+    counted = f"SELECT count(*) AS n, count(DISTINCT key) AS k FROM lake.{clicks}"
+    assert sql(counted) == [Row(n=100_000, k=100_000)]
+    sql(f"INSERT INTO lake.{clicks} (key) VALUES ('next')")
+    assert sql(counted) == [Row(n=100_001, k=100_001)]
+    assert not any(staged.glob("job-*"))
 
 
 def test_what_is_undone_is_done_to_no_other_topic_and_a_purge_that_fails_leaves_its_topic_as_it_was(

@@ -43,12 +43,9 @@ def sink() -> Iterator[Kafkalake]:
 class Query:
     """A query over `clicks` in batches of the duration `of`, and what its sink has."""
 
-    def __init__(self, session: SparkSession, sink: Kafkalake, lake: Path, checkpoint: Path, of: str, **options: str):
+    def __init__(self, session: SparkSession, sink: Kafkalake, frame: DataFrame, checkpoint: Path, of: str):
         out = topic_name("out")
         create_topic(sink, out)
-        reader = session.readStream.format("kafkalake").option("lake", str(lake)).option("startingOffsets", "earliest")
-        columns = "partition, offset, value" + (", n" if "valueSchema" in options else "")
-        frame = reader.options(**options).load("clicks").selectExpr(f"CONCAT_WS(' ', {columns}) AS value")
         writer = frame.writeStream.format("kafka").option("kafka.bootstrap.servers", sink.bootstrap_servers)
         writer = writer.option("topic", out).option("checkpointLocation", str(checkpoint)).outputMode("update")
         self.running = writer.trigger(realTime=of).start()
@@ -81,11 +78,20 @@ class Query:
 
 @pytest.fixture
 def start(session: SparkSession, sink: Kafkalake, tmp_path: Path) -> Iterator[Start]:
-    """`start(lake, of=LONG, **options)`: all queries of a test share a checkpoint."""
+    """`start(lake, of=LONG, **options)`: all queries of a test share a checkpoint. is_table: of a catalogue, with the field n."""
     queries: list[Query] = []
 
-    def start(lake: Path, of: str = LONG, **options: str) -> Query:
-        queries.append(Query(session, sink, lake, tmp_path / "checkpoint", of, **options))
+    def start(lake: Path, of: str = LONG, is_table: bool = False, **options: str) -> Query:
+        reader = session.readStream.option("startingOffsets", "earliest").options(**options)
+        if is_table:
+            session.conf.set("spark.sql.catalog.real", "io.kafkalake.spark.LakeCatalog")
+            session.conf.set("spark.sql.catalog.real.path", str(lake))
+            read, columns = reader.table("real.clicks"), "_partition, _offset, n"
+        else:
+            read = reader.format("kafkalake").option("lake", str(lake)).load("clicks")
+            columns = "partition, offset, value" + (", n" if "valueSchema" in options else "")
+        frame = read.selectExpr(f"CONCAT_WS(' ', {columns}) AS value")
+        queries.append(Query(session, sink, frame, tmp_path / "checkpoint", of))
         return queries[-1]
 
     yield start
@@ -128,6 +134,15 @@ def test_fields_of_values_are_read_as_they_come(lake: WrittenLake, start: Start)
     wait_until(lambda: query.rows() == ['0 0 {"n": 1} 1', "0 1 bad"])
     lake.append_values("clicks", 0, [b'{"n": 2}'])
     wait_until(lambda: query.rows()[2:] == ['0 2 {"n": 2} 2'])
+
+
+def test_a_table_of_fields_is_followed_as_a_stream(lake: WrittenLake, start: Start) -> None:
+    lake.create("clicks", 2, {"value.schema": "n INT, text STRING"})
+    lake.append_values("clicks", 1, [b'{"n": 1}', b"bad"])
+    query = start(lake.path, is_table=True)
+    wait_until(lambda: query.rows() == ["1 0 1", "1 1"])
+    lake.append_values("clicks", 0, [b'{"n": 2, "text": "later"}'])
+    wait_until(lambda: query.rows()[2:] == ["0 0 2"])
 
 
 def test_batches_of_real_time_mode_and_micro_batches_continue_each_other(

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from group_offsets import produce
 from kafka_reference import Kafkalake, create_topic, topic_name
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import BinaryType, StructType
 
 from kafkalake.jobs.error_sentence import one_line_message
+from kafkalake.spark.sink.sink import Sink
 
 TIMEOUT_S = 90
 Rows = list[tuple[int, bytes]]
@@ -94,6 +98,32 @@ def test_a_stream_is_written_to_a_table(
     produce(broker, clicks, 0, [b"5"])
     write()
     assert sorted(bytes(row.value) for row in session.table(out).collect()) == [b"%d" % number for number in range(6)]
+
+
+def test_a_batch_that_pythons_writer_has_written_is_not_written_again(
+    session: SparkSession, broker: Kafkalake, clicks: str, tmp_path: Path
+) -> None:
+    """As by a driver without the jar, or of an earlier version, that ended before Spark had noted the batch."""
+    out, checkpoint = f"{clicks}_out", tmp_path / "checkpoint"
+    session.sql(f"CREATE TABLE lake.{out}")
+
+    def write() -> None:
+        frame = session.readStream.option("startingOffsets", "earliest").table(f"lake.{clicks}").select("key", "value")
+        writer = frame.writeStream.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
+        assert writer.toTable(f"lake.{out}").awaitTermination(TIMEOUT_S)
+
+    write()
+    produce(broker, clicks, 0, [b"5"])
+    query = json.loads((checkpoint / "metadata").read_text())["id"]
+    columns = StructType().add("key", BinaryType()).add("value", BinaryType())
+    rows = pa.RecordBatch.from_pylist([{"value": b"5"}], pa.schema([("key", pa.binary()), ("value", pa.binary())]))
+    sink = Sink({"lake": str(broker.lake), "topic": out}, columns, overwrite=False, is_stream=True)
+    sink.commit(query, 1, [sink.stage(iter([rows]), f"query-{query}-1", query)])
+    for last in (b"5", b"6"):
+        write()
+        found = sorted(bytes(row.value) for row in session.table(f"lake.{out}").collect())
+        assert found == [b"%d" % number for number in range(int(last) + 1)]
+        produce(broker, clicks, 0, [b"6"])
 
 
 def test_a_stream_that_would_create_a_table_of_files_is_told_what_to_say(
