@@ -1,0 +1,271 @@
+"""Three brokers on one lake, real processes that are really killed: any client reaches any topic through any of them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient, ClusterMetadata, NewPartitions, NewTopic
+from kafka_reference import Kafkalake, create_topic, topic_name
+from waiting import wait_until
+
+from kafkalake.dataset import topic_reader
+from kafkalake.metadata.delta import DeltaMetadataStore
+
+pytestmark = pytest.mark.process
+
+BROKERS = 3
+SETTINGS = {
+    "broker.heartbeat.interval.ms": "500",
+    "broker.session.timeout.ms": "2000",
+    "metadata.publish.interval.ms": "200",
+}
+TIMEOUT_S = 30.0
+
+
+@pytest.fixture(scope="module")
+def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Kafkalake]]:
+    """Three brokers of one lake. A test leaves them running."""
+    directory = tmp_path_factory.mktemp("brokers")
+    started = [
+        Kafkalake(directory / "lake", directory=directory / f"broker-{number}", broker_id=number, settings=SETTINGS)
+        for number in range(BROKERS)
+    ]
+    try:
+        for each in started:
+            each.start()
+        wait_until(lambda: len(metadata(started[0]).brokers) == BROKERS)
+        yield started
+    finally:
+        for each in started:
+            each.close()
+
+
+def admin(*brokers: Kafkalake) -> AdminClient:
+    servers = ",".join(each.bootstrap_servers for each in brokers)
+    return AdminClient({"bootstrap.servers": servers, "log_level": 0})
+
+
+def metadata(broker: Kafkalake, topic: str | None = None) -> ClusterMetadata:
+    return admin(broker).list_topics(topic, timeout=10)
+
+
+def leaders(broker: Kafkalake, topic: str) -> list[int]:
+    found = metadata(broker, topic).topics[topic].partitions
+    return [found[index].leader for index in sorted(found)]
+
+
+def controller_of(brokers: list[Kafkalake]) -> Kafkalake:
+    """Return the broker that the control store names as the controller."""
+    store = DeltaMetadataStore(brokers[0].lake, create=False).control_store
+    return brokers[store.load().controller_id]
+
+
+def produce(broker: Kafkalake, topic: str, values: list[bytes], **settings: Any) -> None:
+    """Produce through one broker, and return once all are acknowledged."""
+    failed: list[KafkaError] = []
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0, "linger.ms": 5, **settings})
+    for number, value in enumerate(values):
+        producer.produce(topic, value, key=b"%d" % number, on_delivery=lambda error, _: error and failed.append(error))
+    assert producer.flush(TIMEOUT_S) == 0
+    assert failed == []
+
+
+def consume(broker: Kafkalake, topic: str, count: int, group: str, **settings: Any) -> Counter[bytes]:
+    """Consume through one broker in a group and commit."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap_servers,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "log_level": 0,
+            **settings,
+        }
+    )
+    found: Counter[bytes] = Counter()
+    ends = time.monotonic() + TIMEOUT_S
+    try:
+        consumer.subscribe([topic])
+        while found.total() < count and time.monotonic() < ends:
+            message = consumer.poll(0.5)
+            if message is not None and message.error() is None:
+                found[message.value()] += 1
+        if found:
+            consumer.commit(asynchronous=False)
+    finally:
+        consumer.close()
+    return found
+
+
+def numbers(count: int) -> list[bytes]:
+    return [b"%d" % number for number in range(count)]
+
+
+def test_any_broker_takes_any_topic(brokers: list[Kafkalake]) -> None:
+    topic = topic_name()
+    create_topic(brokers[2], topic, partitions=6)
+    for each in brokers:
+        wait_until(lambda each=each: sorted(leaders(each, topic)) == [0, 0, 1, 1, 2, 2])
+    assert leaders(brokers[0], topic) == leaders(brokers[1], topic) == leaders(brokers[2], topic)
+    for number, each in enumerate(brokers):
+        produce(each, topic, [b"%d-%d" % (number, index) for index in range(100)])
+    expected = Counter(b"%d-%d" % (number, index) for number in range(BROKERS) for index in range(100))
+    for number, each in enumerate(brokers):
+        assert consume(each, topic, 300, f"{topic}-{number}") == expected
+    assert consume(brokers[1], topic, 1, f"{topic}-0", **{"session.timeout.ms": 6000}) == Counter()  # all committed
+
+
+def test_the_lake_has_the_records_of_all_brokers(brokers: list[Kafkalake]) -> None:
+    topic = topic_name()
+    create_topic(brokers[0], topic, partitions=6)
+    wait_until(lambda: sorted(leaders(brokers[1], topic)) == [0, 0, 1, 1, 2, 2])
+    produce(brokers[1], topic, numbers(600))
+    found = topic_reader(brokers[0].lake, topic).read_all()
+    assert sorted(found["value"].to_pylist()) == sorted(numbers(600))
+
+
+def test_changes_of_topics_are_made_through_any_broker(brokers: list[Kafkalake]) -> None:
+    topic = topic_name()
+    create_topic(brokers[0], topic, partitions=2)
+    for each in brokers:
+        wait_until(lambda each=each: len(leaders(each, topic)) == 2)
+    client = admin(brokers[1])
+    client.create_partitions([NewPartitions(topic, 5)])[topic].result(TIMEOUT_S)
+    for each in brokers:
+        wait_until(lambda each=each: len(leaders(each, topic)) == 5)
+    produce(brokers[2], topic, numbers(50))
+    client = admin(brokers[2])
+    client.delete_topics([topic])[topic].result(TIMEOUT_S)
+    for each in brokers:
+        wait_until(lambda each=each: topic not in metadata(each).topics)
+    create_topic(brokers[1], topic, partitions=3)  # the same name again
+    for each in brokers:
+        wait_until(lambda each=each: sorted(leaders(each, topic)) == [0, 1, 2])
+    produce(brokers[0], topic, numbers(30))
+    assert consume(brokers[2], topic, 30, topic) == Counter(numbers(30))
+
+
+def test_a_transaction_over_all_brokers_is_whole(brokers: list[Kafkalake]) -> None:
+    topic = topic_name()
+    create_topic(brokers[0], topic, partitions=6)
+    wait_until(lambda: sorted(leaders(brokers[1], topic)) == [0, 0, 1, 1, 2, 2])
+    for number in range(4):
+        producer = Producer(
+            {
+                "bootstrap.servers": brokers[number % BROKERS].bootstrap_servers,
+                "transactional.id": f"{topic}-{number}",
+                "log_level": 0,
+            }
+        )
+        producer.init_transactions(TIMEOUT_S)
+        for commits in (True, False):
+            producer.begin_transaction()
+            for index in range(60):
+                producer.produce(topic, b"%d-%d-%d" % (number, commits, index), key=b"%d" % index)
+            if commits:
+                producer.commit_transaction(TIMEOUT_S)
+            else:
+                producer.abort_transaction(TIMEOUT_S)
+    expected = Counter(b"%d-1-%d" % (number, index) for number in range(4) for index in range(60))
+    assert consume(brokers[1], topic, 240, topic, **{"isolation.level": "read_committed"}) == expected
+    rows = topic_reader(brokers[0].lake, topic).read_all()["value"].to_pylist()
+    assert Counter(rows) == expected
+
+
+@pytest.mark.parametrize("time", ["first", "second"])
+def test_a_broker_that_is_killed_is_fenced_and_comes_back(brokers: list[Kafkalake], time: str) -> None:
+    topic = topic_name()
+    create_topic(brokers[0], topic, partitions=6)
+    wait_until(lambda: sorted(leaders(brokers[1], topic)) == [0, 0, 1, 1, 2, 2])
+    produce(brokers[0], topic, numbers(60))
+    controller = controller_of(brokers)
+    victim = next(each for each in brokers if each is not controller)
+    victim.kill()
+    wait_until(lambda: -1 in leaders(controller, topic), timeout_s=10)
+    assert victim.broker_id not in metadata(controller).brokers
+    victim.start()
+    for each in brokers:
+        wait_until(lambda each=each: sorted(leaders(each, topic)) == [0, 0, 1, 1, 2, 2])
+    produce(victim, topic, numbers(60))
+    assert consume(brokers[0], topic, 120, topic) == Counter(dict.fromkeys(numbers(60), 2))
+
+
+@pytest.mark.parametrize("time", ["first", "second"])
+def test_the_controller_is_killed_and_another_one_goes_on(brokers: list[Kafkalake], time: str) -> None:
+    controller = controller_of(brokers)
+    others = [each for each in brokers if each is not controller]
+    controller.kill()
+    topic = topic_name()
+    wait_until(lambda: _is_created(others, topic), timeout_s=10)
+    assert controller_of(brokers) in others
+    controller.start()
+    wait_until(lambda: len(metadata(others[0]).brokers) == BROKERS)
+    produce(controller, topic, numbers(10))
+    assert consume(others[1], topic, 10, topic) == Counter(numbers(10))
+
+
+def _is_created(brokers: list[Kafkalake], topic: str) -> bool:
+    """Return whether a topic can be created, or was created by an earlier try."""
+    client = admin(*brokers)
+    try:
+        client.create_topics([NewTopic(topic, 4, 1)], request_timeout=5)[topic].result(10)
+    except KafkaException as error:
+        return bool(error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS)
+    return True
+
+
+def test_a_controller_that_was_stopped_longer_than_its_session_is_refused(brokers: list[Kafkalake]) -> None:
+    controller = controller_of(brokers)
+    others = [each for each in brokers if each is not controller]
+    os.kill(controller.pid, signal.SIGSTOP)
+    try:
+        wait_until(lambda: controller_of(brokers) in others, timeout_s=20)
+        topic = topic_name()
+        wait_until(lambda: _is_created(others, topic), timeout_s=15)
+    finally:
+        os.kill(controller.pid, signal.SIGCONT)
+    later = topic_name()
+    wait_until(lambda: _is_created([controller], later), timeout_s=20)  # forwarded, or refused and asked again
+    assert controller_of(brokers) in others
+    for each in brokers:
+        wait_until(lambda each=each: {topic, later} <= metadata(each).topics.keys())
+        wait_until(lambda each=each: len(metadata(each).brokers) == BROKERS)
+
+
+def test_one_broker_after_the_other_is_restarted(brokers: list[Kafkalake]) -> None:
+    topic = topic_name()
+    create_topic(brokers[0], topic, partitions=6)
+    for number, each in enumerate(brokers):
+        each.stop()
+        each.start()
+        for other in brokers:
+            wait_until(lambda other=other: sorted(leaders(other, topic)) == [0, 0, 1, 1, 2, 2])
+        produce(brokers[(number + 1) % BROKERS], topic, numbers(60))
+    assert consume(brokers[0], topic, 180, topic) == Counter(dict.fromkeys(numbers(60), 3))
+
+
+def test_an_idle_cluster_commits_nothing(brokers: list[Kafkalake]) -> None:
+    store = DeltaMetadataStore(brokers[0].lake, create=False).control_store
+    version = store.load().version
+    ends = time.monotonic() + 3  # six heartbeats of each broker
+    wait_until(lambda: time.monotonic() > ends)
+    assert store.load().version == version
+
+
+def test_all_brokers_are_started_again(brokers: list[Kafkalake]) -> None:
+    topic = topic_name()
+    create_topic(brokers[0], topic, partitions=6)
+    produce(brokers[0], topic, numbers(60))
+    for each in brokers:
+        each.kill()
+    for each in reversed(brokers):
+        each.start()
+    wait_until(lambda: sorted(leaders(brokers[0], topic)) == [0, 0, 1, 1, 2, 2])
+    assert consume(brokers[0], topic, 60, topic) == Counter(numbers(60))
