@@ -270,7 +270,7 @@ def test_a_journal_topic_whose_creation_is_in_doubt_is_no_coordinator_yet(
         async with running(tmp_path / "lake", offsets_topic_num_partitions="2") as node:
             assert node.broker is not None
             groups = node.broker.groups
-            table.break_it(failures=2, written=True)
+            table.break_it(failures=6, written=True)
             for _ in range(3):  # the last ones while Delta has a topic that is not served
                 with pytest.raises(CoordinatorNotAvailableError):
                     await groups.journal.make_ready()

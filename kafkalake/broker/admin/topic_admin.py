@@ -44,6 +44,7 @@ from kafkalake.errors import (
     as_value,
 )
 from kafkalake.metadata.store import TopicTable
+from kafkalake.metadata.tables.schemas import TopicRow
 from kafkalake.world import World
 
 logger = logging.getLogger(__name__)
@@ -217,7 +218,7 @@ class TopicAdmin:
         replicas = self._place(count, [brokers for _, brokers in sorted(new.assignments or ())])
         row = topic_row(topic, count)
         try:
-            await self._run_blocking(lambda: self._store.create_topic(row))
+            await self._add_row(row)
             await self._controller.change(
                 lambda image: create_topic(image, topic.topic_id, replicas, image.topics_version + 1), [row]
             )
@@ -233,6 +234,14 @@ class TopicAdmin:
             raise KafkaStorageError(f"the log of {offline[0]} could not be opened")
         logger.info("topic created topic=%s topic_id=%s partitions=%d", topic.name, topic.topic_id, count)
         return served
+
+    async def _add_row(self, row: TopicRow) -> None:
+        """Add a topic's row. One of its name that an interrupted creation left, perhaps of another controller, is removed first."""
+        try:
+            await self._run_blocking(lambda: self._store.create_topic(row))
+        except TopicAlreadyExistsError:
+            await self.settle()
+            await self._run_blocking(lambda: self._store.create_topic(row))
 
     def _place(
         self, count: int, assignments: Sequence[Sequence[int]], existing: Sequence[PartitionRegistration] = ()
