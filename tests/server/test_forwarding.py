@@ -80,7 +80,7 @@ def asked(api: str, version: int) -> Values:
 
 def versions(api: str) -> Iterator[tuple[str, int]]:
     row = next(each for each in APIS.values() if each.name == api)
-    yield from {(api, row.lowest), (api, row.highest)}
+    yield from dict.fromkeys([(api, row.lowest), (api, row.highest)])
 
 
 class Member:
