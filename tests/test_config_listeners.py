@@ -96,7 +96,7 @@ def test_a_listener_that_is_not_advertised_is_told_to_nobody_unless_it_is_a_cont
 def test_a_controllers_listener_needs_no_protocol_where_there_is_no_map() -> None:
     settings = {"listeners": "CONTROLLER://a:1,PLAINTEXT://a:2", "controller.listener.names": "CONTROLLER"}
     assert [each.name for each in listeners_of(settings)] == ["PLAINTEXT", "CONTROLLER"]
-    only = {"listeners": "CONTROLLER://a:1", "controller.listener.names": "CONTROLLER", "process.roles": "controller"}
+    only = {"listeners": "CONTROLLER://a:1", "controller.listener.names": "CONTROLLER"}
     assert [each.name for each in listeners_of(only)] == ["CONTROLLER"]
 
 

@@ -103,6 +103,8 @@ def check_membership(config: MembershipConfig) -> None:
     """Raise `ConfigurationError` if the settings contradict each other."""
     if config.broker_heartbeat_interval_ms >= config.broker_session_timeout_ms:
         raise ConfigurationError("broker.heartbeat.interval.ms must be less than broker.session.timeout.ms")
+    if BROKER_ROLE not in config.process_roles:
+        raise ConfigurationError("Invalid value for configuration process.roles: it must include broker")
     if config.broker_id is not None and config.broker_id != config.id:
         raise ConfigurationError("node.id must have the same value as broker.id, where both are set")
     if config.default_replication_factor not in (1, -1):

@@ -165,6 +165,6 @@ def test_a_column_that_is_there_twice_is_refused(name: str) -> None:
     with pytest.raises(ConfigurationError, match=f"the data has two columns {name}"):
         check_columns(schema, "clicks", json_fields=True)
     with pytest.raises(ConfigurationError, match=f"the data has two columns {name}"):
-        check_fields(schema)
+        check_fields(schema, None)
     if name == "user":
         check_columns(schema, "clicks")  # no column of a record

@@ -54,6 +54,7 @@ IN_MEMORY = {
     "offline",
     "generation_of",
     "active_producers",
+    "producer",
     "producers",
     "epoch_for_offset",
     "end_offset_for_epoch",

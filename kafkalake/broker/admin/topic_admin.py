@@ -28,13 +28,15 @@ from kafkalake.broker.controller.controller import Controller
 from kafkalake.broker.partitions.new_topic import NewTopic
 from kafkalake.broker.partitions.topic_rows import overrides_as_text, topic_row
 from kafkalake.broker.partitions.topics import Topic, Topics
-from kafkalake.cluster.image import ClusterImage, PartitionRegistration
-from kafkalake.cluster.placement import place
+from kafkalake.cluster.image import ClusterImage
+from kafkalake.cluster.placement import place, place_topic
 from kafkalake.cluster.topic_changes import add_partitions, change_topics, create_topic, delete_topic
 from kafkalake.config.layers import Settings, changed_values
 from kafkalake.config.setting import Value
 from kafkalake.errors import (
     InvalidPartitionsError,
+    InvalidReplicaAssignmentError,
+    InvalidReplicationFactorError,
     KafkaError,
     KafkaStorageError,
     LeaderNotAvailableError,
@@ -215,17 +217,20 @@ class TopicAdmin:
     async def _create(self, new: NewTopic) -> Topic:
         count = self.plans.plan(new)
         topic = self._new_topic(new)
-        replicas = self._place(count, [brokers for _, brokers in sorted(new.assignments or ())])
+        assigned = [brokers for _, brokers in sorted(new.assignments or ())]
         row = topic_row(topic, count)
+
+        def create(image: ClusterImage) -> ClusterImage:
+            replicas = assigned or place_topic(image, count, REPLICATION_FACTOR, self._world.random)
+            return create_topic(image, topic.topic_id, replicas, image.topics_version + 1)
+
         try:
             await self._add_row(row)
-            await self._controller.change(
-                lambda image: create_topic(image, topic.topic_id, replicas, image.topics_version + 1), [row]
-            )
+            await self._controller.change(create, [row])
         except TopicAlreadyExistsError as error:  # in Delta and not in the cluster: `settle` has not removed it yet
             raise KafkaStorageError(f"an earlier creation of topic {topic.name} has yet to be undone") from error
-        except KafkaStorageError:
-            await self.settle()
+        except (KafkaStorageError, InvalidReplicationFactorError, InvalidReplicaAssignmentError):
+            await self.settle()  # the last two: brokers have ended meanwhile
             raise
         served = self._topics.topic(new.name)
         offline = [each.name for each in served.replicas.values() if each.is_offline]
@@ -242,14 +247,6 @@ class TopicAdmin:
         except TopicAlreadyExistsError:
             await self.settle()
             await self._run_blocking(lambda: self._store.create_topic(row))
-
-    def _place(
-        self, count: int, assignments: Sequence[Sequence[int]], existing: Sequence[PartitionRegistration] = ()
-    ) -> list[tuple[int, ...]]:
-        """Return the replicas of `count` new partitions: those of a manual assignment, or placed by rack and load."""
-        if assignments:
-            return [tuple(brokers) for brokers in assignments]
-        return place(self._topics.image, count, REPLICATION_FACTOR, self._world.random, existing)
 
     async def _delete(self, topic: Topic) -> None:
         if self._topics.find(topic.name) is not topic:
@@ -299,12 +296,15 @@ class TopicAdmin:
         if count <= first:
             raise InvalidPartitionsError(f"Topic already has {first} partition(s).")
         self.plans.check_room(topic.name, count - first)
-        replicas = self._place(count - first, assignments or (), topic.registrations)
         row = topic_row(topic, count)
+
+        def grow(image: ClusterImage) -> ClusterImage:
+            existing, random = image.partitions[topic.topic_id], self._world.random
+            more = assignments or place(image, count - first, REPLICATION_FACTOR, random, existing)
+            return add_partitions(image, topic.topic_id, more, image.topics_version + 1)
+
         await self._run_blocking(lambda: self._store.alter_topic(row))
-        await self._controller.change(
-            lambda image: add_partitions(image, topic.topic_id, replicas, image.topics_version + 1), [row]
-        )
+        await self._controller.change(grow, [row])
         logger.info("partitions added topic=%s partitions=%d", topic.name, count)
 
     async def _alter_config(

@@ -25,6 +25,7 @@ from kafkalake.cluster.image import NO_CONTROLLER, BrokerRegistration, ClusterIm
 from kafkalake.cluster.leader_epochs import raise_leader_epochs
 from kafkalake.cluster.registration import fence_broker, register_broker, report_offline_logs, unfence_broker
 from kafkalake.config.broker import BrokerConfig
+from kafkalake.config.membership import CONTROLLER_ROLE
 from kafkalake.errors import (
     BrokerUnavailableError,
     KafkaError,
@@ -118,7 +119,7 @@ class Membership:
         while True:
             image = self.newest = await self._run_blocking(self._store.load)
             try:
-                if image.controller_id in (NO_CONTROLLER, self._broker_id) or await self._is_without_controller(image):
+                if await self._may_claim(image):
                     joined = _with_member(image, here, bring_together, self._replicas.idle)
                     joined = replace(joined, cluster_id=self._cluster_id)
                     await self._commit(joined)
@@ -134,8 +135,12 @@ class Membership:
                 logger.info("registration tried again error=%s", error)
                 await asyncio.sleep(0.05 + 0.2 * self._random.random())
 
-    async def _is_without_controller(self, image: ClusterImage) -> bool:
-        """Return whether the controller of an image has ended, or was silent for a session."""
+    async def _may_claim(self, image: ClusterImage) -> bool:
+        """Return whether this broker may be the controller, and that of an image has ended, or was silent for a session."""
+        if CONTROLLER_ROLE not in self._config().process_roles:
+            return False
+        if image.controller_id in (NO_CONTROLLER, self._broker_id):
+            return True  # it was an earlier process of this broker, or there is none
         is_silent = self._clock.monotonic_ms() - self._heard_ms >= self._config().broker_session_timeout_ms
         return is_silent or image.controller_id not in image.brokers or await self.others.is_gone(image.controller_id)
 
@@ -235,7 +240,7 @@ class Membership:
     async def _claim_if_without_controller(self) -> None:
         """Become the controller if the one that is known has ended, or has been silent for a session."""
         image = self.newest
-        if not await self._is_without_controller(image):
+        if not await self._may_claim(image):
             return
         await asyncio.sleep(self._random.random() * self._config().controller_quorum_election_timeout_ms / 1000)
         await self._look_quietly()
@@ -243,7 +248,7 @@ class Membership:
             return
         claimed = claim(self.newest, self._broker_id)
         try:
-            await self._run_blocking(partial(self._store.commit, claimed))
+            await self._commit(claimed)
         except KafkaLakeError as error:
             logger.info("another broker may be the controller now error=%s", error)
             return
@@ -316,7 +321,8 @@ class Membership:
         """Have this broker relieved of its leaderships before it stops, if there are others. It follows no version any more."""
         self._is_leaving = True
         controller: ClusterController = self.controller if self.controller.is_active else self.others.controller
-        if self._epoch == NO_EPOCH or self.newest.brokers.keys() <= {self._broker_id}:
+        is_alone = self._epoch == NO_EPOCH or self.newest.brokers.keys() <= {self._broker_id}
+        if is_alone or not self._config().controlled_shutdown_enable:
             return
         goodbye = Heartbeat(self._broker_id, self._epoch, self._replicas.version, wants_shutdown=True)
         try:
