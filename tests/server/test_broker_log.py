@@ -62,7 +62,8 @@ def test_a_start_says_its_version_and_its_settings(broker: Kafkalake) -> None:
     assert lines(broker, "broker setting name=num.partitions value=5 source=static_broker$")
     assert not lines(broker, "broker setting name=fetch.max.bytes")
     assert lines(broker, "broker setting changed name=num.partitions old=3 new=5 by=command-line$")
-    assert len(lines(broker, "broker setting changed name=")) == 1
+    assert lines(broker, "broker setting changed name=listeners old=.* by=command-line$")
+    assert len(lines(broker, "broker setting changed name=")) == 2
 
 
 def test_a_changed_setting_says_what_was_changed_and_by_whom(broker: Kafkalake) -> None:

@@ -171,6 +171,7 @@ def test_lines_are_shown_with_the_childs_number_however_long_they_are(tmp_path: 
 )
 def test_children_end_with_a_supervisor_that_is_killed(tmp_path: Path) -> None:
     log = tmp_path / "log"
+    log.touch()
     child = "from kafkalake.process.parent import end_with_parent\nend_with_parent()\n" + CHILD
     script = (
         "import asyncio, sys\nfrom kafkalake.process.supervisor import Supervisor\n"
@@ -178,7 +179,6 @@ def test_children_end_with_a_supervisor_that_is_killed(tmp_path: Path) -> None:
         "asyncio.run(Supervisor({0: command}, print).run(print))\n"
     )
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as supervisor:
-        assert supervisor.stdout is not None
-        supervisor.stdout.readline()
+        wait_until(lambda: "started 0" in log.read_text())
         supervisor.kill()
     wait_until(lambda: "stopped 0" in log.read_text(), timeout_s=10)
