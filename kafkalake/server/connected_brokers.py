@@ -78,6 +78,9 @@ class ConnectedBrokers:
         )
 
     async def is_gone(self, broker_id: int) -> bool:
+        return await self.is_refused(broker_id) and not await self._is_locked(broker_id)
+
+    async def is_refused(self, broker_id: int) -> bool:
         for _ in range(2):
             try:
                 message = UpdateImageRequest(version=0, timeout=0)
@@ -89,7 +92,7 @@ class ConnectedBrokers:
             except (BrokerUnavailableError, KafkaError):
                 return False
             return False
-        return not await self._is_locked(broker_id)
+        return True
 
     def stop(self) -> None:
         self._peers.stop()

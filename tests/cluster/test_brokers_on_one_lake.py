@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+import uuid
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -12,10 +13,12 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, ClusterMetadata, NewPartitions, NewTopic
+from contract.wire_client import WireClient
 from kafka_reference import Kafkalake, create_topic, topic_name
 from waiting import wait_until
 
 from kafkalake.dataset import topic_reader
+from kafkalake.errors import DuplicateBrokerRegistrationError, InvalidRequestError
 from kafkalake.metadata.delta import DeltaMetadataStore
 
 pytestmark = pytest.mark.process
@@ -269,3 +272,27 @@ def test_all_brokers_are_started_again(brokers: list[Kafkalake]) -> None:
         each.start()
     wait_until(lambda: sorted(leaders(brokers[0], topic)) == [0, 0, 1, 1, 2, 2])
     assert consume(brokers[0], topic, 60, topic) == Counter(numbers(60))
+
+
+def test_nobody_registers_for_a_broker_that_lives(brokers: list[Kafkalake]) -> None:
+    controller = controller_of(brokers)
+    store = DeltaMetadataStore(brokers[0].lake, create=False).control_store
+    before = store.load()
+    with WireClient(controller.bootstrap_servers) as client:
+        for broker in brokers:
+            listeners = [{"name": "PLAINTEXT", "host": "127.0.0.1", "port": 1, "security_protocol": 0}]
+            answer = client.call(
+                "BrokerRegistration",
+                3,
+                broker_id=broker.broker_id,
+                cluster_id=before.cluster_id,
+                incarnation_id=uuid.uuid4(),
+                listeners=listeners,
+            )
+            assert answer.error_code == DuplicateBrokerRegistrationError.code
+        epoch = before.brokers[controller.broker_id].epoch
+        answer = client.call(
+            "BrokerHeartbeat", 0, broker_id=controller.broker_id, broker_epoch=epoch, want_shut_down=True
+        )
+        assert answer.error_code == InvalidRequestError.code
+    assert store.load() == before

@@ -38,11 +38,21 @@ from kafkalake.cluster.registration import (
     unregister_broker,
     was_clean,
 )
-from kafkalake.errors import KafkaError, KafkaStorageError, NotControllerError, StaleBrokerEpochError, StaleImageError
+from kafkalake.errors import (
+    DuplicateBrokerRegistrationError,
+    InvalidRequestError,
+    KafkaError,
+    KafkaStorageError,
+    NotControllerError,
+    StaleBrokerEpochError,
+    StaleImageError,
+)
 from kafkalake.metadata.tables.schemas import TopicRow
 
 logger = logging.getLogger(__name__)
 
+BROKERS_MAX = 1_000
+"""The limit on registered brokers, fenced ones included."""
 Decision = Callable[[ClusterImage], ClusterImage]
 """Returns the next version, or the same object if nothing changes."""
 Follow = Callable[[ClusterImage, Sequence[TopicRow] | None], Awaitable[None]]
@@ -64,11 +74,12 @@ class Controller:
         clock: Clock,
         run_blocking: Callable[[Callable[[], Any]], Awaitable[Any]],
         committed: Callable[[ClusterImage], None],
+        is_refused: Callable[[BrokerRegistration], Awaitable[bool]],
     ) -> None:
         """Create it, inactive.
 
         `follow` applies a version on this broker, with the topics that are new or changed in it. `committed` tells the other
-        brokers of it.
+        brokers of it. `is_refused` returns whether nothing listens at a broker's address.
         """
         self._broker_id = broker_id
         self._store = store
@@ -76,6 +87,7 @@ class Controller:
         self._clock = clock
         self._run_blocking = run_blocking
         self._committed = committed
+        self._is_refused = is_refused
         self._image: ClusterImage | None = None
         self._unsettled: ClusterImage | None = None
         self._lock = asyncio.Lock()
@@ -139,7 +151,18 @@ class Controller:
     # Brokers
 
     async def register(self, broker: BrokerRegistration, *, previous_epoch: int, is_cut: bool) -> int:
-        """Register an incarnation and return its epoch. It holds the lease of its id, so the one before it has ended."""
+        """Register an incarnation and return its epoch.
+
+        Raise `DuplicateBrokerRegistrationError` if another one has the id, is not fenced, and listens still.
+        """
+        brokers = {} if self._image is None else self._image.brokers
+        known = brokers.get(broker.broker_id)
+        if known is None and len(brokers) >= BROKERS_MAX:
+            raise InvalidRequestError(f"The cluster has {BROKERS_MAX} brokers already.")
+        is_another = known is not None and known.incarnation_id != broker.incarnation_id
+        is_here = broker.broker_id == self._broker_id
+        if is_here or (known is not None and is_another and known.is_active and not await self._is_refused(known)):
+            raise DuplicateBrokerRegistrationError()
 
         def register(now: ClusterImage) -> ClusterImage:
             known = now.brokers.get(broker.broker_id)
@@ -165,9 +188,11 @@ class Controller:
             raise NotControllerError()
         broker_id, epoch = heartbeat.broker_id, heartbeat.broker_epoch
         broker = check_broker_epoch(image, broker_id, epoch)
+        if broker_id == self._broker_id:
+            raise InvalidRequestError("The controller sends itself no heartbeats.")
         self._heard_ms[broker_id] = self._clock.monotonic_ms()
         if heartbeat.wants_shutdown:
-            await self.change(partial(_relieve, broker_id, epoch), [])
+            await self.relieve(broker_id, epoch)
             return HeartbeatAnswer(True, True, True)
         is_caught_up = heartbeat.version >= epoch
         if broker.is_fenced and is_caught_up and not heartbeat.wants_fence:
@@ -178,6 +203,10 @@ class Controller:
                 lambda now: report_offline_logs(now, broker_id, epoch, heartbeat.offline, one_replica), []
             )
         return HeartbeatAnswer(is_caught_up, (self._image or image).brokers[broker_id].is_fenced, False)
+
+    async def relieve(self, broker_id: int, broker_epoch: int) -> None:
+        """Move the leaderships of a broker that is about to end, and fence it. Raise `StaleBrokerEpochError` as `heartbeat`."""
+        await self.change(partial(_relieve, broker_id, broker_epoch), [])
 
     async def fence_expired(self, session_timeout_ms: int) -> None:
         """Fence the brokers whose last heartbeat is older than their session."""

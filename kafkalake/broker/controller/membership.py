@@ -28,6 +28,7 @@ from kafkalake.config.broker import BrokerConfig
 from kafkalake.config.membership import CONTROLLER_ROLE
 from kafkalake.errors import (
     BrokerUnavailableError,
+    DuplicateBrokerRegistrationError,
     KafkaError,
     KafkaLakeError,
     KafkaStorageError,
@@ -46,6 +47,7 @@ LOOK_INTERVAL_MS = 1_000
 """How often the control store is looked at for a version of which nobody has told."""
 POKE_TIMEOUT_MS = 5_000
 NO_EPOCH = -1
+_TRIED_AGAIN = (StaleImageError, NotControllerError, BrokerUnavailableError, DuplicateBrokerRegistrationError)
 
 
 class OtherBrokers(Protocol):
@@ -62,6 +64,10 @@ class OtherBrokers(Protocol):
 
     async def tell(self, broker_id: int, version: int, timeout_ms: int) -> None:
         """Tell a broker that there is a version. Raise `BrokerUnavailableError` if it does not answer in time."""
+        ...
+
+    async def is_refused(self, broker_id: int) -> bool:
+        """Return whether two new connections to a broker are refused: nothing listens at its address."""
         ...
 
     async def is_gone(self, broker_id: int) -> bool:
@@ -97,7 +103,15 @@ class Membership:
         self._run_blocking = run_blocking
         self.newest = ClusterImage(cluster_id)
         """The newest image that is known here, followed or not."""
-        self.controller = Controller(broker_id, store, self._follow, world.clock, run_blocking, self._tell)
+        self.controller = Controller(
+            broker_id,
+            store,
+            self._follow,
+            world.clock,
+            run_blocking,
+            self._tell,
+            lambda broker: self.others.is_refused(broker.broker_id),
+        )
         self.others = others(self)
         self._here: BrokerRegistration | None = None
         self._epoch = NO_EPOCH
@@ -129,7 +143,7 @@ class Membership:
                     return
                 await self._register(here)
                 return
-            except (StaleImageError, NotControllerError, BrokerUnavailableError) as error:
+            except _TRIED_AGAIN as error:
                 if self._clock.monotonic_ms() - began_ms >= self._config().initial_broker_registration_timeout_ms:
                     raise RequestTimedOutError(f"not registered with broker {image.controller_id}: {error}") from error
                 logger.info("registration tried again error=%s", error)
@@ -320,13 +334,15 @@ class Membership:
     async def leave(self) -> None:
         """Have this broker relieved of its leaderships before it stops, if there are others. It follows no version any more."""
         self._is_leaving = True
-        controller: ClusterController = self.controller if self.controller.is_active else self.others.controller
         is_alone = self._epoch == NO_EPOCH or self.newest.brokers.keys() <= {self._broker_id}
         if is_alone or not self._config().controlled_shutdown_enable:
             return
         goodbye = Heartbeat(self._broker_id, self._epoch, self._replicas.version, wants_shutdown=True)
         try:
-            await controller.heartbeat(goodbye)
+            if self.controller.is_active:
+                await self.controller.relieve(self._broker_id, self._epoch)
+            else:
+                await self.others.controller.heartbeat(goodbye)
         except KafkaLakeError as error:
             logger.warning("the controller has not relieved this broker error=%s", error)
 
