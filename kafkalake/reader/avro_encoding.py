@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from kafkalake.config.avro_schema import ARRAY, BYTES, ENUM, FIXED, MAP, NULL, RECORD, UNION, AvroType
 
+_R = TypeVar("_R")
 Read = Callable[[bytes, int], tuple[Any, int]]
 """Returns the value that begins at a place, and where it ends. Raises one of `BROKEN` if there is none."""
 Skip = Callable[[bytes, int], int]
@@ -43,7 +44,7 @@ def not_null(kind: AvroType) -> AvroType:
 def reader_of(kind: AvroType) -> Read:
     """Return the function that reads values of a type."""
     if kind.kind == UNION:
-        return _union_reader([reader_of(branch) for branch in kind.branches])
+        return _of_union([reader_of(branch) for branch in kind.branches])
     if kind.kind == RECORD:
         return _record_reader([field.name for field in kind.fields], [reader_of(field.type) for field in kind.fields])
     if kind.kind in (ARRAY, MAP):
@@ -99,11 +100,12 @@ _SCALAR_READERS: dict[str, Read] = {
 }
 
 
-def _union_reader(branches: Sequence[Read]) -> Read:
+def _of_union(branches: Sequence[Callable[[bytes, int], _R]]) -> Callable[[bytes, int], _R]:
+    """Return what does to a value of a union what `branches` do to those of its branches."""
     count = len(branches)
     by_byte = {2 * number: branch for number, branch in enumerate(branches[:64])}
 
-    def read(data: bytes, at: int) -> tuple[Any, int]:
+    def of_branch(data: bytes, at: int) -> _R:
         branch = by_byte.get(data[at])
         if branch is not None:
             return branch(data, at + 1)
@@ -112,13 +114,13 @@ def _union_reader(branches: Sequence[Read]) -> Read:
             raise NotAvroError
         return branches[number](data, at)
 
-    return read
+    return of_branch
 
 
 def skipper_of(kind: AvroType) -> Skip:
     """Return the function that passes over values of a type, and refuses the bytes that the reader refuses."""
     if kind.kind == UNION:
-        skip = _union_skipper([skipper_of(branch) for branch in kind.branches])
+        skip = _of_union([skipper_of(branch) for branch in kind.branches])
         return _optional_skipper(kind, skip) if len(kind.branches) == 2 and kind.is_nullable else skip
     if kind.kind in _SIZES or kind.kind == FIXED:
         size = _SIZES.get(kind.kind, kind.size)
@@ -151,22 +153,6 @@ def _skip_bytes(data: bytes, at: int) -> int:
     if size < 0 or at > len(data):
         raise NotAvroError
     return at
-
-
-def _union_skipper(branches: Sequence[Skip]) -> Skip:
-    count = len(branches)
-    by_byte = {2 * number: branch for number, branch in enumerate(branches[:64])}
-
-    def skip(data: bytes, at: int) -> int:
-        branch = by_byte.get(data[at])
-        if branch is not None:
-            return branch(data, at + 1)
-        number, at = _read_long(data, at)
-        if not 0 <= number < count:
-            raise NotAvroError
-        return branches[number](data, at)
-
-    return skip
 
 
 def _optional_skipper(kind: AvroType, skip_any: Skip) -> Skip:
