@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 import uuid
 from collections import Counter
@@ -11,8 +13,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
-from confluent_kafka.admin import AdminClient, ClusterMetadata, NewPartitions, NewTopic
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, ClusterMetadata, NewPartitions, NewTopic, OffsetSpec
 from contract.wire_client import WireClient
 from kafka_reference import Kafkalake, create_topic, topic_name
 from waiting import wait_until
@@ -296,3 +298,39 @@ def test_nobody_registers_for_a_broker_that_lives(brokers: list[Kafkalake]) -> N
         )
         assert answer.error_code == InvalidRequestError.code
     assert store.load() == before
+
+
+def test_jobs_and_verification_work_on_the_logs_of_all_brokers(brokers: list[Kafkalake]) -> None:
+    topic, lake = topic_name(), brokers[0].lake
+    create_topic(
+        brokers[0], topic, partitions=6, config={"internal.segment.bytes": "65536", "retention.bytes": "65536"}
+    )
+    wait_until(lambda: sorted(leaders(brokers[1], topic)) == [0, 0, 1, 1, 2, 2])
+    for number in range(4):
+        produce(brokers[number % BROKERS], topic, [b"%d-%d" % (number, index) + b"x" * 100 for index in range(3_000)])
+    removed = command("jobs", "run", "retention", "--lake", str(lake))
+    assert {f"{topic}-{index}" for index in range(6)} <= {line.split()[0] for line in removed.splitlines() if line}
+    rows = topic_reader(lake, topic).read_all()
+    assert 0 < rows.num_rows < 12_000
+    left = Counter(rows["value"].to_pylist())
+    for each in brokers:  # each has followed the log starts of the partitions that it leads
+        wait_until(lambda each=each: _begin_later(each, topic))
+    assert consume(brokers[2], topic, rows.num_rows, topic) == left
+    assert "No problems" in command("log", "verify", str(lake))
+
+
+def command(*arguments: str) -> str:
+    """Return what a command of kafkalake prints."""
+    ran = subprocess.run(
+        [sys.executable, "-m", "kafkalake", *arguments], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout
+
+
+def _begin_later(broker: Kafkalake, topic: str) -> bool:
+    """Return whether every partition that a broker leads begins behind offset 0."""
+    client = admin(broker)
+    own = [index for index, leader in enumerate(leaders(broker, topic)) if leader == broker.broker_id]
+    asked = {TopicPartition(topic, index): OffsetSpec.earliest() for index in own}
+    return all(found.result(TIMEOUT_S).offset > 0 for found in client.list_offsets(asked).values())
