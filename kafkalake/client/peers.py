@@ -48,21 +48,6 @@ class Peers(Protocol):
         ...
 
 
-class NoPeers:
-    """None: the lake has no other broker."""
-
-    async def ask(
-        self,
-        broker_id: int,
-        api: ClientApi[Q, A],
-        message: Q,
-        *,
-        timeout_ms: int | None = None,
-        channel: Channel = Channel.REQUESTS,
-    ) -> A:
-        raise BrokerUnavailableError(f"broker {broker_id} has no address")
-
-
 class ConnectedPeers:
     """The other brokers by TCP."""
 

@@ -287,6 +287,7 @@ class Node:
 
     async def _listen(self, broker: Broker, lease: leases.Lease, connections_max: int) -> Acceptor:
         """Bind the listeners and publish the addresses. Connections wait until the acceptor serves."""
+        assert self._peers is not None
         loop, settings = asyncio.get_running_loop(), broker.settings
         memory_bytes = allocator.memory_bytes()
         context = ServerContext(

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from kafkalake.broker.broker import Broker
-from kafkalake.client.peers import NoPeers, Peers
+from kafkalake.client.peers import Peers
 from kafkalake.clock import Clock
 from kafkalake.server.authorizer import AllowEverything, Authorizer
 from kafkalake.server.heap_trimmer import HeapTrimmer
@@ -45,11 +45,11 @@ class ServerContext:
         advertised: AdvertisedApis,
         authorizer: Authorizer | None = None,
         *,
-        peers: Peers | None = None,
+        peers: Peers,
         memory_bytes: int,
         trim_heap: Callable[[], None],
     ) -> None:
-        """`peers`: the other brokers, None if there are none. memory_bytes: memory of this machine.
+        """`peers`: the other brokers. memory_bytes: memory of this machine.
 
         `trim_heap`: returns free heap to the system, called in a thread.
         """
@@ -60,7 +60,7 @@ class ServerContext:
         self.authorizer: Authorizer = authorizer or AllowEverything()
         self.call_soon: Callable[[Callable[[], None]], object] = loop.call_soon
         self.advertised = advertised
-        self.peers: Peers = peers or NoPeers()
+        self.peers = peers
         bytes_max = broker.config.queued_max_request_bytes
         unread_max = broker.config.queued_max_response_bytes
         self.unread_answers = UnreadAnswers(unread_max if unread_max >= 0 else memory_bytes // 8)

@@ -171,7 +171,7 @@ class Controller:
             is_clean = was_clean(known, broker, previous_epoch, is_cut=is_cut)
             return register_broker(now, broker, one_replica, is_clean=is_clean)
 
-        image = await self.change(partial(decide_together_once, register))
+        image = await self.change(lambda now: decide_together(now, register))
         self._heard_ms[broker.broker_id] = self._clock.monotonic_ms()
         logger.info("broker registered broker=%d version=%d", broker.broker_id, image.version)
         return image.brokers[broker.broker_id].epoch
@@ -271,11 +271,6 @@ def _state(image: ClusterImage, of: TopicIdPartition) -> IsrState:
         partition.isr,
         partition.is_recovering,
     )
-
-
-def decide_together_once(decide: Decision, image: ClusterImage) -> ClusterImage:
-    """Return what one decision of several steps makes of an image, as one version."""
-    return decide_together(image, decide)
 
 
 def _relieve(broker_id: int, epoch: int, image: ClusterImage) -> ClusterImage:

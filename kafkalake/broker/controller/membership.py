@@ -137,9 +137,8 @@ class Membership:
                     joined = _with_member(image, here, bring_together, self._replicas.idle)
                     joined = replace(joined, cluster_id=self._cluster_id)
                     await self._commit(joined)
-                    self.controller.activate(joined)
-                    await self._become(joined)
-                    self._tell(joined)
+                    self._epoch = joined.brokers[self._broker_id].epoch
+                    await self._begin_control(joined)
                     return
                 await self._register(here)
                 return
@@ -181,9 +180,11 @@ class Membership:
                 await self.look()
                 return
 
-    async def _become(self, image: ClusterImage) -> None:
-        self._epoch = image.brokers[self._broker_id].epoch
+    async def _begin_control(self, image: ClusterImage) -> None:
+        """Become the controller, with the image whose commit has elected this broker."""
+        self.controller.activate(image)
         await self._follow(image)
+        self._tell(image)
 
     # Living
 
@@ -266,9 +267,7 @@ class Membership:
         except KafkaLakeError as error:
             logger.info("another broker may be the controller now error=%s", error)
             return
-        self.controller.activate(claimed)
-        await self._follow(claimed)
-        self._tell(claimed)
+        await self._begin_control(claimed)
         self._heard_ms = self._clock.monotonic_ms()
         await self._fence_if_gone(image.controller_id)
 
