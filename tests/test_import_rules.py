@@ -29,6 +29,7 @@ LEAVES = {
     "ownership",
     "printable",
     "topic_partition",
+    "unsigned_varint",
     "uuid_text",
 }
 COORDINATION = {"broker.admin", "broker.callbacks", "broker.coordination", "broker.partitions"}
@@ -65,8 +66,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "broker.staged": {"broker.transactions", *COORDINATION, *BROKER},
     "broker.publishing": {"broker.coordination", "broker.partitions", "broker.groups", "broker.transactions", *BROKER},
     # The protocol: `broker` and `wire` meet only in `server`
-    "wire": {"wire.messages", "record", "codecs", "errors", "topic_partition"},
-    "wire.messages": {"errors"},
+    "wire": {"wire.messages", "record", "codecs", "errors", "topic_partition", "unsigned_varint"},
+    "wire.messages": {"errors", "unsigned_varint"},
     "server": {
         "cluster",
         "broker",

@@ -9,8 +9,8 @@ import struct
 from collections.abc import Sequence
 from uuid import UUID
 
+from kafkalake.unsigned_varint import append_unsigned_varint
 from kafkalake.wire.messages.message import Buffer
-from kafkalake.wire.messages.writing import append_varint
 
 _INT32 = struct.Struct(">i")
 _INT16 = struct.Struct(">h")
@@ -38,7 +38,7 @@ class FetchResponseEncoder:
 
     def _append_length(self, count: int) -> None:
         if self._flexible:
-            append_varint(self._current, count + 1)
+            append_unsigned_varint(self._current, count + 1)
         else:
             self._current += _INT32.pack(count)
 
@@ -49,7 +49,7 @@ class FetchResponseEncoder:
         else:
             name = topic.encode()
             if self._flexible:
-                append_varint(self._current, len(name) + 1)
+                append_unsigned_varint(self._current, len(name) + 1)
             else:
                 self._current += _INT16.pack(len(name))
             self._current += name

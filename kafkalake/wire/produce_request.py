@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from kafkalake.errors import InvalidRequestError
-from kafkalake.wire.messages.reading import read_varint, skip_unknown_tagged_fields
+from kafkalake.unsigned_varint import read_unsigned_varint
+from kafkalake.wire.messages.reading import skip_unknown_tagged_fields
 
 API_KEY = 0
 
@@ -82,14 +83,14 @@ def _read_flexible(frame: Any, position: int, version: int, left: int) -> tuple[
     length = frame[position]
     position += 1
     if length > _ONE_BYTE_MAX:
-        length, position = read_varint(frame, position - 1)
+        length, position = read_unsigned_varint(frame, position - 1)
     transactional_id = None
     if length:
         _check(length - 1, frame, position)
         transactional_id = str(frame[position : position + length - 1], "utf-8")
         position += length - 1
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(frame, position)
-    count, position = read_varint(frame, position + 6)
+    count, position = read_unsigned_varint(frame, position + 6)
     count -= 1
     left -= count
     _check(count, frame, position)
@@ -107,11 +108,11 @@ def _read_flexible(frame: Any, position: int, version: int, left: int) -> tuple[
             length = frame[position]
             position += 1
             if length > _ONE_BYTE_MAX:
-                length, position = read_varint(frame, position - 1)
+                length, position = read_unsigned_varint(frame, position - 1)
             _check(length - 1, frame, position)
             name = str(frame[position : position + length - 1], "utf-8")
             position += length - 1
-        inner, position = read_varint(frame, position)
+        inner, position = read_unsigned_varint(frame, position)
         inner -= 1
         left -= inner
         _check(inner, frame, position)
@@ -133,7 +134,7 @@ def _read_partitions(frame: Any, position: int, count: int) -> tuple[list[tuple[
         length = frame[position + 4]
         position += 5
         if length > _ONE_BYTE_MAX:
-            length, position = read_varint(frame, position - 1)
+            length, position = read_unsigned_varint(frame, position - 1)
         records = None
         if length:
             end = position + length - 1

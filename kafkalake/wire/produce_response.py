@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from kafkalake.errors import KafkaError
-from kafkalake.wire.messages.writing import append_varint
+from kafkalake.unsigned_varint import append_unsigned_varint
 from kafkalake.wire.produce_request import ProducedTopic
 
 _FIXED_4 = struct.Struct(">ihqq")
@@ -46,7 +46,7 @@ def encode_produced(
     out += _INT32.pack(correlation_id)
     if flexible:
         out.append(0)
-        append_varint(out, len(topics) + 1)
+        append_unsigned_varint(out, len(topics) + 1)
     else:
         out += _INT32.pack(len(topics))
     left = iter(results)
@@ -56,12 +56,12 @@ def encode_produced(
         else:
             text = name.encode()
             if flexible:
-                append_varint(out, len(text) + 1)
+                append_unsigned_varint(out, len(text) + 1)
             else:
                 out += _INT16.pack(len(text))
             out += text
         if flexible:
-            append_varint(out, len(partitions) + 1)
+            append_unsigned_varint(out, len(partitions) + 1)
         else:
             out += _INT32.pack(len(partitions))
         for index, _ in partitions:
@@ -108,16 +108,16 @@ def _append_error(out: bytearray, version: int, error: KafkaError, message: byte
             out += b"\xff\xff" if sentence is None else _INT16.pack(len(text)) + text
         out += _INT16.pack(len(message)) + message
         return
-    append_varint(out, len(error.record_errors) + 1)
+    append_unsigned_varint(out, len(error.record_errors) + 1)
     for record, sentence in error.record_errors:
         out += _INT32.pack(record)
         if sentence is None:
             out.append(0)
         else:
             text = sentence.encode()
-            append_varint(out, len(text) + 1)
+            append_unsigned_varint(out, len(text) + 1)
             out += text
         out.append(0)
-    append_varint(out, len(message) + 1)
+    append_unsigned_varint(out, len(message) + 1)
     out += message
     out.append(0)

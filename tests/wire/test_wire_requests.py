@@ -24,10 +24,10 @@ from kio.serial import entity_writer
 from wire.message_codec import client_reads, server_reads, server_writes
 
 from kafkalake.errors import InvalidRequestError
+from kafkalake.unsigned_varint import append_unsigned_varint
 from kafkalake.wire.messages.codec import read_fixed_header, read_header
 from kafkalake.wire.messages.message import Message
 from kafkalake.wire.messages.reading import ELEMENTS_MAX
-from kafkalake.wire.messages.writing import append_varint
 
 VERSIONS = {
     "Produce": (0, 3, 13),
@@ -398,7 +398,7 @@ def test_tagged_fields_are_counted() -> None:
         server_reads(fixed + b"\0" + b"\x02\x02a" + many + no_fields)
     full = b"\x40" + b"\x09\x00" * 64
     topics, count = ELEMENTS_MAX // 65 + 1, bytearray()
-    append_varint(count, topics + 1)
+    append_unsigned_varint(count, topics + 1)
     with pytest.raises(InvalidRequestError, match="tagged fields"):
         server_reads(fixed + b"\0" + count + (b"\x02a" + full) * topics + no_fields)
 

@@ -11,12 +11,11 @@ import struct
 import uuid
 
 from kafkalake.errors import LakeError
+from kafkalake.unsigned_varint import append_unsigned_varint, read_unsigned_varint
 
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
-
-VARINT_BYTES_MAX = 5
 
 
 class JournalFormatError(LakeError):
@@ -39,11 +38,10 @@ def sized_bytes(value: bytes) -> bytes:
 
 
 def unsigned_varint(value: int) -> bytes:
-    """Return an encoded uint32, seven bits a byte, lowest first."""
-    assert 0 <= value < 1 << 32
-    if value <= 0x7F:
-        return bytes((value,))
-    return bytes((value & 0x7F | 0x80,)) + unsigned_varint(value >> 7)
+    """Return an encoded uint32."""
+    out = bytearray()
+    append_unsigned_varint(out, value)
+    return bytes(out)
 
 
 def compact_string(value: str) -> bytes:
@@ -118,13 +116,11 @@ class FieldReader:
         return self.raw(self.int32())
 
     def unsigned_varint(self) -> int:
-        value = 0
-        for index in range(VARINT_BYTES_MAX):
-            byte = self.raw(1)[0]
-            value |= (byte & 0x7F) << 7 * index
-            if byte < 0x80:
-                return value
-        raise JournalFormatError(f"varint of more than {VARINT_BYTES_MAX} bytes before {self._at}")
+        try:
+            value, self._at = read_unsigned_varint(self._data, self._at)
+        except IndexError as error:
+            raise JournalFormatError(f"no varint at {self._at}: {error}") from None
+        return value
 
     def compact_string(self) -> str:
         return self._text(self.unsigned_varint() - 1)

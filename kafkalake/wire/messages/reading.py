@@ -32,6 +32,7 @@ from typing import Any
 from uuid import UUID
 
 from kafkalake.errors import InvalidRequestError
+from kafkalake.unsigned_varint import read_unsigned_varint
 from kafkalake.wire.messages.message import Buffer, Message
 from kafkalake.wire.messages.shapes import NUMBERS, Shape, check_fields, shapes, structs
 from kafkalake.wire.messages.source import Source
@@ -53,21 +54,6 @@ def check_room(frame: Buffer, position: int, length: int) -> None:
     """Raise `InvalidRequestError` unless `length` bytes follow `position`."""
     if length > len(frame) - position:
         raise InvalidRequestError(f"{length} bytes are announced at byte {position} of {len(frame)}")
-
-
-def read_varint(frame: Buffer, position: int) -> tuple[int, int]:
-    """Return (value, position after it) of an unsigned varint of at most 5 bytes. Raise `InvalidRequestError` or `IndexError`."""
-    byte = frame[position]
-    if byte < 0x80:
-        return byte, position + 1
-    value = byte & 0x7F
-    for shift in (7, 14, 21, 28):
-        position += 1
-        byte = frame[position]
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, position + 1
-    raise InvalidRequestError(f"a varint is too long at byte {position}")
 
 
 def skip_unknown_tagged_fields(frame: Buffer, position: int) -> int:
@@ -197,7 +183,7 @@ def _read_numbers(source: Source, kinds: str, target: str) -> None:
 
 
 def _read_compact_length(frame: Buffer, position: int) -> tuple[int, int]:
-    value, position = read_varint(frame, position)
+    value, position = read_unsigned_varint(frame, position)
     return value - 1, position
 
 
@@ -221,14 +207,14 @@ def _refuse_count(frame: Buffer, position: int, count: int) -> None:
 
 def _tagged_fields(frame: Buffer, position: int, budget: int) -> tuple[list[tuple[int, int, int]], int, int]:
     """Return ((tag, start, end) of each tagged field, position after the section, array elements left)."""
-    count, position = read_varint(frame, position)
+    count, position = read_unsigned_varint(frame, position)
     budget -= count
     if count > TAGGED_FIELDS_MAX or budget < 0:
         raise InvalidRequestError(f"{count} tagged fields at byte {position}")
     found = []
     for _ in range(count):
-        tag, position = read_varint(frame, position)
-        length, position = read_varint(frame, position)
+        tag, position = read_unsigned_varint(frame, position)
+        length, position = read_unsigned_varint(frame, position)
         check_room(frame, position, length)
         found.append((tag, position, position + length))
         position += length

@@ -10,6 +10,7 @@ from operator import attrgetter
 from typing import Any
 
 from kafkalake.errors import InvalidRequestError, UnsupportedVersionError
+from kafkalake.unsigned_varint import append_unsigned_varint
 from kafkalake.wire.messages.message import Message
 from kafkalake.wire.messages.shapes import NUMBERS, Shape, check_fields, shapes, structs
 from kafkalake.wire.messages.source import Source
@@ -21,14 +22,6 @@ _NO_INFORMATION: tuple[object, ...] = (None, 0, -1, "", (), [], False)
 
 Writer = Callable[[bytearray, Any, int], None]
 """(frame under construction, message, the most bytes it may have)"""
-
-
-def append_varint(out: bytearray, value: int) -> None:
-    """Append an unsigned varint (KIP-482)."""
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
 
 
 @cache
@@ -161,16 +154,16 @@ def _write_length(source: Source, length: str, kind: str, flexible: bool, out: s
         with source.block("if length < 0x80"):
             source.line(f"{out}.append(length)")
         with source.block("else"):
-            source.line(f"append_varint({out}, length)")
+            source.line(f"append_unsigned_varint({out}, length)")
     else:
         source.line(f"{out} += {source.layout('pack', kind)}({length})")
 
 
 def _write_tagged_fields(out: bytearray, fields: list[tuple[int, bytearray]]) -> None:
-    append_varint(out, len(fields))
+    append_unsigned_varint(out, len(fields))
     for tag, content in fields:
-        append_varint(out, tag)
-        append_varint(out, len(content))
+        append_unsigned_varint(out, tag)
+        append_unsigned_varint(out, len(content))
         out += content
 
 
@@ -187,7 +180,7 @@ def _refuse_size(bytes_max: int) -> None:
 
 _NAMES: dict[str, object] = {
     "pack": struct.pack,
-    "append_varint": append_varint,
+    "append_unsigned_varint": append_unsigned_varint,
     "write_tagged_fields": _write_tagged_fields,
     "check_lost": _check_lost,
     "refuse_size": _refuse_size,
