@@ -168,6 +168,11 @@ class RecordListTooLargeError(KafkaError, code=18, label="RECORD_LIST_TOO_LARGE"
 class NotEnoughReplicasError(KafkaError, code=19, label="NOT_ENOUGH_REPLICAS", retriable=True): ...
 
 
+class NotEnoughReplicasAfterAppendError(
+    KafkaError, code=20, label="NOT_ENOUGH_REPLICAS_AFTER_APPEND", retriable=True
+): ...
+
+
 class InvalidRequiredAcksError(KafkaError, code=21, label="INVALID_REQUIRED_ACKS"): ...
 
 

@@ -58,6 +58,16 @@ class IsrChange:
         return tuple(each.broker_id for each in self.isr)
 
 
+class IsrState(NamedTuple):
+    """Leader and ISR of a partition, after a change."""
+
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
+    isr: tuple[int, ...]
+    is_recovering: bool = False
+
+
 def alter_partitions(
     image: ClusterImage,
     broker_id: int,

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Sequence
 from itertools import groupby
 
-from kafkalake.broker.controller.protocol import Heartbeat, IsrState
+from kafkalake.broker.controller.protocol import Heartbeat
 from kafkalake.cluster.image import BrokerRegistration, Endpoint, TopicIdPartition
-from kafkalake.cluster.partition_changes import ANY_EPOCH, IsrChange, Replica
+from kafkalake.cluster.partition_changes import ANY_EPOCH, IsrChange, IsrState, Replica
 from kafkalake.errors import InvalidRequestError, KafkaError, error_for_code
 from kafkalake.wire.messages.membership import (
     AlteredPartition,

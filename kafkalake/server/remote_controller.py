@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from kafkalake.broker.controller.protocol import Heartbeat, HeartbeatAnswer, IsrState
+from kafkalake.broker.controller.protocol import Heartbeat, HeartbeatAnswer
 from kafkalake.client.peers import Channel, Peers
 from kafkalake.client.requests import (
     ALLOCATE_PRODUCER_IDS,
@@ -19,7 +19,7 @@ from kafkalake.client.requests import (
     Q,
 )
 from kafkalake.cluster.image import NO_CONTROLLER, BrokerRegistration, ClusterImage
-from kafkalake.cluster.partition_changes import IsrChange
+from kafkalake.cluster.partition_changes import IsrChange, IsrState
 from kafkalake.errors import BrokerUnavailableError, KafkaError, NotControllerError, error_for_code
 from kafkalake.server.member_messages import (
     heartbeat_request,

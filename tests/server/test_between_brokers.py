@@ -12,12 +12,12 @@ import pytest
 from contract.wire_client import WireClient
 from node_in_thread import NodeInThread
 
-from kafkalake.broker.controller.protocol import Heartbeat, HeartbeatAnswer, IsrState
+from kafkalake.broker.controller.protocol import Heartbeat, HeartbeatAnswer
 from kafkalake.client.connection import Address
 from kafkalake.client.peers import ConnectedPeers
 from kafkalake.client.requests import UPDATE_IMAGE
 from kafkalake.cluster.image import BrokerRegistration, Endpoint
-from kafkalake.cluster.partition_changes import IsrChange, Replica
+from kafkalake.cluster.partition_changes import IsrChange, IsrState, Replica
 from kafkalake.errors import (
     ClusterAuthorizationError,
     DuplicateBrokerRegistrationError,

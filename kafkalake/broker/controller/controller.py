@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from kafkalake.broker.controller.protocol import Heartbeat, HeartbeatAnswer, IsrState
+from kafkalake.broker.controller.protocol import Heartbeat, HeartbeatAnswer
 from kafkalake.clock import Clock
 from kafkalake.cluster.control_store import ControlStore
 from kafkalake.cluster.controller_election import is_controller
@@ -26,7 +26,7 @@ from kafkalake.cluster.image import (
     TopicIdPartition,
     decide_together,
 )
-from kafkalake.cluster.partition_changes import IsrChange, alter_partitions
+from kafkalake.cluster.partition_changes import IsrChange, IsrState, alter_partitions
 from kafkalake.cluster.producer_ids import BLOCK, allocate_producer_ids
 from kafkalake.cluster.registration import (
     begin_controlled_shutdown,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from kafkalake.cluster.image import BrokerRegistration, TopicIdPartition
-from kafkalake.cluster.partition_changes import IsrChange
+from kafkalake.cluster.partition_changes import IsrChange, IsrState
 from kafkalake.errors import KafkaError
 
 
@@ -39,16 +39,6 @@ class HeartbeatAnswer(NamedTuple):
     is_caught_up: bool
     is_fenced: bool
     should_shut_down: bool
-
-
-class IsrState(NamedTuple):
-    """Leader and ISR of a partition, after a change."""
-
-    leader: int
-    leader_epoch: int
-    partition_epoch: int
-    isr: tuple[int, ...]
-    is_recovering: bool = False
 
 
 class ClusterController(Protocol):
