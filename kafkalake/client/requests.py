@@ -19,11 +19,12 @@ from kafkalake.wire.messages import (
     membership,
     offsets,
     records,
+    replication,
     topics,
     transactions,
 )
 from kafkalake.wire.messages.message import Message
-from kafkalake.wire.messages.schemas import UPDATE_IMAGE_KEY
+from kafkalake.wire.messages.schemas import FETCH_SEGMENT_KEY, UPDATE_IMAGE_KEY
 
 Q = TypeVar("Q", bound=Message)
 A = TypeVar("A", bound=Message)
@@ -49,6 +50,9 @@ PRODUCE = ClientApi(0, records.ProduceRequest, records.ProduceResponse, 7, 12)
 PRODUCE_TO_LEADER = ClientApi(0, records.ProduceRequest, records.ProduceResponse, 11, 11)
 # Later versions use topic ids.
 FETCH = ClientApi(1, records.FetchRequest, records.FetchResponse, 4, 12)
+# Between brokers: by topic ids, with the follower's watermark and kafkalake's own fields.
+FETCH_AS_FOLLOWER = ClientApi(1, records.FetchRequest, records.FetchResponse, 18, 18)
+FETCH_SEGMENT = ClientApi(FETCH_SEGMENT_KEY, replication.FetchSegmentRequest, replication.FetchSegmentResponse, 0, 0)
 LIST_OFFSETS = ClientApi(2, records.ListOffsetsRequest, records.ListOffsetsResponse, 2, 8)
 METADATA = ClientApi(3, cluster.MetadataRequest, cluster.MetadataResponse, 5, 12)
 OFFSET_COMMIT = ClientApi(8, offsets.OffsetCommitRequest, offsets.OffsetCommitResponse, 6, 9)

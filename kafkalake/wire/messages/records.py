@@ -117,6 +117,13 @@ class AbortedTransaction(Message):
     first_offset: int = 0
 
 
+class WholeSegment(Message):
+    base_offset: int = -1
+    next_offset: int = -1
+    generation: int = 0
+    size_bytes: int = 0
+
+
 class PartitionData(Message):
     partition_index: int = 0
     error_code: int = 0
@@ -129,6 +136,9 @@ class PartitionData(Message):
     diverging_epoch: EpochEndOffset | None = None
     current_leader: LeaderIdAndEpoch | None = None
     snapshot_id: SnapshotId | None = None
+    segment_base_offset: int = -1
+    ends_segment: bool = False
+    whole_segment: WholeSegment | None = None
 
 
 class FetchableTopicResponse(Message):

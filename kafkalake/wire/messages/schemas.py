@@ -14,6 +14,9 @@ from kio.schema.broker_heartbeat.v1.request import BrokerHeartbeatRequest as Kaf
 from kio.schema.broker_registration.v4.request import BrokerRegistrationRequest as KafkasBrokerRegistrationRequest
 from kio.schema.envelope.v0.request import EnvelopeRequest as KafkasEnvelopeRequest
 from kio.schema.errors import ErrorCode
+from kio.schema.fetch.v18.response import FetchableTopicResponse as KafkasFetchableTopicResponse
+from kio.schema.fetch.v18.response import FetchResponse as KafkasFetchResponse
+from kio.schema.fetch.v18.response import PartitionData as KafkasPartitionData
 from kio.schema.request_header.v2.header import RequestHeader
 from kio.schema.response_header.v1.header import ResponseHeader
 from kio.static.constants import EntityType
@@ -21,6 +24,7 @@ from kio.static.primitive import i16, i32, i64
 
 OWN_FROM = 10_000
 UPDATE_IMAGE_KEY = 10_002
+FETCH_SEGMENT_KEY = 10_003
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,13 +86,86 @@ class UpdateImageResponse:
     version: i64 = field(metadata={"kafka_type": "int64"})
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WholeSegment:
+    """A sealed segment of the leader that the follower is to fetch as a file, by FetchSegment."""
+
+    __type__: ClassVar = EntityType.nested
+    __version__: ClassVar[i16] = i16(18)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(1)
+    __header_schema__: ClassVar[type[ResponseHeader]] = ResponseHeader
+    base_offset: i64 = field(metadata={"kafka_type": "int64"}, default=i64(-1))
+    next_offset: i64 = field(metadata={"kafka_type": "int64"}, default=i64(-1))
+    generation: i32 = field(metadata={"kafka_type": "int32"}, default=i32(0))
+    size_bytes: i64 = field(metadata={"kafka_type": "int64"}, default=i64(0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionData(KafkasPartitionData):
+    """Kafka's, with where the records, whole Arrow messages, lie in the leader's segments. Only followers get these fields."""
+
+    segment_base_offset: i64 = field(metadata={"kafka_type": "int64", "tag": OWN_FROM}, default=i64(-1))
+    ends_segment: bool = field(metadata={"kafka_type": "bool", "tag": OWN_FROM + 1}, default=False)
+    whole_segment: WholeSegment = field(metadata={"tag": OWN_FROM + 2}, default=WholeSegment())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchableTopicResponse(KafkasFetchableTopicResponse):
+    """Kafka's, with our partitions."""
+
+    partitions: tuple[PartitionData, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchResponse(KafkasFetchResponse):
+    """Kafka's, with our topics."""
+
+    responses: tuple[FetchableTopicResponse, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchSegmentRequest:
+    __type__: ClassVar = EntityType.request
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(FETCH_SEGMENT_KEY)
+    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
+    replica_id: i32 = field(metadata={"kafka_type": "int32"})
+    replica_epoch: i64 = field(metadata={"kafka_type": "int64"})
+    topic_id: uuid.UUID | None = field(metadata={"kafka_type": "uuid"})
+    partition: i32 = field(metadata={"kafka_type": "int32"})
+    current_leader_epoch: i32 = field(metadata={"kafka_type": "int32"})
+    base_offset: i64 = field(metadata={"kafka_type": "int64"})
+    generation: i32 = field(metadata={"kafka_type": "int32"})
+    position: i64 = field(metadata={"kafka_type": "int64"})
+    length: i32 = field(metadata={"kafka_type": "int32"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchSegmentResponse:
+    __type__: ClassVar = EntityType.response
+    __version__: ClassVar[i16] = i16(0)
+    __flexible__: ClassVar[bool] = True
+    __api_key__: ClassVar[i16] = i16(FETCH_SEGMENT_KEY)
+    __header_schema__: ClassVar[type[ResponseHeader]] = ResponseHeader
+    throttle_time: i32 = field(metadata={"kafka_type": "int32"})
+    error_code: ErrorCode = field(metadata={"kafka_type": "error_code"})
+    data: bytes = field(metadata={"kafka_type": "bytes"})
+
+
 _REQUESTS: dict[tuple[int, int], type] = {
     (58, 0): EnvelopeRequest,
     (62, 4): BrokerRegistrationRequest,
     (63, 1): BrokerHeartbeatRequest,
     (UPDATE_IMAGE_KEY, 0): UpdateImageRequest,
+    (FETCH_SEGMENT_KEY, 0): FetchSegmentRequest,
 }
-_RESPONSES: dict[tuple[int, int], type] = {(UPDATE_IMAGE_KEY, 0): UpdateImageResponse}
+_RESPONSES: dict[tuple[int, int], type] = {
+    (1, 18): FetchResponse,
+    (UPDATE_IMAGE_KEY, 0): UpdateImageResponse,
+    (FETCH_SEGMENT_KEY, 0): FetchSegmentResponse,
+}
 
 
 def request_schema(key: int, version: int) -> Any:
